@@ -1,0 +1,1 @@
+"""What the allocation holds: nodes, accelerators, ranks, roles."""

@@ -1,0 +1,48 @@
+"""What the allocation holds: nodes with accelerator slots, numbered once for all of hpcbal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine: ranks on it share memory.
+
+    Attributes:
+        host: name for people.
+        num_gpus: accelerator slots (GPUs, or shares of the cores), >= 0.
+    """
+
+    host: str
+    num_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Nodes in order; GPU j of the cluster counts through them (node 0 first), from 0."""
+
+    nodes: tuple[Node, ...]
+
+    @classmethod
+    def uniform(cls, num_nodes: int, num_gpus_per_node: int) -> Cluster:
+        """A cluster of equal nodes, for plans and tests."""
+        return cls(tuple(Node(f"node{i}", num_gpus_per_node) for i in range(num_nodes)))
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(node.num_gpus for node in self.nodes)
+
+    @property
+    def max_gpus_per_node(self) -> int:
+        return max((node.num_gpus for node in self.nodes), default=0)
+
+    def node_of_gpus(self) -> tuple[int, ...]:
+        """Node index of each GPU, shape (num_gpus,)."""
+        return tuple(i for i, node in enumerate(self.nodes) for _ in range(node.num_gpus))
+
+
+def num_nodes_used(gpus: Sequence[int], node_of_gpu: Sequence[int]) -> int:
+    """Nodes that hold at least one of `gpus`: c(a_i) of [FLEET] Eq. 4."""
+    return len({node_of_gpu[j] for j in gpus})

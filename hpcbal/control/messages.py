@@ -1,0 +1,199 @@
+"""What goes into the ensemble's state machine (events) and what comes out (instructions)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A point in the shared stream: sample `offset` (0..samples per pass) of pass `pass_index`."""
+
+    pass_index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """One DNN and the GPUs (cluster numbering) that train it; the first GPU's rank is the master."""
+
+    dnn_id: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """One round of [FLEET] Alg. 1: a flotilla with its placement.
+
+    Attributes:
+        index: rounds count from 0 over the life of the ensemble, resumes included.
+        groups: the flotilla; no GPU occurs twice.
+        first_pass: the pass of the shared stream with which the round starts.
+        start: where each DNN starts; (first_pass, 0) unless it was stopped inside that pass.
+        epochs: epochs that each DNN has completed before this round.
+        num_preprocessors: how many preprocessor ranks make blocks, >= 1.
+        predicted_rate_samples_per_s: per DNN, from the rate table.
+    """
+
+    index: int
+    groups: tuple[GroupPlan, ...]
+    first_pass: int
+    start: Mapping[str, Position]
+    epochs: Mapping[str, int]
+    num_preprocessors: int
+    predicted_rate_samples_per_s: Mapping[str, float]
+
+
+# ---- events: what has happened -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """The runtime is ready; the first event of every start, also after a resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateMeasured(Event):
+    """A profiling run of `dnn_id` on `num_gpus` trainers gave `samples_per_s`."""
+
+    dnn_id: str
+    num_gpus: int
+    samples_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PreprocessingMeasured(Event):
+    """One preprocessor rank makes `samples_per_s` (busy time only)."""
+
+    samples_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDone(Event):
+    """A trainer group has finished pass `pass_index`, validation included, and waits.
+
+    `metrics` holds at least `loss`, `val_loss`, `val_accuracy`, `accuracy`; `seconds` is the wall time
+    of the epoch, `busy_s` the part of it that was not spent waiting for data.
+    """
+
+    dnn_id: str
+    pass_index: int
+    metrics: Mapping[str, float]
+    seconds: float
+    busy_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten(Event):
+    """The checkpoint of `dnn_id` after `epoch` epochs at `position` is whole on disk."""
+
+    dnn_id: str
+    epoch: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLeft(Event):
+    """The group of `dnn_id` was told to leave (or failed, or was suspended); its GPUs are free.
+
+    Whatever checkpoint belongs to leaving was reported written before.
+    """
+
+    dnn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DnnFailed(Event):
+    """A DNN cannot go on. `cause` is one of oom, nan, error, checkpoint, data; `detail` is for people."""
+
+    dnn_id: str
+    cause: str
+    detail: str
+    rank: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendRequested(Event):
+    """A signal or the walltime asks for a clean stop with exit code 75."""
+
+    reason: str
+
+
+# ---- instructions: what to do ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Base of all instructions."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartProfiling(Instruction):
+    """Time these groups at once; answer each with RateMeasured or DnnFailed, then GroupLeft."""
+
+    groups: tuple[GroupPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartRound(Instruction):
+    """Start the shared stream and these groups; answer with EpochDone per group and pass."""
+
+    plan: RoundPlan
+
+
+@dataclass(frozen=True, slots=True)
+class NextPass(Instruction):
+    """These groups go on with `pass_index`; those in `checkpoint` snapshot their state first."""
+
+    dnn_ids: tuple[str, ...]
+    pass_index: int
+    checkpoint: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRound(Instruction):
+    """The group of `dnn_id` writes its checkpoint and leaves: CheckpointWritten, then GroupLeft.
+
+    `reason` is 'converged' (with `detail` telling by which rule) or 'regroup'.
+    """
+
+    dnn_id: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendGroups(Instruction):
+    """These groups stop at their next step, write a checkpoint at that position, and leave."""
+
+    dnn_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopStream(Instruction):
+    """All groups of the round have left: end the shared stream of round `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish(Instruction):
+    """The run is over. `outcome` is 'done', 'failed-dnns' or 'suspended'."""
+
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One line of a DNN's history."""
+
+    epoch: int
+    pass_index: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0

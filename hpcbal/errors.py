@@ -1,0 +1,59 @@
+"""Exit codes, and the errors that carry them to the user."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """What `hpcbal` returns to the shell; every rank returns the same code."""
+
+    DONE = 0
+    INTERNAL_ERROR = 1
+    WRONG_INPUT = 2
+    FAILED_DNNS = 3
+    STALLED = 70
+    RUN_AGAIN = 75
+
+
+class HpcbalError(Exception):
+    """An error whose message is written for the user: what was given, what is allowed, what to do."""
+
+    exit_code: ExitCode = ExitCode.INTERNAL_ERROR
+
+
+class InputError(HpcbalError):
+    """The user's input (config, command line, files, launch) is wrong."""
+
+    exit_code = ExitCode.WRONG_INPUT
+
+
+class ConfigError(InputError):
+    """One or more problems of a configuration file, all reported at once."""
+
+    def __init__(self, problems: tuple[str, ...] | list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
+
+
+class DataError(InputError):
+    """A dataset is missing, unreadable or has too many broken samples."""
+
+
+class ClusterError(InputError):
+    """The allocation does not hold what the config needs."""
+
+
+class OutputError(InputError):
+    """The output directory cannot be used: unwritable, full, or another run's."""
+
+
+class PolicyError(HpcbalError):
+    """A decision was asked for that has no valid answer."""
+
+
+class CheckpointError(HpcbalError):
+    """A checkpoint file is damaged or does not fit the DNN."""

@@ -1,0 +1,1 @@
+"""MPI roles that perform the instructions of control."""
