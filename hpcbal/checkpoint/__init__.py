@@ -1,0 +1,18 @@
+"""HDF5 files of a DNN in training."""
+
+from hpcbal.checkpoint.background import BackgroundWriter, WriteDone
+from hpcbal.checkpoint.reader import read_checkpoint, read_progress
+from hpcbal.checkpoint.seal import FORMAT_VERSION
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import FileIdentity, write_checkpoint
+
+__all__ = [
+    "FORMAT_VERSION",
+    "BackgroundWriter",
+    "FileIdentity",
+    "TrainingState",
+    "WriteDone",
+    "read_checkpoint",
+    "read_progress",
+    "write_checkpoint",
+]

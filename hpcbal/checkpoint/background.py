@@ -1,0 +1,141 @@
+"""Write checkpoints on a thread, while training goes on."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import FileIdentity, write_checkpoint
+from hpcbal.control.messages import Position
+from hpcbal.errors import CheckpointError, HpcbalError
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDone:
+    """What became of one submitted state.
+
+    Attributes:
+        seconds: time the thread spent on it.
+        error: None if the checkpoint is whole on disk, else why not (OutputError or CheckpointError).
+    """
+
+    dnn_id: str
+    epoch: int
+    position: Position
+    seconds: float
+    error: HpcbalError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    directory: Path
+    state: TrainingState
+    final: bool
+
+
+class BackgroundWriter:
+    """One thread that writes checkpoints in the order of submission.
+
+    A state that still waits when a newer one of the same DNN is submitted is dropped, unless it was submitted
+    as final: the newer one holds all of it. So at most one state per DNN waits beside the final ones.
+    Every state that is not dropped is reported by `poll` exactly once, errors included.
+
+    The thread starts with the first submission. It dies with the process: a file half written is never taken
+    for whole. Use as a context manager, or call `close`.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._jobs: deque[_Job] = deque()
+        self._done: list[WriteDone] = []
+        self._writing = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._written: dict[Path, FileIdentity] = {}
+
+    def submit(self, directory: str | os.PathLike[str], state: TrainingState, *, final: bool = False) -> None:
+        """Have `state` written to `directory` soon; returns at once.
+
+        Args:
+            directory: of the DNN, see `write_checkpoint`.
+            state: its arrays must not change any more.
+            final: never drop this state in favour of a newer one (its report is awaited).
+        """
+        job = _Job(Path(directory), state, final)
+        with self._changed:
+            if self._closed:
+                raise CheckpointError(f"checkpoint of {state.dnn_id!r} submitted to a closed writer")
+            self._jobs = deque(
+                waiting for waiting in self._jobs if waiting.final or waiting.directory != job.directory
+            )
+            self._jobs.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def poll(self) -> list[WriteDone]:
+        """What was finished since the last call, in order."""
+        with self._changed:
+            done, self._done = self._done, []
+        return done
+
+    @property
+    def busy(self) -> bool:
+        """Whether a submitted state is not yet written."""
+        with self._changed:
+            return self._writing or bool(self._jobs)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything submitted is written (or failed); False if `timeout_s` passed before."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._jobs and not self._writing, timeout_s)
+
+    def close(self) -> None:
+        """Write what waits, then end the thread; reports can still be polled."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> BackgroundWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self._closed)
+                if not self._jobs:
+                    return
+                job = self._jobs.popleft()
+                self._writing = True
+            report = self._write(job)
+            with self._changed:
+                self._done.append(report)
+                self._writing = False
+                self._changed.notify_all()
+
+    def _write(self, job: _Job) -> WriteDone:
+        state, error = job.state, None
+        started = time.perf_counter()
+        try:
+            known_whole = self._written.get(job.directory)
+            self._written[job.directory] = write_checkpoint(job.directory, state, known_whole=known_whole)
+        except HpcbalError as problem:
+            error = problem
+        except Exception as problem:  # a bug must reach the scheduler as a failed write, not end the thread
+            error = CheckpointError(f"checkpoint of {state.dnn_id!r} was not written: {problem!r}")
+            error.__cause__ = problem
+        return WriteDone(state.dnn_id, state.epoch, state.position, time.perf_counter() - started, error)

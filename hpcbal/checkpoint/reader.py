@@ -1,0 +1,98 @@
+"""Read the newest whole checkpoint of a DNN, and say so if it is not the newest one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+from numpy.typing import NDArray
+
+from hpcbal.checkpoint.layout import read_array
+from hpcbal.checkpoint.seal import verify
+from hpcbal.checkpoint.state import TrainingState, progress_from_json
+from hpcbal.checkpoint.writer import ARRAYS, ASIDE, CURRENT, PREVIOUS, PROGRESS
+from hpcbal.errors import CheckpointError
+
+
+def read_checkpoint(directory: str | os.PathLike[str]) -> tuple[TrainingState | None, list[str]]:
+    """The newest whole checkpoint of `directory`.
+
+    Returns:
+        The state, or None if there is no whole one; and for people: one sentence per file that is damaged,
+        missing or left over, which says what is used instead.
+
+    Raises:
+        CheckpointError: if a file is there but cannot be opened (permissions, I/O errors): going on without
+            it would train again what is already trained.
+    """
+    return _read_newest(Path(directory), with_arrays=True)
+
+
+def read_progress(directory: str | os.PathLike[str]) -> tuple[TrainingState | None, list[str]]:
+    """As `read_checkpoint`, without the arrays: same file, same warnings, a fraction of the time.
+
+    The file's checksum is verified all the same (several GB/s), so that both always agree.
+    """
+    return _read_newest(Path(directory), with_arrays=False)
+
+
+def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None, list[str]]:
+    warnings = []
+    problems: dict[str, str | None] = {}  # by file name; None: there is no such file
+    state = None
+    for name in (CURRENT, PREVIOUS):
+        try:
+            state = _read_file(folder / name, with_arrays)
+        except FileNotFoundError:
+            problems[name] = None
+        except CheckpointError as error:
+            problems[name] = str(error)
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder / name}: cannot read the checkpoint: {error.strerror or error}; "
+                "restore access to it, or remove it to start this DNN anew"
+            ) from error
+        else:
+            break
+    used = _describe_choice(folder, state, problems)
+    for name, problem in problems.items():
+        if problem is not None:
+            warnings.append(f"{folder / name}: {problem}; {used}")
+        elif name == CURRENT and (state is not None or problems.get(PREVIOUS)):
+            warnings.append(f"{folder / name}: is missing (a save was interrupted); {used}")
+    if (folder / ASIDE).exists():
+        warnings.append(f"{folder / ASIDE}: left by an interrupted save, ignored; {used}")
+    return state, warnings
+
+
+def _describe_choice(folder: Path, state: TrainingState | None, problems: dict[str, str | None]) -> str:
+    """What is used, for the end of a warning."""
+    if state is None:
+        return "there is no whole checkpoint, so this DNN starts anew"
+    name = PREVIOUS if CURRENT in problems else CURRENT
+    return f"using {folder / name} (epoch {state.epoch})"
+
+
+def _read_file(path: Path, with_arrays: bool) -> TrainingState:
+    verify(path)
+    arrays: dict[str, NDArray[Any]] = {}
+    # No lock: the file is never changed under its name, and many parallel file systems know no locks.
+    with h5py.File(path, "r", locking=False) as root:
+        try:
+            text = root[PROGRESS][()].decode()
+            if with_arrays and ARRAYS in root:
+                _collect(root[ARRAYS], "", arrays)
+        except (KeyError, AttributeError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"it lacks the parts of a checkpoint ({error!r})") from error
+    return progress_from_json(text, arrays)
+
+
+def _collect(group: h5py.Group, prefix: str, arrays: dict[str, NDArray[Any]]) -> None:
+    """All datasets below `group`, by their path."""
+    for name, item in group.items():
+        if isinstance(item, h5py.Group):
+            _collect(item, f"{prefix}{name}/", arrays)
+        else:
+            arrays[prefix + name] = read_array(item)

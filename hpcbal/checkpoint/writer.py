@@ -1,0 +1,129 @@
+"""Write a checkpoint so that at every moment a whole one stands under one of its two names.
+
+Aside, flushed, renamed: `checkpoint.h5.tmp` is written and brought to the disk, then `checkpoint.h5` becomes
+`checkpoint.previous.h5`, then the new file takes its name. A kill anywhere leaves the old or the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.checkpoint.layout import SparseFile, check_arrays, lay_out
+from hpcbal.checkpoint.seal import SEAL_BYTES, make_seal, verify
+from hpcbal.checkpoint.state import TrainingState, progress_to_json
+from hpcbal.errors import CheckpointError
+from hpcbal.telemetry.atomic_file import output_error, remove_quietly, sync_directory
+
+CURRENT = "checkpoint.h5"
+PREVIOUS = "checkpoint.previous.h5"
+ASIDE = "checkpoint.h5.tmp"
+ARRAYS = "arrays"
+PROGRESS = "progress"
+
+_PIECE_BYTES = 4 << 20  # written and checksummed in turn, so that the second finds it in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """Tells whether a file is still the very one that was written."""
+
+    inode: int
+    num_bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileIdentity:
+        stat = os.stat(path)
+        return cls(stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+def write_checkpoint(
+    directory: str | os.PathLike[str],
+    state: TrainingState,
+    *,
+    known_whole: FileIdentity | None = None,
+) -> FileIdentity:
+    """Write `state` as the checkpoint of `directory`; the one before is kept as the previous one.
+
+    Args:
+        directory: made if missing; one writer at a time.
+        state: its arrays must not change until this returns.
+        known_whole: what the last call returned. A `checkpoint.h5` that is not known to be whole is read
+            first: if it is damaged, it is replaced, and the whole previous one stays.
+
+    Returns:
+        The identity of the file written, for `known_whole` of the next call.
+
+    Raises:
+        OutputError: if the directory is unwritable or full; the old checkpoints stay, nothing else is left.
+        CheckpointError: if an array's name or type cannot stand in a file.
+    """
+    folder = Path(directory)
+    aside, current = folder / ASIDE, folder / CURRENT
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(aside, "wb") as file:
+            _write_sealed(file, state)
+            file.flush()
+            os.fsync(file.fileno())
+        if _is_whole(current, known_whole):
+            os.replace(current, folder / PREVIOUS)
+        identity = FileIdentity.of(aside)
+        os.replace(aside, current)
+        sync_directory(folder)
+    except OSError as error:
+        remove_quietly(aside)
+        raise output_error(current, error, f"write the checkpoint of {state.dnn_id!r}") from error
+    except BaseException:
+        remove_quietly(aside)
+        raise
+    return identity
+
+
+def _is_whole(path: Path, known_whole: FileIdentity | None) -> bool:
+    """Whether `path` is a checkpoint that may take the place of the previous one."""
+    try:
+        if known_whole is not None and FileIdentity.of(path) == known_whole:
+            return True
+        verify(path)
+    except (CheckpointError, OSError):
+        return False
+    return True
+
+
+def _write_sealed(file: BinaryIO, state: TrainingState) -> None:
+    """Write the seal and, in the order of the file, HDF5's own bytes and those of the arrays."""
+    check_arrays(state.arrays)
+    contents: dict[str, NDArray[Any]] = {PROGRESS: np.array(progress_to_json(state).encode())}
+    for name, array in state.arrays.items():
+        contents[f"{ARRAYS}/{name}"] = np.asarray(array, order="C")
+    hdf5, places = lay_out(contents)
+    file.write(bytes(SEAL_BYTES))  # until the end, so that a half file is never taken for whole
+    crc32 = position = 0
+    for offset, array in places:
+        crc32 = _write_pieces(file, _own_bytes(hdf5, position, offset), crc32)
+        crc32 = _write_pieces(file, array.reshape(-1).view(np.uint8).data, crc32)
+        position = offset + array.nbytes
+    crc32 = _write_pieces(file, _own_bytes(hdf5, position, hdf5.size), crc32)
+    file.seek(0)
+    file.write(make_seal(hdf5.size, crc32))
+
+
+def _own_bytes(hdf5: SparseFile, start: int, stop: int) -> memoryview:
+    return memoryview(hdf5.read_at(start, stop - start))
+
+
+def _write_pieces(file: BinaryIO, data: memoryview, crc32: int) -> int:
+    """Write `data`; the checksum continued. Both let other threads run meanwhile."""
+    for start in range(0, len(data), _PIECE_BYTES):
+        piece = data[start : start + _PIECE_BYTES]
+        crc32 = zlib.crc32(piece, crc32)
+        file.write(piece)
+    return crc32

@@ -1,0 +1,39 @@
+"""Turn the values of hpcbal into what strict JSON holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import os
+from collections.abc import Mapping, Set
+from typing import Any
+
+
+def to_jsonable(value: Any) -> Any:
+    """Dataclasses become objects, tuples and sets lists, arrays nested lists, paths and others text.
+
+    NaN and infinities become null: strict JSON has no word for them, and `json.loads` of other languages
+    refuses the words that Python would write.
+    """
+    if value is None or isinstance(value, bool | str):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, enum.Enum):
+        return to_jsonable(value.value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_jsonable(item) for key, item in value.items()}
+    if isinstance(value, Set):
+        return sorted((to_jsonable(item) for item in value), key=str)
+    if isinstance(value, list | tuple):
+        return [to_jsonable(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # numpy scalars and arrays, without importing numpy
+        return to_jsonable(value.tolist())
+    return str(value)
