@@ -1,0 +1,109 @@
+"""What samples and labels look like: shapes, types and how many bytes at most."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.errors import DataError
+
+UNBOUNDED = 0
+"""`SampleSpec.max_bytes` of samples of which nobody knows yet how large they may get."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSpec:
+    """One sample as an array.
+
+    Attributes:
+        shape: length of each axis, > 0; None where samples differ. Images are (height, width, channels).
+        dtype: NumPy's name of the element type, such as "uint8" or "float32".
+        max_bytes: no sample is larger; `UNBOUNDED` (0) only inside `hpcbal.data`, never in the
+            spec that a `SampleSource` gives out.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str
+    max_bytes: int
+
+    @classmethod
+    def of(cls, shape: tuple[int | None, ...], dtype: str, max_bytes: int = UNBOUNDED) -> SampleSpec:
+        """A spec whose `max_bytes` follows from the shape where that is static.
+
+        Args:
+            shape: as the attribute.
+            dtype: anything that `numpy.dtype` understands.
+            max_bytes: used only where the shape is not static.
+
+        Raises:
+            DataError: an axis without elements, or no numeric or boolean dtype.
+        """
+        resolved = _resolve_dtype(dtype)
+        if any(length is not None and length < 1 for length in shape):
+            raise DataError(f"sample shape: got {shape}, allowed: lengths >= 1, or None where they differ")
+        static = [length for length in shape if length is not None]
+        if len(static) == len(shape):
+            max_bytes = math.prod(static) * resolved.itemsize
+        return cls(tuple(shape), resolved.name, max_bytes)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all samples have the same shape."""
+        return None not in self.shape
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether `max_bytes` is known."""
+        return self.max_bytes != UNBOUNDED
+
+    def with_dtype(self, dtype: str) -> SampleSpec:
+        """The same samples with elements of another type; the bound grows or shrinks with the element."""
+        old, new = np.dtype(self.dtype).itemsize, _resolve_dtype(dtype).itemsize
+        return SampleSpec.of(self.shape, dtype, self.max_bytes // old * new)
+
+    def admits(self, array: NDArray[Any]) -> bool:
+        """Whether `array` has the type and, on the static axes, the shape that this spec promises."""
+        shape = array.shape
+        if shape != self.shape:
+            if len(shape) != len(self.shape):
+                return False
+            for length, promised in zip(shape, self.shape, strict=True):
+                if length != promised and promised is not None:
+                    return False
+        return bool(array.dtype.name == self.dtype)
+
+    def __str__(self) -> str:
+        lengths = ", ".join("any" if length is None else str(length) for length in self.shape)
+        return f"({lengths}) {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSpec:
+    """The label of one sample: shape () and an integer type for a class, 0 <= label < num_classes."""
+
+    shape: tuple[int, ...] = ()
+    dtype: str = "int64"
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one label."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def is_class(self) -> bool:
+        """Whether a label is one class index."""
+        return self.shape == () and np.dtype(self.dtype).kind in "iu"
+
+
+def _resolve_dtype(dtype: str) -> np.dtype[Any]:
+    try:
+        resolved = np.dtype(dtype)
+    except TypeError:
+        raise DataError(f"sample dtype: got {dtype!r}, allowed: a NumPy type such as 'uint8'") from None
+    if resolved.kind not in "biuf":
+        raise DataError(f"sample dtype: got {dtype!r}, allowed: booleans, integers and floating point")
+    return resolved
