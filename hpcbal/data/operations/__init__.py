@@ -1,0 +1,29 @@
+"""Preprocessing operations by the names that the config uses."""
+
+from __future__ import annotations
+
+from hpcbal.data.operations.base import Operation, OperationError
+from hpcbal.data.operations.crop import CenterCrop, RandomCrop
+from hpcbal.data.operations.decode import Decode
+from hpcbal.data.operations.flip import RandomFlip
+from hpcbal.data.operations.normalize import Normalize
+from hpcbal.data.operations.resize import Resize
+from hpcbal.data.operations.rotation import RandomRotation
+
+OPERATIONS: dict[str, type[Operation]] = {
+    operation.name: operation
+    for operation in (Decode, Resize, RandomCrop, CenterCrop, RandomFlip, RandomRotation, Normalize)
+}
+
+__all__ = [
+    "OPERATIONS",
+    "CenterCrop",
+    "Decode",
+    "Normalize",
+    "Operation",
+    "OperationError",
+    "RandomCrop",
+    "RandomFlip",
+    "RandomRotation",
+    "Resize",
+]

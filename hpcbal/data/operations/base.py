@@ -1,0 +1,78 @@
+"""What a preprocessing operation is, and the checks of arguments that all of them share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.spec import SampleSpec
+from hpcbal.errors import InputError
+
+
+class OperationError(InputError):
+    """An operation got a wrong argument, or samples that it cannot work on."""
+
+
+class Operation(Protocol):
+    """One step of the preprocessing: a value without state, so it gives the same in every process."""
+
+    name: ClassVar[str]
+    is_random: ClassVar[bool]
+
+    def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
+        """What comes out for samples of `spec` (None: encoded images).
+
+        Raises:
+            OperationError: the operation cannot work on such samples.
+        """
+        ...
+
+    def apply(self, sample: Any, rng: np.random.Generator | None) -> NDArray[Any]:
+        """The changed sample; `sample` itself is never written to.
+
+        Args:
+            sample: an array of the spec given to `output_spec` (bytes for `decode`).
+            rng: the sample's random stream; None in validation, where random operations do nothing,
+                and a random crop is a centre crop.
+
+        Raises:
+            UnusableSampleError: this one sample cannot be used.
+        """
+        ...
+
+
+def require_image(name: str, spec: SampleSpec | None) -> SampleSpec:
+    """Check that an operation gets images (height, width, channels) with a known number of channels."""
+    spec = require_array(name, spec)
+    if len(spec.shape) != 3 or spec.shape[2] is None:
+        raise OperationError(f"{name}: needs images of shape (height, width, channels), got {spec}")
+    return spec
+
+
+def require_array(name: str, spec: SampleSpec | None) -> SampleSpec:
+    """Check that an operation gets arrays."""
+    if spec is None:
+        raise OperationError(
+            f"{name}: the dataset gives encoded images; put 'decode: {{mode: rgb}}' (or gray) first"
+        )
+    return spec
+
+
+def check_count(name: str, key: str, value: object, minimum: int = 1) -> None:
+    """Check that an argument is a whole number of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise OperationError(f"{name}.{key}: got {value!r}, allowed: a whole number >= {minimum}")
+
+
+def check_flag(name: str, key: str, value: object) -> None:
+    """Check that an argument is true or false."""
+    if not isinstance(value, bool):
+        raise OperationError(f"{name}.{key}: got {value!r}, allowed: true or false")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value from the config is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

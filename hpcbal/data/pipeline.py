@@ -1,0 +1,126 @@
+"""The chain of operations that the config asks for, checked as a whole before any sample is read."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.dataset import RawSample
+from hpcbal.data.operations import OPERATIONS, Operation, OperationError
+from hpcbal.data.spec import SampleSpec
+from hpcbal.errors import ConfigError, DataError
+
+
+class Pipeline:
+    """Operations in order, for samples of one spec.
+
+    Attributes:
+        operations: as given.
+        input_spec: what the dataset gives; None for encoded images.
+        output_spec: what comes out; always bounded.
+        is_random: whether training samples differ from pass to pass.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        input_spec: SampleSpec | None,
+        max_sample_bytes: int | None = None,
+    ) -> None:
+        """Check that each operation can work on what the one before gives.
+
+        Args:
+            operations: may be empty if the dataset gives arrays.
+            input_spec: the dataset's `sample_spec`.
+            max_sample_bytes: bound of samples whose size is not known beforehand.
+
+        Raises:
+            ConfigError: an operation does not fit; the message tells its place in `preprocessing`.
+            DataError: encoded images without `decode`, or samples without a bound.
+        """
+        self.operations = tuple(operations)
+        self.input_spec = input_spec
+        self.is_random = any(operation.is_random for operation in operations)
+        spec = input_spec
+        for index, operation in enumerate(operations):
+            try:
+                spec = operation.output_spec(spec)
+            except OperationError as error:
+                raise ConfigError((f"preprocessing[{index}].{error}",)) from None
+        if spec is None:
+            raise DataError(
+                "preprocessing: the dataset gives encoded images; put 'decode: {mode: rgb}' (or gray) first"
+            )
+        self.output_spec = _bounded(spec, max_sample_bytes)
+
+    def run(self, sample: RawSample, rng: np.random.Generator | None) -> NDArray[Any]:
+        """Preprocess one sample.
+
+        Args:
+            sample: of `input_spec`.
+            rng: the sample's random stream; None in validation.
+
+        Returns: a C-contiguous array of `output_spec`.
+
+        Raises:
+            UnusableSampleError: an operation cannot use this sample.
+        """
+        for operation in self.operations:
+            sample = operation.apply(sample, rng)
+        return np.ascontiguousarray(sample)
+
+
+def build_operations(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Operation, ...]:
+    """Make operations from names and arguments.
+
+    Args:
+        wanted: (name, arguments) in order, as in the config's `preprocessing`.
+
+    Raises:
+        ConfigError: unknown names, unknown or missing or wrong arguments; all of them at once.
+    """
+    operations: list[Operation] = []
+    problems: list[str] = []
+    for index, (name, args) in enumerate(wanted):
+        try:
+            operations.append(_build(name, args))
+        except OperationError as error:
+            problems.append(f"preprocessing[{index}].{error}")
+    if problems:
+        raise ConfigError(problems)
+    return tuple(operations)
+
+
+def _build(name: str, args: Mapping[str, Any]) -> Operation:
+    if name not in OPERATIONS:
+        raise OperationError(f"{name}: unknown operation, allowed: {_allowed(name, list(OPERATIONS))}")
+    operation = OPERATIONS[name]
+    parameters = inspect.signature(operation).parameters
+    for key in args:
+        if key not in parameters:
+            raise OperationError(f"{name}.{key}: unknown key, allowed: {_allowed(key, list(parameters))}")
+    missing = [key for key, p in parameters.items() if p.default is p.empty and key not in args]
+    if missing:
+        raise OperationError(f"{name}: missing {', '.join(missing)}")
+    return operation(**args)
+
+
+def _allowed(given: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(given, names, n=1)
+    return ", ".join(names) + (f" (did you mean {close[0]!r}?)" if close else "")
+
+
+def _bounded(spec: SampleSpec, max_sample_bytes: int | None) -> SampleSpec:
+    if spec.is_bounded:
+        return spec
+    if max_sample_bytes is None:
+        raise DataError(
+            f"preprocessing: samples {spec} differ in size and nothing bounds them; "
+            "add resize, center_crop or random_crop, or set dataplane.max_sample_bytes"
+        )
+    return SampleSpec.of(spec.shape, spec.dtype, max_sample_bytes)
