@@ -1,0 +1,200 @@
+"""The samples of a run: a dataset, its split, its order in each pass, and its preprocessing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.bad_sample import BadSample, UnusableSampleError
+from hpcbal.data.dataset import Dataset, RawSample
+from hpcbal.data.operations import Operation
+from hpcbal.data.pipeline import Pipeline, build_operations
+from hpcbal.data.random_stream import SampleStreams
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.data.split import split_ids
+from hpcbal.policies.sample_order import sample_order
+
+if TYPE_CHECKING:
+    from hpcbal.config import RunConfig
+
+__all__ = ["BadSample", "SampleSource", "open_source"]
+
+
+class SampleSource:
+    """Preprocessed samples by id, the same in every process and for any number of processes.
+
+    Attributes:
+        num_train: training samples.
+        num_validation: validation samples.
+        num_classes: of the dataset.
+        sample_spec: what `sample` gives.
+        label_spec: its labels.
+        fingerprint: hexadecimal digest of what the stream depends on: the dataset's length, classes, spec
+            and own fingerprint, the split, the operations and the seed.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        operations: Sequence[Operation],
+        seed: int,
+        validation_fraction: float,
+        max_sample_bytes: int | None = None,
+    ) -> None:
+        """Split the dataset and check the operations against it; reads no sample.
+
+        Args:
+            dataset: samples with labels.
+            operations: in the order of application.
+            seed: of the run, >= 0; fixes the split, the order and all random operations.
+            validation_fraction: share of the samples held out, in (0, 1); unused where the dataset has its
+                own `validation_ids`.
+            max_sample_bytes: bound of samples whose size is not known beforehand.
+
+        Raises:
+            ConfigError: an operation does not fit the samples.
+            DataError: the split leaves no training or no validation sample, or nothing bounds the samples.
+        """
+        self._dataset = dataset
+        self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes)
+        self._train_ids, self._validation_ids = split_ids(dataset, seed, validation_fraction)
+        self._seed = seed
+        self._streams = SampleStreams(seed)
+        self.num_train = len(self._train_ids)
+        self.num_validation = len(self._validation_ids)
+        self.num_classes = dataset.num_classes
+        self.sample_spec: SampleSpec = self._pipeline.output_spec
+        self.label_spec: LabelSpec = dataset.label_spec
+        self._label_dtype = np.dtype(self.label_spec.dtype)
+        self.fingerprint = self._make_fingerprint()
+
+    @property
+    def num_positions(self) -> int:
+        """Positions of one pass: training samples, then validation samples."""
+        return self.num_train + self.num_validation
+
+    def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
+        """Sample ids of one pass in order, shape (num_positions,).
+
+        Training ids come first, in an order that depends on seed and pass alone, then the validation ids,
+        always in the same order.
+        """
+        order = sample_order(self.num_train, self._seed, pass_index)
+        return np.concatenate([self._train_ids[order], self._validation_ids])
+
+    def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Read and preprocess one sample.
+
+        Args:
+            sample_id: 0..len(dataset)-1.
+            pass_index: >= 0; only random operations depend on it.
+            training: False turns random operations off.
+
+        Returns:
+            The C-contiguous sample of `sample_spec`, and the label of `label_spec`. The sample may share
+            memory with the dataset: copy it out, do not write to it.
+
+        Raises:
+            BadSample: it cannot be read, decoded or preprocessed, or is not what the dataset promised.
+        """
+        try:
+            raw, label = self._dataset.read(sample_id)
+            raw = self._check_raw(raw)
+            random = training and self._pipeline.is_random
+            rng = self._streams.stream(pass_index, sample_id) if random else None
+            array = self._pipeline.run(raw, rng)
+            if array.nbytes > self.sample_spec.max_bytes:
+                raise UnusableSampleError(
+                    f"{array.nbytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
+                    f"{self.sample_spec.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
+                )
+            return array, self._check_label(label)
+        except MemoryError:
+            raise
+        except UnusableSampleError as error:
+            raise BadSample(sample_id, self._where(sample_id), str(error)) from error
+        except Exception as error:  # whatever the dataset raises spoils this one sample only
+            raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
+
+    def _check_raw(self, raw: RawSample) -> RawSample:
+        promised = self._pipeline.input_spec
+        if promised is None:
+            if isinstance(raw, bytes | bytearray | memoryview):
+                return raw
+            if isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 1:
+                return raw.tobytes()
+            raise UnusableSampleError(f"the dataset gave {_kind(raw)}, promised: an encoded image as bytes")
+        if not isinstance(raw, np.ndarray) or not promised.admits(raw):
+            raise UnusableSampleError(f"the dataset gave {_kind(raw)}, promised: an array {promised}")
+        return raw
+
+    def _check_label(self, label: object) -> NDArray[Any]:
+        array: NDArray[Any] = np.array(label, self._label_dtype)
+        if array.shape != self.label_spec.shape:
+            raise UnusableSampleError(f"label of shape {array.shape}, promised: {self.label_spec.shape}")
+        if self.label_spec.is_class and not 0 <= array < self.num_classes:
+            raise UnusableSampleError(f"label {label}, allowed: 0..{self.num_classes - 1}")
+        return array
+
+    def _where(self, sample_id: int) -> str:
+        try:
+            return self._dataset.describe(sample_id)
+        except Exception as error:  # naming a bad sample must not hide why it is bad
+            return f"describe() raised {_reason(error)}"
+
+    def _make_fingerprint(self) -> str:
+        facts = {
+            "length": len(self._dataset),
+            "num_classes": self.num_classes,
+            "input": str(self._dataset.sample_spec),
+            "label": repr(self.label_spec),
+            "output": str(self.sample_spec),
+            "operations": [repr(operation) for operation in self._pipeline.operations],
+            "seed": self._seed,
+            "dataset": str(getattr(self._dataset, "fingerprint", "")),
+        }
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        for ids in (self._train_ids, self._validation_ids):
+            digest.update(ids.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def open_source(config: RunConfig) -> SampleSource:
+    """Make the dataset that the config names, with its split and preprocessing.
+
+    Args:
+        config: `data`, `preprocessing`, `seed` and `dataplane.max_sample_bytes` are read.
+
+    Raises:
+        ConfigError: a wrong operation.
+        DataError: the dataset cannot be opened, or does not fit.
+        InputError: the import path leads nowhere.
+    """
+    from hpcbal.data.opening import open_dataset
+
+    operations = build_operations([(step.name, step.args) for step in config.preprocessing])
+    dataset = open_dataset(config.data.dataset, config.data.args)
+    return SampleSource(
+        dataset,
+        operations,
+        seed=config.seed,
+        validation_fraction=config.data.validation_fraction,
+        max_sample_bytes=config.dataplane.max_sample_bytes,
+    )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    return f"a {type(value).__name__}"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

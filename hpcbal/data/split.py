@@ -1,0 +1,74 @@
+"""Which samples train and which validate: the dataset's own split, or a seeded one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.dataset import Dataset
+from hpcbal.errors import DataError
+
+_STREAM = 0x591137
+"""Sets the split's random stream apart from other streams of the same seed."""
+
+
+def split_ids(
+    dataset: Dataset, seed: int, validation_fraction: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split the sample ids of a dataset; both parts come sorted.
+
+    Args:
+        dataset: its `validation_ids`, where it has any, decide alone.
+        seed: of the run, >= 0.
+        validation_fraction: in (0, 1); the number held out is rounded to the nearest.
+
+    Returns: training ids and validation ids, each of at least one sample, together all of them.
+
+    Raises:
+        DataError: one part would be empty, or the dataset's own ids are not valid.
+    """
+    num_samples = len(dataset)
+    own = getattr(dataset, "validation_ids", None)
+    if own is not None:
+        validation = _check_own(np.asarray(own), num_samples)
+    else:
+        num_validation = _num_held_out(num_samples, validation_fraction)
+        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM))))
+        validation = np.sort(generator.permutation(num_samples)[:num_validation]).astype(np.int64)
+    is_training = np.ones(num_samples, bool)
+    is_training[validation] = False
+    return np.flatnonzero(is_training).astype(np.int64), validation
+
+
+def _num_held_out(num_samples: int, fraction: float) -> int:
+    if not 0 < fraction < 1:
+        raise DataError(f"data.validation_fraction: got {fraction}, allowed: above 0 and below 1")
+    num_validation = round(num_samples * fraction)
+    if num_validation < 1:
+        raise DataError(
+            f"data.validation_fraction: got {fraction}, which of {num_samples} samples leaves none for "
+            f"validation; allowed: at least {1 / num_samples:.3g}"
+        )
+    if num_validation >= num_samples:
+        raise DataError(
+            f"data.validation_fraction: got {fraction}, which of {num_samples} samples leaves none for "
+            "training; lower it, or bring more samples"
+        )
+    return num_validation
+
+
+def _check_own(ids: NDArray[np.int64], num_samples: int) -> NDArray[np.int64]:
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise DataError(
+            f"the dataset's validation_ids: got shape {ids.shape} of {ids.dtype}, "
+            "allowed: a list of sample ids"
+        )
+    unique = np.unique(ids).astype(np.int64)
+    if not len(unique) or unique[0] < 0 or unique[-1] >= num_samples or len(unique) != len(ids):
+        raise DataError(
+            f"the dataset's validation_ids: got {len(ids)} ids, allowed: at least 1, each once, within "
+            f"0..{num_samples - 1}"
+        )
+    if len(unique) == num_samples:
+        raise DataError("the dataset's validation_ids name every sample: none is left for training")
+    return unique
