@@ -1,0 +1,225 @@
+"""Group DNNs into flotillas that are trained together."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.ladders import Ladders
+from hpcbal.policies.rates import RateTable
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """How far a DNN's rate may lie from the reference rate: delta of [FLEET] Eq. 3.
+
+    Attributes:
+        absolute: samples/s, >= 0; or
+        relative: a share of the reference rate, >= 0. Exactly one of the two is given.
+    """
+
+    absolute: float | None = None
+    relative: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.absolute is None) == (self.relative is None):
+            raise PolicyError(
+                f"delta: got absolute={self.absolute} and relative={self.relative}; give exactly one"
+            )
+        value = self.absolute if self.absolute is not None else self.relative
+        if value is None or not (math.isfinite(value) and value >= 0):
+            raise PolicyError(f"delta: got {value}, allowed: finite and not negative")
+
+    def samples_per_s(self, reference_rate: float) -> float:
+        """The threshold for a flotilla with this reference rate."""
+        if self.absolute is not None:
+            return self.absolute
+        assert self.relative is not None
+        return self.relative * reference_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Flotilla:
+    """DNNs that train together, and the GPUs of each.
+
+    Attributes:
+        dnn_ids: in the order in which they were chosen; the fastest on one GPU first.
+        num_gpus: of each DNN, >= 1, summing to at most the GPUs of the allocation.
+        rates_before: samples/s with the GPUs that Eq. 3 gave, before the extra ones.
+        rates: samples/s with `num_gpus`; nowhere below `rates_before`.
+        reference_rate: r_fast of Eq. 3, samples/s.
+    """
+
+    dnn_ids: tuple[str, ...]
+    num_gpus: tuple[int, ...]
+    rates_before: tuple[float, ...]
+    rates: tuple[float, ...]
+    reference_rate: float
+
+    @property
+    def total_gpus(self) -> int:
+        return sum(self.num_gpus)
+
+
+def create_flotilla(
+    candidates: Sequence[str],
+    rates: RateTable,
+    num_gpus: int,
+    delta: Delta,
+    max_gpus_per_dnn: int | None = None,
+) -> Flotilla:
+    """Choose the DNNs of the next flotilla and the number of GPUs of each.
+
+    The candidate that is fastest on one GPU gives the reference rate and takes one GPU. Then, one at a time,
+    the DNN joins whose rate on some number of the GPUs left comes nearest to the reference, as long as it
+    comes within delta. What is left goes to the slowest, GPU by GPU.
+
+    Ties: the fastest DNN, and the slowest, is the first of equals (in the order of `candidates`, and of
+    joining); Eq. 3 prefers fewer GPUs, then the order of `candidates`.
+
+    Deviations from [FLEET]; with rates that grow with every GPU the first two change nothing:
+        - Eq. 3 leaves out counts on which a DNN is no faster than on fewer (see `Ladders`). Beyond its peak
+          Eq. 5 falls slowly, so at scale it passes the reference rate a second time in finer steps than
+          on its way up, and the letter of Eq. 3 would give a DNN hundreds of GPUs to be as fast as on five,
+          against Principle 2. bench/bench_flotilla.py shows both.
+        - Extra GPUs go to the slowest DNN that gains by them, in the smallest portion by which its rate
+          grows (one, unless its rate dips first). Alg. 2 gives them to the slowest whatever they do: one whose
+          rate falls with m stays the slowest and is made slower with every GPU, until it has them
+          all. A DNN that gains nothing is passed over for the next slowest, which is then ready to run
+          faster when the slow one leaves the round; an idle GPU would serve nobody. GPUs by which no DNN
+          gains stay unassigned.
+        - `max_gpus_per_dnn` bounds both steps.
+        - `delta` may be relative, so that one value serves ensembles of any speed.
+        - Alg. 2, line 14 indexes m_k by DNN where m_k is ordered by place in the flotilla; we do the latter.
+          Eq. 3's range m = 1..M is cut by its own constraint m <= M - M_k.
+
+    Args:
+        candidates: DNNs that are not done, at least one, no repetitions.
+        rates: of all of them.
+        num_gpus: M, GPUs of the allocation, >= 1.
+        delta: threshold between rates.
+        max_gpus_per_dnn: most GPUs of one DNN, >= 1; None: no bound.
+
+    Raises: PolicyError: an argument is out of range, or a rate is not known.
+    Source: [FLEET] Sec. 4.3.2, Eq. 3, Alg. 2.
+    """
+    planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn)
+    return planner.next_flotilla(np.arange(len(candidates)))
+
+
+def plan_all_flotillas(
+    candidates: Sequence[str],
+    rates: RateTable,
+    num_gpus: int,
+    delta: Delta,
+    max_gpus_per_dnn: int | None = None,
+) -> list[Flotilla]:
+    """All flotillas to the last DNN, if the DNNs of each flotilla converge together.
+
+    Arguments and errors are those of `create_flotilla`, but `candidates` may be empty.
+
+    Source: [FLEET] Alg. 1 without line 6.
+    """
+    if not candidates:
+        return []
+    planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn)
+    index_of = {dnn_id: index for index, dnn_id in enumerate(candidates)}
+    waiting = np.ones(len(candidates), dtype=np.bool_)
+    flotillas = []
+    while waiting.any():
+        flotilla = planner.next_flotilla(np.flatnonzero(waiting))
+        waiting[[index_of[dnn_id] for dnn_id in flotilla.dnn_ids]] = False
+        flotillas.append(flotilla)
+    return flotillas
+
+
+class _Planner:
+    """The rates of a fixed list of candidates, indexed once for any number of flotillas."""
+
+    def __init__(
+        self,
+        candidates: Sequence[str],
+        rates: RateTable,
+        num_gpus: int,
+        delta: Delta,
+        max_gpus_per_dnn: int | None,
+    ) -> None:
+        if not candidates:
+            raise PolicyError("a flotilla was asked for without candidates; give at least one DNN")
+        if len(set(candidates)) != len(candidates):
+            repeated = sorted({dnn_id for dnn_id in candidates if list(candidates).count(dnn_id) > 1})
+            raise PolicyError(f"candidates occur more than once: {', '.join(repeated)}")
+        for name, value in (("num_gpus", num_gpus), ("max_gpus_per_dnn", max_gpus_per_dnn)):
+            if value is not None and value < 1:
+                raise PolicyError(f"{name}: got {value}, allowed: 1 or more")
+        self._dnn_ids = tuple(candidates)
+        self._num_gpus = num_gpus
+        self._delta = delta
+        most = num_gpus if max_gpus_per_dnn is None else min(num_gpus, max_gpus_per_dnn)
+        self._rates: FloatArray = rates.matrix(self._dnn_ids, most)
+        self._ladders = Ladders(self._rates)
+
+    def next_flotilla(self, rows: npt.NDArray[np.int64]) -> Flotilla:
+        """The flotilla of the candidates `rows` (ascending, at least one)."""
+        chosen = self._choose(rows)
+        counts = self._give_extra_gpus(chosen)
+        members = [row for row, _ in chosen]
+        return Flotilla(
+            dnn_ids=tuple(self._dnn_ids[row] for row in members),
+            num_gpus=tuple(counts),
+            rates_before=tuple(float(self._rates[row, m - 1]) for row, m in chosen),
+            rates=tuple(float(self._rates[row, m - 1]) for row, m in zip(members, counts, strict=True)),
+            reference_rate=float(self._rates[members[0], 0]),
+        )
+
+    def _choose(self, rows: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+        """(row, number of GPUs) of the members by Eq. 3, in the order of joining."""
+        fastest = int(rows[np.argmax(self._rates[rows, 0])])  # argmax takes the first of equals
+        reference = float(self._rates[fastest, 0])
+        delta = self._delta.samples_per_s(reference)
+        chosen, free = [(fastest, 1)], self._num_gpus - 1
+        others = rows[rows != fastest]
+        # Best (distance, count) of each DNN under a limit that only sinks: it stays the best until its
+        # count no longer fits, and only then is asked for again.
+        distance = np.full(len(others), -1.0)
+        count = np.full(len(others), self._num_gpus + 1, dtype=np.int64)
+        while free > 0 and len(chosen) < len(rows):
+            stale = np.flatnonzero((count > free) & (distance <= delta))
+            distance[stale], count[stale] = self._ladders.nearest(others[stale], reference, free)
+            least = distance.min()
+            if least > delta:
+                break
+            ties = np.flatnonzero(distance == least)
+            best = int(ties[np.argmin(count[ties])])
+            chosen.append((int(others[best]), int(count[best])))
+            free -= int(count[best])
+            distance[best] = np.inf
+        return chosen
+
+    def _give_extra_gpus(self, chosen: Sequence[tuple[int, int]]) -> list[int]:
+        """Number of GPUs of each member after the extra ones, in the order of joining."""
+        counts = [m for _, m in chosen]
+        free = self._num_gpus - sum(counts)
+        ladders = [self._ladders.rungs(row, m, m + free) for row, m in chosen]
+        slowest = [(rates[0], place) for place, (_, rates) in enumerate(ladders)]
+        step = [0] * len(chosen)
+        heapq.heapify(slowest)
+        while free > 0 and slowest:
+            _, place = slowest[0]
+            steps, rates = ladders[place]
+            nxt = step[place] + 1
+            if nxt == len(steps) or steps[nxt] - counts[place] > free:
+                heapq.heappop(slowest)  # gains nothing from what is left, which only gets less
+                continue
+            free -= steps[nxt] - counts[place]
+            counts[place], step[place] = steps[nxt], nxt
+            heapq.heapreplace(slowest, (rates[nxt], place))
+        return counts

@@ -1,0 +1,72 @@
+"""Choose how many preprocessors keep the trainers fed, and not one more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from hpcbal.errors import PolicyError
+
+
+def demand(rates_samples_per_s: Iterable[float], num_consumers: int, shared: bool = True) -> float:
+    """Samples per second that any `num_consumers` of the DNNs can ask for at once.
+
+    Shared preprocessing makes a sample once for all DNNs. They read one stream together, so it need not flow
+    faster than its fastest reader: the largest rate. Unshared, every DNN has its own samples made, and the
+    worst choice of M DNNs asks for the sum of the M largest rates.
+
+    Args:
+        rates_samples_per_s: of each DNN, finite and >= 0; on one GPU each for [FLEET]'s demand of the
+            whole ensemble, or a flotilla's own rates, which extra GPUs may have lifted above that.
+        num_consumers: DNNs that train at the same time, >= 1; [FLEET] takes the number of GPUs M.
+        shared: whether one stream feeds all DNNs.
+
+    Returns: samples/s, >= 0.
+    Raises: PolicyError: no rates, or an argument out of range.
+    Source: [FLEET] App. B.3. The paper does not say whether it counts sharing; its pipeline shares.
+    """
+    rates = sorted(rates_samples_per_s, reverse=True)
+    if not rates or num_consumers < 1:
+        raise PolicyError(
+            f"demand of {num_consumers} of {len(rates)} DNNs was asked for; allowed: 1 or more of 1 or more"
+        )
+    for rate in rates:
+        if not (math.isfinite(rate) and rate >= 0):
+            raise PolicyError(f"rate of a DNN: got {rate!r} samples/s, allowed: finite and not negative")
+    return float(rates[0]) if shared else math.fsum(rates[:num_consumers])
+
+
+def num_preprocessors(
+    demand_samples_per_s: float, samples_per_s_per_preprocessor: float, available: int
+) -> int:
+    """The least number of preprocessors that meets the demand, or all there are if that is too few.
+
+    Preprocessors are ranks that share nothing but the stream, so n of them make n times what one makes.
+
+    Args:
+        demand_samples_per_s: see `demand`, >= 0.
+        samples_per_s_per_preprocessor: what one rank makes, busy time only, > 0.
+        available: preprocessor ranks of the allocation, >= 1.
+
+    Returns: 1..available; the least n with n * samples_per_s_per_preprocessor >= demand, if there is one.
+    Raises: PolicyError: an argument is out of range.
+    Source: [FLEET] App. B.3. Deviation: one measured rate times n, where the paper measures 1, 2, 4, ... 32
+        cores of one preprocessor and says that the measurements vary little.
+    """
+    if not (math.isfinite(demand_samples_per_s) and demand_samples_per_s >= 0):
+        raise PolicyError(f"demand: got {demand_samples_per_s!r} samples/s, allowed: finite and not negative")
+    if not (math.isfinite(samples_per_s_per_preprocessor) and samples_per_s_per_preprocessor > 0):
+        raise PolicyError(
+            f"rate of one preprocessor: got {samples_per_s_per_preprocessor!r} samples/s, allowed: above 0"
+        )
+    if available < 1:
+        raise PolicyError(f"preprocessors available: got {available}, allowed: 1 or more")
+    if available * samples_per_s_per_preprocessor <= demand_samples_per_s:
+        return available
+    number = max(1, math.ceil(demand_samples_per_s / samples_per_s_per_preprocessor))
+    # The quotient's rounding may be one off on either side.
+    if number > 1 and (number - 1) * samples_per_s_per_preprocessor >= demand_samples_per_s:
+        number -= 1
+    if number * samples_per_s_per_preprocessor < demand_samples_per_s:
+        number += 1
+    return min(number, available)

@@ -1,0 +1,111 @@
+"""Keep measured rates between runs, in a form that JSON can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.rates import RateTable
+
+FORMAT = 1
+
+
+def profile_to_dict(
+    table: RateTable, key_by_dnn: Mapping[str, str], previous: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What `profile.json` holds: measured rates by `rate_key`.
+
+    Args:
+        table: measured rates; DNNs without a measurement are left out.
+        key_by_dnn: `rate_key` of each DNN of the table. DNNs of the same key share one entry; where both
+            measured the same count, the later one in the table stands.
+        previous: content of an older profile: its entries stay, but counts measured anew are replaced.
+
+    Returns: a JSON-able dict; the entries written last come last.
+    Raises: PolicyError: `previous` is not a profile, or a DNN has no key.
+    """
+    entries: dict[str, Any] = dict(_entries(previous)) if previous is not None else {}
+    for dnn_id, rate_by_count in table.measured.items():
+        if not rate_by_count:
+            continue
+        if dnn_id not in key_by_dnn:
+            raise PolicyError(f"the rates of {dnn_id!r} cannot be kept: it has no rate key; give one")
+        key = key_by_dnn[dnn_id]
+        kept = _rates_for(entries.pop(key, None), key, table.gpus_per_node)
+        kept.update(rate_by_count)
+        entries[key] = {
+            "dnn": dnn_id,
+            "gpus_per_node": table.gpus_per_node,
+            "samples_per_s": {str(m): kept[m] for m in sorted(kept)},
+        }
+    return {"format": FORMAT, "entries": entries}
+
+
+def profile_from_dict(
+    profile: Mapping[str, Any], key_by_dnn: Mapping[str, str], gpus_per_node: int
+) -> RateTable:
+    """The kept rates that hold for these DNNs on nodes with `gpus_per_node` GPUs.
+
+    Rates measured on nodes of another size hold only for groups that fit into one node of either kind;
+    the others are left out, to be measured anew or estimated.
+
+    Args:
+        profile: what `profile_to_dict` returned, possibly through JSON.
+        key_by_dnn: `rate_key` of each DNN that is asked for; those without an entry are left out.
+        gpus_per_node: of the present cluster, >= 1.
+
+    Raises: PolicyError: `profile` is not a profile.
+    """
+    entries = _entries(profile)
+    found = {
+        dnn_id: _rates_for(entries[key], key, gpus_per_node)
+        for dnn_id, key in key_by_dnn.items()
+        if key in entries
+    }
+    return RateTable({dnn_id: rates for dnn_id, rates in found.items() if rates}, gpus_per_node)
+
+
+def profile_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str], gpus_per_node: int) -> RateTable:
+    """As `profile_from_dict`, but found by the DNNs' names, for a plan that does not open the data.
+
+    Of several entries of one name the one written last counts. Whether model, batch size, data and device
+    are still the same is not checked.
+    """
+    entries = _entries(profile)
+    key_by_name = {str(entry.get("dnn")): key for key, entry in entries.items() if isinstance(entry, Mapping)}
+    keys = {dnn_id: key_by_name[dnn_id] for dnn_id in dnn_ids if dnn_id in key_by_name}
+    return profile_from_dict(profile, keys, gpus_per_node)
+
+
+def _entries(profile: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(profile, Mapping) or not isinstance(profile.get("entries"), Mapping):
+        raise PolicyError(
+            "this is not a profile: it has no map 'entries'; remove the file, it will be measured anew"
+        )
+    if profile.get("format") != FORMAT:
+        raise PolicyError(
+            f"profile has format {profile.get('format')!r}, this version reads {FORMAT}; "
+            "remove the file, it will be measured anew"
+        )
+    entries: Mapping[str, Any] = profile["entries"]
+    return entries
+
+
+def _rates_for(entry: object, key: str, gpus_per_node: int) -> dict[int, float]:
+    """Rates of an entry that hold on nodes of this size, by number of GPUs; none without an entry."""
+    if entry is None:
+        return {}
+    try:
+        if not isinstance(entry, Mapping):
+            raise TypeError(f"got {entry!r}")
+        measured_on = int(entry["gpus_per_node"])
+        rates = {int(m): float(rate) for m, rate in entry["samples_per_s"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PolicyError(
+            f"profile entry {key}: needs dnn, gpus_per_node and a map samples_per_s ({error}); "
+            "remove the entry, it will be measured anew"
+        ) from error
+    if measured_on == gpus_per_node:
+        return rates
+    return {m: rate for m, rate in rates.items() if m <= min(measured_on, gpus_per_node)}

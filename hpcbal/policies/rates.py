@@ -1,0 +1,214 @@
+"""Know how fast each DNN trains on m GPUs: measured rates, and Eq. 5 beyond them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbal.errors import PolicyError
+
+# Each added GPU is assumed to keep this share of the per-GPU rate when only one GPU was measured: 1.9x on
+# 2 GPUs, 3.4x on 4, 5.6x on 8, the usual range of synchronous data-parallel training.
+ASSUMED_EFFICIENCY_PER_ADDED_GPU = 0.95
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RateTable:
+    """Training rates r_i(m) of an ensemble.
+
+    Rates of measured counts are returned as they were measured. For other counts the per-GPU rate r(m)/m
+    follows a geometric law, as in [FLEET] Eq. 5:
+
+        r(m) = m * r(b)/b * e**(m - b),  e = ((r(b)/b) / (r(a)/a)) ** (1/(b - a))
+
+    With b = M_b = 2*gpus_per_node and a = M_b - 1 this is Eq. 5 to the letter.
+
+    Deviations from Eq. 5:
+        - Where M_b was not measured (a small allocation, `max_gpus`), b is the largest measured count; where
+          M_b - 1 was not, a is the next measured count below b.
+        - A count between two measured ones is interpolated by the same law between these two.
+        - e is at most 1 beyond the measured counts. A noisy measurement that looks superlinear would else
+          grow exponentially with m and draw whole flotillas onto one DNN.
+        - Where only m = 1 was measured, e is `ASSUMED_EFFICIENCY_PER_ADDED_GPU`. Linear scaling (e = 1)
+          would be too optimistic: gradients must be exchanged ([FLEET] Principle 2), and with linear scaling
+          the best plan is one DNN after another on all GPUs (footnote 3), so one unmeasured DNN
+          would be taken to keep up with any reference rate.
+
+    Attributes:
+        measured: samples/s by number of GPUs by DNN; counts >= 1, rates finite and > 0. May be partial (it
+            fills while profiling goes on), but a rate can only be asked for once m = 1 is measured.
+        gpus_per_node: of the cluster, >= 1; the largest number where nodes differ.
+
+    Raises:
+        PolicyError: a count, rate or `gpus_per_node` is out of range.
+    Source: [FLEET] App. B.3, Eq. 5.
+    """
+
+    measured: Mapping[str, Mapping[int, float]]
+    gpus_per_node: int
+
+    def __post_init__(self) -> None:
+        if self.gpus_per_node < 1:
+            raise PolicyError(f"gpus_per_node: got {self.gpus_per_node}, allowed: 1 or more")
+        copy: dict[str, dict[int, float]] = {}
+        for dnn_id, rate_by_count in self.measured.items():
+            for num_gpus, rate in rate_by_count.items():
+                _check_measurement(dnn_id, num_gpus, rate)
+            copy[dnn_id] = {int(m): float(rate_by_count[m]) for m in sorted(rate_by_count)}
+        object.__setattr__(self, "measured", copy)
+
+    def with_measurement(self, dnn_id: str, num_gpus: int, samples_per_s: float) -> RateTable:
+        """The table with one measurement more; one of the same DNN and count is replaced."""
+        measured = dict(self.measured)
+        measured[dnn_id] = {**measured.get(dnn_id, {}), num_gpus: samples_per_s}
+        return RateTable(measured, self.gpus_per_node)
+
+    def is_measured(self, dnn_id: str, num_gpus: int) -> bool:
+        """Whether profiling has this rate already."""
+        return num_gpus in self.measured.get(dnn_id, {})
+
+    def rate(self, dnn_id: str, num_gpus: int) -> float:
+        """Samples per second of `dnn_id` trained on `num_gpus` >= 1 GPUs.
+
+        Raises:
+            PolicyError: the DNN has no measurement on one GPU, or `num_gpus` < 1.
+        """
+        if num_gpus < 1:
+            raise PolicyError(f"rate of {dnn_id!r} on {num_gpus} GPUs was asked for; allowed: 1 or more")
+        return float(self._rates(dnn_id, np.array([num_gpus], dtype=np.int64))[0])
+
+    def matrix(self, dnn_ids: Sequence[str], max_gpus: int) -> FloatArray:
+        """Rates in samples/s, shape (len(dnn_ids), max_gpus); column m - 1 holds the rates on m GPUs."""
+        counts = np.arange(1, max_gpus + 1, dtype=np.int64)
+        rates = np.empty((len(dnn_ids), max_gpus), dtype=np.float64)
+        for row, dnn_id in enumerate(dnn_ids):
+            rates[row] = self._rates(dnn_id, counts)
+        return rates
+
+    def _rates(self, dnn_id: str, counts: npt.NDArray[np.int64]) -> FloatArray:
+        """Rates on `counts` GPUs, any order, shape (n,)."""
+        rate_by_count = self.measured.get(dnn_id, {})
+        if 1 not in rate_by_count:
+            raise PolicyError(
+                f"no rate of {dnn_id!r} on 1 GPU is known (known: {sorted(rate_by_count)}); "
+                "profile it, or give it in the rate table"
+            )
+        known = np.fromiter(rate_by_count, dtype=np.int64, count=len(rate_by_count))  # ascending
+        rates = np.fromiter(rate_by_count.values(), dtype=np.float64, count=len(rate_by_count))
+        base, efficiency = self._extrapolation(rate_by_count)
+        # Anchor every count at the measured one at or below it; counts beyond the last at `base`.
+        anchor = np.searchsorted(known, counts, side="right") - 1
+        decay = np.append(_decay_between(known, rates), efficiency)[anchor]
+        beyond = counts > known[-1]
+        from_count = np.where(beyond, base, known[anchor])
+        per_gpu = np.where(beyond, rate_by_count[base] / base, (rates / known)[anchor])
+        estimated: FloatArray = counts * per_gpu * decay ** (counts - from_count).astype(np.float64)
+        return np.where(known[anchor] == counts, rates[anchor], estimated)
+
+    def _extrapolation(self, rate_by_count: Mapping[int, float]) -> tuple[int, float]:
+        """(b, e) of the class docstring."""
+        counts = list(rate_by_count)
+        if len(counts) == 1:
+            return counts[0], ASSUMED_EFFICIENCY_PER_ADDED_GPU
+        preferred = 2 * self.gpus_per_node
+        base = preferred if preferred in rate_by_count else counts[-1]
+        below = counts[counts.index(base) - 1]
+        ratio = (rate_by_count[base] / base) / (rate_by_count[below] / below)
+        return base, min(1.0, ratio ** (1.0 / (base - below)))
+
+
+def profiling_counts(
+    single_gpu_rates: Iterable[float], gpus_per_node: int, num_gpus: int, max_gpus: int | None = None
+) -> tuple[int, ...]:
+    """Numbers of GPUs on which every DNN is to be profiled: 1..M_t.
+
+    M_t = max(M_a, M_b), where M_a GPUs let the slowest DNN reach the fastest one's single-GPU rate if it
+    scaled linearly, and M_b = 2*gpus_per_node shows what crossing a node costs.
+
+    Args:
+        single_gpu_rates: samples/s of each DNN on one GPU, > 0.
+        gpus_per_node: >= 1.
+        num_gpus: of the allocation, >= 1.
+        max_gpus: the user's cap on profiling, >= 1.
+
+    Returns: 1, 2, ..., M_t.
+    Raises: PolicyError: no rates, or an argument out of range.
+    Source: [FLEET] App. B.3. Deviation: M_t is cut at `num_gpus` and `max_gpus`; the paper assumes M_t < M.
+    """
+    rates = list(single_gpu_rates)
+    if not rates:
+        raise PolicyError("profiling was asked for without a single rate; profile every DNN on 1 GPU first")
+    for rate in rates:
+        _check_measurement("a DNN", 1, rate)
+    for name, value in (("gpus_per_node", gpus_per_node), ("num_gpus", num_gpus), ("max_gpus", max_gpus)):
+        if value is not None and value < 1:
+            raise PolicyError(f"{name}: got {value}, allowed: 1 or more")
+    limit = num_gpus if max_gpus is None else min(num_gpus, max_gpus)
+    if max(rates) / min(rates) >= limit:  # also where the quotient is too large for an int
+        return tuple(range(1, limit + 1))
+    needed = max(math.ceil(max(rates) / min(rates)), 2 * gpus_per_node)
+    return tuple(range(1, min(needed, limit) + 1))
+
+
+def rate_key(
+    *,
+    model: str,
+    args: Mapping[str, object],
+    optimizer: Mapping[str, object],
+    batch_size: int,
+    sample_shape: Sequence[int | None],
+    num_classes: int,
+    device: str,
+) -> str:
+    """Name what a DNN's rates depend on, so that a kept measurement is reused only where it holds.
+
+    Args:
+        model: import path `package.module:callable`.
+        args: the model's arguments; plain values as YAML gives them.
+        optimizer: its fields, likewise.
+        batch_size: samples per global batch.
+        sample_shape: of one preprocessed sample; None where it varies.
+        num_classes: size of the output layer.
+        device: the backend's name for its accelerator, precision included.
+
+    Returns: 16 hexadecimal digits; the same on every machine and independent of the order of keys.
+    Raises: PolicyError: an argument holds something else than plain values.
+    """
+    fields = {
+        "model": model,
+        "args": dict(args),
+        "optimizer": dict(optimizer),
+        "batch_size": batch_size,
+        "sample_shape": list(sample_shape),
+        "num_classes": num_classes,
+        "device": device,
+    }
+    try:
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    except TypeError as error:
+        raise PolicyError(f"rates of {model} cannot be kept: {error}; use plain values in args") from error
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _decay_between(known: npt.NDArray[np.int64], rates: FloatArray) -> FloatArray:
+    """Change of the per-GPU rate per added GPU between neighbours, shape (len(known) - 1,)."""
+    per_gpu = rates / known
+    decay: FloatArray = (per_gpu[1:] / per_gpu[:-1]) ** (1.0 / np.diff(known))
+    return decay
+
+
+def _check_measurement(dnn_id: str, num_gpus: int, samples_per_s: float) -> None:
+    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int | np.integer) or num_gpus < 1:
+        raise PolicyError(f"rates of {dnn_id!r}: number of GPUs: got {num_gpus!r}, allowed: 1, 2, ...")
+    if not (math.isfinite(samples_per_s) and samples_per_s > 0):
+        raise PolicyError(
+            f"rate of {dnn_id!r} on {num_gpus} GPUs: got {samples_per_s!r} samples/s, allowed: above 0"
+        )
