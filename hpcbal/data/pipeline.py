@@ -57,6 +57,7 @@ class Pipeline:
                 "preprocessing: the dataset gives encoded images; put 'decode: {mode: rgb}' (or gray) first"
             )
         self.output_spec = _bounded(spec, max_sample_bytes)
+        self._dtype = np.dtype(self.output_spec.dtype)
 
     def run(self, sample: RawSample, rng: np.random.Generator | None) -> NDArray[Any]:
         """Preprocess one sample.
@@ -65,14 +66,14 @@ class Pipeline:
             sample: of `input_spec`.
             rng: the sample's random stream; None in validation.
 
-        Returns: a C-contiguous array of `output_spec`.
+        Returns: a C-contiguous array of `output_spec`, in the machine's byte order.
 
         Raises:
             UnusableSampleError: an operation cannot use this sample.
         """
         for operation in self.operations:
             sample = operation.apply(sample, rng)
-        return np.ascontiguousarray(sample)
+        return np.ascontiguousarray(sample, self._dtype)
 
 
 def build_operations(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Operation, ...]:

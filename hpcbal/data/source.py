@@ -17,6 +17,7 @@ from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.random_stream import SampleStreams
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import split_ids
+from hpcbal.errors import HpcbalError
 from hpcbal.policies.sample_order import sample_order
 
 if TYPE_CHECKING:
@@ -114,10 +115,8 @@ class SampleSource:
                     f"{self.sample_spec.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
                 )
             return array, self._check_label(label)
-        except MemoryError:
+        except MemoryError:  # the rank is in trouble, not the sample
             raise
-        except UnusableSampleError as error:
-            raise BadSample(sample_id, self._where(sample_id), str(error)) from error
         except Exception as error:  # whatever the dataset raises spoils this one sample only
             raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
 
@@ -197,4 +196,6 @@ def _kind(value: object) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, HpcbalError):
+        return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,24 @@
+"""Datasets and preprocessing: numbered samples, the same in every process."""
+
+from __future__ import annotations
+
+from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import Dataset
+from hpcbal.data.datasets import digits, fashion_mnist, hdf5, image_folder
+from hpcbal.data.pipeline import build_operations
+from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.spec import LabelSpec, SampleSpec
+
+__all__ = [
+    "BadSample",
+    "Dataset",
+    "LabelSpec",
+    "SampleSource",
+    "SampleSpec",
+    "build_operations",
+    "digits",
+    "fashion_mnist",
+    "hdf5",
+    "image_folder",
+    "open_source",
+]

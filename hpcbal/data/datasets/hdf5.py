@@ -1,0 +1,209 @@
+"""Images and labels in one HDF5 file, opened without locks and anew in each process."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.errors import DataError
+
+if TYPE_CHECKING:
+    import h5py
+
+log = logging.getLogger(__name__)
+
+CACHE_BYTES = 64 * 2**20
+"""Chunk cache per process. Samples are read in random order, so more chunks kept means fewer unpacked."""
+
+_LOCK_ERRORS = (errno.EAGAIN, errno.EACCES, errno.ENOLCK, errno.ENOSYS, 524)  # 524: NFS's ENOTSUPP
+
+
+class Hdf5Dataset:
+    """Rows of one HDF5 dataset: equal arrays, encoded images, or arrays of unequal shape.
+
+    Attributes:
+        num_classes: attribute `num_classes` of the labels, else the largest label + 1.
+        sample_spec: one array; None for encoded images.
+        label_spec: one class.
+        fingerprint: digest of shapes and labels.
+    """
+
+    def __init__(self, path: Path, images: str, labels: str, shapes: str | None) -> None:
+        """Read labels and shapes, and close the file again; see `hdf5` for the arguments."""
+        self._path, self._images_name = path, images
+        self._file: h5py.File | None = None
+        self._rows: h5py.Dataset | None = None
+        self._file_pid = -1
+        with _open(path) as file:
+            stored = _member(file, path, images)
+            self.num_classes, self._labels = _read_labels(_member(file, path, labels), f"{path}:{labels}")
+            if len(stored.shape) < 1 or stored.shape[0] != len(self._labels):
+                raise DataError(
+                    f"{path}: {images} has shape {stored.shape} and {labels} {len(self._labels)} rows; "
+                    "allowed: as many rows as labels, at least 1"
+                )
+            self._shapes = _read_shapes(_member(file, path, shapes), len(self._labels)) if shapes else None
+            self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
+            self._adds_channel = _is_gray(stored)
+            self._cache_bytes = _cache_bytes(stored, path)
+            facts = (stored.shape, str(stored.dtype), self._labels.tolist())
+        self.label_spec = LabelSpec()
+        self.fingerprint = hashlib.sha256(repr(facts).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None, "_rows": None, "_file_pid": -1}
+
+    def read(self, sample_id: int) -> tuple[NDArray[Any] | bytes, int]:
+        """One row and its class."""
+        row = self._opened_rows()[sample_id]
+        label = int(self._labels[sample_id])
+        if self.sample_spec is None:
+            return row.tobytes(), label
+        if self._shapes is not None:
+            return row.reshape(self._shapes[sample_id]), label
+        return row[:, :, np.newaxis] if self._adds_channel else row, label
+
+    def describe(self, sample_id: int) -> str:
+        """File, dataset and row."""
+        return f"{self._path}:{self._images_name}[{sample_id}]"
+
+    def close(self) -> None:
+        """Close the file if this process has opened it; reading opens it again."""
+        if self._file is not None and self._file_pid == os.getpid():
+            self._file.close()
+        self._file = self._rows = None
+
+    def _opened_rows(self) -> h5py.Dataset:
+        # A handle from before a fork shares its file position with the parent: never use it.
+        if self._rows is None or self._file_pid != os.getpid():
+            self._file = _open(self._path, self._cache_bytes)
+            self._rows = _member(self._file, self._path, self._images_name)
+            self._file_pid = os.getpid()
+        return self._rows
+
+
+def hdf5(path: str, images: str = "images", labels: str = "labels", shapes: str | None = None) -> Hdf5Dataset:
+    """Samples of an HDF5 file.
+
+    Args:
+        path: the file; a relative one starts at the current directory.
+        images: dataset (num_samples, ...) of numbers, where (num_samples, height, width) gets a channel
+            axis; or (num_samples,) of variable-length uint8: encoded images, one file's bytes each.
+        labels: dataset (num_samples,) of integers >= 0.
+        shapes: dataset (num_samples, num_axes) of integers: `images` then holds variable-length arrays that
+            get these shapes.
+
+    Raises:
+        DataError: no such file or dataset, a lock, or shapes that do not fit.
+    """
+    return Hdf5Dataset(Path(path).expanduser(), images, labels, shapes)
+
+
+def _open(path: Path, cache_bytes: int = CACHE_BYTES) -> h5py.File:
+    import h5py
+
+    if not path.is_file():
+        where = f" (from {Path.cwd()})" if not path.is_absolute() else ""
+        raise DataError(f"hdf5: {path}{where} is not a file; set data.args.path to an HDF5 file")
+    try:
+        return h5py.File(path, "r", locking=False, rdcc_nbytes=cache_bytes)
+    except (OSError, ValueError) as error:
+        hint = ""
+        if getattr(error, "errno", None) in _LOCK_ERRORS or "lock" in str(error).lower():
+            hint = "; the file system refuses locks: start again with HDF5_USE_FILE_LOCKING=FALSE"
+        raise DataError(f"hdf5: {path} cannot be opened: {error}{hint}") from error
+
+
+def _member(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
+    import h5py
+
+    member = file.get(name)
+    if not isinstance(member, h5py.Dataset):
+        found: list[str] = []
+        file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
+        raise DataError(f"hdf5: {path}: no dataset {name!r}, there are: {', '.join(found) or 'none'}")
+    return member
+
+
+def _read_labels(stored: h5py.Dataset, where: str) -> tuple[int, NDArray[np.int64]]:
+    values = stored[:, 0] if stored.ndim == 2 and stored.shape[1] == 1 else stored[()]
+    if getattr(values, "ndim", None) != 1 or not len(values) or values.dtype.kind not in "iu":
+        raise DataError(
+            f"hdf5: {where}: got shape {stored.shape} of {stored.dtype}, allowed: (num_samples,) integers"
+        )
+    labels = values.astype(np.int64)
+    num_classes = int(stored.attrs.get("num_classes", labels.max() + 1))
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise DataError(
+            f"hdf5: {where}: got labels {labels.min()}..{labels.max()}, allowed: 0..{num_classes - 1}"
+        )
+    return num_classes, labels
+
+
+def _read_shapes(stored: h5py.Dataset, num_samples: int) -> NDArray[np.int64]:
+    if stored.ndim != 2 or len(stored) != num_samples or stored.dtype.kind not in "iu":
+        raise DataError(
+            f"hdf5: {stored.name}: got shape {stored.shape} of {stored.dtype}, allowed: ({num_samples}, "
+            "num_axes) integers"
+        )
+    return np.asarray(stored[()], np.int64)
+
+
+def _sample_spec(stored: h5py.Dataset, shapes: NDArray[np.int64] | None, where: str) -> SampleSpec | None:
+    import h5py
+
+    element = h5py.check_vlen_dtype(stored.dtype)
+    if element is None:
+        if shapes is not None:
+            raise DataError(f"hdf5: {where} holds equal arrays: remove data.args.shapes")
+        channel = (1,) if _is_gray(stored) else ()
+        return SampleSpec.of((*stored.shape[1:], *channel), stored.dtype.name)
+    if stored.ndim != 1:
+        raise DataError(
+            f"hdf5: {where}: got shape {stored.shape}, allowed: (num_samples,) of variable length"
+        )
+    if shapes is not None:
+        least, most = shapes.min(axis=0).tolist(), shapes.max(axis=0).tolist()
+        shape = tuple(low if low == high else None for low, high in zip(least, most, strict=True))
+        largest = int(shapes.prod(axis=1).max()) * np.dtype(element).itemsize
+        return SampleSpec.of(shape, np.dtype(element).name, largest)
+    if element != np.uint8:
+        raise DataError(
+            f"hdf5: {where}: got variable-length {element}, allowed: uint8 (encoded images), or name the "
+            "dataset with the shapes in data.args.shapes"
+        )
+    return None
+
+
+def _is_gray(stored: h5py.Dataset) -> bool:
+    return len(stored.shape) == 3
+
+
+def _cache_bytes(stored: h5py.Dataset, path: Path) -> int:
+    """Chunk cache that holds at least two chunks; tells when random reads unpack far too much."""
+    if stored.chunks is None:
+        return CACHE_BYTES
+    chunk_bytes: int = math.prod(stored.chunks) * stored.dtype.itemsize
+    rows = stored.chunks[0]
+    if rows > 1 and stored.nbytes > CACHE_BYTES:
+        log.warning(
+            "%s: %s is stored in chunks of %d samples (%.1f MB) and does not fit the chunk cache: each "
+            "sample read in random order unpacks a whole chunk; chunks of one sample are faster",
+            path,
+            stored.name,
+            rows,
+            chunk_bytes / 1e6,
+        )
+    return max(CACHE_BYTES, 2 * chunk_bytes)

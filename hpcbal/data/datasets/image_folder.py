@@ -1,0 +1,106 @@
+"""Image files in one folder per class, as Caltech-256 and ImageNet come."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbal.data.spec import LabelSpec
+from hpcbal.errors import DataError
+
+DEFAULT_EXTENSIONS = ("png", "jpg", "jpeg")
+
+
+class ImageFolder:
+    """Files `<path>/<class>/<file>`; classes and files are numbered in the order of their names.
+
+    Attributes:
+        class_names: folder names; a label is an index into them.
+        num_classes: number of folders.
+        sample_spec: None: samples are encoded images, so the preprocessing starts with `decode`.
+        label_spec: one class.
+        fingerprint: digest of the relative paths.
+    """
+
+    sample_spec = None
+
+    def __init__(self, path: Path, class_names: Sequence[str], files: Sequence[tuple[str, ...]]) -> None:
+        """Args: files: per class, the names of its files."""
+        self._path = path
+        self.class_names = tuple(class_names)
+        self.num_classes = len(class_names)
+        self.label_spec = LabelSpec()
+        self._names = [name for names in files for name in names]
+        self._labels = [label for label, names in enumerate(files) for _ in names]
+        digest = hashlib.sha256()
+        for sample_id in range(len(self)):
+            digest.update(os.fsencode(self.describe(sample_id)) + b"\0")
+        self.fingerprint = digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def read(self, sample_id: int) -> tuple[bytes, int]:
+        """The bytes of one file, and its class."""
+        with open(os.path.join(self._path, self.describe(sample_id)), "rb") as file:
+            return file.read(), self._labels[sample_id]
+
+    def describe(self, sample_id: int) -> str:
+        """The file's path inside the dataset."""
+        return f"{self.class_names[self._labels[sample_id]]}/{self._names[sample_id]}"
+
+
+def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> ImageFolder:
+    """Find the images of `path`; none is opened yet.
+
+    Args:
+        path: directory with one folder per class; a relative one starts at the current directory.
+        extensions: of the files that are images, without dot, in any case. Other files, hidden files and
+            folders (".DS_Store", "._x.jpg"), and folders inside a class are left out.
+
+    Raises:
+        DataError: no such directory, no classes, or a class without images.
+    """
+    endings = _endings(extensions)
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        where = f" (from {Path.cwd()})" if not root.is_absolute() else ""
+        raise DataError(
+            f"image_folder: {root}{where} is not a directory; set data.args.path to the directory with "
+            "one folder per class"
+        )
+    class_names = sorted(entry.name for entry in _scan(root) if entry.is_dir())
+    if not class_names:
+        raise DataError(f"image_folder: {root} holds no folders; expected one per class, with its images")
+    files = [_image_names(root / name, endings) for name in class_names]
+    empty = [name for name, names in zip(class_names, files, strict=True) if not names]
+    if empty:
+        shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
+        raise DataError(
+            f"image_folder: no {', '.join(endings)} file in {shown} of {root}; remove the folder, or add its "
+            "file type to data.args.extensions"
+        )
+    return ImageFolder(root, class_names, files)
+
+
+def _endings(extensions: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(extensions, str) or not extensions or not all(isinstance(e, str) for e in extensions):
+        raise DataError(
+            f"image_folder: data.args.extensions: got {extensions!r}, allowed: a list such as [png, jpg]"
+        )
+    return tuple("." + extension.lower().lstrip(".") for extension in extensions)
+
+
+def _image_names(directory: Path, endings: tuple[str, ...]) -> tuple[str, ...]:
+    entries = _scan(directory)
+    return tuple(sorted(e.name for e in entries if e.name.lower().endswith(endings) and not e.is_dir()))
+
+
+def _scan(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"image_folder: {directory} cannot be listed: {error.strerror}") from error

@@ -1,0 +1,67 @@
+"""A dataset that is one array in memory, for sets small enough."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.errors import DataError
+
+
+class InMemoryDataset:
+    """Samples that are rows of an array.
+
+    Attributes:
+        num_classes: largest label + 1.
+        sample_spec: one row.
+        label_spec: one class.
+        validation_ids: the set's own split, or None.
+        fingerprint: digest of samples and labels.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        samples: NDArray[Any],
+        labels: NDArray[Any],
+        validation_ids: Sequence[int] | range | None = None,
+    ) -> None:
+        """Take the arrays as they are, without a copy.
+
+        Args:
+            name: for messages.
+            samples: (num_samples, ...).
+            labels: (num_samples,) integers >= 0.
+            validation_ids: which samples validate.
+
+        Raises:
+            DataError: samples and labels differ in number.
+        """
+        if len(samples) != len(labels):
+            raise DataError(f"{name}: got {len(samples)} samples and {len(labels)} labels")
+        self._name = name
+        self._samples = samples
+        self._labels: list[int] = labels.tolist()
+        self.num_classes = int(labels.max()) + 1
+        self.sample_spec = SampleSpec.of(samples.shape[1:], samples.dtype.name)
+        self.label_spec = LabelSpec()
+        self.validation_ids = validation_ids
+        digest = hashlib.sha256(np.ascontiguousarray(samples).data)
+        digest.update(labels.astype("<i8").tobytes())
+        self.fingerprint = digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def read(self, sample_id: int) -> tuple[NDArray[Any], int]:
+        """A view of one row, and its class."""
+        return self._samples[sample_id], self._labels[sample_id]
+
+    def describe(self, sample_id: int) -> str:
+        """The set's name and the row."""
+        return f"{self._name}[{sample_id}]"
