@@ -1,0 +1,194 @@
+"""Write out the DNNs: `defaults` merged in, `sweeps` multiplied out, every value still knowing its line."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcbal.config.document import DEFAULT_KEYS, SWEEP_KEYS
+from hpcbal.config.messages import show
+from hpcbal.config.nodes import Node, merged
+from hpcbal.config.suggest import did_you_mean
+
+MAX_SWEEP_SIZE = 100_000
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(slots=True)
+class Expansion:
+    """The DNNs of a file, written out.
+
+    Attributes:
+        dnns: listed ones first, then the sweeps' in order; `defaults` not yet merged in.
+        incomplete: bodies of sweeps that could not be multiplied out, to be checked as far as possible.
+        problems: what was wrong with the sweeps.
+    """
+
+    dnns: list[Node] = field(default_factory=list)
+    incomplete: list[Node] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def expand_dnns(listed: Node | None, sweeps: Node | None) -> Expansion:
+    """All DNNs of `dnns` and `sweeps` (both checked to be lists here)."""
+    result = Expansion()
+    for node, allowed in ((listed, "a list of DNNs"), (sweeps, "a list of sweeps")):
+        if node is not None and node.value is not None and not node.is_list:
+            result.problems.append(node.problem(f"got {show(node.plain())}, allowed: {allowed}"))
+    if listed is not None and listed.is_list:
+        result.dnns.extend(listed.value)
+    if sweeps is not None and sweeps.is_list:
+        for sweep in sweeps.value:
+            _expand_sweep(sweep, result)
+    return result
+
+
+def with_defaults(dnn: Node, defaults: Node | None) -> Node:
+    """`dnn` with what it lacks from `defaults`.
+
+    Sections are completed key by key; only an optimiser that names its algorithm stands for itself, since
+    the rest of the default belongs to another algorithm.
+    """
+    if defaults is None or not (defaults.is_mapping and dnn.is_mapping):
+        return dnn
+    result = dict(dnn.value)
+    for name in DEFAULT_KEYS:
+        default = defaults.get(name)
+        if default is None:
+            continue
+        own = dnn.get(name)
+        if own is None:
+            result[name] = default.copy()
+        elif name != "optimizer" or own.get("name") is None:
+            result[name] = merged(own, default)
+    return Node(result, dnn.where, dnn.key)
+
+
+def _expand_sweep(sweep: Node, result: Expansion) -> None:
+    if not sweep.is_mapping:
+        allowed = "a mapping with name, grid or zip, and keys of a DNN"
+        result.problems.append(sweep.problem(f"got {show(sweep.plain())}, allowed: {allowed}"))
+        return
+    base = Node({k: v for k, v in sweep.value.items() if k not in SWEEP_KEYS}, sweep.where, sweep.key)
+    problems: list[str] = []
+    axes = {name: _axes(sweep, name, problems) for name in SWEEP_KEYS}
+    _check_axes(sweep, axes["grid"], axes["zip"], problems)
+    swept = [*axes["grid"], *axes["zip"]]
+    _check_template(base, swept, problems)
+    if problems:
+        result.problems.extend(problems)
+        result.incomplete.append(base)
+        return
+    for values in _combinations(axes["grid"], axes["zip"]):
+        dnn = base.copy()
+        for dotted, value in values.items():
+            problem = _put(dnn, dotted, value)
+            if problem is not None:
+                result.problems.append(problem)
+                result.incomplete.append(base)
+                return
+        name = dnn.get("name")
+        if name is not None and isinstance(name.value, str):
+            dnn.value["name"] = Node(_fill(name.value, values), name.where, name.key)
+        result.dnns.append(dnn)
+
+
+def _axes(sweep: Node, name: str, problems: list[str]) -> dict[str, list[Node]]:
+    node = sweep.get(name)
+    if node is None or node.value is None:
+        return {}
+    if not node.is_mapping:
+        problems.append(node.problem(f"got {show(node.plain())}, allowed: {{dotted.key: [values]}}"))
+        return {}
+    axes: dict[str, list[Node]] = {}
+    for key, values in node.value.items():
+        if not isinstance(key, str) or not values.is_list or not values.value:
+            problems.append(
+                values.problem(f"got {show(values.plain())}, allowed: a list of at least one value")
+            )
+        elif key == "name" or key.split(".")[0] in SWEEP_KEYS:
+            problems.append(values.problem("allowed: keys of a DNN other than name, e.g. args.depth"))
+        else:
+            axes[key] = values.value
+    return axes
+
+
+def _check_axes(
+    sweep: Node, grid: Mapping[str, list[Node]], zipped: Mapping[str, list[Node]], problems: list[str]
+) -> None:
+    if not grid and not zipped and not problems:
+        problems.append(sweep.problem("sweeps nothing: give grid or zip, or list the DNN under dnns"))
+    zip_node, grid_node = sweep.get("zip"), sweep.get("grid")
+    lengths = {key: len(values) for key, values in zipped.items()}
+    if zip_node is not None and len(set(lengths.values())) > 1:
+        given = ", ".join(f"{key} has {n}" for key, n in lengths.items())
+        problems.append(zip_node.problem(f"got lists of unequal length ({given}), allowed: equal lengths"))
+    both = sorted(set(grid) & set(zipped))
+    if grid_node is not None and both:
+        problems.append(
+            grid_node.problem(f"got {', '.join(both)} in grid and in zip, allowed: in one of them")
+        )
+    size = max(lengths.values(), default=1)
+    for values in grid.values():
+        size *= len(values)
+    if size > MAX_SWEEP_SIZE:
+        problems.append(sweep.problem(f"makes {size} DNNs, allowed: at most {MAX_SWEEP_SIZE}"))
+
+
+def _check_template(base: Node, swept: list[str], problems: list[str]) -> None:
+    name = base.get("name")
+    if name is None or not isinstance(name.value, str):
+        return
+    short = [key.rpartition(".")[2] for key in swept]
+    known = swept + [s for s in short if short.count(s) == 1]
+    for placeholder in _PLACEHOLDER.findall(name.value):
+        if placeholder not in known:
+            allowed = ", ".join("{" + k + "}" for k in dict.fromkeys(known)) or "none"
+            hint = did_you_mean(placeholder, known)
+            problems.append(name.problem(f"got {{{placeholder}}} in the name, allowed: {allowed}{hint}"))
+
+
+def _combinations(
+    grid: Mapping[str, list[Node]], zipped: Mapping[str, list[Node]]
+) -> Iterator[dict[str, Node]]:
+    rows = [dict(zip(zipped, row, strict=True)) for row in zip(*zipped.values(), strict=True)] or [{}]
+    for values in itertools.product(*grid.values()):
+        for row in rows:
+            yield {**dict(zip(grid, values, strict=True)), **row}
+
+
+def _put(dnn: Node, dotted: str, value: Node) -> str | None:
+    """Set a swept value; the problem, if the way to it is not a section."""
+    *way, last = dotted.split(".")
+    node = dnn
+    for part in way:
+        child = node.get(part)
+        if child is None or child.value is None:
+            child = Node({}, value.where, f"{node.key}.{part}")
+            node.value[part] = child
+        if not child.is_mapping:
+            return value.problem(f"{part} is {show(child.plain())}, not a section with keys")
+        node = child
+    node.value[last] = value
+    return None
+
+
+def _fill(template: str, values: Mapping[str, Node]) -> str:
+    def text(match: re.Match[str]) -> str:
+        wanted = match[1]
+        key = wanted if wanted in values else next(k for k in values if k.rpartition(".")[2] == wanted)
+        return _as_name(values[key].plain())
+
+    return _PLACEHOLDER.sub(text, template)
+
+
+def _as_name(value: Any) -> str:
+    """A swept value inside a name; of an import path only the callable."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, list):
+        return "-".join(_as_name(item) for item in value)
+    return value.rpartition(":")[2] if isinstance(value, str) else str(value)

@@ -1,0 +1,84 @@
+"""Find the user's callables by import path `package.module:name`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hpcbal.config.suggest import did_you_mean
+from hpcbal.errors import InputError
+
+
+def add_import_roots(config_path: str | Path) -> None:
+    """Make modules in the directory of the configuration, and in the current one, importable.
+
+    Every rank calls this before it loads objects. As for `python script.py`, these directories come first;
+    the configuration's before the current one.
+    """
+    for directory in (os.getcwd(), str(Path(config_path).resolve().parent)):
+        if directory in sys.path:
+            sys.path.remove(directory)
+        sys.path.insert(0, directory)
+
+
+def load_object(path: str) -> Callable[..., Any]:
+    """Import a callable.
+
+    Args:
+        path: `package.module:name`; the name may have dots (`module:Class.method`).
+
+    Raises:
+        InputError: not of that form, no such module, no such name, not callable, or the module raises when
+            imported (the message tells its exception).
+    """
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise InputError(f"{path}: not an import path, allowed: package.module:callable")
+    value: Any = _import(module_name, path)
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            hint = did_you_mean(name, [n for n in dir(value) if not n.startswith("_")])
+            file = getattr(value, "__file__", None)
+            at = f" ({file})" if file else ""
+            raise InputError(f"{path}: {module_name}{at} has no '{name}'{hint}") from None
+        except Exception as error:
+            raise InputError(f"{path}: looking up '{name}' failed: {describe(error)}") from error
+    if not callable(value):
+        raise InputError(f"{path}: is {type(value).__name__}, allowed: a function or class")
+    loaded: Callable[..., Any] = value
+    return loaded
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line, with the place in the user's file where it was raised."""
+    text = " ".join(str(error).split())
+    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    traceback = error.__traceback__
+    place = ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith("<") and file != __file__:
+            place = f" ({file}:{traceback.tb_lineno})"
+        traceback = traceback.tb_next
+    return message + place
+
+
+def _import(name: str, path: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing and (name == missing or name.startswith(f"{missing}.")):
+            raise InputError(
+                f"{path}: no module '{missing}'; put it beside the configuration, into the current "
+                "directory, or install it"
+            ) from None
+        raise InputError(f"{path}: importing {name} failed: {describe(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{path}: importing {name} failed: {describe(error)}") from error

@@ -1,0 +1,136 @@
+"""Turn what pydantic found into lines for the user: where, key, given, allowed, did you mean."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from hpcbal.config.document import FILE_ONLY_KEYS, SWEEP_KEYS
+from hpcbal.config.nodes import Node, Path
+from hpcbal.config.schema import DnnConfig, RunConfig
+from hpcbal.config.section import CUSTOM_ERROR
+from hpcbal.config.suggest import did_you_mean, nearest
+
+_MAX_SHOWN = 60
+
+
+def show(value: Any) -> str:
+    """What was given, short enough for one line."""
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """Keys as they are written in the file."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Dotted path of every key of a model and of the sections in it; lists add no step."""
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        yield key
+        for inner in _models_in(field.annotation):
+            yield from all_keys(inner, f"{key}.")
+
+
+def explain(errors: Sequence[ErrorDetails], root: Node, model: type[BaseModel]) -> list[str]:
+    """Lines for the errors of one validation.
+
+    Args:
+        errors: of pydantic's `ValidationError`, for the plain values of `root`.
+        root: the same values with their origins.
+        model: what they were validated against.
+
+    Returns:
+        One line per problem, without repetitions, in the order found.
+    """
+    lines = {_explain_one(error, root, model): None for error in errors}
+    return list(lines)
+
+
+def _explain_one(error: ErrorDetails, root: Node, model: type[BaseModel]) -> str:
+    path = tuple(error["loc"])
+    if error["type"] == CUSTOM_ERROR:
+        context = error.get("ctx", {})
+        names: Path = tuple(str(context["key"]).split(".", 1)) if context["key"] else ()
+        node, rest = root.deepest(path + names)
+        name = ".".join(str(part) for part in rest if part in names)
+        return node.problem(f"{name}: {context['message']}" if name else str(context["message"]))
+    if error["type"] == "missing":
+        node, rest = root.deepest(path[:-1])
+        _, field = _field_at(model, path)
+        return node.problem(f"missing key '{path[-1]}', allowed: {_allowed(field)}")
+    node, _ = root.deepest(path)
+    if error["type"] == "extra_forbidden":
+        owner, _ = _field_at(model, path[:-1])
+        known = keys_of(owner) + _file_only_keys(node, owner)
+        hint = did_you_mean(path[-1], known) or _elsewhere(str(path[-1]), model)
+        return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}")
+    owner, field = _field_at(model, path)
+    given = node.plain()
+    hint = did_you_mean(given, _choices(field.annotation)) if field and isinstance(given, str) else ""
+    return node.problem(f"got {show(given)}, allowed: {_allowed(field)}{hint}")
+
+
+def _file_only_keys(node: Node, owner: type[BaseModel]) -> list[str]:
+    """Keys that the file may hold beside an unknown one although the section lacks them."""
+    if owner is RunConfig:
+        return list(FILE_ONLY_KEYS)
+    in_sweep = owner is DnnConfig and node.key.startswith("sweeps.")
+    return list(SWEEP_KEYS) if in_sweep else []
+
+
+def _allowed(field: FieldInfo | None) -> str:
+    extra = field.json_schema_extra if field is not None else None
+    return str(extra["allowed"]) if isinstance(extra, dict) else "a mapping of keys"
+
+
+def _elsewhere(name: str, model: type[BaseModel]) -> str:
+    """A key of that name, or nearly, that lives in another section."""
+    last_parts: dict[str, str] = {}
+    for dotted in all_keys(model):
+        last_parts.setdefault(dotted.rpartition(".")[2], dotted)
+    near = nearest(name, last_parts, cutoff=0.8)
+    return f" (did you mean '{last_parts[near]}'?)" if near is not None else ""
+
+
+def _field_at(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], FieldInfo | None]:
+    """(innermost section on the way, deepest key on the way) of a location in `model`."""
+    owner: type[BaseModel] = model
+    field: FieldInfo | None = None
+    for part in path:
+        if isinstance(part, int):
+            continue
+        section = owner if field is None else next(_models_in(field.annotation), None)
+        if section is None:
+            break
+        found = next((f for name, f in section.model_fields.items() if (f.alias or name) == part), None)
+        if found is None:
+            break
+        owner, field = section, found
+    inner = None if field is None else next(_models_in(field.annotation), None)
+    return inner or owner, field
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        return
+    for argument in typing.get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _choices(annotation: Any) -> list[str]:
+    if typing.get_origin(annotation) is Literal:
+        return [str(choice) for choice in typing.get_args(annotation)]
+    return [choice for argument in typing.get_args(annotation) for choice in _choices(argument)]

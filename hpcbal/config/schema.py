@@ -1,0 +1,344 @@
+"""Every key of a configuration, its default and what is allowed: `RunConfig` and its sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
+
+from hpcbal.config.operations import Operation
+from hpcbal.config.section import (
+    IMPORT_ALLOWED,
+    NAME_ALLOWED,
+    DirectoryName,
+    ImportPath,
+    Section,
+    key,
+    wrong,
+)
+from hpcbal.config.values import parse_bytes, parse_duration_s, percent_of
+
+if TYPE_CHECKING:
+    from hpcbal.control.stopping import StopRule
+    from hpcbal.policies.flotilla import Delta
+
+SCHEMA_VERSION = 1
+_SHARE = "a number from 0 to below 1"
+_COUNT = "a whole number, 1 or more"
+_COUNT_OR_NULL = "null or a whole number, 1 or more"
+_ARGS = "a mapping of argument names to values"
+_SIZE = "bytes as a whole number above 0, or text such as 256MiB"
+
+
+def _delta(value: Any) -> Any:
+    if isinstance(value, str):
+        percent_of(value)
+        return value.replace(" ", "")
+    return value
+
+
+def _some_rate(value: Mapping[int, float]) -> Mapping[int, float]:
+    if not value:
+        raise ValueError("no rate")
+    return value
+
+
+def _int_keys(value: Any) -> Any:
+    """Counts of GPUs as int: JSON and `--set` know only text as keys."""
+    if not isinstance(value, Mapping):
+        return value
+    return {int(k) if isinstance(k, str) and k.isdigit() else k: v for k, v in value.items()}
+
+
+def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not value:
+        raise ValueError("empty")
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str)]
+Seconds = Annotated[float, BeforeValidator(parse_duration_s, json_schema_input_type=float | str)]
+Count = Annotated[int, Field(ge=1)]
+RatesByCount = Annotated[
+    Mapping[Count, Annotated[float, Field(gt=0.0)]], BeforeValidator(_int_keys), AfterValidator(_some_rate)
+]
+
+
+class DataConfig(Section):
+    """Where the samples come from."""
+
+    dataset: ImportPath = key("hpcbal.data:digits", "Callable that returns the dataset.", IMPORT_ALLOWED)
+    args: Mapping[str, Any] = key({}, "Arguments of the dataset's callable.", _ARGS)
+    validation_fraction: float = key(0.2, "Share of the samples kept for validation.", _SHARE, ge=0.0, lt=1.0)
+    max_bad_fraction: float = key(
+        0.01,
+        "The run stops when more samples than this are broken.",
+        "0 <= max_bad_fraction <= 1",
+        ge=0,
+        le=1,
+    )
+
+
+class OptimizerConfig(Section):
+    """How weights follow gradients; names and meanings as in Keras."""
+
+    name: Literal["sgd", "adam", "adamw", "rmsprop"] = key(..., "Algorithm.", "sgd, adam, adamw, rmsprop")
+    learning_rate: float = key(..., "Step size.", "a number above 0", gt=0.0)
+    momentum: float = key(0.0, "Momentum of sgd and rmsprop.", "0 <= momentum < 1", ge=0.0, lt=1.0)
+    weight_decay: float = key(0.0, "Decoupled decay of the weights.", "a number, 0 or more", ge=0.0)
+    nesterov: bool = key(False, "Nesterov momentum; sgd only.", "true, false")
+
+    @model_validator(mode="after")
+    def _check(self) -> OptimizerConfig:
+        if self.momentum > 0.0 and self.name not in ("sgd", "rmsprop"):
+            raise wrong("momentum", f"got {self.momentum}, allowed: 0 with {self.name} (it has no momentum)")
+        if self.nesterov and (self.name != "sgd" or self.momentum == 0.0):
+            raise wrong("nesterov", "got True, allowed: false unless name is sgd and momentum is above 0")
+        return self
+
+
+class StopConfig(Section):
+    """When a DNN has converged."""
+
+    monitor: Literal["val_accuracy", "val_loss", "accuracy", "loss"] = key(
+        "val_accuracy", "Metric that is watched.", "val_accuracy, val_loss, accuracy, loss"
+    )
+    mode: Literal["auto", "min", "max"] = key(
+        "auto",
+        "Better is less (min) or more (max); auto: max for accuracies, min for losses.",
+        "auto, min, max",
+    )
+    min_delta: float = key(
+        0.0, "An epoch counts as better when it is better by more than this.", "a number, 0 or more", ge=0.0
+    )
+    patience: int | None = key(
+        None, "Stop after this many epochs without a better one; null: never.", _COUNT_OR_NULL, ge=1
+    )
+    target: float | None = key(
+        None, "Stop once the metric is at least as good as this; null: never.", "null or a number"
+    )
+    max_epochs: int = key(..., "Stop after this many epochs at the latest.", _COUNT, ge=1)
+
+    @property
+    def resolved_mode(self) -> Literal["min", "max"]:
+        """`mode` with auto replaced by what the monitor asks for."""
+        if self.mode == "auto":
+            return "max" if self.monitor.endswith("accuracy") else "min"
+        return self.mode
+
+    @model_validator(mode="after")
+    def _check(self) -> StopConfig:
+        natural = "max" if self.monitor.endswith("accuracy") else "min"
+        if self.resolved_mode != natural:
+            raise wrong("mode", f"got {self.mode!r}, allowed: auto or {natural} with monitor {self.monitor}")
+        if self.target is not None and natural == "max" and not 0.0 < self.target <= 1.0:
+            raise wrong("target", f"got {self.target}, allowed: 0 < target <= 1 ({self.monitor} is a share)")
+        if self.target is not None and natural == "min" and self.target < 0.0:
+            raise wrong("target", f"got {self.target}, allowed: target >= 0 ({self.monitor} is never less)")
+        if self.patience is not None and self.patience >= self.max_epochs:
+            raise wrong(
+                "patience",
+                f"got {self.patience}, allowed: null or less than max_epochs ({self.max_epochs}); "
+                "it could never act",
+            )
+        return self
+
+    def rule(self) -> StopRule:
+        """The rule as the state machine applies it."""
+        from hpcbal.control.stopping import StopRule
+
+        return StopRule(
+            monitor=self.monitor,
+            mode=self.resolved_mode,
+            min_delta=self.min_delta,
+            patience=self.patience,
+            target=self.target,
+            max_epochs=self.max_epochs,
+        )
+
+
+class DnnConfig(Section):
+    """One network to train."""
+
+    name: DirectoryName = key(..., "Name, unique in the ensemble; its directory in the output.", NAME_ALLOWED)
+    model: ImportPath = key(
+        ...,
+        "Callable that builds the network, called with input_shape, num_classes and args.",
+        IMPORT_ALLOWED,
+    )
+    args: Mapping[str, Any] = key({}, "Arguments of the model's callable.", _ARGS)
+    optimizer: OptimizerConfig = key(..., "How weights follow gradients.", "keys of an optimizer")
+    batch_size: int = key(..., "Samples per step over all GPUs of the DNN.", _COUNT, ge=1)
+    stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
+
+
+class ProfilingConfig(Section):
+    """How training rates are measured ([FLEET] App. B.3)."""
+
+    max_batches: int = key(48, "Batches of a profiling run.", _COUNT, ge=1)
+    timed_batches: int = key(20, "The last so many of them are timed.", _COUNT, ge=1)
+    max_gpus: int | None = key(
+        None,
+        "Largest number of GPUs tried; null: as many as [FLEET] App. B.3 asks for.",
+        _COUNT_OR_NULL,
+        ge=1,
+    )
+    rates: str | None = key(
+        None, "A profile.json to use instead of measuring.", "null or the path of a file", min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> ProfilingConfig:
+        if self.timed_batches > self.max_batches:
+            raise wrong(
+                "timed_batches",
+                f"got {self.timed_batches}, allowed: at most max_batches ({self.max_batches})",
+            )
+        return self
+
+
+class ScheduleConfig(Section):
+    """Which DNNs train together, and on how many GPUs."""
+
+    paradigm: Literal["global"] = key("global", "How DNNs are scheduled.", "global")
+    delta: Annotated[Annotated[float, Field(ge=0.0)] | str, BeforeValidator(_delta)] = key(
+        20.0,
+        "DNNs train together when their rates differ by at most this: samples/s, or a share of the "
+        "reference rate as text such as 15%.",
+        "samples/s, 0 or more, or text such as '15%'",
+    )
+    alpha: float = key(
+        0.8, "A round ends when fewer than alpha times all GPUs are busy.", "0 < alpha <= 1", gt=0.0, le=1.0
+    )
+    max_gpus_per_dnn: int | None = key(
+        None, "No DNN gets more GPUs than this; null: no limit.", _COUNT_OR_NULL, ge=1
+    )
+    profiling: ProfilingConfig = key(
+        None, "How rates are measured.", "keys of profiling", default_factory=ProfilingConfig
+    )
+
+    def delta_rule(self) -> Delta:
+        """`delta` as the flotilla policy takes it."""
+        from hpcbal.policies.flotilla import Delta
+
+        if isinstance(self.delta, str):
+            return Delta(absolute=None, relative=percent_of(self.delta))
+        return Delta(absolute=float(self.delta), relative=None)
+
+
+class SlotsConfig(Section):
+    """How the ranks of a node are used."""
+
+    per_node: Count | Literal["auto"] = key(
+        "auto",
+        "Training ranks per node; auto: the node's GPUs, or without GPUs a share of its cores.",
+        "auto or a whole number, 1 or more",
+    )
+    preprocessors_per_node: int = key(1, "Preprocessing ranks per node to ask for.", _COUNT, ge=1)
+    ranks_per_node: int | None = key(
+        None,
+        "Cut ranks that share memory into nodes of this many ranks, to try several nodes on one machine.",
+        "null or a whole number, 2 or more",
+        ge=2,
+    )
+
+
+class BackendConfig(Section):
+    """What computes the steps."""
+
+    name: Literal["tensorflow", "emulated"] = key(
+        "tensorflow", "tensorflow trains; emulated takes the time that `rates` tells.", "tensorflow, emulated"
+    )
+    collective: Literal["horovod", "mpi"] = key(
+        "horovod", "What sums gradients; emulated always uses mpi.", "horovod, mpi"
+    )
+    precision: Literal["float32", "float64"] = key(
+        "float32", "Type of weights and gradients.", "float32, float64"
+    )
+    rates: Mapping[str, RatesByCount] = key(
+        {},
+        "For emulated: samples/s by number of GPUs, by DNN; missing counts follow [FLEET] Eq. 5.",
+        "{dnn name: {number of GPUs, 1 or more: samples/s above 0}}",
+    )
+
+    @property
+    def effective_collective(self) -> Literal["horovod", "mpi"]:
+        """`collective`, or mpi where the backend knows no other."""
+        return "mpi" if self.name == "emulated" else self.collective
+
+
+class DataplaneConfig(Section):
+    """The shared stream of preprocessed samples."""
+
+    ring_bytes: Bytes = key(2**28, "Memory per node for preprocessed samples.", _SIZE, gt=0)
+    block_samples: int = key(64, "Samples that travel together.", _COUNT, ge=1)
+    max_sample_bytes: Annotated[int | None, BeforeValidator(parse_bytes)] = key(
+        None, "Largest preprocessed sample; null: found from the data.", f"null, or {_SIZE}", gt=0
+    )
+
+
+class CheckpointConfig(Section):
+    """How often state is saved."""
+
+    interval_s: float = key(
+        60.0, "At most one checkpoint per DNN in this time; 0: every epoch.", "seconds, 0 or more", ge=0.0
+    )
+
+
+class OutputConfig(Section):
+    """Where results go."""
+
+    dir: str = key("runs/ensemble", "Output directory; runs/<name> if left out.", "a path", min_length=1)
+
+
+class RunConfig(Section):
+    """A whole configuration: frozen, picklable."""
+
+    schema_version: Literal[1] = key(SCHEMA_VERSION, "Version of this format.", "1", alias="schema")
+    name: DirectoryName = key("ensemble", "Name of the ensemble; the file's stem if left out.", NAME_ALLOWED)
+    seed: int = key(0, "Seed of every random choice.", "a whole number from 0 to 2**32 - 1", ge=0, lt=2**32)
+    data: DataConfig = key(None, "Where the samples come from.", "keys of data", default_factory=DataConfig)
+    preprocessing: Annotated[tuple[Operation, ...], Strict(False)] = key(
+        (),
+        "Operations on every sample, in order.",
+        "a list of operations such as 'resize: {height: 8, width: 8}'",
+    )
+    dnns: Annotated[tuple[DnnConfig, ...], Strict(False), AfterValidator(_not_empty)] = key(
+        ..., "The networks to train.", "a list of at least one DNN"
+    )
+    schedule: ScheduleConfig = key(
+        None, "Which DNNs train together.", "keys of schedule", default_factory=ScheduleConfig
+    )
+    slots: SlotsConfig = key(None, "How ranks are used.", "keys of slots", default_factory=SlotsConfig)
+    backend: BackendConfig = key(
+        None, "What computes the steps.", "keys of backend", default_factory=BackendConfig
+    )
+    dataplane: DataplaneConfig = key(
+        None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig
+    )
+    checkpoint: CheckpointConfig = key(
+        None, "How often state is saved.", "keys of checkpoint", default_factory=CheckpointConfig
+    )
+    output: OutputConfig = key(None, "Where results go.", "keys of output", default_factory=OutputConfig)
+    walltime: Seconds | None = key(
+        None,
+        "The allocation's time limit; the run stops cleanly before it.",
+        "null, seconds above 0, or 'HH:MM:SS'",
+        gt=0,
+    )
+    stall_timeout_s: float = key(
+        600.0, "The run ends with code 70 when nothing happens for so long.", "seconds above 0", gt=0.0
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_output(cls, value: Any) -> Any:
+        """`output.dir` follows the name."""
+        if not isinstance(value, Mapping):
+            return value
+        output = value.get("output")
+        if output is None or (isinstance(output, Mapping) and "dir" not in output):
+            name = value.get("name", "ensemble")
+            return {**value, "output": {**(output or {}), "dir": f"runs/{name}"}}
+        return value

@@ -1,0 +1,70 @@
+"""The base of every section of a configuration, and how a key is declared."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
+
+CUSTOM_ERROR = "hpcbal"
+_DIRECTORY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=,@-]*")
+_IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+MAX_NAME_LENGTH = 100
+
+NAME_ALLOWED = (
+    f"a directory name of letters, digits and . _ + = , @ - that starts with a letter or digit, "
+    f"at most {MAX_NAME_LENGTH} characters"
+)
+IMPORT_ALLOWED = "an import path package.module:callable"
+
+
+class Section(BaseModel):
+    """Strict, frozen group of keys. A section left empty in the file has its defaults."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_means_defaults(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+
+def key(default: Any, about: str, allowed: str, **constraints: Any) -> Any:
+    """Declare a key.
+
+    Args:
+        default: its default; `...` where the user must give it.
+        about: what it does, one sentence for the reference and the JSON schema.
+        allowed: what may be given, for error messages.
+        **constraints: of pydantic's `Field` (gt, ge, lt, le, min_length, default_factory, alias).
+    """
+    extra: JsonDict = {"allowed": allowed}
+    if "default_factory" in constraints:
+        return Field(description=about, json_schema_extra=extra, **constraints)
+    return Field(default, description=about, json_schema_extra=extra, **constraints)
+
+
+def wrong(key_name: str, message: str) -> PydanticCustomError:
+    """An error of a check that spans keys of one section, to be raised and shown at `key_name`."""
+    return PydanticCustomError(CUSTOM_ERROR, "{message}", {"message": message, "key": key_name})
+
+
+def _directory_name(value: str) -> str:
+    if not _DIRECTORY_NAME.fullmatch(value) or len(value) > MAX_NAME_LENGTH:
+        raise ValueError("not usable as a directory name")
+    return value
+
+
+def _import_path(value: str) -> str:
+    if not _IMPORT_PATH.fullmatch(value):
+        raise ValueError("not an import path")
+    return value
+
+
+DirectoryName = Annotated[str, AfterValidator(_directory_name)]
+ImportPath = Annotated[str, AfterValidator(_import_path)]
