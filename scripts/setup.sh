@@ -205,18 +205,19 @@ step() { # step NAME KEY TITLE COMMAND...: run it once for this key, its output 
 
 explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
   local output
-  output=$(tail -n "+$3" "$LOG")
+  output=$(tail -n "+$3" "$LOG" | tr -d '\0')
   say "'$1' failed (status $2); the end of $LOG:"
-  tail -n 12 <<<"$output" | sed 's/^/    | /' >&2
-  if grep -qE 'No space left on device|Disk quota exceeded' <<<"$output"; then
+  { grep -a -iE '(error|fatal): ' <<<"$output" | head -n 5 || true; } | cut -c 1-200 | sed 's/^/    | /' >&2
+  tail -n 8 <<<"$output" | cut -c 1-200 | sed 's/^/    | /' >&2
+  if grep -qaE 'No space left on device|Disk quota exceeded' <<<"$output"; then
     refuse "the disk or the quota is full; make room (about 3 GB in $VENV, 0.5 GB in $CACHE) and start again."
-  elif grep -qE 'NewConnectionError|name resolution|Network is unreachable|Connection (refused|timed out|reset)|ConnectTimeout|ReadTimeout|ProxyError|SSLError' <<<"$output"; then
+  elif grep -qaE 'NewConnectionError|name resolution|Network is unreachable|Connection (refused|timed out|reset)|ConnectTimeout|ReadTimeout|ProxyError|SSLError' <<<"$output"; then
     refuse "the Python package index cannot be reached; set up on a machine with internet (a login node), or" \
       "point PIP_INDEX_URL or PIP_FIND_LINKS at a mirror, and start again."
-  elif grep -q 'No matching distribution found' <<<"$output"; then
+  elif grep -qa 'No matching distribution found' <<<"$output"; then
     refuse "the Python package index does not hold a package that is needed (see above); check PIP_INDEX_URL," \
       "PIP_NO_INDEX and PIP_FIND_LINKS, and start again."
-  elif grep -q 'Python.h' <<<"$output"; then
+  elif grep -qa 'Python.h' <<<"$output"; then
     refuse "the headers of Python are missing, and mpi4py is built for the site's MPI; install them (Debian:" \
       "apt-get install python3.11-dev) or use HPCBAL_MPI=wheel, and start again."
   fi
@@ -292,10 +293,11 @@ use_ninja() { # instead of make; Horovod passes make's VERBOSE=1, which ninja wo
 #!/usr/bin/env bash
 args=()
 for arg; do [[ \$arg == VERBOSE=* ]] || args+=("\$arg"); done
-exec "$VENV/bin/ninja" "\${args[@]}"
+exec "$VENV/bin/ninja" -j $(nproc) "\${args[@]}"
 EOF
   chmod +x "$wrapper"
-  export PATH=${wrapper%/*}:$PATH CMAKE_GENERATOR=Ninja
+  BUILD_TOOLS=${wrapper%/*}:
+  export CMAKE_GENERATOR=Ninja
 }
 
 cache_folder() { # of wheels built for this Python and MPI (and, for `tensorflow`, this TensorFlow)
@@ -311,7 +313,7 @@ install_built() { # FOLDER REQUIREMENT: build its wheel from source into the fol
     built=$STATE/tmp/built
     rm -rf "$built"
     # pip's own wheel cache does not know TensorFlow's and MPI's versions: --no-cache-dir.
-    PATH=$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" -m pip wheel --no-input --no-deps --no-build-isolation \
+    PATH=${BUILD_TOOLS:-}$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" -m pip wheel --no-input --no-deps --no-build-isolation \
       --no-cache-dir --no-binary "$name" --wheel-dir "$built" "$requirement"
     mkdir -p "$folder"
     cp "$built"/*.whl "$folder/.$$.part" # aside, then renamed: a cache on another disk never shows half a wheel
@@ -388,10 +390,7 @@ steps() { # steps run | dev
   packages=$(key_of "$REQUIREMENTS/run.txt" "$REQUIREMENTS/constraints.txt" -- "$TENSORFLOW")
   venv_is_whole || rm -f "$STATE/steps/venv"
   step venv 3.11 "Python environment in $VENV" make_venv
-  if [[ -f $STATE/step-under-way ]]; then
-    rm -f "$STATE/steps/repair"
-  fi
-  step repair whole "checking the packages of an interrupted set-up" repair_packages
+  [[ ! -f $STATE/step-under-way ]] || step repair "$SECONDS.$$" "checking the packages of an interrupted set-up" repair_packages
   step packages "$packages" "$TENSORFLOW and other packages (a download of about 0.4 GB)" install_packages
   step mpi "$MPI_ID" "MPI: $MPI_ID" install_mpi
   step mpi4py "$MPI4PY $MPI_ID" "$MPI4PY" install_mpi4py
