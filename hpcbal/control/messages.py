@@ -30,10 +30,17 @@ class RoundPlan:
         index: rounds count from 0 over the life of the ensemble, resumes included.
         groups: the flotilla; no GPU occurs twice.
         first_pass: the pass of the shared stream with which the round starts.
-        start: where each DNN starts; (first_pass, 0) unless it was stopped inside that pass.
+        start: where each DNN starts; (first_pass, 0) unless the round continues an interrupted one. Then
+            it is the point at which the DNN stopped; with the offset at the end of a pass the group has
+            nothing to do until a NextPass names it, and reports nothing for that pass again. After a
+            crash DNNs may start in later passes than first_pass.
         epochs: epochs that each DNN has completed before this round.
         num_preprocessors: how many preprocessor ranks make blocks, >= 1.
         predicted_rate_samples_per_s: per DNN, from the rate table.
+        num_gpus: GPUs of the flotilla when it was formed (>= those of `groups`, since a continued round
+            lacks the DNNs that had left); the share alpha of [FLEET] Sec. 4.3.2 refers to it. 0: those of
+            `groups`.
+        last_pass: all groups leave after this pass; None: the round ends by the rule of alpha.
     """
 
     index: int
@@ -43,6 +50,8 @@ class RoundPlan:
     epochs: Mapping[str, int]
     num_preprocessors: int
     predicted_rate_samples_per_s: Mapping[str, float]
+    num_gpus: int = 0
+    last_pass: int | None = None
 
 
 # ---- events: what has happened -------------------------------------------------------------
@@ -191,7 +200,7 @@ class Finish(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """One line of a DNN's history."""
+    """One line of a DNN's history; `epoch` counts from 1, so it is the number of epochs completed."""
 
     epoch: int
     pass_index: int

@@ -1,0 +1,86 @@
+"""What must hold of the ensemble's state after every event."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control.state import EnsembleState
+from hpcbal.control.states import TERMINAL, WITH_GROUP, DnnState, Phase
+
+
+def problems(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
+    """Tell every invariant that is broken; nothing if all hold."""
+    yield from _gpus(state, cluster)
+    yield from _groups(state)
+    yield from _phase(state)
+    yield from _dnns(state)
+
+
+def _gpus(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
+    owner: dict[int, str] = {}
+    for dnn_id, group in state.groups.items():
+        if not group.gpus:
+            yield f"the group of {dnn_id} has no GPU"
+        for gpu in group.gpus:
+            if not 0 <= gpu < cluster.num_gpus:
+                yield f"{dnn_id} holds GPU {gpu}, but the allocation has {cluster.num_gpus}"
+            if gpu in owner:
+                yield f"GPU {gpu} is held by {owner[gpu]} and {dnn_id}"
+            owner[gpu] = dnn_id
+
+
+def _groups(state: EnsembleState) -> Iterator[str]:
+    for dnn_id, dnn in state.dnns.items():
+        group = state.groups.get(dnn_id)
+        if dnn.state in WITH_GROUP and group is None:
+            yield f"{dnn_id} is {dnn.state} but has no group"
+        if group is None:
+            continue
+        if dnn.state not in WITH_GROUP | TERMINAL:
+            yield f"{dnn_id} is {dnn.state} but has a group"
+        if group.is_profiling != (state.phase is Phase.PROFILING):
+            yield f"the group of {dnn_id} does not belong to phase {state.phase}"
+        if (dnn.state is DnnState.RUNNING) != (not group.is_profiling and not group.leaving):
+            yield f"{dnn_id} is {dnn.state} while its group is leaving because {group.leaving!r}"
+        if state.plan is not None and state.phase is Phase.ROUND:
+            planned = {g.dnn_id: g.gpus for g in state.plan.groups}
+            if planned.get(dnn_id) != group.gpus:
+                yield f"{dnn_id} holds GPUs {group.gpus}, planned: {planned.get(dnn_id)}"
+
+
+def _phase(state: EnsembleState) -> Iterator[str]:
+    working = state.phase in (Phase.PROFILING, Phase.ROUND)
+    if working != bool(state.groups):
+        yield f"phase {state.phase} with {len(state.groups)} groups"
+    if (state.phase is Phase.FINISHED) != bool(state.outcome):
+        yield f"phase {state.phase} with outcome {state.outcome!r}"
+    if state.phase is Phase.ROUND:
+        if state.plan is None:
+            yield "a round without a plan"
+        if state.next_pass <= state.pass_index:
+            yield f"pass {state.pass_index} runs, but the next unused one is said to be {state.next_pass}"
+        staying = state.staying_groups()
+        if staying and not any(g.training_pass == state.pass_index for g in staying):
+            yield f"nobody trains pass {state.pass_index}, and nothing was decided"
+        if staying and state.suspend_reason:
+            yield f"{staying[0].dnn_id} was not told to suspend"
+    all_done = all(dnn.state is DnnState.DONE for dnn in state.dnns.values())
+    if state.outcome and (state.outcome == "done") != all_done:
+        yield f"outcome {state.outcome!r} contradicts the states of the DNNs"
+    if state.outcome and (state.outcome == "suspended") != bool(state.live_ids()):
+        yield f"outcome {state.outcome!r} with {len(state.live_ids())} live DNNs"
+
+
+def _dnns(state: EnsembleState) -> Iterator[str]:
+    for dnn_id, dnn in state.dnns.items():
+        if [record.epoch for record in dnn.history] != list(range(1, dnn.epochs + 1)):
+            yield f"the epochs of {dnn_id} are not counted from 1"
+        passes = [record.pass_index for record in dnn.history]
+        if any(later <= earlier for earlier, later in itertools.pairwise(passes)):
+            yield f"{dnn_id} trained passes out of order: {passes}"
+        if dnn.state is DnnState.FAILED and not dnn.cause:
+            yield f"{dnn_id} failed without a cause"
+        if dnn.state is DnnState.DONE and not dnn.history:
+            yield f"{dnn_id} is done without an epoch"

@@ -1,0 +1,93 @@
+"""Choose which training rates to measure next, and pack the measurements onto the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control.messages import GroupPlan
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.policies import Flotilla, RateTable, assign_gpus, profiling_counts
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileJob:
+    """One measurement: the rate of `dnn_id` on `num_gpus` GPUs."""
+
+    dnn_id: str
+    num_gpus: int
+
+
+def missing_jobs(
+    live: Sequence[str],
+    all_ids: Sequence[str],
+    rates: RateTable,
+    cluster: Cluster,
+    settings: ScheduleSettings,
+) -> tuple[ProfileJob, ...]:
+    """Measurements that can be made now and are still missing.
+
+    As long as a live DNN lacks its rate on one GPU, these single-GPU runs alone are returned; M_t follows
+    from them. Then the runs on 2..M_t GPUs.
+
+    Args:
+        live: DNNs that will be trained.
+        all_ids: every DNN, also those done and failed: M_t is computed from all rates that are known, so
+            that it does not change when a DNN drops out or the run is resumed.
+        rates: what has been measured.
+        cluster: the allocation.
+        settings: `max_profile_gpus` and `max_gpus_per_dnn` bound the number of GPUs.
+
+    Returns: jobs in the order of `live`, smaller counts first; empty when all is known.
+    Source: [FLEET] App. B.3, steps 1 to 3. Deviation: counts that `max_gpus_per_dnn` forbids in training are
+        not measured.
+    """
+    single = tuple(ProfileJob(dnn_id, 1) for dnn_id in live if not rates.is_measured(dnn_id, 1))
+    if single or not live:
+        return single
+    bounds = [n for n in (settings.max_profile_gpus, settings.max_gpus_per_dnn) if n is not None]
+    counts = profiling_counts(
+        [rates.measured[dnn_id][1] for dnn_id in all_ids if rates.is_measured(dnn_id, 1)],
+        cluster.max_gpus_per_node,
+        cluster.num_gpus,
+        min(bounds, default=None),
+    )
+    return tuple(ProfileJob(d, m) for d in live for m in counts if not rates.is_measured(d, m))
+
+
+def next_wave(jobs: Sequence[ProfileJob], num_gpus: int) -> tuple[ProfileJob, ...]:
+    """The first bin of first-fit-decreasing: the largest jobs first, then whatever still fits.
+
+    A DNN is in a wave at most once, since events name a group by its DNN. Of equal jobs the earlier in
+    `jobs` goes first.
+
+    Args:
+        jobs: each on at most `num_gpus` GPUs.
+        num_gpus: M, >= 1.
+
+    Returns: at least one job if there are any; their GPUs sum to at most `num_gpus`.
+    """
+    wave: list[ProfileJob] = []
+    used: set[str] = set()
+    free = num_gpus
+    for job in sorted(jobs, key=lambda job: -job.num_gpus):  # sorted() keeps the order of equals
+        if job.num_gpus <= free and job.dnn_id not in used:
+            wave.append(job)
+            used.add(job.dnn_id)
+            free -= job.num_gpus
+    return tuple(wave)
+
+
+def place_wave(wave: Sequence[ProfileJob], cluster: Cluster) -> tuple[GroupPlan, ...]:
+    """GPUs of each job of a wave, placed as a flotilla would be, so that what is timed is what will run."""
+    nothing = (0.0,) * len(wave)
+    flotilla = Flotilla(
+        dnn_ids=tuple(job.dnn_id for job in wave),
+        num_gpus=tuple(job.num_gpus for job in wave),
+        rates_before=nothing,
+        rates=nothing,
+        reference_rate=0.0,
+    )
+    gpus = assign_gpus(flotilla, cluster).gpus
+    return tuple(GroupPlan(job.dnn_id, tuple(gpus[job.dnn_id])) for job in wave)

@@ -1,0 +1,135 @@
+"""What the ensemble is given, and what is known about its DNNs when a run starts or resumes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control.messages import EpochRecord, Position, RoundPlan
+from hpcbal.control.states import DnnState
+from hpcbal.control.stopping import StopRule
+from hpcbal.errors import InputError
+from hpcbal.policies import Delta
+
+
+@dataclass(frozen=True, slots=True)
+class DnnSpec:
+    """One DNN of the ensemble, as far as scheduling needs to know it.
+
+    Attributes:
+        dnn_id: its name; unique.
+        batch_size: samples per step over all its trainers, >= 1.
+        stop: when it is done.
+    """
+
+    dnn_id: str
+    batch_size: int
+    stop: StopRule
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSettings:
+    """How the ensemble is scheduled; the same for the whole run.
+
+    Attributes:
+        num_positions: samples of one pass, training and validation, >= 1; a position with this offset is
+            the end of its pass.
+        delta: how close rates in a flotilla must be ([FLEET] Eq. 3).
+        alpha: a round ends when fewer than this share of its GPUs stay busy, 0..1 ([FLEET] Sec. 4.3.2).
+        max_gpus_per_dnn: most GPUs of one DNN; None: all.
+        profile: whether missing rates are measured; if not, all must be known.
+        max_profile_gpus: most GPUs of a profiling run; None: M_t of [FLEET] App. B.3.
+        max_preprocessors: preprocessor ranks that there are, >= 1.
+        checkpoint_every_pass: whether NextPass asks for a checkpoint of every DNN that goes on.
+        max_events: bound of the event log, >= 2.
+    """
+
+    num_positions: int
+    delta: Delta = field(default_factory=lambda: Delta(absolute=20.0))
+    alpha: float = 0.8
+    max_gpus_per_dnn: int | None = None
+    profile: bool = True
+    max_profile_gpus: int | None = None
+    max_preprocessors: int = 1
+    checkpoint_every_pass: bool = True
+    max_events: int = 20_000
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.alpha) and 0.0 <= self.alpha <= 1.0):
+            raise InputError(f"schedule.alpha: got {self.alpha}, allowed: 0 to 1")
+        bounds = (
+            ("num_positions", self.num_positions, 1),
+            ("max_gpus_per_dnn", self.max_gpus_per_dnn, 1),
+            ("max_profile_gpus", self.max_profile_gpus, 1),
+            ("max_preprocessors", self.max_preprocessors, 1),
+            ("max_events", self.max_events, 2),
+        )
+        for name, value, least in bounds:
+            if value is not None and value < least:
+                raise InputError(f"{name}: got {value}, allowed: an integer >= {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class DnnProgress:
+    """How far one DNN has come, as its checkpoint and the ledger tell.
+
+    Attributes:
+        state: 'done' and 'failed' are kept on resume; of any other the rest of the fields decides.
+        epochs: completed epochs, equal to len(history).
+        history: one record per completed epoch.
+        position: where the checkpoint stands in the stream; None between rounds.
+        cause: why it failed: oom, nan, error, checkpoint, data; empty if it did not.
+        detail: more about `cause`, or the stop rule by which it is done.
+    """
+
+    state: DnnState = DnnState.PENDING
+    epochs: int = 0
+    history: tuple[EpochRecord, ...] = ()
+    position: Position | None = None
+    cause: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeState:
+    """All that a run must know of the run before it to continue as if nothing had happened.
+
+    Attributes:
+        dnns: progress by DNN; a DNN that is missing starts from scratch.
+        next_pass: 1 + the largest pass of the shared stream ever started; 0 if none was.
+        next_round_index: index of the next round.
+        interrupted: the round that was running when the run before stopped; None between rounds.
+        cluster: the allocation that `interrupted` was made for; None: like the present one.
+        preprocessing_samples_per_s: what one preprocessor makes; None if not measured.
+    """
+
+    dnns: Mapping[str, DnnProgress] = field(default_factory=dict)
+    next_pass: int = 0
+    next_round_index: int = 0
+    interrupted: RoundPlan | None = None
+    cluster: Cluster | None = None
+    preprocessing_samples_per_s: float | None = None
+
+
+def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics as strict JSON allows them: NaN and infinities become null."""
+    return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def record_to_dict(record: EpochRecord) -> dict[str, Any]:
+    """A history line as JSON; `record_from_dict` reads it back, infinities as NaN."""
+    return {
+        "epoch": record.epoch,
+        "pass_index": record.pass_index,
+        "metrics": metrics_to_json(record.metrics),
+        "seconds": record.seconds,
+    }
+
+
+def record_from_dict(fields: Mapping[str, Any]) -> EpochRecord:
+    """The inverse of `record_to_dict`."""
+    metrics = {name: math.nan if v is None else float(v) for name, v in fields["metrics"].items()}
+    return EpochRecord(int(fields["epoch"]), int(fields["pass_index"]), metrics, float(fields["seconds"]))

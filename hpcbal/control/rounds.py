@@ -1,0 +1,160 @@
+"""Plan the rounds of the ensemble: new ones, interrupted ones, and when one must end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control.messages import EpochRecord, GroupPlan, Position, RoundPlan
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.policies import Flotilla, RateTable, assign_gpus, create_flotilla, demand, num_preprocessors
+
+ROUNDING = 1e-9
+"""Slack for alpha * M, whose product may be a hair above the whole number that was meant (0.55 * 20)."""
+
+
+class Planner:
+    """Makes plans for one allocation, settings and rates; keeps no state of its own."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ScheduleSettings,
+        rates: RateTable,
+        preprocessing_samples_per_s: float | None,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._rates = rates
+        self._preprocessing_samples_per_s = preprocessing_samples_per_s
+
+    def flotilla(self, candidates: Sequence[str]) -> Flotilla:
+        """The flotilla that [FLEET] Alg. 2 forms of `candidates` (at least one)."""
+        return create_flotilla(
+            candidates,
+            self._rates,
+            self._cluster.num_gpus,
+            self._settings.delta,
+            self._settings.max_gpus_per_dnn,
+        )
+
+    def new_round(
+        self,
+        candidates: Sequence[str],
+        *,
+        index: int,
+        first_pass: int,
+        start: Mapping[str, Position],
+        epochs: Mapping[str, int],
+        last_pass: int | None = None,
+    ) -> RoundPlan:
+        """Form a flotilla of `candidates` and place it.
+
+        Args:
+            candidates: DNNs that may be chosen, at least one.
+            index, first_pass, last_pass: of the plan.
+            start: where DNNs start that were stopped inside `first_pass`; the others start at its beginning.
+            epochs: completed epochs of every candidate.
+
+        Source: [FLEET] Alg. 1, lines 4 and 5.
+        """
+        flotilla = self.flotilla(candidates)
+        gpus = assign_gpus(flotilla, self._cluster).gpus
+        beginning = Position(first_pass)
+        return RoundPlan(
+            index=index,
+            groups=tuple(GroupPlan(d, tuple(gpus[d])) for d in flotilla.dnn_ids),
+            first_pass=first_pass,
+            start={d: start.get(d, beginning) for d in flotilla.dnn_ids},
+            epochs={d: epochs[d] for d in flotilla.dnn_ids},
+            num_preprocessors=self.num_preprocessors(flotilla.rates),
+            predicted_rate_samples_per_s=dict(zip(flotilla.dnn_ids, flotilla.rates, strict=True)),
+            num_gpus=sum(flotilla.num_gpus),
+            last_pass=last_pass,
+        )
+
+    def num_preprocessors(self, rates_samples_per_s: Sequence[float]) -> int:
+        """Preprocessors that feed groups of these rates; all that there are while their rate is unknown."""
+        if self._preprocessing_samples_per_s is None:
+            return self._settings.max_preprocessors
+        needed = demand(rates_samples_per_s, max(1, self._cluster.num_gpus))
+        return num_preprocessors(needed, self._preprocessing_samples_per_s, self._settings.max_preprocessors)
+
+    def must_regroup(
+        self, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+    ) -> bool:
+        """Whether a round ends because too few of its GPUs stay busy.
+
+        Args:
+            going_on: GPUs of the DNNs that would go on.
+            num_gpus_of_round: GPUs of the flotilla when the round was formed.
+            candidates: DNNs that could be in the next flotilla, in order; holds all of `going_on`.
+
+        Source: [FLEET] Sec. 4.3.2, "Training". Deviations: alpha refers to the GPUs that the flotilla was
+            given, not to all M, which a flotilla bounded by `max_gpus_per_dnn` could never keep busy; and
+            a round does not end if the next flotilla would be the same DNNs with the same numbers of GPUs,
+            since stopping and starting would change nothing.
+        """
+        if not going_on:
+            return True
+        if sum(going_on.values()) >= self._settings.alpha * num_gpus_of_round - ROUNDING:
+            return False
+        flotilla = self.flotilla(candidates)
+        return dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True)) != dict(going_on)
+
+
+def num_gpus_of(plan: RoundPlan) -> int:
+    """M of the rule of alpha: the GPUs of the flotilla when the round was formed."""
+    return plan.num_gpus or sum(len(group.gpus) for group in plan.groups)
+
+
+def fits(plan: RoundPlan | None, made_for: Cluster | None, cluster: Cluster) -> bool:
+    """Whether a plan made for one allocation can run on another as it is.
+
+    Nodes may have other names, but must have the same numbers of GPUs in the same order, so that the plan's
+    placement means the same.
+    """
+    if plan is None or (made_for is not None and _gpus_per_node(made_for) != _gpus_per_node(cluster)):
+        return False
+    return all(gpu < cluster.num_gpus for group in plan.groups for gpu in group.gpus)
+
+
+def is_inside_pass(position: Position | None, num_positions: int) -> bool:
+    """Whether a DNN at `position` has begun a pass and not finished it."""
+    return position is not None and 0 < position.offset < num_positions
+
+
+def next_position(
+    planned_pass: int, stopped: Position | None, history: Sequence[EpochRecord], num_positions: int
+) -> Position:
+    """Where a DNN of an interrupted round goes on: the furthest point that is sure.
+
+    Args:
+        planned_pass: the pass with which it began in that round. It stands at its beginning if no checkpoint
+            was written since, or only a damaged one.
+        stopped: where its checkpoint stands; one from before the round lies behind `planned_pass`.
+        history: its completed epochs; it has trained all of the last one's pass.
+        num_positions: samples of one pass.
+
+    Returns: a position to train from; the end of a pass is given as the beginning of the next one.
+    """
+    known = [Position(planned_pass)]
+    if stopped is not None:
+        known.append(stopped if stopped.offset < num_positions else Position(stopped.pass_index + 1))
+    if history:
+        known.append(Position(history[-1].pass_index + 1))
+    return max(known, key=lambda p: (p.pass_index, p.offset))
+
+
+def start_of(position: Position, first_pass: int, num_positions: int) -> Position:
+    """`RoundPlan.start` of a DNN that goes on at `position` in a round that begins with `first_pass`.
+
+    A DNN between passes that is ahead of the round waits at the end of the pass it has finished.
+    """
+    if position.pass_index == first_pass or position.offset > 0:
+        return position
+    return Position(position.pass_index - 1, num_positions)
+
+
+def _gpus_per_node(cluster: Cluster) -> tuple[int, ...]:
+    return tuple(node.num_gpus for node in cluster.nodes)

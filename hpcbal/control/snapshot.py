@@ -1,0 +1,53 @@
+"""Show the state of the ensemble as plain JSON values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpcbal.control.plan_json import round_plan_to_dict
+from hpcbal.control.progress import metrics_to_json
+from hpcbal.control.state import Dnn, EnsembleState, Group
+from hpcbal.control.states import Phase
+from hpcbal.control.stopping import best
+
+
+def render(state: EnsembleState) -> dict[str, Any]:
+    """The state for status.json; strict JSON, values not known are null.
+
+    Returns: phase, outcome, suspending (the reason or null), round, pass_index, next_pass,
+        num_live, num_done, num_failed, round_plan, and per DNN: state, epochs, max_epochs, metrics (of the
+        last epoch), monitor, best, best_epoch, gpus, leaving, cause, detail.
+    """
+    in_round = state.phase is Phase.ROUND and state.plan is not None
+    states = [str(dnn.state) for dnn in state.dnns.values()]
+    return {
+        "phase": str(state.phase),
+        "outcome": state.outcome or None,
+        "suspending": state.suspend_reason or None,
+        "round": state.plan.index if state.plan is not None else None,
+        "pass_index": state.pass_index if in_round else None,
+        "next_pass": state.next_pass,
+        "num_live": len(state.live_ids()),
+        "num_done": states.count("done"),
+        "num_failed": states.count("failed"),
+        "round_plan": round_plan_to_dict(state.plan) if state.plan is not None else None,
+        "dnns": {dnn_id: _dnn(dnn, state.groups.get(dnn_id)) for dnn_id, dnn in state.dnns.items()},
+    }
+
+
+def _dnn(dnn: Dnn, group: Group | None) -> dict[str, Any]:
+    found = best(dnn.spec.stop, dnn.history)
+    best_json = metrics_to_json({} if found.value is None else {"best": found.value})
+    return {
+        "state": str(dnn.state),
+        "epochs": dnn.epochs,
+        "max_epochs": dnn.spec.stop.max_epochs,
+        "metrics": metrics_to_json(dnn.history[-1].metrics) if dnn.history else {},
+        "monitor": dnn.spec.stop.monitor,
+        "best": best_json.get("best"),
+        "best_epoch": found.epoch or None,
+        "gpus": list(group.gpus) if group is not None else [],
+        "leaving": group.leaving or None if group is not None else None,
+        "cause": dnn.cause or None,
+        "detail": dnn.detail or None,
+    }

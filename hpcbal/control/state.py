@@ -1,0 +1,163 @@
+"""Everything the state machine remembers, as plain values that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hpcbal.control.messages import EpochRecord, Position, RoundPlan
+from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
+from hpcbal.control.states import TERMINAL, DnnState, Phase
+from hpcbal.policies import RateTable
+
+
+@dataclass(slots=True)
+class Dnn:
+    """One DNN: its state, and its history since the ensemble was first started."""
+
+    spec: DnnSpec
+    state: DnnState = DnnState.PENDING
+    history: list[EpochRecord] = field(default_factory=list)
+    position: Position | None = None  # where a suspended or interrupted DNN stands
+    cause: str = ""
+    detail: str = ""
+
+    @classmethod
+    def restored(cls, spec: DnnSpec, progress: DnnProgress) -> Dnn:
+        """The DNN as a resumed run begins with it."""
+        if progress.state in TERMINAL:
+            state = DnnState(progress.state)
+        elif progress.position is not None:
+            state = DnnState.SUSPENDED
+        else:
+            state = DnnState.WAITING if progress.epochs else DnnState.PENDING
+        failed_or_done = state in TERMINAL
+        return cls(
+            spec,
+            state,
+            list(progress.history),
+            progress.position,
+            progress.cause if failed_or_done else "",
+            progress.detail if failed_or_done else "",
+        )
+
+    @property
+    def epochs(self) -> int:
+        return len(self.history)
+
+    @property
+    def is_live(self) -> bool:
+        return self.state not in TERMINAL
+
+    def progress(self) -> DnnProgress:
+        """What a resumed run must know of it."""
+        return DnnProgress(
+            self.state, self.epochs, tuple(self.history), self.position, self.cause, self.detail
+        )
+
+
+@dataclass(slots=True)
+class Group:
+    """GPUs that work for one DNN at present.
+
+    Attributes:
+        is_profiling: whether it belongs to a profiling wave, not to a round.
+        is_measured: in a profiling wave, whether the rate has come.
+        training_pass: the pass it trains; None while it waits at the end of `reported_pass`.
+        reported_pass: the last pass that it has finished.
+        leaving: why it will leave: 'converged', 'regroup', 'suspended' or 'failed'; empty if it stays.
+        is_saved: whether the checkpoint that belongs to leaving is on disk.
+        detail: the stop rule by which it has converged.
+    """
+
+    dnn_id: str
+    gpus: tuple[int, ...]
+    is_profiling: bool = False
+    is_measured: bool = False
+    training_pass: int | None = None
+    reported_pass: int = -1
+    leaving: str = ""
+    is_saved: bool = False
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class EnsembleState:
+    """The state of the whole ensemble.
+
+    Attributes:
+        phase: what is going on.
+        dnns: by id, in the order of the config.
+        groups: those that hold GPUs now, by DNN.
+        rates: what was known before the present profiling wave.
+        fresh_rates: what the present wave has measured, by (DNN, number of GPUs).
+        preprocessing_samples_per_s: what one preprocessor makes; None if not measured yet.
+        plan: the round that runs, or that a suspension has interrupted.
+        interrupted: a round of the run before that is to be continued.
+        pass_index: the pass that the round is in; those ahead of it wait for the others.
+        next_pass: 1 + the largest pass ever started.
+        next_round_index: index of the next round.
+        suspend_reason: why a clean stop was asked for; empty if it was not.
+        outcome: of Finish; empty before.
+    """
+
+    dnns: dict[str, Dnn]
+    rates: RateTable
+    phase: Phase = Phase.NEW
+    groups: dict[str, Group] = field(default_factory=dict)
+    fresh_rates: dict[tuple[str, int], float] = field(default_factory=dict)
+    preprocessing_samples_per_s: float | None = None
+    plan: RoundPlan | None = None
+    interrupted: RoundPlan | None = None
+    pass_index: int = 0
+    next_pass: int = 0
+    next_round_index: int = 0
+    suspend_reason: str = ""
+    outcome: str = ""
+
+    @classmethod
+    def begin(cls, specs: Iterable[DnnSpec], rates: RateTable, resume: ResumeState) -> EnsembleState:
+        """The state before Started."""
+        dnns = {s.dnn_id: Dnn.restored(s, resume.dnns.get(s.dnn_id, DnnProgress())) for s in specs}
+        return cls(
+            dnns,
+            rates,
+            preprocessing_samples_per_s=resume.preprocessing_samples_per_s,
+            interrupted=resume.interrupted,
+            next_pass=_next_pass(resume),
+            next_round_index=_next_round_index(resume),
+        )
+
+    def live_ids(self) -> list[str]:
+        """DNNs that are neither done nor failed, in the order of the config."""
+        return [dnn_id for dnn_id, dnn in self.dnns.items() if dnn.is_live]
+
+    def staying_groups(self) -> list[Group]:
+        """Groups that have not been told to leave."""
+        return [group for group in self.groups.values() if not group.leaving]
+
+    def all_rates(self) -> RateTable:
+        """Every rate known, those of the present wave included."""
+        if not self.fresh_rates:
+            return self.rates
+        measured = {dnn_id: dict(by_count) for dnn_id, by_count in self.rates.measured.items()}
+        for (dnn_id, num_gpus), rate in self.fresh_rates.items():
+            measured.setdefault(dnn_id, {})[num_gpus] = rate
+        return RateTable(measured, self.rates.gpus_per_node)
+
+
+def _next_pass(resume: ResumeState) -> int:
+    """1 + the largest pass that any part of the resume state has seen."""
+    seen = [resume.next_pass - 1]
+    for progress in resume.dnns.values():
+        seen += [record.pass_index for record in progress.history[-1:]]
+        if progress.position is not None and progress.position.offset > 0:
+            seen.append(progress.position.pass_index)
+    if resume.interrupted is not None:
+        seen.append(resume.interrupted.first_pass)
+    return max(seen) + 1
+
+
+def _next_round_index(resume: ResumeState) -> int:
+    last = -1 if resume.interrupted is None else resume.interrupted.index
+    return max(resume.next_round_index, last + 1)

@@ -1,0 +1,47 @@
+"""The states of a DNN and of the ensemble, and which may follow which."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+
+class DnnState(enum.StrEnum):
+    """Where a DNN is in its life."""
+
+    PENDING = "pending"  # nothing has been done for it yet
+    PROFILING = "profiling"  # a group is timing it
+    WAITING = "waiting"  # may be put into the next round
+    RUNNING = "running"  # a group trains it, or waits with it at the end of a pass
+    LEAVING = "leaving"  # its group was told to write a checkpoint and leave
+    SUSPENDED = "suspended"  # stopped inside a round; continues where it stopped
+    DONE = "done"  # converged, and the checkpoint is on disk
+    FAILED = "failed"  # cannot go on
+
+
+class Phase(enum.StrEnum):
+    """What the ensemble as a whole is doing."""
+
+    NEW = "new"
+    PROFILING = "profiling"
+    ROUND = "round"
+    FINISHED = "finished"
+
+
+TRANSITIONS: Mapping[DnnState, frozenset[DnnState]] = {
+    DnnState.PENDING: frozenset({DnnState.WAITING, DnnState.FAILED}),
+    DnnState.PROFILING: frozenset({DnnState.WAITING, DnnState.FAILED}),
+    # waiting -> done: a resume finds a whole checkpoint whose history meets the stop rule.
+    DnnState.WAITING: frozenset({DnnState.PROFILING, DnnState.RUNNING, DnnState.DONE, DnnState.FAILED}),
+    DnnState.RUNNING: frozenset({DnnState.LEAVING, DnnState.FAILED}),
+    DnnState.LEAVING: frozenset({DnnState.WAITING, DnnState.SUSPENDED, DnnState.DONE, DnnState.FAILED}),
+    DnnState.SUSPENDED: frozenset({DnnState.WAITING, DnnState.FAILED}),
+    DnnState.DONE: frozenset(),
+    DnnState.FAILED: frozenset(),
+}
+
+TERMINAL = frozenset({DnnState.DONE, DnnState.FAILED})
+"""States that no event and no resume changes."""
+
+WITH_GROUP = frozenset({DnnState.PROFILING, DnnState.RUNNING, DnnState.LEAVING})
+"""States in which the DNN must hold GPUs; a done or failed one may until its group has left."""
