@@ -1,0 +1,109 @@
+"""Phases outside of steps (build, load): all ranks of a group go on, or all learn why not."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcbal.training.arrays import checksum
+from hpcbal.training.backend import Arrays, Replica
+from hpcbal.training.failure import CAUSES, Cause, GroupFailed, cause_of, detail_of
+from hpcbal.training.waiting import wait_for
+
+DETAIL_BYTES = 2000
+"""How much of a failure's detail travels: enough for the end of a traceback."""
+
+_NO_FAILURE = 255
+
+
+def agree(comm: MPI.Intracomm, error: Exception | None = None) -> None:
+    """Learn whether any rank of the group failed; collective over the group.
+
+    Args:
+        comm: of the group.
+        error: what went wrong on this rank, if anything. A `GroupFailed` is passed on with its detail,
+            so that after a failed step the master can learn from the failing rank what happened.
+
+    Raises:
+        GroupFailed: on all ranks, with the cause and detail of the first rank that failed; on a rank that
+            failed itself, with its own.
+    """
+    mine = np.zeros(1 + DETAIL_BYTES, np.uint8)
+    mine[0] = _NO_FAILURE
+    if error is not None and (not isinstance(error, GroupFailed) or error.local):
+        detail = _tail(error.detail if isinstance(error, GroupFailed) else detail_of(error))
+        mine[0] = CAUSES.index(cause_of(error))
+        mine[1 : 1 + len(detail)] = np.frombuffer(detail, np.uint8)
+    everyone = np.empty((comm.size, mine.size), np.uint8)
+    wait_for(comm.Iallgather(mine, everyone))
+    failed = np.flatnonzero(everyone[:, 0] != _NO_FAILURE)
+    if comm.rank in failed and error is not None:
+        raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
+    if failed.size:
+        cause: Cause = CAUSES[everyone[failed[0], 0]]
+        text = everyone[failed[0], 1:].tobytes().rstrip(b"\0").decode("utf-8", errors="replace")
+        raise GroupFailed(cause, f"rank {failed[0]} of the group: {text}", local=False)
+    if error is not None:
+        raise error
+
+
+def _tail(detail: str) -> bytes:
+    """The last `DETAIL_BYTES`: a traceback's end tells more than its beginning."""
+    encoded = detail.encode("utf-8", errors="replace")
+    return encoded[-DETAIL_BYTES:]
+
+
+def share_state(comm: MPI.Intracomm, replica: Replica) -> bool:
+    """Give all ranks the master's weights and optimizer state; collective over the group.
+
+    Compares checksums first, so that equal replicas (the rule: initial weights depend on the seed only)
+    send 4 bytes per rank. When they differ, rank 0's arrays are sent: after a checkpoint that only the
+    master read, or when a user's model draws its weights from a source of its own.
+
+    Args:
+        comm: of the group.
+        replica: built from the same config on all ranks.
+
+    Returns:
+        Whether arrays had to be sent.
+
+    Raises:
+        GroupFailed: on all ranks, if the arrays do not fit the model of some rank.
+    """
+    arrays = replica.state()
+    mine = np.array([checksum(arrays)], np.uint32)
+    everyone = np.empty(comm.size, np.uint32)
+    wait_for(comm.Iallgather(mine, everyone))
+    if np.all(everyone == everyone[0]):
+        return False
+    received = _broadcast(comm, arrays)
+    error: Exception | None = None
+    try:
+        replica.load_state(received)
+    except Exception as misfit:  # told to the peers by agree
+        error = misfit
+    agree(comm, error)
+    return True
+
+
+def _broadcast(comm: MPI.Intracomm, arrays: Arrays) -> Arrays:
+    """Rank 0's arrays on every rank: a pickled table of contents, then one buffer of bytes."""
+    contents = pickle.dumps([(name, a.shape, a.dtype.str) for name, a in arrays.items()])
+    lengths = np.array([len(contents), sum(a.nbytes for a in arrays.values())], np.int64)
+    wait_for(comm.Ibcast(lengths, root=0))
+    header, payload = np.empty(lengths[0], np.uint8), np.empty(lengths[1], np.uint8)
+    if comm.rank == 0:
+        header[:] = np.frombuffer(contents, np.uint8)
+        parts = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays.values()]
+        np.concatenate(parts or [np.empty(0, np.uint8)], out=payload)
+    wait_for(comm.Ibcast(header, root=0))
+    wait_for(comm.Ibcast(payload, root=0))
+    received: Arrays = {}
+    start = 0
+    for name, shape, dtype in pickle.loads(header.tobytes()):
+        stop = start + int(np.prod(shape)) * np.dtype(dtype).itemsize
+        received[name] = payload[start:stop].view(dtype).reshape(shape)
+        start = stop
+    return received

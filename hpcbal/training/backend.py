@@ -1,0 +1,204 @@
+"""What a trainer needs from a deep-learning library: build a replica, compute, apply, save, load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+
+class Batch(Protocol):
+    """Samples of one rank for one step, as `hpcbal.dataplane.reader.Batch` holds them.
+
+    Attributes:
+        ids: sample ids, int64, shape (n,), n >= 0.
+        x: samples, shape (n, *sample shape), or a list of n arrays when their shapes differ.
+        y: labels, shape (n, *label shape).
+    """
+
+    @property
+    def ids(self) -> Array: ...
+
+    @property
+    def x(self) -> Array | list[Array]: ...
+
+    @property
+    def y(self) -> Array: ...
+
+
+class SampleShape(Protocol):
+    """The part of `hpcbal.data.spec.SampleSpec` that backends need."""
+
+    @property
+    def shape(self) -> tuple[int | None, ...]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+
+class OptimizerSettings(Protocol):
+    """The optimizer section of a DNN, as `hpcbal.config` holds it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def momentum(self) -> float: ...
+
+    @property
+    def weight_decay(self) -> float: ...
+
+    @property
+    def nesterov(self) -> bool: ...
+
+
+class DnnSettings(Protocol):
+    """The part of a DNN's config that backends need."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def args(self) -> Mapping[str, Any]: ...
+
+    @property
+    def optimizer(self) -> OptimizerSettings: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums over samples, never means: sums of uneven shares add up, means of them do not.
+
+    Attributes:
+        loss: sum of the samples' losses.
+        correct: samples whose class was predicted right.
+        count: samples, >= 0.
+    """
+
+    loss: float = 0.0
+    correct: float = 0.0
+    count: int = 0
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(self.loss + other.loss, self.correct + other.correct, self.count + other.count)
+
+    @property
+    def mean_loss(self) -> float:
+        """NaN over no samples."""
+        return self.loss / self.count if self.count else float("nan")
+
+    @property
+    def accuracy(self) -> float:
+        """Share of samples predicted right, 0..1; NaN over no samples."""
+        return self.correct / self.count if self.count else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One rank's share of a step.
+
+    Attributes:
+        tensors: in the backend's own type; their sum over the ranks of the group goes to `apply`. All of
+            one floating-point type, and of the same shapes in the same order on every rank.
+        sums: of this rank's samples.
+    """
+
+    tensors: Sequence[Any]
+    sums: Sums
+
+
+class Replica(Protocol):
+    """One rank's copy of a DNN and its optimizer.
+
+    Attributes:
+        num_parameters: trainable numbers.
+        num_bytes: of everything that `state()` returns.
+        broken: set by `train_step` when an update failed half-way; reported with the next collective.
+    """
+
+    num_parameters: int
+    num_bytes: int
+    broken: Exception | None
+
+    def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
+        """The gradients of sum(loss_i) / `num_samples_total` over this rank's samples; changes no weight.
+
+        Args:
+            batch: at least one sample.
+            num_samples_total: samples of the whole step, over all ranks of the group, >= len(batch).
+
+        Raises:
+            NonFiniteError: the loss or a gradient is NaN or infinite.
+            MemoryError: host or device memory does not suffice.
+        """
+
+    def zeros(self) -> Contribution:
+        """The contribution of an empty or failed share; needs no new memory."""
+
+    def apply(self, tensors: Sequence[Any]) -> None:
+        """Update the weights with contributions summed over the group."""
+
+    def evaluate(self, batch: Batch) -> Sums:
+        """Loss and hits of at least one sample, in inference mode.
+
+        Raises:
+            NonFiniteError, MemoryError: as for `compute`.
+        """
+
+    def state(self) -> Arrays:
+        """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
+
+    def load_state(self, arrays: Mapping[str, Array]) -> None:
+        """Take over what `state()` returned, here or in another process; all or nothing.
+
+        Raises:
+            CheckpointError: an array is missing, unknown, or of another shape or type; names it.
+        """
+
+    def close(self) -> None:
+        """Free memory; the replica is of no use afterwards."""
+
+
+class Backend(Protocol):
+    """Builds replicas.
+
+    Attributes:
+        name: as in the config.
+        device: what computes, for people and for the key of measured rates.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def device(self) -> str: ...
+
+    def build(
+        self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int, num_trainers: int = 1
+    ) -> Replica:
+        """A new replica with initial weights that depend on `seed` and `dnn.name` only.
+
+        Args:
+            dnn: which model, with what arguments and optimizer.
+            sample: shape and type of one sample.
+            num_classes: labels are 0..num_classes-1.
+            seed: of the run.
+            num_trainers: ranks of the trainer group, for backends whose speed depends on it.
+
+        Raises:
+            InputError: the model cannot be built from this config.
+        """
+
+    def close(self) -> None:
+        """Free what the backend holds."""

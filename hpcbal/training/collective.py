@@ -1,0 +1,51 @@
+"""Sum gradients over a trainer group; one interface, several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from hpcbal.training.backend import Array
+
+
+class GradientCollective(Protocol):
+    """Sums over the ranks of one trainer group.
+
+    Attributes:
+        size: ranks in the group, >= 1.
+        rank: this one, 0..size-1; 0 is the master.
+    """
+
+    size: int
+    rank: int
+
+    def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
+        """One fused all-reduce; returns when all ranks of the group have called it.
+
+        Args:
+            tensors: of one floating-point type, with equal shapes on all ranks, or none at all.
+            status: shape (k,), k >= 1; rides in the same operation, in the type of the tensors.
+
+        Returns:
+            The sums of the tensors, valid until the next call, and of the status, float64 of shape (k,).
+            Both are equal on all ranks.
+        """
+
+    def close(self) -> None:
+        """Free what the collective holds; collective over the group."""
+
+
+class LocalCollective:
+    """The group of one rank: nothing to sum."""
+
+    size = 1
+    rank = 0
+
+    def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
+        """The same tensors, not copied."""
+        return tensors, status.astype(np.float64)
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,69 @@
+"""Share a node's GPUs and cores out to its trainer ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hpcbal.errors import ClusterError
+
+
+def gpu_of_slot(num_visible_gpus: int, local_slot: int) -> int | None:
+    """Which of the GPUs that this process sees is its own.
+
+    Args:
+        num_visible_gpus: GPUs that TensorFlow lists, >= 0.
+        local_slot: number of this trainer on its node, from 0.
+
+    Returns:
+        Index of the GPU; None on a machine without GPUs. A launcher that shows each rank just one GPU
+        has pinned already: then it is that one.
+
+    Raises:
+        ClusterError: more trainers than GPUs on the node.
+    """
+    if num_visible_gpus <= 1:
+        return 0 if num_visible_gpus else None
+    if local_slot >= num_visible_gpus:
+        raise ClusterError(
+            f"slot {local_slot} of this node has no GPU of its own: {num_visible_gpus} are visible; "
+            f"set slots.per_node to at most {num_visible_gpus}"
+        )
+    return local_slot
+
+
+def threads_of_slot(
+    own_cores: frozenset[int], num_local_slots: int, cores_of_slots: Sequence[frozenset[int]] | None = None
+) -> int:
+    """How many threads a trainer may use so that the node's trainers do not get in each other's way.
+
+    Args:
+        own_cores: affinity mask of this rank.
+        num_local_slots: trainers on the node, >= 1.
+        cores_of_slots: masks of all the node's trainers, this one included. Where they are known, only the
+            trainers whose mask overlaps with this one's share its cores: a launcher that binds ranks to
+            cores has shared them out already.
+
+    Returns:
+        At least 1.
+    """
+    num_sharing = num_local_slots
+    if cores_of_slots is not None:
+        num_sharing = max(1, sum(1 for cores in cores_of_slots if cores & own_cores))
+    return max(1, len(own_cores) // num_sharing)
+
+
+def thread_counts(environment: Mapping[str, str], share: int) -> tuple[int, int]:
+    """Threads inside an operation, and operations at once; what the user set in the environment wins.
+
+    Args:
+        environment: with maybe TF_NUM_INTRAOP_THREADS, TF_NUM_INTEROP_THREADS, OMP_NUM_THREADS.
+        share: from `threads_of_slot`.
+    """
+    omp = _positive(environment.get("OMP_NUM_THREADS", "").split(",")[0])
+    intra = _positive(environment.get("TF_NUM_INTRAOP_THREADS", "")) or omp or share
+    inter = _positive(environment.get("TF_NUM_INTEROP_THREADS", "")) or omp or share
+    return intra, inter
+
+
+def _positive(text: str) -> int | None:
+    return int(text) if text.strip().isdigit() and int(text) > 0 else None

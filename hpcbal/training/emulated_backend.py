@@ -1,0 +1,191 @@
+"""Steps take the time that a rate table gives, the learning is real: a backend without accelerators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from hpcbal.config.imports import load_object
+from hpcbal.errors import InputError
+from hpcbal.policies.rates import RateTable
+from hpcbal.training.arrays import check_fit, num_bytes
+from hpcbal.training.backend import (
+    Array,
+    Arrays,
+    Batch,
+    Contribution,
+    DnnSettings,
+    OptimizerSettings,
+    SampleShape,
+    Sums,
+)
+from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.seeds import dnn_seed
+
+EVALUATION_SPEEDUP = 3.0
+"""Inference needs one forward pass, training costs about three of them (forward, and twice backward)."""
+
+
+class Model(Protocol):
+    """What a model function must return here; `hpcbal.models.EmulatedModel` does."""
+
+    def initial_parameters(self, rng: np.random.Generator) -> Arrays: ...
+
+    def loss(self, parameters: Mapping[str, Array], x: Any, y: Array) -> tuple[float, int]: ...
+
+    def loss_and_gradient(
+        self, parameters: Mapping[str, Array], x: Any, y: Array
+    ) -> tuple[float, int, Arrays]: ...
+
+
+class EmulatedReplica:
+    """Weights in NumPy, SGD with momentum, and a clock; see `hpcbal.training.backend.Replica`.
+
+    Args:
+        model: computes losses and gradients.
+        parameters: to start with; taken over.
+        optimizer: learning rate, momentum, nesterov and weight decay are used.
+        group_rate: samples/s of the whole trainer group; None computes as fast as it can.
+        num_trainers: ranks in the group.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        parameters: Arrays,
+        optimizer: OptimizerSettings,
+        group_rate: float | None,
+        num_trainers: int,
+    ) -> None:
+        self.broken: Exception | None = None
+        self._model = model
+        self._parameters = parameters
+        self._optimizer = optimizer
+        self._velocity = {name: np.zeros_like(array) for name, array in parameters.items()}
+        self._iteration = np.zeros((), np.int64)
+        self._zeros = [np.zeros_like(array) for array in parameters.values()]
+        self._group_rate = group_rate
+        self._num_trainers = num_trainers
+        self.num_parameters = sum(array.size for array in parameters.values())
+        self.num_bytes = num_bytes(self.state())
+
+    def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
+        """As `Replica.compute`; lasts `num_samples_total` / rate, whatever this rank's share."""
+        deadline_s = self._deadline(num_samples_total)
+        y = np.asarray(batch.y).reshape(-1)
+        loss, correct, gradients = self._model.loss_and_gradient(self._parameters, batch.x, y)
+        tensors = []
+        for name, own in self._parameters.items():
+            tensors.append(np.asarray(gradients[name] / num_samples_total, own.dtype))
+        if not np.isfinite(loss) or not all(np.isfinite(tensor).all() for tensor in tensors):
+            raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
+        _sleep_until(deadline_s)
+        return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
+
+    def zeros(self) -> Contribution:
+        """As `Replica.zeros`; takes no time."""
+        return Contribution(self._zeros, Sums())
+
+    def apply(self, tensors: Sequence[Any]) -> None:
+        """Heavy-ball momentum as Keras has it: v = mu*v - lr*g, w += v; weight decay w *= 1 - lr*decay."""
+        rate, momentum = self._optimizer.learning_rate, self._optimizer.momentum
+        for (name, weights), tensor in zip(self._parameters.items(), tensors, strict=True):
+            gradient = np.asarray(tensor)
+            weights *= 1.0 - rate * self._optimizer.weight_decay
+            velocity = momentum * self._velocity[name] - rate * gradient
+            self._velocity[name] = velocity
+            weights += momentum * velocity - rate * gradient if self._optimizer.nesterov else velocity
+        self._iteration += 1
+
+    def evaluate(self, batch: Batch) -> Sums:
+        """As `Replica.evaluate`; lasts this rank's share of the group's rate, `EVALUATION_SPEEDUP` faster."""
+        y = np.asarray(batch.y).reshape(-1)
+        deadline_s = self._deadline(len(y) * self._num_trainers / EVALUATION_SPEEDUP)
+        loss, correct = self._model.loss(self._parameters, batch.x, y)
+        if not np.isfinite(loss):
+            raise NonFiniteError(f"the validation loss is {loss / len(y)}")
+        _sleep_until(deadline_s)
+        return Sums(float(loss), float(correct), len(y))
+
+    def _deadline(self, num_samples: float) -> float:
+        return time.perf_counter() + (num_samples / self._group_rate if self._group_rate else 0.0)
+
+    def _live(self) -> Arrays:
+        arrays = {f"weights/{name}": array for name, array in self._parameters.items()}
+        arrays |= {f"optimizer/{name}/momentum": array for name, array in self._velocity.items()}
+        arrays["optimizer/iteration"] = self._iteration
+        return arrays
+
+    def state(self) -> Arrays:
+        """As `Replica.state`."""
+        return {name: array.copy() for name, array in self._live().items()}
+
+    def load_state(self, arrays: Mapping[str, Array]) -> None:
+        """As `Replica.load_state`."""
+        live = self._live()
+        check_fit(arrays, live)
+        for name, array in live.items():
+            array[...] = arrays[name]
+
+    def close(self) -> None:
+        """Drop the weights."""
+        self._parameters, self._velocity, self._zeros = {}, {}, []
+
+
+class EmulatedBackend:
+    """Real softmax regression in emulated time; see `hpcbal.training.backend.Backend`.
+
+    Args:
+        rates: samples/s by number of trainers by DNN name; other numbers follow [FLEET] Eq. 5, and a DNN
+            without rates is not slowed down.
+        gpus_per_node: for Eq. 5.
+        precision: "float32" or "float64".
+    """
+
+    name = "emulated"
+    device = "emulated"
+
+    def __init__(
+        self, rates: Mapping[str, Mapping[int, float]], gpus_per_node: int = 1, precision: str = "float32"
+    ) -> None:
+        self._rates = RateTable(rates, gpus_per_node)
+        self._dtype = np.dtype(precision)
+
+    def build(
+        self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int, num_trainers: int = 1
+    ) -> EmulatedReplica:
+        """As `Backend.build`.
+
+        Raises:
+            InputError: the model or the optimizer is not one for this backend.
+        """
+        if dnn.optimizer.name.lower() != "sgd":
+            raise InputError(
+                f"DNN {dnn.name}: optimizer.name: got {dnn.optimizer.name!r}, "
+                "the emulated backend allows: 'sgd'"
+            )
+        model = load_object(dnn.model)(tuple(sample.shape), num_classes, **dnn.args)
+        if not hasattr(model, "loss_and_gradient"):
+            raise InputError(
+                f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, the emulated backend "
+                "allows what has `loss_and_gradient`, such as hpcbal.models:softmax; "
+                "for Keras models set backend.name to tensorflow"
+            )
+        initial = model.initial_parameters(np.random.default_rng(dnn_seed(seed, dnn.name)))
+        parameters = {name: np.array(array, self._dtype) for name, array in initial.items()}
+        known = self._rates.measured.get(dnn.name)
+        rate = self._rates.rate(dnn.name, num_trainers) if known else None
+        return EmulatedReplica(model, parameters, dnn.optimizer, rate, num_trainers)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _sleep_until(deadline_s: float) -> None:
+    """Sleep to an absolute time, so that the computing before it is part of the step, not added to it."""
+    remaining_s = deadline_s - time.perf_counter()
+    if remaining_s > 0.0:
+        time.sleep(remaining_s)

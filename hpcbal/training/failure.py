@@ -1,0 +1,59 @@
+"""How a trainer group fails: all ranks together, with a cause that people and the scheduler understand."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Literal
+
+from hpcbal.errors import HpcbalError
+
+Cause = Literal["error", "oom", "nan"]
+
+CAUSES: tuple[Cause, ...] = ("error", "oom", "nan")
+"""In the order of precedence when ranks of one group fail differently in the same step."""
+
+
+class NonFiniteError(HpcbalError):
+    """A loss or a gradient is NaN or infinite."""
+
+
+class GroupFailed(HpcbalError):  # noqa: N818  (an event of the group, not a mistake)
+    """Raised on every rank of a trainer group when any of them failed; no update was applied.
+
+    Attributes:
+        cause: 'error' (an exception), 'oom' (out of memory) or 'nan' (a loss or gradient is not finite).
+        detail: for people; on the rank where it happened it holds the traceback.
+        local: whether it happened on this rank.
+    """
+
+    def __init__(self, cause: Cause, detail: str, local: bool) -> None:
+        self.cause: Cause = cause
+        self.detail = detail
+        self.local = local
+        super().__init__(cause, detail, local)
+
+    def __str__(self) -> str:
+        where = "on this rank" if self.local else "in the trainer group"
+        return f"{self.cause} {where}: {self.detail}"
+
+
+def cause_of(error: BaseException) -> Cause:
+    """The cause under which an exception is reported.
+
+    Backends turn their library's out-of-memory errors into `MemoryError`, so that nobody else needs
+    to know them.
+    """
+    if isinstance(error, GroupFailed):
+        return error.cause
+    if isinstance(error, MemoryError):
+        return "oom"
+    if isinstance(error, NonFiniteError):
+        return "nan"
+    return "error"
+
+
+def detail_of(error: BaseException) -> str:
+    """What to tell people: the message of our own errors, the whole traceback of foreign ones."""
+    if isinstance(error, HpcbalError):
+        return str(error)
+    return "".join(traceback.format_exception(error)).strip()

@@ -1,0 +1,50 @@
+"""Trainer groups come and go with the rounds; what MPI and Horovod make of them looks the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from mpi4py import MPI
+
+from hpcbal.training.collective import GradientCollective
+from hpcbal.training.mpi_collective import MpiGroups
+
+
+class TrainerGroups(Protocol):
+    """The trainer groups of the moment. A group is a tuple of ranks of the trainer communicator.
+
+    The first rank of a group is its master: rank 0 of its collective and of its communicator.
+    """
+
+    def open(self, groups: Sequence[tuple[int, ...]]) -> None:
+        """Close the groups of before and form these; collective over ALL trainers.
+
+        Args:
+            groups: equal on all trainers, also on those that are in none; no rank occurs twice.
+        """
+
+    def comm_of(self, group: tuple[int, ...]) -> MPI.Intracomm:
+        """A communicator over the group, for small things; only for its members."""
+
+    def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
+        """What sums the gradients of the group; only for its members."""
+
+    def close_all(self) -> None:
+        """Dissolve the groups; collective over ALL trainers."""
+
+    def shutdown(self) -> None:
+        """Dissolve the groups and end the library; collective over ALL trainers, once."""
+
+
+def _horovod_groups(trainer_comm: MPI.Intracomm) -> TrainerGroups:
+    from hpcbal.training.horovod_collective import HorovodGroups
+
+    return HorovodGroups(trainer_comm)
+
+
+COLLECTIVES: dict[str, Callable[[MPI.Intracomm], TrainerGroups]] = {
+    "horovod": _horovod_groups,
+    "mpi": MpiGroups,
+}
+"""By the names that `backend.collective` of the config may have."""

@@ -1,0 +1,121 @@
+"""Sum gradients with Horovod: one process set per trainer group, added and removed while running."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcbal.training.backend import Array
+from hpcbal.training.collective import GradientCollective, LocalCollective
+from hpcbal.training.mpi_collective import MpiGroups
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+
+class HorovodCollective:
+    """Grouped all-reduce over a process set.
+
+    The call is eager, outside of the backend's traced functions, so that a model is not traced again
+    for every new process set. `hvd.join` is not used: it knows no process sets.
+
+    Args:
+        process_set: initialised, of all ranks of the group; removed by who added it.
+        size: ranks in the group.
+        rank: of this trainer in the group's order (Horovod sorts its sets, we do not).
+        name: names the operation, equal on all ranks of the group.
+    """
+
+    def __init__(self, process_set: hvd.ProcessSet, size: int, rank: int, name: str) -> None:
+        self.size = size
+        self.rank = rank
+        self._process_set = process_set
+        self._name = name
+
+    def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
+        """As `GradientCollective.sum`; takes and gives TensorFlow's tensors (NumPy's are converted)."""
+        own = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        dtype = own[0].dtype if own else tf.as_dtype(status.dtype)
+        own.append(tf.convert_to_tensor(status.astype(dtype.as_numpy_dtype)))
+        *sums, total = hvd.grouped_allreduce(
+            own, op=hvd.Sum, process_set=self._process_set, name=f"{self._name}.{len(own)}"
+        )
+        return sums, total.numpy().astype(np.float64)
+
+    def close(self) -> None:
+        """Nothing to free: the process set is removed by `HorovodGroups`."""
+
+
+class HorovodGroups:
+    """Trainer groups as Horovod process sets; see `hpcbal.training.groups.TrainerGroups`.
+
+    Horovod is initialised at the first `open`, on the trainers only: it hijacks every rank that it is
+    given, and schedulers and preprocessors take no part in its background traffic.
+
+    Args:
+        trainer_comm: all trainers; owned by the caller, MPI with THREAD_MULTIPLE.
+    """
+
+    def __init__(self, trainer_comm: MPI.Intracomm) -> None:
+        self._trainer_comm = trainer_comm
+        self._comms = MpiGroups(trainer_comm)
+        self._process_sets: list[hvd.ProcessSet] = []
+        self._collective_by_group: dict[tuple[int, ...], GradientCollective] = {}
+        self._names = itertools.count()
+        self._initialised = False
+
+    def open(self, groups: Sequence[tuple[int, ...]]) -> None:
+        """Add a process set for each group; every trainer adds all of them, in the same order."""
+        if not self._initialised:
+            hvd.init(comm=self._trainer_comm)
+            self._initialised = True
+        self.close_all()
+        self._comms.open(groups)
+        for group in groups:
+            name = f"hpcbal.group{next(self._names)}"
+            if len(group) == 1:
+                collective: GradientCollective = LocalCollective()
+            else:
+                process_set = self._add(group)
+                rank = group.index(hvd.rank()) if hvd.rank() in group else -1
+                collective = HorovodCollective(process_set, len(group), rank, name)
+            if hvd.rank() in group:
+                self._collective_by_group[group] = collective
+
+    def _add(self, group: tuple[int, ...]) -> hvd.ProcessSet:
+        if len(group) == hvd.size():
+            return hvd.global_process_set  # Horovod refuses a second set of the same ranks
+        process_set = hvd.add_process_set(list(group))
+        self._process_sets.append(process_set)
+        return process_set
+
+    def comm_of(self, group: tuple[int, ...]) -> MPI.Intracomm:
+        """The communicator of one of this trainer's groups, in the group's order."""
+        return self._comms.comm_of(group)
+
+    def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
+        """The gradient collective of one of this trainer's groups."""
+        return self._collective_by_group[group]
+
+    def close_all(self) -> None:
+        """Remove the process sets in the order in which they were added."""
+        self._collective_by_group.clear()
+        for process_set in self._process_sets:
+            hvd.remove_process_set(process_set)
+        self._process_sets.clear()
+        self._comms.close_all()
+
+    def shutdown(self) -> None:
+        """Remove the process sets and end Horovod."""
+        self.close_all()
+        if self._initialised:
+            hvd.shutdown()
+            self._initialised = False

@@ -1,0 +1,117 @@
+"""Sum gradients with mpi4py: one buffer per group, gathered, reduced in place, handed out as views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcbal.training.backend import Array
+from hpcbal.training.collective import GradientCollective, LocalCollective
+from hpcbal.training.waiting import wait_for
+
+
+class MpiCollective:
+    """All-reduce over an mpi4py communicator.
+
+    The ranks first meet in a non-blocking barrier, waiting with a backoff: the others may compute for long.
+    Then they reduce with the blocking all-reduce, whose algorithms are better than those of the non-blocking
+    one, and in which nobody waits long any more.
+
+    Args:
+        comm: of the group; freed by who made it.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.size: int = comm.size
+        self.rank: int = comm.rank
+        self._comm = comm
+        self._buffer = np.empty(0)
+
+    def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
+        """As `GradientCollective.sum`; takes anything that NumPy can view, gives views of one buffer."""
+        arrays = [np.asarray(tensor) for tensor in tensors]
+        dtype = arrays[0].dtype if arrays else status.dtype
+        if any(array.dtype != dtype for array in arrays):
+            raise TypeError(f"tensors of one type expected, got {sorted({str(a.dtype) for a in arrays})}")
+        length = sum(array.size for array in arrays) + status.size
+        if self._buffer.size < length or self._buffer.dtype != dtype:
+            self._buffer = np.empty(length, dtype)
+        flat = self._buffer[:length]
+        views, stop = [], 0
+        for array in arrays:
+            start, stop = stop, stop + array.size
+            views.append(flat[start:stop].reshape(array.shape))
+            views[-1][...] = array
+        flat[stop:] = status
+        wait_for(self._comm.Ibarrier())
+        self._comm.Allreduce(MPI.IN_PLACE, flat, op=MPI.SUM)
+        return views, flat[stop:].astype(np.float64)
+
+    def close(self) -> None:
+        """Free the buffer."""
+        self._buffer = np.empty(0)
+
+
+class MpiGroups:
+    """Trainer groups as communicators; see `hpcbal.training.groups.TrainerGroups`.
+
+    Args:
+        trainer_comm: all trainers; owned by the caller.
+    """
+
+    def __init__(self, trainer_comm: MPI.Intracomm) -> None:
+        self._trainer_comm = trainer_comm
+        self._comm_by_group: dict[tuple[int, ...], MPI.Intracomm] = {}
+        self._collective_by_group: dict[tuple[int, ...], GradientCollective] = {}
+
+    def open(self, groups: Sequence[tuple[int, ...]]) -> None:
+        """Make a communicator for each group that this trainer belongs to."""
+        check_groups(groups, self._trainer_comm.size)
+        self.close_all()
+        everyone = self._trainer_comm.Get_group()
+        for group in groups:
+            if self._trainer_comm.rank not in group:
+                continue
+            members = everyone.Incl(list(group))
+            comm = self._trainer_comm.Create_group(members)
+            members.Free()
+            self._comm_by_group[group] = comm
+            self._collective_by_group[group] = LocalCollective() if comm.size == 1 else MpiCollective(comm)
+        everyone.Free()
+
+    def comm_of(self, group: tuple[int, ...]) -> MPI.Intracomm:
+        """The communicator of one of this trainer's groups, in the group's order."""
+        return self._comm_by_group[group]
+
+    def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
+        """The gradient collective of one of this trainer's groups."""
+        return self._collective_by_group[group]
+
+    def close_all(self) -> None:
+        """Free the communicators."""
+        for collective in self._collective_by_group.values():
+            collective.close()
+        self._collective_by_group.clear()
+        for comm in self._comm_by_group.values():
+            comm.Free()
+        self._comm_by_group.clear()
+
+    def shutdown(self) -> None:
+        """Free everything; collective over all trainers."""
+        self.close_all()
+
+
+def check_groups(groups: Sequence[tuple[int, ...]], num_trainers: int) -> None:
+    """Refuse groups that overlap or hold ranks that do not exist.
+
+    Raises:
+        ValueError: tells the groups; they come from our own plan, so this is a bug of ours.
+    """
+    members = [rank for group in groups for rank in group]
+    if not all(groups) or len(set(members)) != len(members) or not set(members) <= set(range(num_trainers)):
+        raise ValueError(
+            f"trainer groups {list(groups)}: each of 0..{num_trainers - 1} at most once, none empty"
+        )

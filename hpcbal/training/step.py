@@ -1,0 +1,120 @@
+"""One step of a trainer group: every sample counts once, and the ranks succeed or fail together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcbal.training.backend import Batch, Contribution, Replica, Sums
+from hpcbal.training.collective import GradientCollective
+from hpcbal.training.failure import CAUSES, GroupFailed, cause_of, detail_of
+
+SUSPEND = len(CAUSES)
+LOSS, CORRECT, COUNT = SUSPEND + 1, SUSPEND + 2, SUSPEND + 3
+STATUS_LENGTH = COUNT + 1
+"""The status vector: a failure flag per cause, the suspend flag, and the sums behind the metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What a step gave, equal on all ranks of the group.
+
+    Attributes:
+        sums: over the samples of all ranks.
+        suspend: whether any rank asked to stop; the step itself was done.
+    """
+
+    sums: Sums
+    suspend: bool
+
+
+def train_step(
+    replica: Replica,
+    batch: Batch,
+    num_samples_total: int,
+    collective: GradientCollective,
+    suspend: bool = False,
+) -> StepOutcome:
+    """Compute on this rank's samples, sum over the group, apply; collective over the group.
+
+    A rank that fails still enters the all-reduce, with zeros and a flag, so that no rank waits for ever
+    and none applies an update that another one lacks. A failure of the update itself, after the sum,
+    cannot be told to the peers in this step; it is told in the next one (or in `evaluate_step`), which
+    fails before anything is saved.
+
+    Args:
+        replica: weights that are equal on all ranks of the group.
+        batch: this rank's samples; may be empty.
+        num_samples_total: samples of the step over all ranks; 0 (all samples broken) changes no weight.
+        collective: of the group.
+        suspend: whether this rank wants the group to stop after this step.
+
+    Raises:
+        GroupFailed: on all ranks, if any rank failed; no weight has changed in this step.
+
+    Source: weights samples/total as in [LBBSP] Eq. 7.
+    """
+    contribution, error = _attempt(
+        replica, batch, lambda: replica.compute(batch, num_samples_total), replica.zeros()
+    )
+    tensors, outcome = _reduce(collective, contribution, error, suspend)
+    if outcome.sums.count != num_samples_total:
+        raise GroupFailed(
+            "error",
+            f"the ranks of the group hold {outcome.sums.count} samples of a step of {num_samples_total}",
+            local=False,
+        )
+    if num_samples_total:
+        try:
+            replica.apply(tensors)
+        except Exception as failed_update:
+            replica.broken = failed_update
+    return outcome
+
+
+def evaluate_step(
+    replica: Replica, batch: Batch, collective: GradientCollective, suspend: bool = False
+) -> StepOutcome:
+    """Evaluate this rank's samples (maybe none) and add up over the group; collective over the group.
+
+    Raises:
+        GroupFailed: on all ranks, if any rank failed.
+    """
+    contribution, error = _attempt(
+        replica, batch, lambda: Contribution((), replica.evaluate(batch)), Contribution((), Sums())
+    )
+    return _reduce(collective, contribution, error, suspend)[1]
+
+
+def _attempt(
+    replica: Replica, batch: Batch, compute: Callable[[], Contribution], nothing: Contribution
+) -> tuple[Contribution, Exception | None]:
+    if replica.broken is not None:
+        return nothing, replica.broken
+    if not len(batch.ids):
+        return nothing, None
+    try:
+        return compute(), None
+    except Exception as error:  # whatever a model raises must reach the peers as a flag
+        return nothing, error
+
+
+def _reduce(
+    collective: GradientCollective, contribution: Contribution, error: Exception | None, suspend: bool
+) -> tuple[list[object], StepOutcome]:
+    status = np.zeros(STATUS_LENGTH)
+    if error is not None:
+        status[CAUSES.index(cause_of(error))] = 1.0
+    status[SUSPEND] = float(suspend)
+    sums = contribution.sums
+    status[LOSS : COUNT + 1] = sums.loss, sums.correct, sums.count
+    tensors, status = collective.sum(contribution.tensors, status)
+    for flag, cause in enumerate(CAUSES):
+        if status[flag] > 0.0:
+            if error is not None:
+                raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
+            raise GroupFailed(cause, "another rank of the group failed and tells more", local=False)
+    total = Sums(float(status[LOSS]), float(status[CORRECT]), round(float(status[COUNT])))
+    return list(tensors), StepOutcome(total, bool(status[SUSPEND] > 0.0))

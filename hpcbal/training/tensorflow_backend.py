@@ -1,0 +1,317 @@
+"""Train Keras 3 models with TensorFlow: one traced function computes, another applies.
+
+Between the two lies the all-reduce, outside of the traced code: trainer groups come and go without a new
+trace. The batch axis has no fixed length, so shares of changing size are traced once as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import; 0 shows TensorFlow's own log again
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import keras
+import tensorflow as tf
+
+from hpcbal.config.imports import load_object
+from hpcbal.errors import InputError
+from hpcbal.training.arrays import check_fit, num_bytes
+from hpcbal.training.backend import (
+    Array,
+    Arrays,
+    Batch,
+    Contribution,
+    DnnSettings,
+    OptimizerSettings,
+    SampleShape,
+    Sums,
+)
+from hpcbal.training.devices import gpu_of_slot, thread_counts, threads_of_slot
+from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.seeds import dnn_seed
+
+log = logging.getLogger(__name__)
+# TensorFlow warns of retracing when one method is traced for several replicas, as ours must be.
+logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def setup_tensorflow(
+    local_slot: int, num_local_slots: int, cores_of_slots: Sequence[frozenset[int]] | None = None
+) -> str:
+    """Give this process its GPU, or its share of the cores; before any other use of TensorFlow.
+
+    Args:
+        local_slot: number of this trainer on its node, from 0.
+        num_local_slots: trainers on the node.
+        cores_of_slots: affinity masks of the node's trainers, where the caller has gathered them.
+
+    Returns:
+        The device, for people and for the key of measured rates.
+
+    Raises:
+        ClusterError: more trainers than GPUs on the node.
+    """
+    share = threads_of_slot(frozenset(os.sched_getaffinity(0)), num_local_slots, cores_of_slots)
+    intra, inter = thread_counts(os.environ, share)
+    tf.config.threading.set_intra_op_parallelism_threads(intra)
+    tf.config.threading.set_inter_op_parallelism_threads(inter)
+    gpus = tf.config.list_physical_devices("GPU")
+    index = gpu_of_slot(len(gpus), local_slot)
+    if index is None:
+        return f"cpu, {intra} threads"
+    tf.config.set_visible_devices(gpus[index], "GPU")
+    tf.config.experimental.set_memory_growth(gpus[index], True)
+    return str(tf.config.experimental.get_device_details(gpus[index]).get("device_name", "gpu"))
+
+
+class TensorFlowReplica:
+    """A Keras model and its optimizer; see `hpcbal.training.backend.Replica`.
+
+    `compute` runs the model without changing it (Keras' stateless call). What moving statistics (batch
+    normalisation) would have become travels as a difference, weighted n_j/n like the gradients, so
+    that all ranks move them equally. Variables that are not of floating point (states of random layers)
+    are advanced by no one but the optimizer; random layers draw from the state of the last build or load.
+
+    Args:
+        model: built; returns logits of shape (n, num_classes).
+        optimizer: not yet built.
+        sample: shape and type of a sample.
+    """
+
+    def __init__(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, sample: SampleShape
+    ) -> None:
+        self.broken: Exception | None = None
+        self.num_traces = 0
+        self._model = model
+        self._optimizer = optimizer
+        optimizer.build(model.trainable_variables)
+        self._trainable = list(model.trainable_variables)
+        self._statistics = [
+            (i, v) for i, v in enumerate(model.non_trainable_variables) if tf.as_dtype(v.dtype).is_floating
+        ]
+        self._dtype = keras.config.floatx()
+        self._sample_dtype = sample.dtype
+        variables = self._trainable + [v for _, v in self._statistics]
+        self._zeros = [tf.zeros(v.shape, self._dtype) for v in variables]
+        samples = tf.TensorSpec([None, *sample.shape], sample.dtype)
+        labels = tf.TensorSpec([None], tf.int64)
+        total = tf.TensorSpec([], self._dtype)
+        sums = [tf.TensorSpec(v.shape, self._dtype) for v in variables]
+        self._compute = tf.function(self._traced_compute, input_signature=[samples, labels, total])
+        self._apply = tf.function(self._traced_apply, input_signature=[sums])
+        self._evaluate = tf.function(self._traced_evaluate, input_signature=[samples, labels])
+        self._named = _named_variables(model, optimizer)
+        self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
+        self.num_bytes = num_bytes(self.state())
+
+    def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
+        """As `Replica.compute`."""
+        x, y = self._tensors_of(batch)
+        with _memory_errors():
+            tensors, numbers = self._compute(x, y, tf.constant(num_samples_total, self._dtype))
+        loss, correct, finite = numbers.numpy()
+        if not finite:
+            raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
+        return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
+
+    def _traced_compute(
+        self, x: tf.Tensor, y: tf.Tensor, total: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        self.num_traces += 1  # Python runs only while TensorFlow traces
+        trainable = [tf.convert_to_tensor(v.value) for v in self._trainable]
+        others = [tf.convert_to_tensor(v.value) for v in self._model.non_trainable_variables]
+        with tf.GradientTape() as tape:
+            tape.watch(trainable)
+            logits, moved, extra_losses = self._model.stateless_call(
+                trainable, others, tf.cast(x, self._dtype), training=True, return_losses=True
+            )
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            loss = tf.reduce_sum(losses)
+            share = tf.cast(tf.shape(x)[0], self._dtype) / total
+            objective = loss / total + share * tf.add_n(list(extra_losses) or [tf.zeros([], self._dtype)])
+        gradients = [
+            tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
+            for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
+        ]
+        finite = tf.math.is_finite(loss)
+        for gradient in gradients:  # a sum is not finite as soon as one of its terms is not
+            finite &= tf.math.is_finite(tf.reduce_sum(gradient))
+        differences = [share * (moved[i] - others[i]) for i, _ in self._statistics]
+        numbers = tf.stack([tf.cast(n, tf.float64) for n in (loss, _num_correct(logits, y), finite)])
+        return gradients + differences, numbers
+
+    def zeros(self) -> Contribution:
+        """As `Replica.zeros`; the tensors were made with the replica."""
+        return Contribution(self._zeros, Sums())
+
+    def apply(self, tensors: Sequence[Any]) -> None:
+        """As `Replica.apply`."""
+        with _memory_errors():
+            self._apply([tf.convert_to_tensor(tensor) for tensor in tensors])
+
+    def _traced_apply(self, sums: list[tf.Tensor]) -> None:
+        self.num_traces += 1
+        num_gradients = len(self._trainable)
+        self._optimizer.apply(sums[:num_gradients], self._trainable)
+        for (_, variable), difference in zip(self._statistics, sums[num_gradients:], strict=True):
+            variable.value.assign_add(difference)
+
+    def evaluate(self, batch: Batch) -> Sums:
+        """As `Replica.evaluate`."""
+        x, y = self._tensors_of(batch)
+        with _memory_errors():
+            loss, correct = self._evaluate(x, y).numpy()
+        if not np.isfinite(loss):
+            raise NonFiniteError(f"the validation loss is {loss / len(y)}")
+        return Sums(float(loss), float(correct), len(y))
+
+    def _traced_evaluate(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        self.num_traces += 1
+        logits = self._model(tf.cast(x, self._dtype), training=False)
+        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+        return tf.stack([tf.cast(loss, tf.float64), tf.cast(_num_correct(logits, y), tf.float64)])
+
+    def _tensors_of(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        x = np.asarray(batch.x, dtype=self._sample_dtype)
+        return tf.convert_to_tensor(x), tf.convert_to_tensor(np.asarray(batch.y, np.int64).reshape(-1))
+
+    def state(self) -> Arrays:
+        """As `Replica.state`."""
+        return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
+
+    def load_state(self, arrays: Mapping[str, Array]) -> None:
+        """As `Replica.load_state`."""
+        check_fit(arrays, self.state())
+        for name, variable in self._named.items():
+            variable.assign(arrays[name])
+
+    def close(self) -> None:
+        """Drop model, optimizer and traced functions, which refer to each other in circles."""
+        for name in ("_model", "_optimizer", "_compute", "_apply", "_evaluate"):
+            self.__dict__.pop(name, None)
+        self._trainable, self._statistics, self._zeros, self._named = [], [], [], {}
+        gc.collect()
+
+
+class TensorFlowBackend:
+    """Builds Keras models; see `hpcbal.training.backend.Backend`.
+
+    Args:
+        device: what `setup_tensorflow` returned.
+        precision: "float32" or "float64", of weights and arithmetic in the whole process.
+    """
+
+    name = "tensorflow"
+
+    def __init__(self, device: str = "cpu", precision: str = "float32") -> None:
+        self.device = device
+        self._precision = precision
+
+    def build(
+        self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int, num_trainers: int = 1
+    ) -> TensorFlowReplica:
+        """As `Backend.build`. Keras' session is cleared, so that layers get the same names every time.
+
+        Raises:
+            InputError: samples of unequal size, an unknown optimizer, or a model that does not fit.
+        """
+        if None in sample.shape:
+            raise InputError(
+                f"DNN {dnn.name}: samples of shape {sample.shape} differ in size, the tensorflow backend "
+                "takes batches of equal ones; add resize, center_crop or random_crop to preprocessing"
+            )
+        keras.utils.clear_session(free_memory=False)
+        keras.config.set_floatx(self._precision)
+        keras.config.set_dtype_policy(self._precision)
+        keras.utils.set_random_seed(dnn_seed(seed, dnn.name))
+        with _memory_errors():
+            model = load_object(dnn.model)(tuple(sample.shape), num_classes, **dnn.args)
+            _check_model(dnn, model, sample, num_classes)
+            replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
+        log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
+        return replica
+
+    def close(self) -> None:
+        """Give memory back to the process."""
+        keras.utils.clear_session()
+
+
+def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
+    """An optimizer by its Keras name, any case.
+
+    Raises:
+        InputError: no such optimizer, or it does not have a setting that was given.
+    """
+    by_name = {
+        name.lower(): kind
+        for name, kind in vars(keras.optimizers).items()
+        if isinstance(kind, type) and issubclass(kind, keras.optimizers.Optimizer) and name != "Optimizer"
+    }
+    by_name.pop("lossscaleoptimizer", None)
+    kind = by_name.get(settings.name.lower())
+    if kind is None:
+        raise InputError(
+            f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed: {', '.join(sorted(by_name))}"
+        )
+    arguments: dict[str, Any] = {"learning_rate": settings.learning_rate}
+    for key in ("momentum", "nesterov", "weight_decay"):
+        if getattr(settings, key):
+            arguments[key] = getattr(settings, key)
+    try:
+        return kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
+
+
+def _check_model(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int) -> None:
+    if not isinstance(model, keras.Model):
+        raise InputError(
+            f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, allowed: keras.Model"
+        )
+    if not model.built:
+        model.build((None, *sample.shape))
+    shape = model.compute_output_shape((None, *sample.shape))
+    if tuple(shape) != (None, num_classes):
+        raise InputError(
+            f"DNN {dnn.name}: model {dnn.model} gives outputs of shape {tuple(shape)}, "
+            f"allowed: (None, {num_classes}), the logits of {num_classes} classes"
+        )
+
+
+def _num_correct(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), y), tf.int64))
+
+
+def _named_variables(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """All variables but the learning rate, which is the config's, by unique path-like names."""
+    named: dict[str, keras.Variable] = {}
+    for variable in model.variables:
+        _add(named, f"weights/{variable.path}", variable)
+    for variable in optimizer.variables:
+        if variable is not optimizer._learning_rate:
+            _add(named, f"optimizer/{variable.path.split('/', 1)[-1]}", variable)
+    return named
+
+
+def _add(named: dict[str, keras.Variable], name: str, variable: keras.Variable) -> None:
+    unique, copies = name, 1
+    while unique in named:
+        unique, copies = f"{name}_{copies}", copies + 1
+    named[unique] = variable
+
+
+@contextlib.contextmanager
+def _memory_errors() -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise MemoryError(str(error)) from error
