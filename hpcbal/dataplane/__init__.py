@@ -1,0 +1,1 @@
+"""Shared preprocessing: a ring of blocks in node memory."""

@@ -1,0 +1,27 @@
+"""What a trainer gets from the stream: the valid samples of a range of positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples in the order of their positions; broken ones are left out.
+
+    Attributes:
+        ids: int64, shape (n,).
+        x: samples, shape (n, *sample shape); a list of n arrays where the spec's shape is not static.
+        y: labels, shape (n, *label shape).
+    """
+
+    ids: NDArray[np.int64]
+    x: NDArray[Any] | list[NDArray[Any]]
+    y: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.ids)

@@ -1,0 +1,162 @@
+"""A trainer rank's end of the stream: wait for positions, copy them out, move the cursor on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.control.messages import Position
+from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.ring import INACTIVE, NodeRing
+from hpcbal.dataplane.slot import Slot
+from hpcbal.dataplane.stream import StreamPlan, round_block
+from hpcbal.dataplane.waiting import Backoff
+from hpcbal.errors import HpcbalError
+
+__all__ = ["Batch", "StreamReader"]
+
+
+class StreamReader:
+    """Reads positions of the running pass in any order above its cursor.
+
+    Attributes:
+        wait_s: seconds spent waiting for blocks so far, over all rounds.
+    """
+
+    def __init__(self, ring: NodeRing, reader_index: int, poll: Callable[[], None] | None = None) -> None:
+        """Read from `ring` with the cursor `reader_index`, which no other rank uses.
+
+        Args:
+            ring: of this rank's node.
+            reader_index: 0..num_readers-1 of the ring.
+            poll: called again and again while waiting; what it raises ends the wait.
+        """
+        self._ring = ring
+        self._spec = ring.spec
+        self._index = reader_index
+        self._poll = poll
+        self._plan: StreamPlan | None = None
+        self._cursor = INACTIVE
+        self.wait_s = 0.0
+
+    def begin(self, plan: StreamPlan, position: Position) -> None:
+        """Join a round at `position`, before its producers start.
+
+        Args:
+            plan: of the round.
+            position: nothing before it will be read; not before block `plan.first_block`.
+        """
+        block = round_block(self._spec, plan.first_pass, position.pass_index, position.offset)
+        assert block >= plan.first_block, f"{position} lies before the first block of {plan}"
+        self._plan = plan
+        self._move(block)
+
+    def read(self, pass_index: int, start: int, stop: int, out: NDArray[Any] | None = None) -> Batch:
+        """Wait for positions start..stop-1 of a pass and copy out the valid ones.
+
+        Args:
+            pass_index: a pass of the round.
+            start: 0..num_positions.
+            stop: start..num_positions; an empty range is an empty batch and waits for nothing.
+            out: memory for the samples, shape (>= stop - start, *sample shape), used again and again by
+                the caller: the batch's `x` is a view of it. Pages of fresh memory cost more than the copy.
+                Only where shapes are static.
+
+        Raises:
+            InputError: the range does not fit in the ring.
+            HpcbalError: the range was released before, or no round is running.
+        """
+        static = self._spec.sample.is_static
+        room = stop - start
+        ids, y = np.empty(room, np.int64), self._empty_labels(room)
+        x: NDArray[Any] | None = None
+        if static:
+            x = self._spec.empty_batch(room) if out is None else out
+        samples: list[NDArray[Any]] = []
+        filled = 0
+        for slot, first, last in self._portions(pass_index, start, stop):
+            if slot.is_whole():
+                chosen: slice | NDArray[np.int64] = slice(first, last)
+                end = filled + last - first
+            else:
+                chosen = first + np.flatnonzero(slot.valid[first:last])
+                end = filled + len(chosen)
+            ids[filled:end] = slot.ids[chosen]
+            y[filled:end] = slot.y[chosen]
+            if x is not None:
+                x[filled:end] = slot.x[chosen]
+            else:
+                samples += [
+                    slot.sample(int(i)).copy() for i in np.arange(first, last)[slot.valid[first:last]]
+                ]
+            filled = end
+        return Batch(ids[:filled], samples if x is None else x[:filled], y[:filled])
+
+    def count_valid(self, pass_index: int, start: int, stop: int) -> int:
+        """Wait for positions start..stop-1 of a pass and count those that hold a sample; errors as `read`."""
+        return sum(
+            last - first if slot.is_whole() else int(np.count_nonzero(slot.valid[first:last]))
+            for slot, first, last in self._portions(pass_index, start, stop)
+        )
+
+    def release(self, pass_index: int, position: int) -> None:
+        """Give up everything before `position` (0..num_positions) of a pass; going back does nothing."""
+        plan = self._running()
+        block = round_block(self._spec, plan.first_pass, pass_index, position)
+        if block > self._cursor:
+            self._move(block)
+
+    def end(self) -> None:
+        """Leave the round; this reader holds no slot any more."""
+        self._plan = None
+        self._move(INACTIVE)
+
+    def _move(self, block: int) -> None:
+        self._cursor = block
+        self._ring.set_cursor(self._index, block)
+
+    def _running(self) -> StreamPlan:
+        if self._plan is None:
+            raise HpcbalError("the stream was read outside a round: begin() comes first")
+        return self._plan
+
+    def _empty_labels(self, num_samples: int) -> NDArray[Any]:
+        label = self._spec.label
+        return np.empty((num_samples, *label.shape), label.dtype)
+
+    def _portions(self, pass_index: int, start: int, stop: int) -> Iterator[tuple[Slot, int, int]]:
+        """Slots that hold the range, each with the range of samples in it, as they become ready."""
+        if start == stop:
+            return
+        plan, spec = self._running(), self._spec
+        if not 0 <= start < stop <= spec.num_positions:
+            raise HpcbalError(f"positions {start}..{stop} of a pass of {spec.num_positions} were asked for")
+        spec.check_read(stop - start)
+        size = spec.block_samples
+        block = round_block(spec, plan.first_pass, pass_index, start)
+        if block < self._cursor:
+            raise HpcbalError(
+                f"position {start} of pass {pass_index} (block {block}) was read after its release "
+                f"(cursor {self._cursor})"
+            )
+        for begin in range(start - start % size, stop, size):
+            self._await_block(plan.generation, block)
+            slot = self._ring.slots[block % self._ring.num_slots]
+            yield slot, max(start - begin, 0), min(stop - begin, size)
+            block += 1
+
+    def _await_block(self, generation: int, block: int) -> None:
+        if self._ring.has_block(generation, block):
+            return
+        began, backoff = time.perf_counter(), Backoff()
+        try:
+            while not self._ring.has_block(generation, block):
+                if self._poll is not None:
+                    self._poll()
+                backoff.wait()
+        finally:
+            self.wait_s += time.perf_counter() - began

@@ -1,0 +1,210 @@
+"""Carry blocks between nodes: each travels once to each other node, and the streams end cleanly."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcbal.dataplane.ring import INACTIVE
+from hpcbal.dataplane.slot import BLOCK, GENERATION, NO_BLOCK, Slot
+
+
+class Tag(enum.IntEnum):
+    """Message tags of the data plane's own communicator."""
+
+    BLOCK = 1  # producer -> gateway of another node: a block, or a bare header that ends the stream
+    CLOSE = 2  # gateway -> producer: this node needs no more blocks of this generation
+
+
+NUM_END_WORDS = 8
+"""A bare header: a slot's first cache line."""
+
+
+class BlockSender:
+    """A producer's side: sends blocks to the gateways of other nodes.
+
+    Sends are synchronous (Issend): small ones would otherwise complete before anyone wants them, and pile
+    up in the receiver's memory without bound. Every stream from a producer to a gateway ends with one bare
+    header, and every gateway tells every producer exactly once that it needs no more, so a generation
+    leaves no message behind.
+    """
+
+    def __init__(self, comm: MPI.Comm, generation: int, gateways: tuple[int, ...]) -> None:
+        """Send to `gateways` (ranks of `comm`, this rank not among them)."""
+        self._comm = comm
+        self._generation = generation
+        self._end = np.array([generation, NO_BLOCK] + [0] * (NUM_END_WORDS - 2), np.int64)
+        self._open = set(gateways)
+        self._requests: list[MPI.Request] = []
+        self._block_of_request: list[int] = []
+        self._notices = {rank: np.zeros(2, np.int64) for rank in gateways}
+        self._notice_requests = {
+            rank: comm.Irecv(notice, source=rank, tag=Tag.CLOSE) for rank, notice in self._notices.items()
+        }
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any other node still takes blocks."""
+        return bool(self._open)
+
+    @property
+    def lowest_unsent(self) -> int:
+        """Lowest block whose memory is still being read, or `INACTIVE`."""
+        return min(self._block_of_request, default=INACTIVE)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all streams have ended on both sides."""
+        return not (self._open or self._requests or self._notice_requests)
+
+    def is_sending(self, block: int) -> bool:
+        """Whether the memory of `block` is still being read; never of `INACTIVE`."""
+        return block != INACTIVE and block in self._block_of_request
+
+    def send(self, slot: Slot, block: int) -> None:
+        """Start sending a finished block to every node that wants it; leave `slot` alone until sent."""
+        message = slot.message()
+        for rank in self._open:
+            self._add(self._comm.Issend([message, MPI.BYTE], dest=rank, tag=Tag.BLOCK), block)
+
+    def end(self) -> None:
+        """Send no more blocks of this generation."""
+        for rank in tuple(self._open):
+            self._end_stream(rank)
+
+    def poll(self) -> bool:
+        """Move transfers on; returns whether one has ended."""
+        did = False
+        if self._requests:
+            done = MPI.Request.Testsome(self._requests)
+            for index in sorted(done or (), reverse=True):
+                del self._requests[index], self._block_of_request[index]
+                did = True
+        for rank in [rank for rank, request in self._notice_requests.items() if request.Test()]:
+            assert self._notices[rank][0] == self._generation, f"stale notice of rank {rank}"
+            del self._notice_requests[rank]
+            if rank in self._open:
+                self._end_stream(rank)
+            did = True
+        return did
+
+    def _end_stream(self, rank: int) -> None:
+        self._open.discard(rank)
+        # In order after the blocks: MPI keeps the order of messages with one source, tag and communicator.
+        self._add(self._comm.Issend(self._end, dest=rank, tag=Tag.BLOCK), INACTIVE)
+
+    def _add(self, request: MPI.Request, block: int) -> None:
+        self._requests.append(request)
+        self._block_of_request.append(block)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Blocks of one producer on another node."""
+
+    rank: int
+    block: int
+    request: MPI.Request | None = None
+    slot: Slot | None = None
+
+
+class BlockReceiver:
+    """A gateway's side: receives the blocks of other nodes' producers into this node's ring.
+
+    One receive per producer is posted at a time, straight into the slot, as soon as the slot is free.
+    Blocks that nobody here needs any more are received into scratch memory, so that senders get rid of
+    them.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        generation: int,
+        first_blocks: dict[int, int],
+        num_producers: int,
+        slot_of_block: Callable[[int], Slot | None],
+        scratch: Callable[[], Slot],
+    ) -> None:
+        """Receive from the given producers.
+
+        Args:
+            comm: the data plane's communicator.
+            generation: of the round.
+            first_blocks: by rank of the producers on other nodes, the first block of each.
+            num_producers: step between the blocks of one producer.
+            slot_of_block: gives the slot of a block once it is free, else None.
+            scratch: gives memory for one block that nobody needs, always the same.
+        """
+        self._comm = comm
+        self._generation = generation
+        self._step = num_producers
+        self._slot_of_block = slot_of_block
+        self._scratch = scratch
+        self._ranks = tuple(first_blocks)
+        self._streams = [_Stream(rank, block) for rank, block in first_blocks.items()]
+        self._scratch_stream: _Stream | None = None
+        self._notice = np.array([generation, 0], np.int64)
+        self._notice_requests: list[MPI.Request] = []
+        self._closed = False
+
+    @property
+    def lowest_missing(self) -> int:
+        """Lowest block still to be received, or `INACTIVE`."""
+        return min((stream.block for stream in self._streams), default=INACTIVE)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all producers have ended their streams and know that this node needs no more."""
+        return self._closed and not self._streams and not self._notice_requests
+
+    def close(self) -> None:
+        """Tell all producers that this node needs no more blocks of this generation; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        # Streams that have ended by themselves get the notice too: each producer awaits exactly one.
+        for rank in self._ranks:
+            self._notice_requests.append(self._comm.Isend(self._notice, dest=rank, tag=Tag.CLOSE))
+
+    def poll(self) -> list[int]:
+        """Move transfers on; returns the blocks that now lie whole in the ring."""
+        arrived: list[int] = []
+        for stream in tuple(self._streams):
+            if stream.request is None:
+                self._post(stream)
+            elif stream.request.Test():
+                self._take(stream, arrived)
+        if self._notice_requests and MPI.Request.Testall(self._notice_requests):
+            self._notice_requests = []
+        return arrived
+
+    def _post(self, stream: _Stream) -> None:
+        if not self._closed:
+            stream.slot = self._slot_of_block(stream.block)
+        elif self._scratch_stream is None:
+            self._scratch_stream = stream
+            stream.slot = self._scratch()
+        if stream.slot is not None:
+            memory = [stream.slot.memory, MPI.BYTE]
+            stream.request = self._comm.Irecv(memory, source=stream.rank, tag=Tag.BLOCK)
+
+    def _take(self, stream: _Stream, arrived: list[int]) -> None:
+        """Look at what a finished receive has brought."""
+        assert stream.slot is not None
+        header = stream.slot.header
+        generation, block = header[GENERATION], header[BLOCK]
+        assert generation == self._generation, f"rank {stream.rank} sent generation {generation}"
+        if block == NO_BLOCK:
+            self._streams.remove(stream)
+        else:
+            assert block == stream.block, f"rank {stream.rank} sent block {block}, not {stream.block}"
+            if stream is not self._scratch_stream:
+                arrived.append(block)
+            stream.block += self._step
+        if stream is self._scratch_stream:
+            self._scratch_stream = None
+        stream.request = stream.slot = None

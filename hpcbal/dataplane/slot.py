@@ -1,0 +1,162 @@
+"""One block of samples in memory: where its parts lie, and NumPy views of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.spec import LabelSpec, SampleSpec
+
+LINE_BYTES = 64
+"""A cache line; parts start on one so that two ranks never write to the same line."""
+
+# Words of a slot's header, int64.
+GENERATION, BLOCK, NUM_SAMPLES, NUM_VALID, MESSAGE_BYTES = range(5)
+
+NO_BLOCK = -1
+"""Block number of a header that ends a producer's blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLayout:
+    """Byte offsets of a slot's parts: header, metadata per sample, labels, payload.
+
+    The payload comes last, so that a message is the slot's first `header[MESSAGE_BYTES]` bytes: blocks of
+    samples smaller than the bound travel without the unused rest.
+
+    Attributes:
+        block_samples: samples of a full block.
+        sample: spec of the samples.
+        label: spec of the labels.
+        valid: offset of the flags, uint8 (block_samples,).
+        extents: offset of the places, int64 (block_samples, 1 + axes): byte offset in the payload, shape;
+            only used where shapes differ.
+        labels: offset of the labels, (block_samples, *label shape).
+        payload: offset of the samples.
+        num_bytes: size of the slot, a multiple of a cache line.
+    """
+
+    block_samples: int
+    sample: SampleSpec
+    label: LabelSpec
+    valid: int
+    extents: int
+    labels: int
+    payload: int
+    num_bytes: int
+
+    @classmethod
+    def of(cls, block_samples: int, sample: SampleSpec, label: LabelSpec) -> SlotLayout:
+        """Lay out slots for `block_samples` (>= 1) samples of at most `sample.max_bytes` each."""
+        valid = LINE_BYTES + aligned(8 * block_samples)  # after header and ids
+        extents = valid + aligned(block_samples)
+        num_axes = 0 if sample.is_static else 1 + len(sample.shape)
+        labels = extents + aligned(8 * num_axes * block_samples)
+        payload = labels + aligned(label.num_bytes * block_samples)
+        # Samples of unequal size are packed each at a multiple of 16 bytes, enough for every dtype.
+        share = sample.max_bytes if sample.is_static else aligned(sample.max_bytes, 16)
+        num_bytes = payload + aligned(share * block_samples)
+        return cls(block_samples, sample, label, valid, extents, labels, payload, num_bytes)
+
+
+class Slot:
+    """Views of one slot's memory, in the ring or in a rank's own memory.
+
+    Attributes:
+        memory: uint8, the whole slot.
+        header: int64 words as Python ints (a memoryview: an eighth of NumPy's time per word).
+        ids: int64, shape (block_samples,).
+        valid: bool, shape (block_samples,).
+        y: labels, shape (block_samples, *label shape).
+        x: samples, shape (block_samples, *sample shape); where shapes differ, of shape (0,).
+    """
+
+    __slots__ = ("_extents", "_layout", "_payload", "_used", "header", "ids", "memory", "valid", "x", "y")
+
+    def __init__(self, layout: SlotLayout, memory: NDArray[np.uint8]) -> None:
+        """View `memory`, uint8 of shape (layout.num_bytes,) that starts on a cache line."""
+        num, sample = layout.block_samples, layout.sample
+        self._layout = layout
+        self._used = 0
+        self.memory = memory
+        self.header = memory[:LINE_BYTES].view(np.int64).data
+        self.ids = memory[LINE_BYTES : LINE_BYTES + 8 * num].view(np.int64)
+        self.valid = memory[layout.valid : layout.valid + num].view(np.bool_)
+        labels = memory[layout.labels : layout.labels + num * layout.label.num_bytes]
+        self.y = labels.view(layout.label.dtype).reshape(num, *layout.label.shape)
+        self._payload = memory[layout.payload :]
+        if sample.is_static:
+            static = tuple(length for length in sample.shape if length is not None)
+            used = num * math.prod(static) * np.dtype(sample.dtype).itemsize
+            self.x: NDArray[Any] = self._payload[:used].view(sample.dtype).reshape(num, *static)
+            self._extents = np.empty((0, 0), np.int64)
+        else:
+            self.x = np.empty(0, sample.dtype)
+            num_words = num * (1 + len(sample.shape))
+            extents = memory[layout.extents : layout.extents + 8 * num_words].view(np.int64)
+            self._extents = extents.reshape(num, 1 + len(sample.shape))
+
+    @classmethod
+    def private(cls, layout: SlotLayout) -> Slot:
+        """A slot in memory of this rank's own."""
+        raw = np.empty(layout.num_bytes + LINE_BYTES, np.uint8)
+        shift = -raw.ctypes.data % LINE_BYTES
+        return cls(layout, raw[shift : shift + layout.num_bytes])
+
+    def begin(self, generation: int, block: int, ids: NDArray[np.int64]) -> None:
+        """Start a new block with these ids, shape (1..block_samples,); all samples count as broken yet."""
+        self.ids[: len(ids)] = ids
+        self.valid[:] = False
+        self._used = 0
+        header = self.header
+        header[GENERATION], header[BLOCK], header[NUM_SAMPLES], header[NUM_VALID] = (
+            generation,
+            block,
+            len(ids),
+            0,
+        )
+
+    def put(self, index: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
+        """Write one sample that fits the spec; `index` grows from call to call."""
+        if self._layout.sample.is_static:
+            self.x[index] = sample
+        else:
+            flat = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
+            self._payload[self._used : self._used + flat.nbytes] = flat
+            self._extents[index, 0] = self._used
+            self._extents[index, 1:] = sample.shape
+            self._used += aligned(flat.nbytes, 16)
+        self.y[index] = label
+        self.valid[index] = True
+        self.header[NUM_VALID] += 1
+
+    def finish(self) -> None:
+        """Note how many bytes of the slot hold the block."""
+        used = self._used
+        if self._layout.sample.is_static:
+            used = self.header[NUM_SAMPLES] * self._layout.sample.max_bytes
+        self.header[MESSAGE_BYTES] = self._layout.payload + used
+
+    def message(self) -> NDArray[np.uint8]:
+        """The bytes to send after `finish`."""
+        return self.memory[: self.header[MESSAGE_BYTES]]
+
+    def is_whole(self) -> bool:
+        """Whether no sample of the block is broken."""
+        return self.header[NUM_VALID] == self.header[NUM_SAMPLES]
+
+    def sample(self, index: int) -> NDArray[Any]:
+        """View of one valid sample where shapes differ; gone when the slot is reused."""
+        offset, *shape = self._extents[index].tolist()
+        num_bytes = math.prod(shape) * np.dtype(self._layout.sample.dtype).itemsize
+        view: NDArray[Any] = self._payload[offset : offset + num_bytes].view(self._layout.sample.dtype)
+        return view.reshape(shape)
+
+
+def aligned(num_bytes: int, unit: int = LINE_BYTES) -> int:
+    """`num_bytes` rounded up to a multiple of `unit`."""
+    return -(-num_bytes // unit) * unit

@@ -1,0 +1,173 @@
+"""The shared stream of samples: its size, fixed for a run, and who makes it, planned per round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.slot import LINE_BYTES, SlotLayout
+from hpcbal.errors import InputError
+
+MIN_SLOTS = 2
+"""With fewer, producing and reading would take turns."""
+
+MAX_SLOT_BYTES = 2**31 - 1
+"""A block travels as one MPI message, whose count is a C int before MPI 4."""
+
+MAX_GENERATIONS = 2**22
+MAX_BLOCKS = 2**40 - 2
+"""Generation and block share one 64-bit word of the ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """What never changes in a run.
+
+    Attributes:
+        num_train: training positions of a pass; they come first.
+        num_positions: all positions of a pass, >= 1.
+        block_samples: positions per block, >= 1; the last block of a pass may hold fewer.
+        sample: spec of the samples; `max_bytes` is one sample's share of a block.
+        label: spec of the labels.
+        ring_bytes: memory that the blocks of one node may take. Each rank's cursor adds 64 bytes.
+    """
+
+    num_train: int
+    num_positions: int
+    block_samples: int
+    sample: SampleSpec
+    label: LabelSpec
+    ring_bytes: int
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that cannot work.
+
+        Raises:
+            InputError: the ring holds fewer than two blocks, or a block is too large for one message.
+        """
+        if not 0 <= self.num_train <= self.num_positions or self.num_positions < 1:
+            raise InputError(
+                f"a pass has {self.num_train} training samples of {self.num_positions}; "
+                "allowed: at least one sample, and no more for training than there are"
+            )
+        if self.block_samples < 1:
+            raise InputError(f"dataplane.block_samples: got {self.block_samples}, allowed: >= 1")
+        if self.sample.max_bytes < 1:
+            raise InputError(
+                "dataplane.max_sample_bytes: the samples' shape does not tell their size; give the bytes "
+                "of the largest sample after preprocessing"
+            )
+        if self.slot_bytes > MAX_SLOT_BYTES:
+            raise InputError(
+                f"dataplane.block_samples: a block of {self.block_samples} samples takes {self.slot_bytes} "
+                f"bytes, allowed: at most {MAX_SLOT_BYTES}; use fewer samples per block"
+            )
+        if self.ring_bytes < MIN_SLOTS * self.slot_bytes:
+            raise InputError(
+                f"dataplane.ring_bytes: got {self.ring_bytes}, allowed: at least "
+                f"{MIN_SLOTS * self.slot_bytes}, two blocks of {self.block_samples} samples of at most "
+                f"{self.sample.max_bytes} bytes; raise it, or lower dataplane.block_samples"
+            )
+
+    @property
+    def blocks_per_pass(self) -> int:
+        """Blocks of one pass; none straddles two passes."""
+        return math.ceil(self.num_positions / self.block_samples)
+
+    @property
+    def layout(self) -> SlotLayout:
+        """Where the parts of a block lie."""
+        return SlotLayout.of(self.block_samples, self.sample, self.label)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes that one block takes in the ring, metadata included."""
+        return self.layout.num_bytes + LINE_BYTES
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of each node's ring: what fits, but not much more than one pass.
+
+        Whatever is prepared ahead when a round ends was prepared in vain, so small data sets do not fill a
+        large ring with many passes.
+        """
+        return min(self.ring_bytes // self.slot_bytes, max(MIN_SLOTS, self.blocks_per_pass + 1))
+
+    @property
+    def max_read_samples(self) -> int:
+        """Positions that any rank may need at once (a global batch): they must fit in the ring together.
+
+        One block less than the ring holds, since a range may begin and end inside blocks.
+        """
+        if self.num_slots >= self.blocks_per_pass:
+            return self.num_positions
+        return (self.num_slots - 1) * self.block_samples + 1
+
+    def check_read(self, num_samples: int) -> None:
+        """Refuse a global batch that does not fit in the ring.
+
+        Raises:
+            InputError: the batch is larger than `max_read_samples`.
+        """
+        if num_samples > self.max_read_samples:
+            needed = math.ceil((num_samples - 1) / self.block_samples) + 1
+            raise InputError(
+                f"a batch of {num_samples} samples does not fit in the ring: at most {self.max_read_samples} "
+                f"with dataplane.ring_bytes {self.ring_bytes}; raise it to {needed * self.slot_bytes}, or "
+                "lower batch_size"
+            )
+
+    def static_shape(self) -> tuple[int, ...] | None:
+        """Shape of every sample, or None where they differ."""
+        shape = tuple(length for length in self.sample.shape if length is not None)
+        return shape if self.sample.is_static else None
+
+    def empty_batch(self, num_samples: int) -> NDArray[Any]:
+        """Fresh uninitialised memory for `num_samples` samples of static shape."""
+        shape = self.static_shape()
+        if shape is None:
+            raise InputError(f"samples of shape {self.sample.shape} differ in size; there is no batch array")
+        return np.empty((num_samples, *shape), self.sample.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """Who makes the blocks of one round, and from where on.
+
+    Blocks of a round are counted from its first pass: block b is made by `producers[b % P]`.
+
+    Attributes:
+        generation: grows from round to round, 1..MAX_GENERATIONS-1; blocks of different rounds never mix.
+        first_pass: pass that block 0 belongs to.
+        first_block: the first block that anyone needs, that of the earliest reader.
+        producers: world ranks in order, at least one.
+        training_nodes: nodes that have readers in this round.
+    """
+
+    generation: int
+    first_pass: int
+    first_block: int
+    producers: tuple[int, ...]
+    training_nodes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check our own caller."""
+        assert 1 <= self.generation < MAX_GENERATIONS, self.generation
+        assert min(self.first_block, self.first_pass) >= 0, self
+        assert len(set(self.producers)) == len(self.producers) > 0, self.producers
+
+    def first_block_of(self, producer: int) -> int:
+        """First block that the `producer`-th (an index of `producers`) makes."""
+        return self.first_block + (producer - self.first_block) % len(self.producers)
+
+
+def round_block(spec: StreamSpec, first_pass: int, pass_index: int, offset: int) -> int:
+    """Block, counted from `first_pass`, of a position; the end of a pass is the next pass's first block."""
+    blocks_per_pass = spec.blocks_per_pass
+    inside = offset // spec.block_samples if offset < spec.num_positions else blocks_per_pass
+    return (pass_index - first_pass) * blocks_per_pass + inside
