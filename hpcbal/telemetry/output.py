@@ -1,0 +1,157 @@
+"""Make sure that a run and its output directory belong together."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbal.errors import OutputError
+from hpcbal.telemetry.atomic_file import output_error, remove_quietly, write_atomic
+from hpcbal.telemetry.run_directory import RunDirectory
+
+log = logging.getLogger(__name__)
+
+# What may differ between two starts of a run: it changes where and how long, not what is computed.
+_MAY_DIFFER = ("output", "walltime", "stall_timeout_s", "slots", "checkpoint")
+_MAY_GROW = "stop.max_epochs"  # of each DNN
+# Job output that batch systems put into the directory before the run starts, and our own first files.
+_HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
+_HARMLESS_NAMES = ("run.lock", "logs")
+_PROBE_BYTES = 1 << 16
+_MAX_SHOWN = 8
+
+
+def prepare_output(
+    directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False
+) -> bool:
+    """Make or check the output directory of a run.
+
+    At the first start the directory is made and the resolved config written into it. At a later one the
+    config must be the same but for what may differ (where it runs, for how long, more epochs).
+
+    Args:
+        directory: of the run; parents are made too.
+        config_yaml: the resolved config.
+        resume_required: only go on with an existing run (`--resume`).
+
+    Returns:
+        Whether there is a run to go on with.
+
+    Raises:
+        OutputError: if the directory is unwritable or full, another run's, or something else's.
+    """
+    run = RunDirectory(Path(directory))
+    try:
+        existing = run.config.read_text(encoding="utf-8") if run.config.exists() else None
+        if existing is None:
+            _refuse_foreign(run.root, resume_required)
+            run.root.mkdir(parents=True, exist_ok=True)
+        _probe(run.root)
+    except OSError as error:
+        raise output_error(run.root, error, "use the output directory") from error
+    if existing is None:
+        write_atomic(run.config, config_yaml, durable=True)
+        return False
+    changed = _check_same(run, existing, config_yaml)
+    if changed:
+        log.info("%s: going on with changed %s", run.root, ", ".join(changed))
+        write_atomic(run.config, config_yaml, durable=True)
+    return True
+
+
+def _refuse_foreign(root: Path, resume_required: bool) -> None:
+    """Raise if `root` holds no run but other things, or if a run is required."""
+    if resume_required:
+        raise OutputError(f"{root}: no run to resume here (no config.yaml); start without --resume")
+    if not root.exists():
+        return
+    foreign = sorted(
+        path.name
+        for path in root.iterdir()
+        if path.suffix not in _HARMLESS_SUFFIXES and path.name not in _HARMLESS_NAMES
+    )
+    if foreign:
+        shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
+        raise OutputError(
+            f"{root}: not empty and not a run of hpcbal (it holds {shown}); "
+            "choose a new or empty directory with --output"
+        )
+
+
+def _probe(root: Path) -> None:
+    """Raise OSError now, not in an hour, if nothing can be written."""
+    probe = root / "probe.tmp"
+    try:
+        with open(probe, "wb") as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        remove_quietly(probe)
+
+
+def _check_same(run: RunDirectory, before: str, now: str) -> list[str]:
+    """The keys that differ and may; raises if one differs that may not."""
+    import yaml
+
+    try:
+        old = _by_name(yaml.safe_load(before))
+    except yaml.YAMLError as error:
+        raise OutputError(
+            f"{run.config}: damaged, so this run cannot be continued safely; choose another directory with "
+            f"--output, or put the right config.yaml back ({error})"
+        ) from error
+    allowed: list[tuple[str, Any, Any]] = []
+    refused: list[tuple[str, Any, Any]] = []
+    for key, given_before, given_now in _differences("", old, _by_name(yaml.safe_load(now))):
+        is_allowed = key.split(".")[0] in _MAY_DIFFER or (
+            key.startswith("dnns.")
+            and key.endswith(f".{_MAY_GROW}")
+            and isinstance(given_before, int)
+            and isinstance(given_now, int)
+            and given_now > given_before
+        )
+        (allowed if is_allowed else refused).append((key, given_before, given_now))
+    if refused:
+        shown = "\n".join(f"  {key}: was {_text(a)}, is {_text(b)}" for key, a, b in refused[:_MAX_SHOWN])
+        more = f"\n  and {len(refused) - _MAX_SHOWN} more" if len(refused) > _MAX_SHOWN else ""
+        raise OutputError(
+            f"{run.root}: holds a run with another config; it can go on only with the same config (a DNN's "
+            f"{_MAY_GROW} may grow; {', '.join(_MAY_DIFFER)} may change). Choose another directory with "
+            f"--output, or undo these changes:\n{shown}{more}"
+        )
+    return [key for key, _, _ in allowed]
+
+
+_ABSENT = object()
+
+
+def _by_name(config: Any) -> Any:
+    """`config` with its DNNs keyed by name, so that a difference names the DNN, not a number."""
+    if not isinstance(config, Mapping) or not isinstance(config.get("dnns"), list):
+        return config
+    dnns = {
+        str(dnn.get("name", index)) if isinstance(dnn, Mapping) else str(index): dnn
+        for index, dnn in enumerate(config["dnns"])
+    }
+    return {**config, "dnns": dnns}
+
+
+def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """(dotted key, value before, value now) of every leaf that differs."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in {**old, **new}:
+            below = f"{prefix}.{key}" if prefix else str(key)
+            yield from _differences(below, old.get(key, _ABSENT), new.get(key, _ABSENT))
+    elif old != new or isinstance(old, bool) is not isinstance(new, bool):
+        yield prefix, old, new
+
+
+def _text(value: Any) -> str:
+    if value is _ABSENT:
+        return "absent"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

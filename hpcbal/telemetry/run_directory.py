@@ -1,0 +1,63 @@
+"""Where the files of a run are, relative to its output directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Names of all files of a run; nothing is opened or made.
+
+    Attributes:
+        root: the output directory.
+    """
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.yaml"
+
+    @property
+    def profile(self) -> Path:
+        return self.root / "profile.json"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def ledger(self) -> Path:
+        return self.root / "ledger.jsonl"
+
+    @property
+    def status(self) -> Path:
+        return self.root / "status.json"
+
+    @property
+    def results(self) -> Path:
+        return self.root / "results.csv"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "run.lock"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def first_error(self) -> Path:
+        return self.logs / "first-error.txt"
+
+    def rank_log(self, rank: int) -> Path:
+        return self.logs / f"rank-{rank:03d}.log"
+
+    def dnn(self, dnn_id: str) -> Path:
+        """Directory of one DNN: checkpoints, metrics, TensorBoard events."""
+        return self.root / "dnns" / dnn_id
+
+    def metrics(self, dnn_id: str) -> Path:
+        return self.dnn(dnn_id) / "metrics.jsonl"

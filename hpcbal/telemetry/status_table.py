@@ -1,0 +1,88 @@
+"""Show status.json to people."""
+
+from __future__ import annotations
+
+from hpcbal.telemetry.status import DnnStatus, Status, death_note, silence_s
+from hpcbal.telemetry.table import count_text, format_table, number_text
+from hpcbal.telemetry.utc import duration_text
+
+_MAX_DETAIL = 60
+
+
+def render_status(status: Status, now: float | None = None) -> str:
+    """A page of text: what the run does, each DNN's state, and a warning if the run seems dead.
+
+    Args:
+        status: as read from status.json.
+        now: unix seconds (default: the clock).
+    """
+    age = silence_s(status, now)
+    lines = [_headline(status), _stream_line(status), ""]
+    lines += _dnn_table(status["dnns"])
+    lines += ["", f"as of {status['updated_at']} ({_age_text(age)} ago), {status['host']}:{status['pid']}"]
+    note = death_note(status, now)
+    if note is not None:
+        lines += ["", f"WARNING: {note}"]
+    return "\n".join(lines) + "\n"
+
+
+def _headline(status: Status) -> str:
+    parts = [f"{status['name']}: {status['phase']}"]
+    if status["outcome"] is not None:
+        parts[0] += f" ({status['outcome']}, exit code {status['exit_code']})"
+    if status["phase"] != "finished":
+        if status["round"] is not None:
+            parts.append(f"round {status['round']}")
+        if status["pass"] is not None:
+            parts.append(f"pass {status['pass']}")
+        parts.append(f"{status['busy_gpus']} of {count_text(status['num_gpus'], 'GPU')} busy")
+    parts.append(f"running for {duration_text(status['elapsed_s'])}")
+    if status["phase"] == "finished":
+        parts[-1] = f"took {duration_text(status['elapsed_s'])}"
+    return ", ".join(parts)
+
+
+def _stream_line(status: Status) -> str:
+    stream = status["preprocessing"]
+    states: dict[str, int] = {}
+    for dnn in status["dnns"]:
+        states[dnn["state"]] = states.get(dnn["state"], 0) + 1
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    line = f"{count_text(len(status['dnns']), 'DNN')}: {counts}" if counts else "no DNNs yet"
+    if stream["preprocessors"]:
+        makers = count_text(stream["preprocessors"], "preprocessor")
+        line += f"; {makers}, {stream['samples_per_s']:.0f} samples/s"
+    if stream["bad_samples"]:
+        line += f"; {count_text(stream['bad_samples'], 'bad sample')} left out"
+    return line
+
+
+def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
+    with_cause = any(dnn["cause"] for dnn in dnns)
+    headers = ["name", "state", "epochs", "val acc", "best", "GPUs", "wall time"]
+    if with_cause:
+        headers.append("cause")
+    rows = []
+    for dnn in dnns:
+        row = [
+            dnn["name"],
+            dnn["state"],
+            f"{dnn['epochs']}/{dnn['max_epochs']}",
+            number_text(dnn["metrics"].get("val_accuracy")),
+            number_text(dnn["best_val_accuracy"]),
+            " ".join(map(str, dnn["gpus"])) or "-",
+            duration_text(dnn["wall_time_s"]),
+        ]
+        rows.append([*row, _cause_text(dnn)] if with_cause else row)
+    return format_table(headers, rows, right={2, 3, 4, 6})
+
+
+def _cause_text(dnn: DnnStatus) -> str:
+    detail = " ".join(dnn["detail"].split())
+    if len(detail) > _MAX_DETAIL:
+        detail = f"{detail[: _MAX_DETAIL - 3]}..."
+    return f"{dnn['cause']}: {detail}" if detail else dnn["cause"]
+
+
+def _age_text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else duration_text(seconds)
