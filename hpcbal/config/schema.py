@@ -39,8 +39,8 @@ def _delta(value: Any) -> Any:
 
 
 def _some_rate(value: Mapping[int, float]) -> Mapping[int, float]:
-    if not value:
-        raise ValueError("no rate")
+    if 1 not in value:
+        raise ValueError("no rate on 1 GPU")
     return value
 
 
@@ -259,7 +259,7 @@ class BackendConfig(Section):
     rates: Mapping[str, RatesByCount] = key(
         {},
         "For emulated: samples/s by number of GPUs, by DNN; missing counts follow [FLEET] Eq. 5.",
-        "{dnn name: {number of GPUs, 1 or more: samples/s above 0}}",
+        "{dnn name: {number of GPUs: samples/s above 0}}, with the rate on 1 GPU at least",
     )
 
     @property

@@ -1,0 +1,5 @@
+"""Command line: one module per verb."""
+
+from hpcbal.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,79 @@
+"""Parse the command line, call the verb, and turn errors into a message and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from hpcbal import __version__
+from hpcbal.cli import plan, profile, run, schema, status, validate
+from hpcbal.errors import ConfigError, ExitCode, HpcbalError
+
+INTERRUPTED = 128 + 2  # as a shell reports SIGINT
+
+_VERBS = (run, validate, plan, profile, status, schema)
+_EPILOG = """\
+exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs failed,
+            70 stalled, 75 stopped cleanly: start the same command again
+
+first steps: hpcbal validate configs/quickstart.yaml
+             hpcbal run configs/quickstart.yaml
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole program."""
+    parser = argparse.ArgumentParser(
+        prog="hpcbal",
+        description="Train many neural networks at once on one HPC allocation.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"hpcbal {__version__}")
+    verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
+    for verb in _VERBS:
+        verb.add_parser(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run hpcbal.
+
+    Args:
+        argv: arguments after the program's name; those of the process if None.
+
+    Returns:
+        The exit code; messages for the user are on stderr. Unexpected exceptions pass through, with their
+        traceback and code 1.
+
+    Raises:
+        SystemExit: by argparse, for `--help`, `--version` (0) and wrong arguments (2).
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    args = build_parser().parse_args(arguments)
+    args.argv = arguments
+    try:
+        code = int(args.function(args))
+        sys.stdout.flush()
+        return code
+    except HpcbalError as error:
+        _tell(error)
+        return int(error.exit_code)
+    except BrokenPipeError:
+        # The reader (`| head`) has what it wanted. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.DONE)
+    except KeyboardInterrupt:
+        print("hpcbal: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _tell(error: HpcbalError) -> None:
+    if not isinstance(error, ConfigError):
+        print(f"hpcbal: {error}", file=sys.stderr)
+        return
+    print(error, file=sys.stderr)
+    if len(error.problems) > 1:
+        print(f"hpcbal: {len(error.problems)} problems in the configuration", file=sys.stderr)

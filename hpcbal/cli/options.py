@@ -1,0 +1,61 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The configuration file and `--set`."""
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file of the ensemble")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a key, e.g. --set schedule.alpha=0.9 or --set dnns.NAME.batch_size=64; may be repeated",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    """Options of the verbs that start ranks."""
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="DIR",
+        help="output directory (default: $HPCBAL_OUTPUT, else output.dir of the configuration)",
+    )
+    parser.add_argument(
+        "--log-level",
+        type=str.upper,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="level of the ranks' log files (default: $HPCBAL_LOG_LEVEL, else INFO)",
+    )
+
+
+def positive(text: str) -> int:
+    """An argument type: a whole number, 1 or more."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a whole number, 1 or more")
+    return number
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Write a value to stdout as JSON and a newline."""
+    json.dump(value, sys.stdout, indent=indent)
+    sys.stdout.write("\n")
+    sys.stdout.flush()

@@ -1,0 +1,94 @@
+"""Where a plan's rates come from: a file, the configuration, or an earlier run's output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbal.config import RunConfig
+from hpcbal.errors import InputError, PolicyError
+from hpcbal.policies import RateTable, profile_by_name
+
+PROFILE_NAME = "profile.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRates:
+    """Rates of all DNNs of a configuration.
+
+    Attributes:
+        table: samples/s by number of GPUs by DNN; holds m = 1 for every DNN.
+        preprocessing_samples_per_s: what one preprocessor makes; None if nobody measured it.
+        source: where the rates are from, for people.
+    """
+
+    table: RateTable
+    preprocessing_samples_per_s: float | None
+    source: str
+
+
+def find_rates(
+    config: RunConfig, gpus_per_node: int, profile: Path | None = None, *, command: str = "CONFIG"
+) -> PlanRates:
+    """Look for rates in the order: `profile`, schedule.profiling.rates, backend.rates, the output directory.
+
+    Args:
+        config: whose DNNs need rates.
+        gpus_per_node: of the planned cluster, >= 1.
+        profile: a profile.json, or a directory that holds one.
+        command: the configuration as the user called it, for messages.
+
+    Raises:
+        InputError: there are none, or not of all DNNs, or the file cannot be used.
+    """
+    measure = f"measure them with 'hpcbal profile {command}'"
+    given = config.schedule.profiling.rates
+    default = Path(config.output.dir) / PROFILE_NAME
+    if profile is not None:
+        path = profile / PROFILE_NAME if profile.is_dir() else profile
+        found = _from_file(config, path, gpus_per_node, measure)
+    elif given is not None:
+        found = _from_file(config, Path(given), gpus_per_node, measure)
+    elif config.backend.name == "emulated":
+        found = PlanRates(RateTable(config.backend.rates, gpus_per_node), None, "backend.rates")
+    elif default.is_file():
+        found = _from_file(config, default, gpus_per_node, measure)
+    else:
+        raise InputError(
+            f"no training rates: {default} does not exist; {measure}, or give a profile with --profile FILE "
+            "or in schedule.profiling.rates"
+        )
+    names = [dnn.name for dnn in config.dnns]
+    missing = [name for name in names if not found.table.is_measured(name, 1)]
+    if missing:
+        shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        raise InputError(f"{found.source}: has no rate on 1 GPU of {shown}; {measure}")
+    return found
+
+
+def _from_file(config: RunConfig, path: Path, gpus_per_node: int, measure: str) -> PlanRates:
+    try:
+        profile = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{path}: profile cannot be read: {reason}; {measure}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not a profile, since it is not JSON ({error}); {measure}") from None
+    try:
+        table = profile_by_name(profile, [dnn.name for dnn in config.dnns], gpus_per_node)
+    except PolicyError as error:
+        raise InputError(f"{path}: {error}") from None
+    return PlanRates(table, _preprocessing(profile, path), str(path))
+
+
+def _preprocessing(profile: Mapping[str, Any], path: Path) -> float | None:
+    section = profile.get("preprocessing")
+    if section is None:
+        return None
+    rate = section.get("samples_per_s") if isinstance(section, Mapping) else None
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or rate <= 0:
+        raise InputError(f"{path}: preprocessing.samples_per_s: got {rate!r}, allowed: a number above 0")
+    return float(rate)

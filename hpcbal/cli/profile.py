@@ -1,0 +1,26 @@
+"""`hpcbal profile`: measure training rates, and stop."""
+
+from __future__ import annotations
+
+import argparse
+
+from hpcbal.cli.options import Subparsers, add_config, add_launch
+from hpcbal.cli.start import start
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "profile",
+        help="measure the training rates of all DNNs, and stop",
+        description="Measure how fast each DNN trains on 1, 2, ... GPUs and write profile.json into the "
+        "output directory, for `hpcbal plan` and for the run.",
+    )
+    add_config(parser)
+    add_launch(parser)
+    parser.set_defaults(function=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start or join the profiling run."""
+    return start(args, resume=False, retry_failed=False, profile_only=True)

@@ -1,0 +1,30 @@
+"""`hpcbal run`: train the ensemble."""
+
+from __future__ import annotations
+
+import argparse
+
+from hpcbal.cli.options import Subparsers, add_config, add_launch
+from hpcbal.cli.start import start
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "run",
+        help="train the ensemble, or go on where it was stopped",
+        description="Train the ensemble under mpirun, srun or jsrun; without a launcher, start mpirun. The "
+        "same command goes on where an earlier run was stopped.",
+    )
+    add_config(parser)
+    add_launch(parser)
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with an earlier run, never start a new one"
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="give failed DNNs another try")
+    parser.set_defaults(function=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start or join the run."""
+    return start(args, resume=args.resume, retry_failed=args.retry_failed, profile_only=False)

@@ -1,0 +1,25 @@
+"""`hpcbal schema`: the JSON schema of a configuration, for editors."""
+
+from __future__ import annotations
+
+import argparse
+
+from hpcbal.cli.options import Subparsers, print_json
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "schema",
+        help="print the JSON schema of a configuration",
+        description="Print the JSON schema of a configuration, so that an editor completes and checks keys.",
+    )
+    parser.set_defaults(function=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the schema."""
+    from hpcbal.config import json_schema
+
+    print_json(json_schema())
+    return 0

@@ -1,0 +1,59 @@
+"""`hpcbal status`: how a run is doing, from its files alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from hpcbal.cli.options import Subparsers, add_json, print_json
+
+REFRESH_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "status",
+        help="show how a run is doing",
+        description="Show how a run is doing, from status.json in its output directory; works over ssh and "
+        "after the run too.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
+    parser.add_argument("--watch", action="store_true", help="show it again every 2 s until the run ends")
+    add_json(parser)
+    parser.set_defaults(function=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the status once, or until the run ends; with --json --watch, one line of JSON per look."""
+    from hpcbal.telemetry.status import death_note, read_status
+    from hpcbal.telemetry.status_table import render_status
+
+    _check_directory(args.directory)
+    redraw = args.watch and not args.json and sys.stdout.isatty()
+    while True:
+        now = time.time()
+        status = read_status(args.directory)
+        if args.json:
+            print_json(status, indent=None if args.watch else 2)
+        else:
+            text = render_status(status, now)
+            print((_CLEAR if redraw else "") + text.rstrip("\n"), flush=True)
+        over = status["phase"] == "finished" or death_note(status, now) is not None
+        if not args.watch or over:
+            return 0
+        if not args.json and not redraw:
+            print(flush=True)
+        time.sleep(REFRESH_S)
+
+
+def _check_directory(directory: Path) -> None:
+    from hpcbal.errors import InputError
+
+    if not directory.exists():
+        raise InputError(f"{directory}: no such directory; give the output directory of a run")
+    if not directory.is_dir():
+        raise InputError(f"{directory}: is a file; give the output directory of a run")

@@ -1,0 +1,44 @@
+"""`hpcbal validate`: check a configuration and tell everything that is wrong."""
+
+from __future__ import annotations
+
+import argparse
+
+from hpcbal.cli.options import Subparsers, add_config, add_json, print_json
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "validate",
+        help="check a configuration",
+        description="Check keys, values and import paths, and tell all problems at once. No user code runs.",
+    )
+    add_config(parser)
+    parser.add_argument(
+        "--resolved", action="store_true", help="print the configuration with every key written out"
+    )
+    add_json(parser)
+    parser.set_defaults(function=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the file; with --json, problems are data and go to stdout."""
+    from hpcbal.config import load_config, resolved_yaml
+    from hpcbal.errors import ConfigError, ExitCode
+
+    try:
+        config = load_config(args.config, args.overrides, check_imports=True)
+    except ConfigError as error:
+        if not args.json:
+            raise
+        print_json({"valid": False, "problems": list(error.problems)})
+        return int(ExitCode.WRONG_INPUT)
+    if args.json:
+        print_json({"valid": True, "problems": [], "config": config.model_dump(mode="json", by_alias=True)})
+    elif args.resolved:
+        print(resolved_yaml(config), end="")
+    else:
+        count = len(config.dnns)
+        print(f"{args.config}: valid, {count} DNN{'' if count == 1 else 's'}, output in {config.output.dir}")
+    return int(ExitCode.DONE)

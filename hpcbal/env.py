@@ -1,0 +1,47 @@
+"""Every environment variable that hpcbal reads or sets for its ranks, in one table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+# name -> what it does here. A test holds that no other variable is used anywhere in the package.
+VARIABLES: Mapping[str, str] = {
+    # Ours; a flag wins over them, they win over the configuration.
+    "HPCBAL_OUTPUT": "output directory, as --output",
+    "HPCBAL_LOG_LEVEL": "level of the ranks' log files, as --log-level",
+    "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks it starts with mpirun itself",
+    # Which launcher started this process, and how many ranks it promised.
+    "OMPI_COMM_WORLD_RANK": "rank, told by Open MPI's mpirun",
+    "OMPI_COMM_WORLD_SIZE": "number of ranks, told by Open MPI's mpirun",
+    "PMIX_RANK": "rank, told by a launcher that speaks PMIx",
+    "PMIX_SIZE": "number of ranks, told by a launcher that speaks PMIx",
+    "MV2_COMM_WORLD_RANK": "rank, told by MVAPICH2's launcher",
+    "MV2_COMM_WORLD_SIZE": "number of ranks, told by MVAPICH2's launcher",
+    "PMI_RANK": "rank, told by a launcher that speaks PMI (MPICH, Intel MPI)",
+    "PMI_SIZE": "number of ranks, told by a launcher that speaks PMI (MPICH, Intel MPI)",
+    "JSM_NAMESPACE_RANK": "rank, told by jsrun (LSF)",
+    "JSM_NAMESPACE_SIZE": "number of ranks, told by jsrun (LSF)",
+    "PALS_RANKID": "rank, told by PALS (PBS on Cray)",
+    "PALS_SIZE": "number of ranks, told by PALS (PBS on Cray)",
+    "SLURM_PROCID": "rank, told by srun",
+    "SLURM_STEP_ID": "set only in a step that srun started",
+    "SLURM_STEP_NUM_TASKS": "number of ranks of the step, told by srun",
+    "SLURM_NTASKS": "number of ranks, told by older versions of srun",
+    # Accelerators.
+    "CUDA_VISIBLE_DEVICES": "NVIDIA GPUs that may be used; never changed",
+    "ROCR_VISIBLE_DEVICES": "AMD GPUs that may be used; never changed",
+}
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def read(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """Value of a variable of the table; None if it is unset or empty.
+
+    Raises:
+        KeyError: the table lacks the name.
+    """
+    if name not in VARIABLES:
+        raise KeyError(f"{name} is not in hpcbal.env.VARIABLES")
+    return (os.environ if environ is None else environ).get(name) or None
