@@ -24,8 +24,6 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
     from hpcbal.config.imports import load_object
 
     factory = load_object(path)
-    if not callable(factory):
-        raise DataError(f"data.dataset {path}: got a {type(factory).__name__}, allowed: a class or function")
     _check_args(factory, path, args)
     try:
         dataset = factory(**args)

@@ -39,6 +39,8 @@ class Hdf5Dataset:
 
     def __init__(self, path: Path, images: str, labels: str, shapes: str | None) -> None:
         """Read labels and shapes, and close the file again; see `hdf5` for the arguments."""
+        import h5py
+
         self._path, self._images_name = path, images
         self._file: h5py.File | None = None
         self._rows: h5py.Dataset | None = None
@@ -51,6 +53,8 @@ class Hdf5Dataset:
                     f"{path}: {images} has shape {stored.shape} and {labels} {len(self._labels)} rows; "
                     "allowed: as many rows as labels, at least 1"
                 )
+            if shapes is not None and h5py.check_vlen_dtype(stored.dtype) is None:
+                raise DataError(f"hdf5: {path}:{images} holds equal arrays: remove data.args.shapes")
             self._shapes = _read_shapes(_member(file, path, shapes), len(self._labels)) if shapes else None
             self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
             self._adds_channel = _is_gray(stored)
@@ -166,8 +170,6 @@ def _sample_spec(stored: h5py.Dataset, shapes: NDArray[np.int64] | None, where: 
 
     element = h5py.check_vlen_dtype(stored.dtype)
     if element is None:
-        if shapes is not None:
-            raise DataError(f"hdf5: {where} holds equal arrays: remove data.args.shapes")
         channel = (1,) if _is_gray(stored) else ()
         return SampleSpec.of((*stored.shape[1:], *channel), stored.dtype.name)
     if stored.ndim != 1:

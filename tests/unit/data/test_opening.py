@@ -1,0 +1,123 @@
+"""From a config's import path and arguments to a dataset, with one clear sentence when it fails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import load_config
+from hpcbal.data import SampleSpec, open_source
+from hpcbal.data.opening import open_dataset
+from hpcbal.errors import DataError, InputError
+
+OWN = """
+import numpy as np
+from hpcbal.data import LabelSpec, SampleSpec
+
+class Series:
+    num_classes = 2
+    sample_spec = SampleSpec.of((5,), "float32")
+    label_spec = LabelSpec()
+
+    def __init__(self, length, scale=1.0):
+        self.length, self.scale = length, 1 / scale
+
+    def __len__(self):
+        return self.length
+
+    def read(self, sample_id):
+        return np.full(5, sample_id * self.scale, np.float32), sample_id % 2
+
+    def describe(self, sample_id):
+        return f"series {sample_id}"
+
+class Half:
+    num_classes = 2
+    def __len__(self):
+        return 3
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = "own_dataset_of_a_test"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return name
+
+
+def test_a_users_own_class_works(own_module: str) -> None:
+    dataset = open_dataset(f"{own_module}:Series", {"length": 4, "scale": 2})
+    assert len(dataset) == 4
+    assert dataset.read(3)[0].tolist() == [1.5] * 5  # type: ignore[union-attr]
+
+
+def test_what_a_constructor_raises_ends_the_run_clearly(own_module: str) -> None:
+    with pytest.raises(DataError, match=r"Series: cannot be opened: ZeroDivisionError: division by zero"):
+        open_dataset(f"{own_module}:Series", {"length": 4, "scale": 0})
+
+
+def test_our_own_datasets_explain_themselves(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^image_folder: .* is not a directory"):
+        open_dataset("hpcbal.data:image_folder", {"path": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize("args", [{}, {"length": 3, "width": 1}])
+def test_wrong_arguments_tell_the_signature(own_module: str, args: dict[str, int]) -> None:
+    with pytest.raises(
+        DataError, match=r"data.args: .*; own_dataset_of_a_test:Series takes \(length, scale=1"
+    ):
+        open_dataset(f"{own_module}:Series", args)
+
+
+def test_an_object_that_is_no_dataset_tells_what_it_lacks(own_module: str) -> None:
+    with pytest.raises(
+        DataError, match=r"got a Half without sample_spec, label_spec, read, describe; a dataset"
+    ):
+        open_dataset(f"{own_module}:Half", {})
+    with pytest.raises(DataError, match=r"got a NoneType without __len__, num_classes"):
+        open_dataset(f"{own_module}:nothing", {})
+
+
+def test_an_empty_dataset_is_refused(own_module: str) -> None:
+    with pytest.raises(DataError, match=r"the dataset has no samples"):
+        open_dataset(f"{own_module}:Series", {"length": 0})
+
+
+def test_an_import_path_that_leads_nowhere_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"digitz"):
+        open_dataset("hpcbal.data:digitz", {})
+
+
+def test_a_config_becomes_a_source(image_tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        f"""
+schema: 1
+seed: 5
+data:
+  dataset: hpcbal.data:image_folder
+  args: {{path: {image_tree}}}
+  validation_fraction: 0.4
+preprocessing:
+  - decode: {{mode: gray}}
+  - normalize: {{mean: 0.5, std: 0.25}}
+dataplane: {{max_sample_bytes: 10000}}
+dnns:
+  - name: a
+    model: hpcbal.models:resnet
+    optimizer: {{name: sgd, learning_rate: 0.1}}
+    batch_size: 2
+    stop: {{max_epochs: 1}}
+"""
+    )
+    source = open_source(load_config(file))
+    assert (source.num_train, source.num_validation) == (3, 2)
+    assert source.sample_spec == SampleSpec.of((None, None, 1), "float32", 10_000)
+    assert source.sample(0, 0, training=True)[0].shape[1:] == (30, 1)

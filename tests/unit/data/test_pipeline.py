@@ -1,0 +1,73 @@
+"""The chain of operations is checked as a whole, before any sample is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpcbal.data.operations import Decode, Normalize, RandomCrop, RandomFlip, Resize
+from hpcbal.data.pipeline import Pipeline, build_operations
+from hpcbal.data.spec import SampleSpec
+from hpcbal.errors import ConfigError, DataError
+
+
+def test_specs_are_handed_from_operation_to_operation() -> None:
+    pipeline = Pipeline([Decode(), Resize(32, 40), RandomCrop(28, 28), Normalize()], None)
+    assert pipeline.output_spec == SampleSpec.of((28, 28, 3), "float32")
+    assert pipeline.is_random
+    assert not Pipeline([Decode(), Resize(8, 8)], None).is_random
+
+
+def test_no_operation_is_fine_for_arrays() -> None:
+    spec = SampleSpec.of((5,), "int16")
+    pipeline = Pipeline([], spec)
+    assert pipeline.output_spec == spec
+    np.testing.assert_array_equal(pipeline.run(np.arange(5, dtype=np.int16), None), np.arange(5))
+
+
+def test_the_result_is_contiguous_and_in_the_machines_byte_order() -> None:
+    image = np.arange(24, dtype=">f4").reshape(2, 4, 3)
+    result = Pipeline([RandomFlip()], SampleSpec.of((2, 4, 3), "float32")).run(image[:, ::-1], None)
+    assert result.flags.c_contiguous
+    assert result.dtype == np.dtype("=f4")
+    np.testing.assert_array_equal(result, image[:, ::-1])
+
+
+def test_encoded_images_need_decode() -> None:
+    with pytest.raises(DataError, match=r"encoded images; put 'decode: {mode: rgb}' .* first"):
+        Pipeline([], None)
+    with pytest.raises(ConfigError, match=r"preprocessing\[0\].resize: .* put 'decode"):
+        Pipeline([Resize(8, 8)], None)
+
+
+def test_an_operation_that_does_not_fit_tells_its_place() -> None:
+    with pytest.raises(
+        ConfigError, match=r"preprocessing\[2\].random_crop.width: got 41, allowed: at most 40"
+    ):
+        Pipeline([Decode(), Resize(32, 40), RandomCrop(28, 41)], None)
+
+
+def test_samples_without_a_bound_need_one() -> None:
+    with pytest.raises(DataError, match=r"add resize, .* or set dataplane.max_sample_bytes"):
+        Pipeline([Decode(), Normalize()], None)
+    assert Pipeline([Decode(), Normalize()], None, max_sample_bytes=1000).output_spec.max_bytes == 1000
+
+
+def test_operations_are_built_from_names() -> None:
+    wanted = [("decode", {}), ("resize", {"height": 4, "width": 5}), ("normalize", {"mean": [1, 2, 3]})]
+    assert build_operations(wanted) == (Decode("rgb"), Resize(4, 5), Normalize((1.0, 2.0, 3.0)))
+
+
+def test_all_problems_of_a_list_are_told_at_once() -> None:
+    wanted = [("resise", {}), ("resize", {"height": 4}), ("decode", {"mod": "rgb"}), ("resize", {})]
+    with pytest.raises(ConfigError) as caught:
+        build_operations([*wanted, ("random_crop", {"height": -4, "width": 4})])
+    assert [problem.split(",")[0] for problem in caught.value.problems] == [
+        "preprocessing[0].resise: unknown operation",
+        "preprocessing[1].resize: missing width",
+        "preprocessing[2].decode.mod: unknown key",
+        "preprocessing[3].resize: missing height",
+        "preprocessing[4].random_crop.height: got -4",
+    ]
+    assert "did you mean 'resize'?" in caught.value.problems[0]
+    assert "did you mean 'mode'?" in caught.value.problems[2]

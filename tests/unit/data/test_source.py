@@ -1,0 +1,230 @@
+"""Samples by id: the same in every process, and a bad one is named."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.data import BadSample, LabelSpec, SampleSource, SampleSpec, build_operations
+from hpcbal.data.operations import Decode, Normalize, RandomCrop, RandomFlip, RandomRotation
+
+AUGMENT = (RandomCrop(8, 8, 2), RandomFlip(), RandomRotation(20), Normalize())
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return np.random.Generator(np.random.PCG64(5)).integers(0, 256, (20, 8, 8, 3), np.uint8)
+
+
+def make(dataset: Any, operations: Any = AUGMENT, seed: int = 1, **kwargs: Any) -> SampleSource:
+    return SampleSource(dataset, operations, seed=seed, validation_fraction=0.25, **kwargs)
+
+
+def test_sizes_and_specs(array_dataset: Any, images: np.ndarray) -> None:
+    source = make(array_dataset(images))
+    assert (source.num_train, source.num_validation, source.num_positions) == (15, 5, 20)
+    assert source.num_classes == 3
+    assert source.sample_spec == SampleSpec.of((8, 8, 3), "float32")
+    assert source.label_spec == LabelSpec()
+
+
+def test_samples_and_labels_are_as_promised(array_dataset: Any, images: np.ndarray) -> None:
+    source = make(array_dataset(images))
+    for sample_id in source.ids_of_pass(0):
+        x, y = source.sample(int(sample_id), 0, training=True)
+        assert source.sample_spec.admits(x)
+        assert (y.shape, y.dtype, int(y)) == ((), np.int64, sample_id % 3)
+
+
+def test_a_training_sample_differs_from_pass_to_pass_and_seed_to_seed(
+    array_dataset: Any, images: np.ndarray
+) -> None:
+    source = make(array_dataset(images))
+    first = source.sample(3, 0, training=True)[0].copy()
+    assert not np.array_equal(first, source.sample(3, 1, training=True)[0])
+    assert not np.array_equal(first, make(array_dataset(images), seed=2).sample(3, 0, training=True)[0])
+    np.testing.assert_array_equal(first, source.sample(3, 0, training=True)[0])
+
+
+def test_validation_samples_never_change(array_dataset: Any, images: np.ndarray) -> None:
+    source = make(array_dataset(images))
+    x, _ = source.sample(3, 0, training=False)
+    np.testing.assert_allclose(x, images[3] / 255, atol=1e-6)
+    np.testing.assert_array_equal(x, source.sample(3, 7, training=False)[0])
+
+
+def test_another_process_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Two processes, each asked in another order, agree on order, split and every sample."""
+    program = """
+import hashlib, sys
+from hpcbal.data import SampleSource, build_operations, digits
+operations = build_operations([("random_crop", {"height": 8, "width": 8, "padding": 1}), ("random_flip", {}),
+                               ("random_rotation", {"degrees": 9}), ("normalize", {})])
+source = SampleSource(digits(), operations, seed=4, validation_fraction=0.2)
+ids = source.ids_of_pass(3)
+wanted = ids[:60] if sys.argv[1] == "forwards" else ids[:60][::-1]
+made = {int(i): source.sample(int(i), 3, True) for i in wanted}
+digest = hashlib.sha256(ids.tobytes() + source.fingerprint.encode())
+for i in sorted(made):
+    digest.update(made[i][0].tobytes() + made[i][1].tobytes())
+print(digest.hexdigest())
+"""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program, direction], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        for direction in ("forwards", "backwards")
+    }
+    assert len(digests) == 1
+    assert len(digests.pop().strip()) == hashlib.sha256().digest_size * 2
+
+
+def test_what_read_raises_spoils_that_sample_only(array_dataset: Any, images: np.ndarray) -> None:
+    class Flaky(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            if sample_id == 4:
+                raise ZeroDivisionError("no such luck")
+            return super().read(sample_id)
+
+    source = make(Flaky(images))
+    with pytest.raises(BadSample) as caught:
+        source.sample(4, 0, training=True)
+    assert str(caught.value) == "sample 4 (row 4): ZeroDivisionError: no such luck"
+    assert source.sample(5, 0, training=True)[0].shape == (8, 8, 3)
+
+
+def test_a_missing_file_is_named_once(array_dataset: Any, images: np.ndarray) -> None:
+    class Gone(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            return open(f"/nonexistent/{sample_id}"), 0
+
+    with pytest.raises(BadSample, match=r"^sample 4 \(row 4\): No such file or directory$"):
+        make(Gone(images)).sample(4, 0, training=True)
+
+
+def test_running_out_of_memory_is_not_the_samples_fault(array_dataset: Any, images: np.ndarray) -> None:
+    class Huge(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        make(Huge(images)).sample(4, 0, training=True)
+
+
+def test_a_broken_describe_does_not_hide_the_reason(array_dataset: Any, images: np.ndarray) -> None:
+    class Nameless(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            raise OSError("disk on fire")
+
+        def describe(self, sample_id: int) -> str:
+            raise KeyError(sample_id)
+
+    with pytest.raises(BadSample, match=r"describe.. raised KeyError.*: OSError: disk on fire"):
+        make(Nameless(images)).sample(4, 0, training=True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "label", "reason"),
+    [
+        (np.zeros((8, 8, 3), np.float64), 0, r"shape \(8, 8, 3\) and type float64, promised: an array \(8"),
+        (np.zeros((9, 8, 3), np.uint8), 0, r"shape \(9, 8, 3\) and type uint8, promised"),
+        ([[0]], 0, "gave a list, promised: an array"),
+        (b"png", 0, "gave a bytes, promised: an array"),
+        (np.zeros((8, 8, 3), np.uint8), 3, r"label 3, allowed: 0\.\.2"),
+        (np.zeros((8, 8, 3), np.uint8), -1, r"label -1, allowed: 0\.\.2"),
+        (np.zeros((8, 8, 3), np.uint8), [0, 1], r"label of shape \(2,\), promised: \(\)"),
+        (np.zeros((8, 8, 3), np.uint8), "cat", "ValueError: invalid literal"),
+    ],
+)
+def test_a_dataset_is_held_to_its_promises(
+    array_dataset: Any, images: np.ndarray, raw: Any, label: Any, reason: str
+) -> None:
+    class Liar(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            return raw, label
+
+    with pytest.raises(BadSample, match=reason):
+        make(Liar(images)).sample(0, 0, training=True)
+
+
+def test_labels_may_be_arrays(array_dataset: Any, images: np.ndarray) -> None:
+    class Boxes(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            return self.samples[sample_id], [0.5, sample_id]
+
+    dataset = Boxes(images)
+    dataset.label_spec = LabelSpec((2,), "float32")
+    _, y = make(dataset).sample(3, 0, training=True)
+    np.testing.assert_array_equal(y, np.array([0.5, 3], np.float32))
+
+
+def encoded(array_dataset: Any, files: list[bytes]) -> Any:
+    class Encoded(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            return files[sample_id], 0
+
+    dataset = Encoded(np.zeros((len(files), 1), np.uint8))
+    dataset.sample_spec = None
+    return dataset
+
+
+def test_samples_of_unequal_size_stay_so_within_the_bound(array_dataset: Any, png: Any, pixels: Any) -> None:
+    files = [png(pixels), png(pixels[:10]), png(pixels[:, :12]), png(np.tile(pixels, (3, 3, 1)))]
+    source = make(encoded(array_dataset, files), (Decode(),), max_sample_bytes=20 * 30 * 3)
+    assert source.sample_spec == SampleSpec.of((None, None, 3), "uint8", 1800)
+    shapes = [source.sample(i, 0, training=True)[0].shape for i in range(3)]
+    assert shapes == [(20, 30, 3), (10, 30, 3), (20, 12, 3)]
+    with pytest.raises(BadSample, match=r"16200 bytes .* allowed: at most 1800; raise dataplane.max_sample"):
+        source.sample(3, 0, training=True)
+
+
+def test_encoded_images_may_be_any_kind_of_bytes(array_dataset: Any, png: Any, pixels: Any) -> None:
+    content = png(pixels)
+    files: list[Any] = [content, bytearray(content), memoryview(content), np.frombuffer(content, np.uint8)]
+    source = make(encoded(array_dataset, [*files, pixels]), (Decode(),), max_sample_bytes=4000)
+    for sample_id in range(4):
+        np.testing.assert_array_equal(source.sample(sample_id, 0, training=True)[0], pixels)
+    with pytest.raises(BadSample, match=r"gave an array of shape .*, promised: an encoded image as bytes"):
+        source.sample(4, 0, training=True)
+
+
+def test_a_bad_sample_survives_pickling() -> None:
+    bad = pickle.loads(pickle.dumps(BadSample(7, "cat/a.png", "truncated")))
+    assert (bad.sample_id, bad.where, bad.reason) == (7, "cat/a.png", "truncated")
+    assert str(bad) == "sample 7 (cat/a.png): truncated"
+
+
+def test_the_fingerprint_tells_other_data_from_the_same(array_dataset: Any, images: np.ndarray) -> None:
+    base = make(array_dataset(images)).fingerprint
+    assert make(array_dataset(images)).fingerprint == base
+    renamed = array_dataset(images)
+    renamed.fingerprint = "version 2"
+    split = array_dataset(images)
+    split.validation_ids = [0, 1, 2, 3, 4]
+    others = [
+        make(array_dataset(images), seed=2),
+        make(array_dataset(images), (Normalize(),)),
+        make(array_dataset(images), (Normalize(mean=0.1),)),
+        make(array_dataset(images[:19])),
+        make(array_dataset(images, num_classes=4)),
+        make(renamed),
+        make(split),
+    ]
+    assert len({base, *(other.fingerprint for other in others)}) == 1 + len(others)
+
+
+def test_operations_from_the_config_and_by_hand_share_a_fingerprint(
+    array_dataset: Any, images: np.ndarray
+) -> None:
+    by_name = build_operations([("normalize", {"mean": [0, 0, 0], "std": (1, 1, 1)})])
+    by_hand = (Normalize((0.0, 0.0, 0.0), [1.0, 1.0, 1.0]),)
+    assert (
+        make(array_dataset(images), by_name).fingerprint == make(array_dataset(images), by_hand).fingerprint
+    )

@@ -1,0 +1,61 @@
+"""Training and validation samples: disjoint, complete, never empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.data.split import split_ids
+from hpcbal.errors import DataError
+
+
+@pytest.fixture
+def ten(array_dataset: Any) -> Any:
+    return array_dataset(np.zeros((10, 2), np.uint8))
+
+
+def test_the_split_is_seeded_sorted_and_complete(ten: Any) -> None:
+    train, validation = split_ids(ten, seed=0, validation_fraction=0.3)
+    assert (len(train), len(validation)) == (7, 3)
+    assert sorted([*train, *validation]) == list(range(10))
+    assert (np.diff(train) > 0).all()
+    assert (np.diff(validation) > 0).all()
+    again = split_ids(ten, seed=0, validation_fraction=0.3)
+    np.testing.assert_array_equal(validation, again[1])
+    others = {tuple(split_ids(ten, seed, 0.3)[1]) for seed in range(10)}
+    assert len(others) > 5
+
+
+def test_the_number_held_out_is_rounded(ten: Any) -> None:
+    assert len(split_ids(ten, 0, 0.06)[1]) == 1
+    assert len(split_ids(ten, 0, 0.94)[1]) == 9
+
+
+def test_a_split_without_validation_samples_is_refused(ten: Any) -> None:
+    with pytest.raises(DataError, match=r"got 0.04, which of 10 samples leaves none for validation; .* 0.1"):
+        split_ids(ten, 0, 0.04)
+    with pytest.raises(DataError, match=r"got 0.0, allowed: above 0 and below 1"):
+        split_ids(ten, 0, 0.0)
+
+
+def test_a_split_without_training_samples_is_refused(ten: Any) -> None:
+    with pytest.raises(DataError, match=r"got 0.99, which of 10 samples leaves none for training"):
+        split_ids(ten, 0, 0.99)
+    with pytest.raises(DataError, match=r"got 1.0, allowed"):
+        split_ids(ten, 0, 1.0)
+
+
+def test_a_dataset_may_bring_its_own_split(ten: Any) -> None:
+    ten.validation_ids = [9, 2]
+    train, validation = split_ids(ten, seed=0, validation_fraction=0.0)
+    assert validation.tolist() == [2, 9]
+    assert train.tolist() == [0, 1, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("ids", [[], [-1], [10], [1, 1], [[1, 2]], [0.5], range(10)])
+def test_a_wrong_split_of_the_dataset_is_refused(ten: Any, ids: Any) -> None:
+    ten.validation_ids = ids
+    with pytest.raises(DataError, match=r"the dataset's validation_ids"):
+        split_ids(ten, 0, 0.2)
