@@ -91,8 +91,8 @@ def create_flotilla(
           on its way up, and the letter of Eq. 3 would give a DNN hundreds of GPUs to be as fast as on five,
           against Principle 2. bench/bench_flotilla.py shows both.
         - Extra GPUs go to the slowest DNN that gains by them, in the smallest portion by which its rate
-          grows (one, unless its rate dips first). Alg. 2 gives them to the slowest whatever they do: one whose
-          rate falls with m stays the slowest and is made slower with every GPU, until it has them
+          grows (one, unless its rate dips first). Alg. 2 gives them to the slowest whatever they do: one
+          whose rate falls with m stays the slowest and is made slower with every GPU, until it has them
           all. A DNN that gains nothing is passed over for the next slowest, which is then ready to run
           faster when the slow one leaves the round; an idle GPU would serve nobody. GPUs by which no DNN
           gains stay unassigned.

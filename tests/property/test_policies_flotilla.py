@@ -1,0 +1,170 @@
+"""Flotillas equal those of the plain triple loop, and keep what FLEET asks of them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas
+from hpcbal.policies.ladders import Ladders
+from hpcbal.policies.rates import RateTable
+
+
+@functools.cache
+def bench_flotilla() -> ModuleType:
+    """The bench holds the literal algorithms: they are its peers, and the oracles here."""
+    path = Path(__file__).parents[2] / "bench" / "bench_flotilla.py"
+    spec = importlib.util.spec_from_file_location("hpcbal_bench_flotilla", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def rate_tables(*, growing: bool = False, whole: bool = True) -> st.SearchStrategy[tuple[RateTable, int]]:
+    """Tables of 1 to 7 DNNs that are measured on all of 1..M GPUs, and M; few values, so that ties abound."""
+    value = st.integers(1, 12).map(float) if whole else st.floats(0.5, 200.0)
+
+    def table(num_gpus: int) -> st.SearchStrategy[tuple[RateTable, int]]:
+        row = st.lists(value, min_size=num_gpus, max_size=num_gpus)
+        if growing:
+            row = row.map(lambda steps: np.cumsum(steps).tolist())
+        rows = st.lists(row, min_size=1, max_size=7)
+        return rows.map(
+            lambda lists: (
+                RateTable(
+                    {f"dnn{i}": dict(enumerate(rates, start=1)) for i, rates in enumerate(lists)}, num_gpus
+                ),
+                num_gpus,
+            )
+        )
+
+    return st.integers(1, 10).flatmap(table)
+
+
+deltas = st.one_of(
+    st.sampled_from([0.0, 1.0, 3.0, 20.0]).map(lambda v: Delta(absolute=v)),
+    st.sampled_from([0.0, 0.15, 1.0]).map(lambda v: Delta(relative=v)),
+)
+
+
+def literal(
+    table: RateTable, num_gpus: int, delta: Delta, skip_slower_counts: bool
+) -> tuple[list[str], list[int]]:
+    """Members and GPUs by the triple loop."""
+    names = tuple(table.measured)
+    matrix = table.matrix(names, num_gpus)
+    threshold = delta.samples_per_s(float(matrix[:, 0].max()))
+    members, counts = bench_flotilla().literal_flotilla(
+        matrix, range(len(names)), threshold, skip_slower_counts
+    )
+    return [names[i] for i in members], counts
+
+
+@given(rate_tables(), deltas)
+@settings(deadline=None)
+def test_equals_the_triple_loop_without_slower_counts(case: tuple[RateTable, int], delta: Delta) -> None:
+    table, num_gpus = case
+    flotilla = create_flotilla(tuple(table.measured), table, num_gpus, delta)
+    assert (list(flotilla.dnn_ids), list(flotilla.num_gpus)) == literal(table, num_gpus, delta, True)
+
+
+@given(st.one_of(rate_tables(growing=True), rate_tables(growing=True, whole=False)), deltas)
+@settings(deadline=None)
+def test_equals_the_letter_of_eq_3_where_rates_grow(case: tuple[RateTable, int], delta: Delta) -> None:
+    table, num_gpus = case
+    flotilla = create_flotilla(tuple(table.measured), table, num_gpus, delta)
+    assert (list(flotilla.dnn_ids), list(flotilla.num_gpus)) == literal(table, num_gpus, delta, False)
+
+
+@given(
+    st.lists(st.floats(20.0, 180.0), min_size=1, max_size=8),
+    st.integers(1, 60),
+    st.floats(0.5, 1.05),
+    deltas,
+)
+@settings(deadline=None)
+def test_equals_the_triple_loop_where_eq_5_extrapolates(
+    single: list[float], num_gpus: int, efficiency: float, delta: Delta
+) -> None:
+    measured = {f"dnn{i}": {m: r * m * efficiency**m for m in (1, 2, 3, 4)} for i, r in enumerate(single)}
+    table = RateTable(measured, gpus_per_node=2)
+    flotilla = create_flotilla(tuple(measured), table, num_gpus, delta)
+    assert (list(flotilla.dnn_ids), list(flotilla.num_gpus)) == literal(table, num_gpus, delta, True)
+
+
+@given(rate_tables(), deltas, st.one_of(st.none(), st.integers(1, 10)))
+@settings(deadline=None)
+def test_a_flotilla_is_within_its_bounds(
+    case: tuple[RateTable, int], delta: Delta, max_gpus_per_dnn: int | None
+) -> None:
+    table, num_gpus = case
+    names = tuple(table.measured)
+    flotilla = create_flotilla(names, table, num_gpus, delta, max_gpus_per_dnn)
+    reference = max(table.rate(name, 1) for name in names)
+    assert flotilla.reference_rate == reference
+    assert len(set(flotilla.dnn_ids)) == len(flotilla.dnn_ids)
+    assert set(flotilla.dnn_ids) <= set(names)
+    assert min(flotilla.num_gpus) >= 1
+    assert flotilla.total_gpus <= num_gpus
+    assert max(flotilla.num_gpus) <= (max_gpus_per_dnn or num_gpus)
+    threshold = delta.samples_per_s(reference)
+    assert all(abs(rate - reference) <= threshold for rate in flotilla.rates_before)
+    assert all(after >= before for before, after in zip(flotilla.rates_before, flotilla.rates, strict=True))
+    expected = [table.rate(name, m) for name, m in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True)]
+    assert list(flotilla.rates) == expected
+
+
+@given(rate_tables(), deltas)
+@settings(deadline=None)
+def test_gpus_stay_free_only_where_no_dnn_gains(case: tuple[RateTable, int], delta: Delta) -> None:
+    table, num_gpus = case
+    flotilla = create_flotilla(tuple(table.measured), table, num_gpus, delta)
+    free = num_gpus - flotilla.total_gpus
+    for name, count, rate in zip(flotilla.dnn_ids, flotilla.num_gpus, flotilla.rates, strict=True):
+        assert all(table.rate(name, count + extra) <= rate for extra in range(1, free + 1))
+
+
+@given(rate_tables(growing=True), deltas)
+@settings(deadline=None)
+def test_every_gpu_is_used_where_rates_grow(case: tuple[RateTable, int], delta: Delta) -> None:
+    table, num_gpus = case
+    assert create_flotilla(tuple(table.measured), table, num_gpus, delta).total_gpus == num_gpus
+
+
+@given(rate_tables(), deltas)
+@settings(deadline=None)
+def test_all_flotillas_hold_every_dnn_once_and_equal_one_by_one(
+    case: tuple[RateTable, int], delta: Delta
+) -> None:
+    table, num_gpus = case
+    waiting = list(table.measured)
+    one_by_one: list[Flotilla] = []
+    while waiting:
+        one_by_one.append(create_flotilla(waiting, table, num_gpus, delta))
+        waiting = [name for name in waiting if name not in one_by_one[-1].dnn_ids]
+    planned = plan_all_flotillas(tuple(table.measured), table, num_gpus, delta)
+    assert planned == one_by_one
+    assert sorted(name for f in planned for name in f.dnn_ids) == sorted(table.measured)
+
+
+@given(rate_tables(), st.floats(0.0, 15.0), st.integers(1, 12))
+@settings(deadline=None)
+def test_nearest_rung_is_the_nearest_of_all_rungs(
+    case: tuple[RateTable, int], target: float, limit: int
+) -> None:
+    table, num_gpus = case
+    rates = table.matrix(tuple(table.measured), num_gpus)
+    distances, counts = Ladders(rates).nearest(np.arange(len(rates)), target, limit)
+    for row, distance, count in zip(rates.tolist(), distances, counts, strict=True):
+        rungs = [m for m in range(1, min(limit, num_gpus) + 1) if row[m - 1] > max(row[: m - 1], default=0.0)]
+        assert (distance, count) == min((abs(row[m - 1] - target), m) for m in rungs)

@@ -1,0 +1,121 @@
+"""Placements are valid, never worse than no policy, and the best in a row where the search is complete."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.policies.flotilla import Flotilla
+from hpcbal.policies.placement import assign_gpus, placement_score
+
+
+@functools.cache
+def bench_flotilla() -> ModuleType:
+    """The bench holds the exhaustive search."""
+    path = Path(__file__).parents[2] / "bench" / "bench_flotilla.py"
+    spec = importlib.util.spec_from_file_location("hpcbal_bench_flotilla", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def flotilla_of(counts: Sequence[int]) -> Flotilla:
+    """A flotilla whose DNNs have these numbers of GPUs."""
+    names = tuple(f"dnn{i}" for i in range(len(counts)))
+    rates = (1.0,) * len(counts)
+    return Flotilla(names, tuple(counts), rates, rates, 1.0)
+
+
+def cluster_of(sizes: Sequence[int]) -> Cluster:
+    return Cluster(tuple(Node(f"node{i}", size) for i, size in enumerate(sizes)))
+
+
+def score_in_a_row(counts: Sequence[int], order: Sequence[int], cluster: Cluster) -> float:
+    """Eq. 4 if GPUs 0, 1, ... are handed out in this order."""
+    gpus, j = {}, 0
+    for i in order:
+        gpus[f"dnn{i}"] = range(j, j + counts[i])
+        j += counts[i]
+    return placement_score(gpus, cluster)
+
+
+@st.composite
+def cases(draw: st.DrawFn, equal: bool, max_dnns: int, max_nodes: int = 4) -> tuple[list[int], list[int]]:
+    """Numbers of GPUs of the DNNs, and of the nodes."""
+    sizes = draw(st.lists(st.integers(0, 6), min_size=1, max_size=max_nodes).filter(any))
+    if equal:
+        sizes = [max(sizes)] * len(sizes)
+    counts: list[int] = []
+    for _ in range(draw(st.integers(1, max_dnns))):
+        free = sum(sizes) - sum(counts)
+        if free:
+            counts.append(
+                draw(st.integers(1, free)) if draw(st.booleans()) else draw(st.integers(1, min(3, free)))
+            )
+    return counts, sizes
+
+
+@given(st.one_of(cases(True, 12, 6), cases(False, 12, 6)), st.sampled_from([1, 5, 1024]))
+@settings(deadline=None)
+def test_every_dnn_gets_its_gpus_and_no_gpu_serves_two(
+    case: tuple[list[int], list[int]], max_permutations: int
+) -> None:
+    counts, sizes = case
+    placement = assign_gpus(flotilla_of(counts), cluster_of(sizes), max_permutations)
+    assert list(placement.gpus) == [f"dnn{i}" for i in range(len(counts))]
+    assert [len(own) for own in placement.gpus.values()] == counts
+    used = list(itertools.chain.from_iterable(placement.gpus.values()))
+    assert len(set(used)) == len(used)
+    assert set(used) <= set(range(sum(sizes)))
+    assert all(list(own) == sorted(own) for own in placement.gpus.values())
+    assert placement.score == placement_score(placement.gpus, cluster_of(sizes))
+
+
+@given(st.one_of(cases(True, 12, 6), cases(False, 12, 6)), st.sampled_from([1, 5, 1024]))
+@settings(deadline=None)
+def test_never_worse_than_the_flotillas_own_order(
+    case: tuple[list[int], list[int]], max_permutations: int
+) -> None:
+    counts, sizes = case
+    placement = assign_gpus(flotilla_of(counts), cluster_of(sizes), max_permutations)
+    naive = score_in_a_row(counts, range(len(counts)), cluster_of(sizes))
+    assert placement.score <= naive + 1e-9
+
+
+@given(st.one_of(cases(True, 5), cases(False, 5)))
+@settings(deadline=None)
+def test_no_order_in_a_row_is_better(case: tuple[list[int], list[int]]) -> None:
+    counts, sizes = case
+    cluster = cluster_of(sizes)
+    best = min(score_in_a_row(counts, order, cluster) for order in itertools.permutations(range(len(counts))))
+    assert assign_gpus(flotilla_of(counts), cluster).score <= best + 1e-9
+
+
+@given(cases(True, 5, 3))
+@settings(deadline=None)
+def test_is_the_optimum_of_eq_4_on_small_clusters_of_equal_nodes(case: tuple[list[int], list[int]]) -> None:
+    counts, sizes = case
+    optimum = bench_flotilla().least_score(counts, sizes)
+    assert assign_gpus(flotilla_of(counts), cluster_of(sizes)).score == pytest.approx(optimum)
+
+
+@given(cases(False, 5, 3))
+@settings(deadline=None)
+def test_is_near_the_optimum_on_small_clusters_of_unequal_nodes(case: tuple[list[int], list[int]]) -> None:
+    counts, sizes = case
+    optimum = bench_flotilla().least_score(counts, sizes)
+    score = assign_gpus(flotilla_of(counts), cluster_of(sizes)).score
+    assert optimum - 1e-9 <= score <= 1.5 * optimum

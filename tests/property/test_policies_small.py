@@ -1,0 +1,74 @@
+"""Batch splits, preprocessors and rates under arbitrary arguments."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching import BATCHING
+from hpcbal.policies.preprocessors import demand, num_preprocessors
+from hpcbal.policies.profile import profile_from_dict, profile_to_dict
+from hpcbal.policies.rates import RateTable
+
+rates = st.floats(0.01, 1e6)
+
+
+@pytest.mark.parametrize("split", BATCHING.values(), ids=BATCHING.keys())
+@given(num_samples=st.integers(0, 5000), num_workers=st.integers(1, 300))
+@settings(deadline=None)
+def test_every_split_gives_each_sample_to_one_worker(split, num_samples: int, num_workers: int) -> None:  # type: ignore[no-untyped-def]
+    counts = split(num_samples, num_workers)
+    assert len(counts) == num_workers
+    assert sum(counts) == num_samples
+    assert min(counts) >= 0
+
+
+@given(st.integers(0, 5000), st.integers(1, 300))
+@settings(deadline=None)
+def test_even_shares_differ_by_one_at_most(num_samples: int, num_workers: int) -> None:
+    counts = BATCHING["even"](num_samples, num_workers)
+    assert counts[0] - counts[-1] <= 1
+    assert list(counts) == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("split", BATCHING.values(), ids=BATCHING.keys())
+@pytest.mark.parametrize(("num_samples", "num_workers"), [(-1, 2), (4, 0)])
+def test_every_split_refuses_what_makes_no_sense(split, num_samples: int, num_workers: int) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(PolicyError, match="cannot split"):
+        split(num_samples, num_workers)
+
+
+@given(st.floats(0, 1e9), st.floats(0.01, 1e9), st.integers(1, 200))
+@settings(deadline=None)
+def test_one_preprocessor_less_would_not_do(wanted: float, each: float, available: int) -> None:
+    number = num_preprocessors(wanted, each, available)
+    assert 1 <= number <= available
+    assert number * each >= wanted or number == available
+    assert number == 1 or (number - 1) * each < wanted
+
+
+@given(st.lists(rates, min_size=1, max_size=20), st.integers(1, 30))
+@settings(deadline=None)
+def test_sharing_never_asks_for_more(values: list[float], num_consumers: int) -> None:
+    assert demand(values, num_consumers) <= demand(values, num_consumers, shared=False) * (1 + 1e-12)
+
+
+@given(
+    st.dictionaries(st.integers(2, 12), rates, max_size=8),
+    rates,
+    st.integers(1, 8),
+    st.integers(1, 40),
+)
+@settings(deadline=None)
+def test_rates_are_positive_and_kept_as_measured(
+    others: dict[int, float], single: float, gpus_per_node: int, max_gpus: int
+) -> None:
+    measured = {**others, 1: single}
+    table = RateTable({"a": measured}, gpus_per_node)
+    row = table.matrix(("a",), max_gpus)[0]
+    assert (row >= 0).all()
+    assert all(row[m - 1] == rate for m, rate in measured.items() if m <= max_gpus)
+    kept = profile_to_dict(table, {"a": "key"})
+    assert profile_from_dict(kept, {"a": "key"}, gpus_per_node) == table

@@ -1,0 +1,50 @@
+"""The least number of preprocessors that meets the demand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.preprocessors import demand, num_preprocessors
+
+
+def test_a_shared_stream_serves_its_fastest_reader() -> None:
+    assert demand([50.0, 176.0, 21.0], 2) == 176.0
+
+
+def test_unshared_the_m_largest_rates_add_up() -> None:
+    assert demand([50.0, 176.0, 21.0], 2, shared=False) == 226.0
+    assert demand([50.0, 176.0, 21.0], 9, shared=False) == 247.0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "each", "available", "number"),
+    [
+        (176.0, 50.0, 8, 4),
+        (200.0, 50.0, 8, 4),
+        (200.1, 50.0, 8, 5),
+        (0.0, 50.0, 8, 1),
+        (1e9, 50.0, 8, 8),
+        (1e300, 1e-300, 8, 8),
+        (0.3, 0.1, 8, 3),
+    ],
+)
+def test_the_least_number_that_suffices(wanted: float, each: float, available: int, number: int) -> None:
+    assert num_preprocessors(wanted, each, available) == number
+
+
+def test_errors_tell_what_is_wrong() -> None:
+    with pytest.raises(PolicyError, match="0 DNNs"):
+        demand([], 4)
+    with pytest.raises(PolicyError, match="demand of 0"):
+        demand([1.0], 0)
+    with pytest.raises(PolicyError, match="nan"):
+        demand([1.0, math.nan], 1)
+    with pytest.raises(PolicyError, match="demand: got -1"):
+        num_preprocessors(-1.0, 1.0, 1)
+    with pytest.raises(PolicyError, match=r"one preprocessor: got 0\.0"):
+        num_preprocessors(1.0, 0.0, 1)
+    with pytest.raises(PolicyError, match="available: got 0"):
+        num_preprocessors(1.0, 1.0, 0)

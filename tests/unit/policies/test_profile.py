@@ -1,0 +1,76 @@
+"""Kept rates come back for the same DNN, and only for it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.profile import profile_by_name, profile_from_dict, profile_to_dict
+from hpcbal.policies.rates import RateTable
+
+TABLE = RateTable({"a": {1: 10.0, 2: 19.0, 8: 60.0}, "b": {1: 5.5}, "empty": {}}, gpus_per_node=4)
+KEYS = {"a": "key-a", "b": "key-b", "empty": "key-e"}
+
+
+def through_json(profile: dict[str, object]) -> dict[str, object]:
+    loaded: dict[str, object] = json.loads(json.dumps(profile))
+    return loaded
+
+
+def test_rates_come_back_through_json() -> None:
+    kept = through_json(profile_to_dict(TABLE, KEYS))
+    assert profile_from_dict(kept, KEYS, 4).measured == {"a": TABLE.measured["a"], "b": {1: 5.5}}
+
+
+def test_a_changed_dnn_is_not_found_and_a_renamed_one_is() -> None:
+    kept = profile_to_dict(TABLE, KEYS)
+    assert profile_from_dict(kept, {"a": "key-a2"}, 4).measured == {}
+    assert profile_from_dict(kept, {"renamed": "key-b"}, 4).measured == {"renamed": {1: 5.5}}
+
+
+def test_on_nodes_of_another_size_only_groups_within_a_node_keep_their_rates() -> None:
+    kept = profile_to_dict(TABLE, KEYS)
+    assert profile_from_dict(kept, KEYS, 8).measured["a"] == {1: 10.0, 2: 19.0}
+    assert profile_from_dict(kept, KEYS, 1).measured["a"] == {1: 10.0}
+
+
+def test_older_entries_stay_and_new_measurements_replace_old_ones() -> None:
+    kept = profile_to_dict(TABLE, KEYS)
+    newer = RateTable({"a": {2: 20.0, 3: 29.0}}, gpus_per_node=4)
+    merged = through_json(profile_to_dict(newer, {"a": "key-a"}, previous=kept))
+    found = profile_from_dict(merged, KEYS, 4).measured
+    assert found == {"a": {1: 10.0, 2: 20.0, 3: 29.0, 8: 60.0}, "b": {1: 5.5}}
+
+
+def test_by_name_the_entry_written_last_counts() -> None:
+    kept = profile_to_dict(TABLE, KEYS)
+    kept = profile_to_dict(RateTable({"a": {1: 7.0}}, 4), {"a": "key-a2"}, previous=kept)
+    assert profile_by_name(kept, ("a", "b", "c"), 4).measured == {"a": {1: 7.0}, "b": {1: 5.5}}
+
+
+@pytest.mark.parametrize("profile", [{}, {"entries": []}, {"format": 99, "entries": {}}, []])
+def test_what_is_no_profile_is_refused(profile: dict[str, object]) -> None:
+    with pytest.raises(PolicyError, match="measured anew"):
+        profile_from_dict(profile, KEYS, 4)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "text",
+        {},
+        {"gpus_per_node": 4, "samples_per_s": [1.0]},
+        {"gpus_per_node": 4, "samples_per_s": {"one": 1.0}},
+        {"gpus_per_node": None, "samples_per_s": {"1": 1.0}},
+    ],
+)
+def test_a_broken_entry_is_named(entry: object) -> None:
+    with pytest.raises(PolicyError, match="entry key-a"):
+        profile_from_dict({"format": 1, "entries": {"key-a": entry}}, KEYS, 4)
+
+
+def test_a_dnn_without_a_key_is_named() -> None:
+    with pytest.raises(PolicyError, match="'b'"):
+        profile_to_dict(TABLE, {"a": "key-a"})
