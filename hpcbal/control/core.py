@@ -1,0 +1,125 @@
+"""What the parts of the state machine share: the state, its log, and the only ways to move a DNN on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control import rounds
+from hpcbal.control.event_log import ControlError, EventLog
+from hpcbal.control.messages import Event, Finish, Instruction, Started
+from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
+from hpcbal.control.state import Dnn, EnsembleState
+from hpcbal.control.states import TRANSITIONS, DnnState, Phase
+from hpcbal.errors import ClusterError
+from hpcbal.policies import RateTable
+
+
+class Core:
+    """The inner side of `Ensemble`; arguments and errors are the same.
+
+    Attributes:
+        specs, cluster, settings: as given.
+        origin_rates, origin_resume: where the event log starts from.
+        log: the bounded event log.
+        state: everything that changes.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[DnnSpec],
+        cluster: Cluster,
+        settings: ScheduleSettings,
+        rates: RateTable,
+        resume: ResumeState,
+    ) -> None:
+        self.specs = tuple(specs)
+        self.cluster = cluster
+        self.settings = settings
+        self.origin_rates = rates
+        self.origin_resume = resume
+        self.log = EventLog(settings.max_events)
+        self._check_input()
+        self.state = EnsembleState.begin(self.specs, rates, resume)
+        if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
+            self.state.interrupted = None
+
+    def planner(self) -> rounds.Planner:
+        """Plans rounds with what is known now."""
+        s = self.state
+        return rounds.Planner(self.cluster, self.settings, s.rates, s.preprocessing_samples_per_s)
+
+    def move(self, dnn: Dnn, to: DnnState) -> None:
+        """Change the state of a DNN along the table of legal transitions."""
+        allowed = TRANSITIONS[dnn.state]
+        if to not in allowed:
+            names = ", ".join(sorted(allowed)) or "none, it is final"
+            raise self.error(
+                f"{dnn.spec.dnn_id} cannot go from {dnn.state} to {to}; allowed: {names}", dnn.spec.dnn_id
+            )
+        dnn.state = to
+
+    def dnn_of(self, event: Any) -> Dnn:
+        """The DNN that an event is about."""
+        dnn = self.state.dnns.get(event.dnn_id)
+        if dnn is None:
+            raise self.error(f"got {event!r}, but the ensemble has no DNN {event.dnn_id!r}")
+        return dnn
+
+    def unexpected(self, event: Event, dnn: Dnn, allowed: str) -> ControlError:
+        """The error for an event that cannot happen in the DNN's state."""
+        return self.error(
+            f"got {event!r} while {dnn.spec.dnn_id} is {dnn.state} (phase {self.state.phase}); "
+            f"allowed: {allowed}",
+            dnn.spec.dnn_id,
+        )
+
+    def error(self, problem: str, dnn_id: str = "") -> ControlError:
+        """An error with the story that led to it."""
+        return ControlError(problem, dnn_id, self.log.of_dnn(dnn_id) if dnn_id else (), self.log.events)
+
+    def finish(self) -> list[Instruction]:
+        """No group is left and none will start: the run is over."""
+        s = self.state
+        if s.live_ids():
+            s.outcome = "suspended"
+        else:
+            failed = any(dnn.state is DnnState.FAILED for dnn in s.dnns.values())
+            s.outcome = "failed-dnns" if failed else "done"
+        s.phase = Phase.FINISHED
+        return [Finish(s.outcome)]
+
+    def resume_state(self) -> ResumeState:
+        """See `Ensemble.resume_state`."""
+        s = self.state
+        return ResumeState(
+            dnns={dnn_id: dnn.progress() for dnn_id, dnn in s.dnns.items()},
+            next_pass=s.next_pass,
+            next_round_index=s.next_round_index,
+            interrupted=s.plan if s.plan is not None else s.interrupted,
+            cluster=self.cluster,
+            preprocessing_samples_per_s=s.preprocessing_samples_per_s,
+        )
+
+    def bound_log(self) -> None:
+        """Between two rounds: let a log that is half full begin here, so that it can still be replayed."""
+        if self.log.is_half_full:
+            self.origin_rates, self.origin_resume = self.state.all_rates(), self.resume_state()
+            self.log.restart([Started()])
+
+    def _check_input(self) -> None:
+        if self.cluster.num_gpus < 1:
+            raise ClusterError(
+                "the allocation has no GPU slot; give every node at least one, or ask for more"
+            )
+        ids = [spec.dnn_id for spec in self.specs]
+        repeated = sorted({dnn_id for dnn_id in ids if ids.count(dnn_id) > 1})
+        if repeated:
+            raise self.error(f"DNNs of the same name: {', '.join(repeated)}; every DNN needs its own")
+        for dnn_id, progress in self.origin_resume.dnns.items():
+            if progress.epochs != len(progress.history):
+                raise self.error(
+                    f"{dnn_id} has completed {progress.epochs} epochs, but its history holds "
+                    f"{len(progress.history)}; restore both from one checkpoint"
+                )

@@ -1,0 +1,213 @@
+"""Rounds: which one comes next, and what is decided at the end of each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbal.control import rounds
+from hpcbal.control.core import Core
+from hpcbal.control.messages import (
+    EpochDone,
+    EpochRecord,
+    Instruction,
+    LeaveRound,
+    NextPass,
+    Position,
+    RoundPlan,
+    StartRound,
+)
+from hpcbal.control.state import Group
+from hpcbal.control.states import DnnState, Phase
+from hpcbal.control.stopping import evaluate
+
+# ---- which round comes next --------------------------------------------------------------------
+
+
+def next_round(core: Core) -> list[Instruction]:
+    """No group is left: continue the interrupted round, finish stopped passes, or form a new flotilla.
+
+    Source: [FLEET] Alg. 1, lines 3 to 5.
+    """
+    s = core.state
+    if s.suspend_reason or not s.live_ids():
+        return core.finish()
+    core.bound_log()
+    interrupted, s.interrupted = s.interrupted, None
+    plan = _continued_round(core, interrupted) if interrupted is not None else None
+    if plan is None:
+        plan = _catch_up_round(core)
+    if plan is None:
+        plan = _new_round(core, s.live_ids(), s.next_pass)
+    return _start_round(core, plan)
+
+
+def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
+    """The interrupted round without the DNNs that are through; None if it was over."""
+    s, num_positions = core.state, core.settings.num_positions
+    groups = [g for g in interrupted.groups if g.dnn_id in s.dnns and s.dnns[g.dnn_id].is_live]
+    if not groups:
+        return None
+    position = {}
+    for group in groups:
+        dnn, planned_pass = s.dnns[group.dnn_id], interrupted.start[group.dnn_id].pass_index
+        position[group.dnn_id] = rounds.next_position(planned_pass, dnn.position, dnn.history, num_positions)
+    first_pass = min(p.pass_index for p in position.values())
+    if all(p == Position(first_pass) for p in position.values()):
+        # All stand between two passes: what was to be decided there is decided again, the same way.
+        going_on = {g.dnn_id: len(g.gpus) for g in groups}
+        if _is_over(core, interrupted, first_pass - 1, going_on):
+            return None
+    rates = interrupted.predicted_rate_samples_per_s
+    return RoundPlan(
+        index=s.next_round_index,
+        groups=tuple(groups),
+        first_pass=first_pass,
+        start={d: rounds.start_of(p, first_pass, num_positions) for d, p in position.items()},
+        epochs={d: s.dnns[d].epochs for d in position},
+        num_preprocessors=core.planner().num_preprocessors([rates[d] for d in position]),
+        predicted_rate_samples_per_s={d: rates[d] for d in position},
+        num_gpus=rounds.num_gpus_of(interrupted),
+        last_pass=interrupted.last_pass,
+    )
+
+
+def _catch_up_round(core: Core) -> RoundPlan | None:
+    """A round of DNNs that were stopped inside the same pass, to its end; None if there are none.
+
+    Needed when the allocation has changed, so that the interrupted round cannot go on as it was.
+    """
+    s, num_positions = core.state, core.settings.num_positions
+    position = {
+        d: p
+        for d in s.live_ids()
+        if (p := s.dnns[d].position) is not None and rounds.is_inside_pass(p, num_positions)
+    }
+    if not position:
+        return None
+    first_pass = min(p.pass_index for p in position.values())
+    start = {d: p for d, p in position.items() if p.pass_index == first_pass}
+    return _new_round(core, list(start), first_pass, start, last_pass=first_pass)
+
+
+def _new_round(
+    core: Core,
+    candidates: Sequence[str],
+    first_pass: int,
+    start: dict[str, Position] | None = None,
+    last_pass: int | None = None,
+) -> RoundPlan:
+    s = core.state
+    return core.planner().new_round(
+        candidates,
+        index=s.next_round_index,
+        first_pass=first_pass,
+        start=start or {},
+        epochs={d: s.dnns[d].epochs for d in candidates},
+        last_pass=last_pass,
+    )
+
+
+def _start_round(core: Core, plan: RoundPlan) -> list[Instruction]:
+    s = core.state
+    s.phase, s.plan, s.pass_index = Phase.ROUND, plan, plan.first_pass
+    s.next_round_index = plan.index + 1
+    s.next_pass = max(s.next_pass, plan.first_pass + 1)
+    for planned in plan.groups:
+        dnn, start = s.dnns[planned.dnn_id], plan.start[planned.dnn_id]
+        core.move(dnn, DnnState.RUNNING)
+        dnn.position = None
+        group = Group(planned.dnn_id, planned.gpus)
+        if start.offset == core.settings.num_positions:
+            group.reported_pass = start.pass_index
+        else:
+            group.training_pass, group.reported_pass = start.pass_index, start.pass_index - 1
+        s.groups[planned.dnn_id] = group
+    return [StartRound(plan)]
+
+
+# ---- the end of a pass -------------------------------------------------------------------------
+
+
+def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
+    """A group has finished the pass it trained."""
+    dnn = core.dnn_of(event)
+    if dnn.state is DnnState.FAILED:
+        return []
+    group = core.state.groups.get(event.dnn_id)
+    if group is None or group.training_pass != event.pass_index:
+        training = group.training_pass if group is not None else None
+        what = "none is trained" if training is None else f"it trains pass {training}"
+        raise core.unexpected(event, dnn, f"EpochDone of the pass that it trains ({what})")
+    record = EpochRecord(dnn.epochs + 1, event.pass_index, dict(event.metrics), event.seconds)
+    evaluate(dnn.spec.stop, [record])  # a missing metric must be told before anything is changed
+    dnn.history.append(record)
+    group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
+    return decide(core)
+
+
+def decide(core: Core) -> list[Instruction]:
+    """If all groups have finished the pass: who has converged, and does the round go on?
+
+    Usually one pass is decided. More than one is when groups that were behind after a crash drop out and
+    the others are ahead.
+
+    Source: [FLEET] Sec. 4.3.2, "Training". Deviation: all groups are judged at the end of the pass,
+        together, so that the result does not depend on which group reports first.
+    """
+    s = core.state
+    told: list[Instruction] = []
+    if s.phase is not Phase.ROUND or s.suspend_reason:
+        return told
+    assert s.plan is not None
+    while staying := s.staying_groups():
+        finished = min(group.reported_pass for group in staying)
+        if finished < s.pass_index:
+            break
+        waiting = [g for g in staying if g.reported_pass == finished and g.training_pass is None]
+        told += _leave_if_converged(core, waiting)
+        staying = s.staying_groups()
+        if _is_over(core, s.plan, finished, {g.dnn_id: len(g.gpus) for g in staying}):
+            return told + [_leave(core, group, "regroup") for group in staying]
+        told += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
+    return told
+
+
+def _leave_if_converged(core: Core, groups: Sequence[Group]) -> list[Instruction]:
+    told: list[Instruction] = []
+    for group in groups:
+        dnn = core.state.dnns[group.dnn_id]
+        decision = evaluate(dnn.spec.stop, dnn.history)
+        if decision is not None:
+            told.append(_leave(core, group, "converged", decision.detail))
+    return told
+
+
+def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int]) -> bool:
+    """Whether the round ends with pass `finished`, `going_on` (GPUs by DNN) being left of it."""
+    s = core.state
+    if not going_on or (plan.last_pass is not None and finished >= plan.last_pass):
+        return True
+    if finished + 1 < s.next_pass:
+        return False  # the round had begun the next pass before it was interrupted: that was decided then
+    leaving = {group.dnn_id for group in s.groups.values() if group.leaving == "converged"}
+    candidates = [d for d in s.live_ids() if d not in leaving]
+    return core.planner().must_regroup(going_on, rounds.num_gpus_of(plan), candidates)
+
+
+def _next_pass(core: Core, groups: Sequence[Group], pass_index: int) -> list[Instruction]:
+    """Let `groups`, which wait at the end of the pass before, go on; those ahead are not told."""
+    s = core.state
+    s.pass_index = pass_index
+    s.next_pass = max(s.next_pass, pass_index + 1)
+    if not groups:
+        return []
+    for group in groups:
+        group.training_pass = pass_index
+    dnn_ids = tuple(group.dnn_id for group in groups)
+    return [NextPass(dnn_ids, pass_index, dnn_ids if core.settings.checkpoint_every_pass else ())]
+
+
+def _leave(core: Core, group: Group, reason: str, detail: str = "") -> LeaveRound:
+    core.move(core.state.dnns[group.dnn_id], DnnState.LEAVING)
+    group.leaving, group.detail = reason, detail
+    return LeaveRound(group.dnn_id, reason, detail)
