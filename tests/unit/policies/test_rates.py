@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,7 +145,7 @@ def test_profiling_counts_refuse_what_makes_no_sense() -> None:
         profiling_counts([0.0], 4, 4)
 
 
-KEY_FIELDS = {
+KEY_FIELDS: dict[str, Any] = {
     "model": "hpcbal.models:resnet",
     "args": {"depth": 20, "width": 16},
     "optimizer": {"name": "sgd", "learning_rate": 0.1},

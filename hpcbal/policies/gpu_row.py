@@ -1,0 +1,131 @@
+"""Hand out the GPUs of a cluster in a row, and search the order in which DNNs take them."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbal.cluster.layout import Cluster
+
+IntArray = npt.NDArray[np.int64]
+
+# Scores are sums of quotients: equal ones may differ in the last digits with the order of the sum.
+SCORE_DIGITS = 9
+
+
+class GpuRow:
+    """The GPUs of a cluster in a row, node after node in a chosen order; nodes without GPUs are left out.
+
+    Attributes:
+        sizes: GPUs of each node, in the row's order.
+    """
+
+    def __init__(self, cluster: Cluster, node_order: Iterable[int]) -> None:
+        first_gpu = [0, *itertools.accumulate(node.num_gpus for node in cluster.nodes)]
+        order = [i for i in node_order if cluster.nodes[i].num_gpus > 0]
+        self.sizes = [cluster.nodes[i].num_gpus for i in order]
+        self._gpus = [j for i in order for j in range(first_gpu[i], first_gpu[i + 1])]
+        self._node: IntArray = np.repeat(np.arange(len(order)), self.sizes)  # place in the row of each GPU
+
+    def regular_size(self) -> int:
+        return self.sizes[0]
+
+    def num_regular_gpus(self) -> int:
+        """GPUs of the leading nodes of equal size."""
+        return sum(itertools.takewhile(lambda size: size == self.sizes[0], self.sizes))
+
+    def hand_out(self, order: Iterable[int], counts: Sequence[int]) -> list[tuple[int, ...]]:
+        """GPUs of each DNN if they are handed out in this order: Alg. 4."""
+        gpus: list[tuple[int, ...]] = [()] * len(counts)
+        j = 0
+        for i in order:
+            gpus[i] = tuple(sorted(self._gpus[j : j + counts[i]]))
+            j += counts[i]
+        return gpus
+
+    def scores(self, counts: IntArray, start: int) -> npt.NDArray[np.float64]:
+        """Eq. 4 of many orders at once, from GPU `start` of the row.
+
+        Args:
+            counts: GPUs of the DNN that comes first, second, ...; shape (num_orders, num_dnns).
+
+        Returns: scores, shape (num_orders,).
+        """
+        end = start + np.cumsum(counts, axis=1)
+        num_nodes = self._node[end - 1] - self._node[end - counts] + 1
+        scores: npt.NDArray[np.float64] = np.round((num_nodes / counts).sum(axis=1), SCORE_DIGITS)
+        return scores
+
+    def fitting_order(self, counts: Sequence[int], start: int) -> list[int]:
+        """The counts in an order that crosses few node borders: always the largest that fits."""
+        num_waiting = Counter(counts)
+        distinct = sorted(num_waiting)
+        borders = list(itertools.accumulate(self.sizes))
+        order: list[int] = []
+        j = start
+        while distinct:
+            room = borders[bisect.bisect_right(borders, j)] - j
+            # Where nothing fits, a large DNN loses least by crossing: Eq. 4 divides by its GPUs.
+            m = distinct[bisect.bisect_right(distinct, room) - 1]  # -1 is the largest
+            order.append(m)
+            j += m
+            num_waiting[m] -= 1
+            if not num_waiting[m]:
+                distinct.remove(m)
+        return order
+
+
+def order_of_least_score(counts: Sequence[int], row: GpuRow, start: int, max_permutations: int) -> list[int]:
+    """Indices of `counts` in the best order of two heuristic ones and `max_permutations` more.
+
+    Args:
+        counts: GPUs of each DNN, >= 1.
+        row: with room for all of them from GPU `start` on.
+        start: first free GPU of the row.
+        max_permutations: >= 1.
+
+    Returns: a permutation of 0..len(counts)-1; of orders with equal scores the first tried.
+    """
+    if not counts:
+        return []
+    sequences = itertools.chain([list(counts), row.fitting_order(counts, start)], _distinct_orders(counts))
+    tried = np.array(list(itertools.islice(sequences, max_permutations + 2)), dtype=np.int64)
+    best = tried[int(np.argmin(row.scores(tried, start)))]
+    dnns_of_count: dict[int, deque[int]] = {}
+    for i, m in enumerate(counts):
+        dnns_of_count.setdefault(m, deque()).append(i)
+    return [dnns_of_count[int(m)].popleft() for m in best]
+
+
+def _distinct_orders(counts: Sequence[int]) -> Iterator[list[int]]:
+    """All different orders of a multiset, in lexicographic order from the ascending one."""
+    order = sorted(counts)
+    while True:
+        yield list(order)
+        turn = len(order) - 2
+        while turn >= 0 and order[turn] >= order[turn + 1]:
+            turn -= 1
+        if turn < 0:
+            return
+        swap = len(order) - 1
+        while order[swap] <= order[turn]:
+            swap -= 1
+        order[turn], order[swap] = order[swap], order[turn]
+        order[turn + 1 :] = reversed(order[turn + 1 :])
+
+
+def num_different_orders(counts: Sequence[int], limit: int) -> int:
+    """Different orders of a multiset, or `limit` + 1 if there are more."""
+    total, num_orders = 0, 1
+    for multiplicity in Counter(counts).values():
+        for k in range(1, multiplicity + 1):
+            total += 1
+            num_orders = num_orders * total // k
+        if num_orders > limit:
+            return limit + 1
+    return num_orders
