@@ -1,0 +1,48 @@
+"""Find the nodes, accelerators and roles of the ranks that were started."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from mpi4py import MPI
+
+from hpcbal.cluster.accelerators import count_gpus
+from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
+
+
+def split_by_node(world: MPI.Intracomm, ranks_per_node: int | None) -> MPI.Intracomm:
+    """Communicator of the ranks that share memory with this one; collective.
+
+    Args:
+        ranks_per_node: cut the ranks of one machine into several "nodes" of this many ranks.
+    """
+    shared = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank)
+    if ranks_per_node is None:
+        return shared
+    try:
+        return shared.Split(color=shared.rank // ranks_per_node, key=world.rank)
+    finally:
+        shared.Free()
+
+
+def discover(
+    world: MPI.Intracomm,
+    node_comm: MPI.Intracomm,
+    slots_per_node: int | None,
+    preprocessors_per_node: int,
+) -> Roles:
+    """Ask every rank where it runs and give roles; collective, with the same result on all ranks.
+
+    Raises:
+        ClusterError: a node has too few ranks.
+    """
+    first_rank = node_comm.bcast(world.rank, root=0)
+    mine = (first_rank, socket.gethostname(), os.getpid(), count_gpus())
+    everyone = world.allgather(mine)
+    node_index = {first: i for i, first in enumerate(sorted({entry[0] for entry in everyone}))}
+    ranks = tuple(
+        RankInfo(rank, node_index[first], host, pid, gpus)
+        for rank, (first, host, pid, gpus) in enumerate(everyone)
+    )
+    return assign_roles(ranks, slots_per_node, preprocessors_per_node)

@@ -1,0 +1,135 @@
+"""Who does what: scheduler, preprocessors and trainers among the ranks of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.errors import ClusterError
+
+SCHEDULER_RANK = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankInfo:
+    """What one rank says of itself.
+
+    Attributes:
+        rank: in the world communicator.
+        node: index of its node; ranks of a node share memory; nodes count in order of their first rank.
+        host: host name.
+        pid: process id on that host.
+        num_gpus: GPUs that it sees, 0 on a machine without.
+    """
+
+    rank: int
+    node: int
+    host: str
+    pid: int
+    num_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The role of every rank.
+
+    Attributes:
+        ranks: all ranks in order.
+        cluster: nodes with their slots.
+        trainer_ranks: world rank that trains on GPU j, shape (num_gpus,).
+        preprocessor_ranks: world ranks, dealt over the nodes in turn so that any prefix is spread out.
+        gateway_of_node: the preprocessor rank that receives the blocks made on other nodes, per node.
+    """
+
+    ranks: tuple[RankInfo, ...]
+    cluster: Cluster
+    trainer_ranks: tuple[int, ...]
+    preprocessor_ranks: tuple[int, ...]
+    gateway_of_node: tuple[int, ...]
+
+    @property
+    def node_of_rank(self) -> tuple[int, ...]:
+        return tuple(info.node for info in self.ranks)
+
+    def local_slot(self, rank: int) -> int:
+        """Index of a trainer among the trainers of its node."""
+        return self._on_node(self.trainer_ranks, self.ranks[rank].node).index(rank)
+
+    def num_local_slots(self, rank: int) -> int:
+        return len(self._on_node(self.trainer_ranks, self.ranks[rank].node))
+
+    def local_producer(self, rank: int) -> int:
+        """Index of a preprocessor among the preprocessors of its node."""
+        return self._on_node(self.preprocessor_ranks, self.ranks[rank].node).index(rank)
+
+    def num_local_producers(self, node: int) -> int:
+        return len(self._on_node(self.preprocessor_ranks, node))
+
+    def _on_node(self, ranks: Sequence[int], node: int) -> list[int]:
+        return sorted(rank for rank in ranks if self.ranks[rank].node == node)
+
+
+def num_ranks_needed(num_slots: int, num_preprocessors: int, *, first_node: bool = True) -> int:
+    """Ranks of one node: its slots, its preprocessors, and the scheduler on the first node."""
+    return num_slots + num_preprocessors + (1 if first_node else 0)
+
+
+def assign_roles(ranks: Sequence[RankInfo], slots_per_node: int | None, preprocessors_per_node: int) -> Roles:
+    """Give every rank its role.
+
+    Rank 0 is the scheduler. On each node the last ranks are trainers, one per slot; all ranks before them
+    (after rank 0) are preprocessors, at least `preprocessors_per_node`.
+
+    Args:
+        ranks: one entry per rank, in order of rank; nodes numbered by their first rank.
+        slots_per_node: trainers per node; None means the node's GPUs, or without GPUs all ranks that are
+            left.
+        preprocessors_per_node: wanted at least on each node, >= 1.
+
+    Raises:
+        ClusterError: a node has too few ranks.
+    """
+    num_nodes = max(info.node for info in ranks) + 1
+    nodes: list[Node] = []
+    trainers: list[int] = []
+    preprocessors: list[list[int]] = []
+    for index in range(num_nodes):
+        infos = [info for info in ranks if info.node == index]
+        free = [info.rank for info in infos if info.rank != SCHEDULER_RANK]
+        gpus = max(info.num_gpus for info in infos)
+        wanted = slots_per_node if slots_per_node is not None else gpus
+        if not wanted:
+            wanted = max(1, len(free) - preprocessors_per_node)
+        if len(free) < wanted + preprocessors_per_node:
+            raise ClusterError(
+                _too_few_ranks(infos[0].host, index, len(infos), wanted, preprocessors_per_node)
+            )
+        cut = len(free) - wanted
+        nodes.append(Node(infos[0].host, wanted))
+        preprocessors.append(free[:cut])
+        trainers.extend(free[cut:])
+    dealt = [
+        group[turn]
+        for turn in range(max(len(group) for group in preprocessors))
+        for group in preprocessors
+        if turn < len(group)
+    ]
+    return Roles(
+        ranks=tuple(ranks),
+        cluster=Cluster(tuple(nodes)),
+        trainer_ranks=tuple(trainers),
+        preprocessor_ranks=tuple(dealt),
+        gateway_of_node=tuple(group[0] for group in preprocessors),
+    )
+
+
+def _too_few_ranks(host: str, index: int, given: int, slots: int, preprocessors: int) -> str:
+    first = index == 0
+    needed = num_ranks_needed(slots, preprocessors, first_node=first)
+    scheduler = "1 scheduler + " if first else ""
+    return (
+        f"node {index} ({host}) has {given} rank(s), but the config needs {needed} there: {scheduler}"
+        f"{preprocessors} preprocessor(s) + {slots} trainer slot(s); start more ranks "
+        f"(mpirun -n {needed} on one node), or lower slots.per_node ({slots})"
+    )

@@ -1,0 +1,78 @@
+"""Time the steps of one DNN on one group size ([FLEET] App. B.3)."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.control.messages import DnnFailed, Event, GroupLeft, RateMeasured
+from hpcbal.dataplane.reader import Batch, StreamReader
+from hpcbal.policies.batching import BATCHING
+from hpcbal.runtime.member import GroupMember
+from hpcbal.runtime.protocol import Happened
+from hpcbal.runtime.replicas import UNTRAINED
+from hpcbal.training.failure import GroupFailed
+from hpcbal.training.step import train_step
+
+log = logging.getLogger(__name__)
+
+
+class GroupProfile:
+    """One rank's part in measuring r_i(m): a short training run on one batch, whose weights are thrown away.
+
+    The batch is the first of the stream, kept in memory: the rate is that of compute and all-reduce, and
+    neither other groups nor preprocessing slow it down.
+    """
+
+    def __init__(self, member: GroupMember, reader: StreamReader, serial: int) -> None:
+        self._member = member
+        self._context = member.context
+        self._reader = reader
+        self._serial = serial
+
+    def run(self) -> None:
+        """Measure and report; a failure of the group ends in DnnFailed, not in a raise."""
+        member, name = self._member, self._member.dnn.name
+        try:
+            try:
+                batch, total = self._first_batch()
+            finally:
+                self._reader.end()
+            rate = self._measure(batch, total)
+            self._report(RateMeasured(name, member.collective.size, rate))
+        except GroupFailed as error:
+            failure = member.failure_for_people(error)
+            member.cache.drop(name)
+            log.error("%s failed: %s", name, failure)
+            self._report(DnnFailed(name, failure.cause, failure.detail))
+        self._report(GroupLeft(name))
+
+    def _first_batch(self) -> tuple[Batch, int]:
+        end = min(self._member.dnn.batch_size, self._context.stream_spec.num_train)
+        total = self._reader.count_valid(0, 0, end)
+        collective = self._member.collective
+        shares = BATCHING["even"](end, collective.size)
+        first = sum(shares[: collective.rank])
+        return self._reader.read(0, first, first + shares[collective.rank]), total
+
+    def _measure(self, batch: Batch, total: int) -> float:
+        """Samples per second of the last `timed_batches` of `max_batches` steps."""
+        member, profiling = self._member, self._context.config.schedule.profiling
+        replica = member.together("building the DNN", lambda: member.load(0, None).replica)
+        untrained = replica.state()
+        member.cache.mark(member.dnn.name, None)
+        began = time.monotonic()
+        for step in range(profiling.max_batches):
+            if step == profiling.max_batches - profiling.timed_batches:
+                began = time.monotonic()
+            train_step(replica, batch, max(total, 1), member.collective, suspend=False)
+            self._context.keep_in_touch(f"profiling {member.dnn.name}")
+        elapsed = time.monotonic() - began
+        replica.load_state(untrained)
+        member.cache.mark(member.dnn.name, UNTRAINED)
+        return total * profiling.timed_batches / elapsed
+
+    def _report(self, event: Event) -> None:
+        if self._member.is_master:
+            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event))

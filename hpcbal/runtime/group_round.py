@@ -1,0 +1,208 @@
+"""What one rank of a trainer group does in a round: passes, reports, checkpoints, until told to leave."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+
+from hpcbal.checkpoint import BackgroundWriter, TrainingState
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.control.messages import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    EpochRecord,
+    Event,
+    GroupLeft,
+    Position,
+    RoundPlan,
+)
+from hpcbal.dataplane.reader import StreamReader
+from hpcbal.dataplane.waiting import Backoff
+from hpcbal.runtime.epoch import SUMS_NAME, EpochSums, PassRunner
+from hpcbal.runtime.member import GroupMember
+from hpcbal.runtime.protocol import Happened, Leave, Message, Proceed, Suspend
+from hpcbal.runtime.replicas import Moment
+from hpcbal.training.backend import Replica
+from hpcbal.training.failure import GroupFailed
+
+log = logging.getLogger(__name__)
+
+
+class GroupRound:
+    """One rank's round; the master also reports and writes checkpoints.
+
+    Args:
+        member: this rank's place in the group.
+        reader: begun at the DNN's start position before this object is run.
+        plan: the round; only this DNN's part is used.
+        serial: of the groups; orders with another serial are not for us.
+        writer: writes checkpoints aside; used by the master only.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        reader: StreamReader,
+        plan: RoundPlan,
+        serial: int,
+        writer: BackgroundWriter,
+    ) -> None:
+        self._member = member
+        self._context = member.context
+        self._reader = reader
+        self._plan = plan
+        self._serial = serial
+        self._writer = writer
+        self._suspend = False
+        self._orders: list[Message] = []
+        self._history: list[EpochRecord] = []
+        self._sums = EpochSums()
+        self._last_checkpoint_s = time.monotonic()
+
+    def run(self) -> None:
+        """Train until told to leave or suspend; a failure of the group ends in DnnFailed, not in a raise."""
+        member, name = self._member, self._member.dnn.name
+        try:
+            self._train()
+        except GroupFailed as error:
+            failure = member.failure_for_people(error)
+            member.cache.drop(name)
+            log.error("%s failed: %s", name, failure)
+            self._report(DnnFailed(name, failure.cause, failure.detail))
+        finally:
+            self._reader.end()
+        if member.is_master:
+            self._writer.wait()  # a write of before the failure may still be under way
+            self._report(GroupLeft(name))
+
+    # ---- the round ---------------------------------------------------------------------------
+
+    def _train(self) -> None:
+        member, name = self._member, self._member.dnn.name
+        start = self._plan.start[name]
+        epochs = self._plan.epochs[name]
+        inside = start if 0 < start.offset < self._context.stream_spec.num_positions else None
+        loaded = member.together("loading the DNN", lambda: member.load(epochs, inside))
+        replica = loaded.replica
+        self._history = list(loaded.history)
+        if loaded.sums is not None:
+            self._sums = EpochSums.from_array(loaded.sums)
+        runner = PassRunner(
+            self._context.stream_spec,
+            self._reader,
+            replica,
+            member.collective,
+            member.dnn.batch_size,
+            suspended=lambda: self._suspend,
+            between_steps=self._between_steps,
+        )
+        if start.offset >= self._context.stream_spec.num_positions:
+            order = self._wait_for_order(start)  # this pass was done before the interruption
+            if not isinstance(order, Proceed):
+                self._leave(replica, start)
+                return
+            start = Position(order.pass_index)
+        while True:
+            member.cache.mark(name, None)  # in motion
+            result = runner.run(start, self._sums)
+            if not result.complete:
+                self._leave(replica, result.position, inside_pass=True)
+                return
+            self._end_epoch(result.position, result.seconds, result.wait_s, result.num_steps)
+            order = self._wait_for_order(result.position)
+            if not isinstance(order, Proceed):
+                self._leave(replica, result.position)
+                return
+            if order.checkpoint:
+                self._checkpoint_if_due(replica, result.position)
+            start = Position(order.pass_index)
+
+    def _end_epoch(self, position: Position, seconds: float, wait_s: float, num_steps: int) -> None:
+        metrics = self._sums.metrics()
+        self._sums = EpochSums()
+        record = EpochRecord(len(self._history) + 1, position.pass_index, metrics, seconds)
+        self._history.append(record)
+        self._report(
+            EpochDone(self._member.dnn.name, position.pass_index, metrics, seconds, seconds - wait_s),
+            {"wait_s": wait_s, "steps": float(num_steps)},
+        )
+
+    def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
+        """Checkpoint durably, then tell so."""
+        moment = Moment(len(self._history), position if inside_pass else None)
+        self._member.cache.mark(self._member.dnn.name, moment, tuple(self._history))
+        if self._member.is_master:
+            self._submit(replica, position, inside_pass=inside_pass, final=True)
+            self._writer.wait()
+            self._report_written()
+
+    # ---- checkpoints -------------------------------------------------------------------------
+
+    def _checkpoint_if_due(self, replica: Replica, position: Position) -> None:
+        due = time.monotonic() - self._last_checkpoint_s >= self._context.config.checkpoint.interval_s
+        if self._member.is_master and due:
+            self._last_checkpoint_s = time.monotonic()
+            self._submit(replica, position, inside_pass=False)
+
+    def _submit(
+        self, replica: Replica, position: Position, *, inside_pass: bool, final: bool = False
+    ) -> None:
+        began = time.monotonic()
+        arrays: dict[str, np.ndarray] = dict(replica.state())
+        if inside_pass:
+            arrays[SUMS_NAME] = self._sums.to_array()
+        state = TrainingState(
+            dnn_id=self._member.dnn.name,
+            epoch=len(self._history),
+            position=position,
+            history=tuple(self._history),
+            arrays=arrays,
+            fingerprint=self._context.data_fingerprint,
+        )
+        self._writer.submit(self._context.dnn_directory(state.dnn_id), state, final=final)
+        log.debug("%s: snapshot took %.4f s", state.dnn_id, time.monotonic() - began)
+
+    def _report_written(self) -> None:
+        for done in self._writer.poll():
+            if done.error is not None:  # a disk that takes no more concerns the whole run
+                raise done.error
+            facts = {"seconds": done.seconds}
+            self._report(CheckpointWritten(done.dnn_id, done.epoch, done.position), facts)
+
+    # ---- messages ----------------------------------------------------------------------------
+
+    def _between_steps(self) -> None:
+        self._take_messages()
+        self._context.keep_in_touch(f"training {self._member.dnn.name}")
+        if self._member.is_master:
+            self._report_written()
+
+    def _take_messages(self) -> None:
+        while (found := self._context.channel.receive()) is not None:
+            message = found[1]
+            if getattr(message, "serial", None) != self._serial:
+                log.debug("dropped %r: not of these groups (%d)", message, self._serial)
+            elif isinstance(message, Suspend):
+                self._suspend = True
+            else:
+                self._orders.append(message)
+
+    def _wait_for_order(self, position: Position) -> Proceed | Leave | Suspend:
+        """What to do after a pass; a Suspend that came during the last step of it counts here."""
+        backoff = Backoff()
+        while True:
+            self._between_steps()
+            if self._orders:
+                order = self._orders.pop(0)
+                assert isinstance(order, Proceed | Leave), order
+                return order
+            if self._suspend:
+                return Suspend(self._serial)
+            backoff.wait()
+
+    def _report(self, event: Event, facts: dict[str, float] | None = None) -> None:
+        if self._member.is_master:
+            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))

@@ -1,0 +1,325 @@
+"""All that rank 0 writes about a run: ledger, metrics, status, profile, plan, results, progress lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hpcbal import env, policies
+from hpcbal.control import Ensemble
+from hpcbal.control.messages import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    Event,
+    Finish,
+    GroupLeft,
+    GroupPlan,
+    Instruction,
+    LeaveRound,
+    NextPass,
+    PreprocessingMeasured,
+    RateMeasured,
+    Started,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendRequested,
+)
+from hpcbal.control.plan_json import round_plan_to_dict
+from hpcbal.runtime.opening import OpenedRun
+from hpcbal.runtime.preprocessing_stats import PreprocessingStats
+from hpcbal.runtime.resume import Account
+from hpcbal.telemetry import (
+    MetricsWriter,
+    Progress,
+    ResultRow,
+    environment_versions,
+    new_status,
+    render_results,
+    write_json_atomic,
+    write_results,
+    write_status,
+)
+
+STATUS_INTERVAL_S = 2.0
+
+
+class Journal:
+    """Writes what happens; decides nothing.
+
+    Args:
+        opened: the run's directory and ledger.
+        num_gpus: slots of the cluster.
+        rate_key_by_dnn: names the entries of profile.json.
+    """
+
+    def __init__(self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str]) -> None:
+        self._run = opened.run
+        self._ledger = opened.ledger
+        self._num_gpus = num_gpus
+        self._rate_key_by_dnn = rate_key_by_dnn
+        self._metrics = MetricsWriter(opened.run.root)
+        # mpirun gives its ranks a terminal of their own; who started it knows whether there is a real one.
+        color = env.read("HPCBAL_LAUNCHED") == "terminal"
+        self._progress = Progress(sys.stdout, num_gpus, color=color)
+        self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)
+        self._status_due_s = 0.0
+        self._accounts = {
+            dnn.name: opened.earlier.accounts.get(dnn.name, Account()) for dnn in opened.config.dnns
+        }
+        self._round_plans: list[Mapping[str, Any]] = list(opened.earlier.round_plans)
+        self._joined_s: dict[str, tuple[float, int]] = {}
+        self._done: set[str] = set()
+        for dnn_id, progress in opened.earlier.resume.dnns.items():
+            if opened.resumed:
+                self._metrics.rewind(dnn_id, progress.epochs, progress.history)
+
+    # ---- what the state machine sees and says --------------------------------------------------
+
+    def note_start(self, opened: OpenedRun, nodes: list[dict[str, Any]], num_ranks: int, device: str) -> None:
+        """The first line of each start."""
+        self._ledger.append(
+            "run-started",
+            durable=True,
+            name=opened.config.name,
+            resumed=opened.resumed,
+            nodes=nodes,
+            num_ranks=num_ranks,
+            device=device,
+            seed=opened.config.seed,
+            versions=environment_versions(),
+        )
+        for warning in opened.earlier.warnings:
+            self._ledger.append("checkpoint-damaged", detail=warning)
+            self._progress.note(f"warning: {warning}")
+
+    def show(self, message: Event | Instruction) -> None:
+        """Tell the user; before an event is taken in, and before an instruction is performed."""
+        if isinstance(message, DnnFailed):
+            message = replace(message, detail=last_line(message.detail))
+        self._progress.show(message)
+
+    def note_event(self, event: Event, ensemble: Ensemble) -> None:
+        """After the state machine has taken `event` in."""
+        match event:
+            case RateMeasured():
+                self._ledger.append(
+                    "rate-measured",
+                    dnn=event.dnn_id,
+                    num_gpus=event.num_gpus,
+                    samples_per_s=event.samples_per_s,
+                )
+                self.keep_rates(ensemble)
+            case PreprocessingMeasured():
+                self._ledger.append("preprocessing-measured", samples_per_s=event.samples_per_s)
+                self.keep_rates(ensemble)
+            case EpochDone():
+                self._note_epoch(event, ensemble)
+            case DnnFailed():
+                self._ledger.append(
+                    "dnn-failed", durable=True, dnn=event.dnn_id, cause=event.cause, detail=event.detail
+                )
+            case SuspendRequested():
+                self._ledger.append("suspend-requested", reason=event.reason)
+            case CheckpointWritten() | GroupLeft() | Started():
+                pass
+        self._note_done(ensemble)
+
+    def note_facts(self, event: Event, facts: Mapping[str, float]) -> None:
+        """As soon as a message has arrived: what is measured by the clock."""
+        match event:
+            case EpochDone():
+                self._ledger.append(
+                    "epoch-done",
+                    dnn=event.dnn_id,
+                    pass_index=event.pass_index,
+                    seconds=event.seconds,
+                    busy_s=event.busy_s,
+                    metrics=event.metrics,
+                    **facts,
+                )
+            case CheckpointWritten():
+                self._ledger.append(
+                    "checkpoint-written",
+                    dnn=event.dnn_id,
+                    epoch=event.epoch,
+                    pass_index=event.position.pass_index,
+                    offset=event.position.offset,
+                    **facts,
+                )
+            case GroupLeft():
+                self._note_left(event.dnn_id)
+
+    def note_instruction(self, instruction: Instruction, ensemble: Ensemble) -> None:
+        """After an instruction has been performed."""
+        match instruction:
+            case StartProfiling(groups):
+                self._join(groups)
+            case StartRound(plan):
+                self._join(plan.groups)
+                fields = round_plan_to_dict(plan)
+                self._round_plans.append(fields)
+                self._ledger.append("round-started", durable=True, plan=fields)
+                write_json_atomic(self._run.plan, {"schema": 1, "rounds": self._round_plans})
+            case NextPass():
+                self._ledger.append("pass-started", pass_index=instruction.pass_index)
+            case LeaveRound():
+                self._ledger.append(
+                    "leave-round",
+                    dnn=instruction.dnn_id,
+                    reason=instruction.reason,
+                    detail=instruction.detail,
+                )
+            case StopStream():
+                suspended = bool(ensemble.snapshot()["suspending"])
+                self._ledger.append("round-ended", durable=True, index=instruction.index, suspended=suspended)
+            case Finish():
+                self._metrics.flush()
+
+    def note_bad_sample(self, sample_id: int, where: str, reason: str) -> None:
+        self._ledger.append("bad-sample", sample_id=sample_id, where=where, reason=reason)
+        self._progress.note(f"warning: broken sample skipped: {where}: {reason}")
+
+    def finish(self, ensemble: Ensemble, outcome: str, exit_code: int) -> str:
+        """The last entries; returns the table for the user."""
+        rows = self._rows(ensemble)
+        if outcome != "profiled":
+            write_results(self._run.results, rows)
+        self._metrics.close()
+        self._ledger.append("run-finished", durable=True, outcome=outcome, exit_code=exit_code)
+        self._fill_status(ensemble)
+        self._status.update(phase="finished", outcome=outcome, exit_code=exit_code)
+        write_status(self._run.status, self._status)
+        files = f"files: {self._run.root}/ (results.csv, ledger.jsonl, dnns/<name>/, logs/)"
+        return f"{render_results(rows)}\n{files}"
+
+    # ---- status --------------------------------------------------------------------------------
+
+    def heartbeat(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
+        """Renew status.json and the metrics when they are due."""
+        if time.monotonic() < self._status_due_s:
+            return
+        self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
+        self._status["preprocessing"] = {
+            "preprocessors": ensemble.plan.num_preprocessors if ensemble.plan is not None else 0,
+            "samples_per_s": stats.samples_per_s or 0.0,
+            "bad_samples": len(stats.bad),
+        }
+        self._fill_status(ensemble)
+        write_status(self._run.status, self._status)
+        self._metrics.flush_if_due()
+
+    def status_is_due(self) -> None:
+        """Something worth showing has happened."""
+        self._status_due_s = 0.0
+
+    def _fill_status(self, ensemble: Ensemble) -> None:
+        snapshot = ensemble.snapshot()
+        phase = {"new": "starting", "round": "training"}.get(snapshot["phase"], snapshot["phase"])
+        if snapshot["suspending"] and phase != "finished":
+            phase = "suspending"
+        self._status["phase"] = phase
+        self._status["round"] = snapshot["round"]
+        self._status["pass"] = snapshot["pass_index"]
+        self._status["dnns"] = []
+        busy: set[int] = set()
+        for name, dnn in snapshot["dnns"].items():
+            account = self._account_now(name)
+            busy.update(dnn["gpus"])
+            self._status["dnns"].append(
+                {
+                    "name": name,
+                    "state": dnn["state"],
+                    "epochs": dnn["epochs"],
+                    "max_epochs": dnn["max_epochs"],
+                    "metrics": dnn["metrics"],
+                    "best_val_accuracy": _best_accuracy(ensemble, name),
+                    "gpus": dnn["gpus"],
+                    "wall_time_s": account.wall_time_s,
+                    "slot_seconds": account.slot_seconds,
+                    "cause": dnn["cause"] or "",
+                    "detail": dnn["detail"] or "",
+                }
+            )
+        self._status["busy_gpus"] = len(busy)
+
+    # ---- rates ---------------------------------------------------------------------------------
+
+    def keep_rates(self, ensemble: Ensemble) -> None:
+        """Write all rates known so far to profile.json."""
+        profile = policies.profile_to_dict(ensemble.rates, self._rate_key_by_dnn)
+        rate = ensemble.state.preprocessing_samples_per_s
+        if rate is not None:
+            profile["preprocessing"] = {"samples_per_s": rate}
+        write_json_atomic(self._run.profile, profile)
+
+    # ---- parts ---------------------------------------------------------------------------------
+
+    def _note_epoch(self, event: EpochDone, ensemble: Ensemble) -> None:
+        history = ensemble.state.dnns[event.dnn_id].history
+        if not history or history[-1].pass_index != event.pass_index:
+            return  # of a DNN that has failed meanwhile
+        gpus = len(ensemble.state.groups[event.dnn_id].gpus)
+        self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus)})
+
+    def _note_done(self, ensemble: Ensemble) -> None:
+        for dnn_id, dnn in ensemble.state.dnns.items():
+            if dnn.state == "done" and dnn_id not in self._done:
+                self._done.add(dnn_id)
+                self._ledger.append("dnn-done", durable=True, dnn=dnn_id, detail=dnn.detail)
+
+    def _join(self, groups: tuple[GroupPlan, ...]) -> None:
+        now = time.monotonic()
+        self._joined_s.update({group.dnn_id: (now, len(group.gpus)) for group in groups})
+
+    def _note_left(self, dnn_id: str) -> None:
+        joined_s, num_gpus = self._joined_s.pop(dnn_id)
+        wall_time_s = time.monotonic() - joined_s
+        account = self._accounts[dnn_id]
+        account.wall_time_s += wall_time_s
+        account.slot_seconds += wall_time_s * num_gpus
+        self._ledger.append(
+            "group-left", dnn=dnn_id, wall_time_s=wall_time_s, slot_seconds=wall_time_s * num_gpus
+        )
+
+    def _account_now(self, dnn_id: str) -> Account:
+        account = self._accounts[dnn_id]
+        if dnn_id not in self._joined_s:
+            return account
+        joined_s, num_gpus = self._joined_s[dnn_id]
+        running_s = time.monotonic() - joined_s
+        return Account(account.wall_time_s + running_s, account.slot_seconds + running_s * num_gpus)
+
+    def _rows(self, ensemble: Ensemble) -> list[ResultRow]:
+        rows = []
+        for name, dnn in ensemble.state.dnns.items():
+            cause = f"{dnn.cause}: {last_line(dnn.detail)}" if dnn.cause else ""
+            rows.append(
+                ResultRow(
+                    name=name,
+                    state=str(dnn.state),
+                    epochs=dnn.epochs,
+                    best_val_accuracy=_best_accuracy(ensemble, name),
+                    wall_time_s=self._accounts[name].wall_time_s,
+                    slot_seconds=self._accounts[name].slot_seconds,
+                    cause=cause,
+                )
+            )
+        return rows
+
+
+def _best_accuracy(ensemble: Ensemble, dnn_id: str) -> float | None:
+    history = ensemble.state.dnns[dnn_id].history
+    values = [record.metrics.get("val_accuracy") for record in history]
+    known = [value for value in values if value is not None and value == value]
+    return max(known, default=None)
+
+
+def last_line(text: str) -> str:
+    """Of a traceback the line that tells most."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

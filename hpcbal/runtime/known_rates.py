@@ -1,0 +1,74 @@
+"""Training rates that need not be measured again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbal import policies
+from hpcbal.config import RunConfig
+from hpcbal.errors import InputError, PolicyError
+from hpcbal.policies import RateTable
+from hpcbal.telemetry import RunDirectory
+
+log = logging.getLogger(__name__)
+
+
+def rate_keys(
+    config: RunConfig, sample_shape: tuple[int | None, ...], num_classes: int, device: str
+) -> dict[str, str]:
+    """Key of each DNN's rates: what they depend on (see `policies.rate_key`)."""
+    return {
+        dnn.name: policies.rate_key(
+            model=dnn.model,
+            args=dnn.args,
+            optimizer=dnn.optimizer.model_dump(),
+            batch_size=dnn.batch_size,
+            sample_shape=sample_shape,
+            num_classes=num_classes,
+            device=f"{config.backend.name}, {device}, {config.backend.precision}",
+        )
+        for dnn in config.dnns
+    }
+
+
+def known_rates(
+    config: RunConfig, run: RunDirectory, key_by_dnn: Mapping[str, str], gpus_per_node: int
+) -> RateTable:
+    """Rates given in the config, or measured by an earlier run of the same networks.
+
+    `schedule.profiling.rates` names a file of the user's, whose rates are taken by the DNNs' names; the
+    run's own profile.json counts only where model, batch size, data shape and device are the same.
+
+    Raises:
+        InputError: a given file cannot be used.
+    """
+    given = config.schedule.profiling.rates
+    names = [dnn.name for dnn in config.dnns]
+    if given is not None:
+        return _rates_from(
+            Path(given), lambda profile: policies.profile_by_name(profile, names, gpus_per_node)
+        )
+    table = RateTable({}, gpus_per_node)
+    if run.profile.exists():
+        table = _rates_from(
+            run.profile, lambda profile: policies.profile_from_dict(profile, key_by_dnn, gpus_per_node)
+        )
+    if config.backend.name == "emulated":
+        measured = {**config.backend.rates, **table.measured}
+        table = RateTable(measured, gpus_per_node)
+    return table
+
+
+def _rates_from(path: Path, read: Callable[[Mapping[str, Any]], RateTable]) -> RateTable:
+    try:
+        table = read(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InputError(f"{path}: profile cannot be read: {error.strerror or error}") from error
+    except (ValueError, PolicyError) as error:
+        raise InputError(f"{path}: not a profile ({error}); remove it, or measure anew") from error
+    log.info("%s: rates of %d DNNs are known", path, len(table.measured))
+    return table

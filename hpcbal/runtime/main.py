@@ -1,0 +1,254 @@
+"""One rank of a job, from its first line to its exit code."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mpi4py import MPI
+
+from hpcbal.cluster.discovery import discover, split_by_node
+from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
+from hpcbal.config import RunConfig, add_import_roots
+from hpcbal.data.source import SampleSource, open_source
+from hpcbal.dataplane.producer import NodeTopology, Producer
+from hpcbal.dataplane.ring import NodeRing
+from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.errors import ClusterError, ExitCode, HpcbalError
+from hpcbal.runtime.channel import (
+    Channel,
+    first_error,
+    patient_allgather,
+    patient_barrier,
+    patient_broadcast,
+)
+from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.opening import OpenedRun, open_run
+from hpcbal.runtime.preprocessor import Preprocessor
+from hpcbal.runtime.run_request import RunRequest
+from hpcbal.runtime.signals import StopFlag
+from hpcbal.runtime.start import make_scheduler, start_training
+from hpcbal.runtime.trainer import Trainer
+from hpcbal.runtime.watchdog import PeerWatchdog, write_last_words
+from hpcbal.telemetry import configure_rank_logging
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamFacts:
+    """What the first preprocessor tells the others of the data."""
+
+    spec: StreamSpec
+    num_classes: int
+    fingerprint: str
+
+
+def run_rank(request: RunRequest, launcher: tuple[str, int | None]) -> int:
+    """Be one rank; returns the exit code, the same on all ranks.
+
+    An exception that nobody foresaw is printed with rank and host, and ends the whole job: a rank that only
+    died would leave the others waiting.
+    """
+    world = MPI.COMM_WORLD
+    stop = StopFlag()
+    stop.install()
+    try:
+        code = _run(world, request, launcher, stop)
+    except _ToldError as error:
+        code = error.code
+    except BaseException:
+        host = socket.gethostname()
+        write_last_words(f"rank {world.rank} on {host} failed:\n{traceback.format_exc()}")
+        log.critical("this rank failed and ends the job", exc_info=True)
+        logging.shutdown()
+        world.Abort(int(ExitCode.INTERNAL_ERROR))
+        raise
+    logging.shutdown()
+    patient_barrier(world)
+    MPI.Finalize()
+    return code
+
+
+class _ToldError(Exception):
+    """All ranks know of an error, and rank 0 has told it; leave with `code`."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(code)
+
+
+def _together(world: MPI.Intracomm, work: Callable[[], T]) -> T:
+    """Run `work` on every rank; when it raises a user's error anywhere, all ranks leave; collective."""
+    error: HpcbalError | None = None
+    result: T | None = None
+    try:
+        result = work()
+    except HpcbalError as caught:
+        error = caught
+    worst = first_error(patient_allgather(world, error))
+    if worst is not None:
+        if world.rank == SCHEDULER_RANK:
+            print(f"hpcbal: {worst}", file=sys.stderr, flush=True)
+        assert isinstance(worst, HpcbalError)
+        raise _ToldError(int(worst.exit_code))
+    return result  # type: ignore[return-value]
+
+
+def _run(world: MPI.Intracomm, request: RunRequest, launcher: tuple[str, int | None], stop: StopFlag) -> int:
+    _together(world, lambda: _check_world(world, launcher))
+    opened = _together(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
+    config, output = patient_broadcast(world, (opened.config, opened.output) if opened is not None else None)
+    add_import_roots(request.config_path)
+    with ExitStack() as stack:
+        level = logging.getLevelNamesMapping()[request.log_level]
+        # Rank 0 comes first: it clears what an earlier start has left.
+        for turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
+            _together(
+                world,
+                lambda turn=turn: (
+                    stack.enter_context(  # type: ignore[misc]
+                        configure_rank_logging(output, world.rank, socket.gethostname(), level)
+                    )
+                    if turn
+                    else None
+                ),
+            )
+        if opened is not None:
+            stack.callback(opened.close)
+        node_comm = split_by_node(world, config.slots.ranks_per_node)
+        roles = _together(world, lambda: _discover(world, node_comm, config))
+        watchdog = _watch_peers(world, roles)
+        source, facts = _open_data(world, config, roles)
+        ring = _together(world, lambda: _make_ring(node_comm, facts.spec, roles, world.rank))
+        context = RankContext(
+            config=config,
+            output=output,
+            roles=roles,
+            channel=Channel(world.Dup()),
+            stream_spec=facts.spec,
+            num_classes=facts.num_classes,
+            data_fingerprint=facts.fingerprint,
+            ring=ring,
+            stop=stop,
+            world=world,
+        )
+        code = _play_role(context, source, opened)
+        patient_barrier(world)
+        watchdog.stop()
+        ring.close()
+    return code
+
+
+def _check_world(world: MPI.Intracomm, launcher: tuple[str, int | None]) -> None:
+    name, promised = launcher
+    if promised is not None and promised != world.size:
+        raise ClusterError(
+            f"{name} started {promised} processes, but this one sees an MPI world of {world.size}: each "
+            "believes to be alone. The MPI that mpi4py was built with is not the launcher's: start with the "
+            "mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild mpi4py against the site's MPI"
+        )
+
+
+def _discover(world: MPI.Intracomm, node_comm: MPI.Intracomm, config: RunConfig) -> Roles:
+    slots = config.slots.per_node
+    return discover(
+        world,
+        node_comm,
+        slots if isinstance(slots, int) else None,
+        config.slots.preprocessors_per_node,
+    )
+
+
+def _watch_peers(world: MPI.Intracomm, roles: Roles) -> PeerWatchdog:
+    me = roles.ranks[world.rank]
+    peers = [info for info in roles.ranks if info.node == me.node and info.rank != me.rank]
+
+    def role_of(rank: int) -> str:
+        if rank == SCHEDULER_RANK:
+            return "scheduler"
+        return "trainer" if rank in roles.trainer_ranks else "preprocessor"
+
+    def end_job(message: str) -> None:
+        if all(peer.rank > me.rank or str(peer.pid) in message for peer in peers):
+            write_last_words(message)
+        world.Abort(int(ExitCode.INTERNAL_ERROR))
+
+    watchdog = PeerWatchdog(me, peers, role_of, end_job)
+    watchdog.start()
+    return watchdog
+
+
+def _open_data(
+    world: MPI.Intracomm, config: RunConfig, roles: Roles
+) -> tuple[SampleSource | None, _StreamFacts]:
+    """Open the dataset on the preprocessors; all ranks learn the shape of the stream; collective."""
+    source = _together(world, lambda: open_source(config) if world.rank in roles.preprocessor_ranks else None)
+    mine = None if source is None else _together_facts(config, source)
+    everyone = patient_allgather(world, mine)
+    known = [facts for facts in everyone if facts is not None]
+    different = [facts for facts in known if facts.fingerprint != known[0].fingerprint]
+
+    def check() -> None:
+        if different:
+            raise ClusterError(
+                f"data.dataset {config.data.dataset} is not the same on all nodes: fingerprints "
+                f"{known[0].fingerprint} and {different[0].fingerprint}; put it where all nodes see it"
+            )
+
+    _together(world, check)
+    return source, known[0]
+
+
+def _together_facts(config: RunConfig, source: SampleSource) -> _StreamFacts:
+    spec = StreamSpec(
+        num_train=source.num_train,
+        num_positions=source.num_positions,
+        block_samples=config.dataplane.block_samples,
+        sample=source.sample_spec,
+        label=source.label_spec,
+        ring_bytes=config.dataplane.ring_bytes,
+    )
+    return _StreamFacts(spec, source.num_classes, source.fingerprint)
+
+
+def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
+    node = roles.ranks[rank].node
+    return NodeRing.create(
+        node_comm,
+        spec,
+        num_readers=roles.cluster.nodes[node].num_gpus,
+        num_producers=roles.num_local_producers(node),
+    )
+
+
+def _play_role(context: RankContext, source: SampleSource | None, opened: OpenedRun | None) -> int:
+    world, roles = context.world, context.roles
+    is_trainer = context.rank in roles.trainer_ranks
+    data_comm = world.Dup()
+    trainers = world.Split(
+        color=0 if is_trainer else MPI.UNDEFINED,
+        key=roles.trainer_ranks.index(context.rank) if is_trainer else 0,
+    )
+    training = _together(world, lambda: start_training(context, trainers) if is_trainer else None)
+    devices = patient_allgather(world, training.backend.device if training is not None else None)
+    scheduler = _together(world, lambda: make_scheduler(context, opened, devices) if opened else None)
+    if scheduler is not None:
+        return scheduler.run()
+    if source is not None:
+        topology = NodeTopology(roles.node_of_rank, roles.gateway_of_node)
+        producer = Producer(context.ring, data_comm, topology, source, roles.local_producer(context.rank))
+        return Preprocessor(context, producer).run()
+    assert training is not None
+    try:
+        return Trainer(context, trainers, training.backend, training.groups).run()
+    finally:
+        training.backend.close()

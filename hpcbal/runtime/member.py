@@ -1,0 +1,128 @@
+"""One rank's membership in a trainer group: building, loading and agreeing with the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcbal.checkpoint import read_checkpoint
+from hpcbal.config import DnnConfig
+from hpcbal.control.messages import EpochRecord, Position
+from hpcbal.errors import CheckpointError
+from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.epoch import SUMS_NAME
+from hpcbal.runtime.replicas import UNTRAINED, Moment, ReplicaCache
+from hpcbal.training.agreement import agree
+from hpcbal.training.backend import Backend, Replica
+from hpcbal.training.collective import GradientCollective
+from hpcbal.training.failure import GroupFailed
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a rank starts a round with."""
+
+    replica: Replica
+    history: tuple[EpochRecord, ...]
+    sums: np.ndarray | None
+
+
+class GroupMember:
+    """This rank's part of one trainer group.
+
+    Args:
+        dnn: what the group trains.
+        comm: communicator of the group's ranks, the master first.
+        collective: how gradients are summed over the group.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        backend: Backend,
+        cache: ReplicaCache,
+        dnn: DnnConfig,
+        comm: MPI.Intracomm,
+        collective: GradientCollective,
+    ) -> None:
+        self.context = context
+        self.dnn = dnn
+        self.comm = comm
+        self.collective = collective
+        self._backend = backend
+        self.cache = cache
+
+    @property
+    def is_master(self) -> bool:
+        return self.comm.rank == 0
+
+    def together(self, doing: str, work: Callable[[], T]) -> T:
+        """Run `work` on all ranks of the group; all succeed or all raise GroupFailed; collective."""
+        result: T | None = None
+        failure: Exception | None = None
+        try:
+            result = work()
+        except Exception as error:  # whatever a user's model does must not leave the peers waiting
+            log.exception("%s: %s failed", self.dnn.name, doing)
+            failure = error
+        agree(self.comm, failure)
+        return result  # type: ignore[return-value]
+
+    def failure_for_people(self, error: GroupFailed) -> GroupFailed:
+        """After a failed step: the same failure with the detail of the rank where it happened; collective."""
+        try:
+            agree(self.comm, error)
+        except GroupFailed as told:
+            return told
+        return error
+
+    def build(self) -> Replica:
+        """The replica of this DNN, from the cache or new; not collective."""
+        replica = self.cache.get(self.dnn.name)
+        if replica is None:
+            replica = self._build_new()
+        replica.resize(self.collective.size)
+        return replica
+
+    def _build_new(self) -> Replica:
+        spec, config = self.context.stream_spec, self.context.config
+        replica = self._backend.build(self.dnn, spec.sample, self.context.num_classes, config.seed)
+        self.cache.put(self.dnn.name, replica)
+        return replica
+
+    def load(self, epochs: int, position: Position | None) -> Loaded:
+        """The replica in the state after `epochs` epochs (and at `position` inside the next one).
+
+        Read from the checkpoint unless this rank's replica is in that state already; not collective.
+
+        Raises:
+            CheckpointError: no checkpoint holds that state.
+        """
+        replica = self.build()
+        name, wanted = self.dnn.name, Moment(epochs, position)
+        if position is None and self.cache.moment(name) == wanted:
+            return Loaded(replica, self.cache.history(name), None)
+        if wanted == UNTRAINED:
+            self.cache.drop(name)
+            return Loaded(self.build(), (), None)
+        directory = self.context.dnn_directory(name)
+        state, warnings = read_checkpoint(directory)
+        for warning in warnings:
+            log.warning("%s", warning)
+        if state is None:
+            raise CheckpointError(f"{directory}: holds no whole checkpoint, but epoch {epochs} is needed")
+        held = Moment(state.epoch, state.position if SUMS_NAME in state.arrays else None)
+        if held != wanted:
+            raise CheckpointError(f"{directory}: holds {held}, but {wanted} is needed")
+        sums = state.arrays.get(SUMS_NAME)
+        replica.load_state({key: value for key, value in state.arrays.items() if key != SUMS_NAME})
+        return Loaded(replica, state.history, sums)

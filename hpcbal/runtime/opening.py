@@ -1,0 +1,69 @@
+"""Rank 0 opens the run: config, output directory, lock, ledger, and what earlier starts left behind."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbal.config import RunConfig, add_import_roots, load_config, resolved_yaml
+from hpcbal.control import DnnSpec
+from hpcbal.runtime.resume import Earlier, read_earlier
+from hpcbal.runtime.run_request import RunRequest
+from hpcbal.telemetry import Ledger, RunDirectory, RunLock, prepare_output, read_ledger
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run whose directory is ours until `close`."""
+
+    request: RunRequest
+    config: RunConfig
+    run: RunDirectory
+    lock: RunLock
+    ledger: Ledger
+    earlier: Earlier
+    resumed: bool
+
+    @property
+    def output(self) -> Path:
+        return self.run.root
+
+    def close(self) -> None:
+        self.ledger.close()
+        self.lock.release()
+
+
+def specs_of(config: RunConfig) -> tuple[DnnSpec, ...]:
+    """The DNNs as the state machine knows them."""
+    return tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
+
+
+def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:
+    """The run's directory: `--output` wins over `output.dir`."""
+    return RunDirectory(Path(request.output if request.output is not None else config.output.dir))
+
+
+def open_run(request: RunRequest) -> OpenedRun:
+    """Open or make the run's directory.
+
+    Raises:
+        ConfigError: the config is wrong.
+        OutputError: the directory is unwritable, full, locked, foreign, or another run's.
+    """
+    config = load_config(request.config_path, request.overrides)
+    add_import_roots(request.config_path)
+    run = output_of(request, config)
+    resumed = prepare_output(run.root, resolved_yaml(config), request.resume)
+    lock = RunLock(run.root)
+    try:
+        earlier = read_earlier(
+            run, read_ledger(run.ledger), specs_of(config), retry_failed=request.retry_failed
+        )
+        ledger = Ledger(run.ledger)
+    except BaseException:
+        lock.release()
+        raise
+    return OpenedRun(request, config, run, lock, ledger, earlier, resumed)

@@ -1,0 +1,167 @@
+"""What an earlier start left behind: ledger and checkpoints, as the state machine needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcbal.checkpoint import TrainingState, read_progress
+from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
+from hpcbal.control.messages import RoundPlan
+from hpcbal.control.plan_json import round_plan_from_dict
+from hpcbal.control.stopping import evaluate
+from hpcbal.errors import CheckpointError
+from hpcbal.telemetry import RunDirectory
+
+
+@dataclass
+class Account:
+    """What one DNN has cost so far, over all starts."""
+
+    wall_time_s: float = 0.0
+    slot_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The past of a run.
+
+    Attributes:
+        resume: for the state machine.
+        accounts: by DNN.
+        round_plans: all rounds, as JSON, in order.
+        warnings: what was wrong with the files and what is used instead.
+        finished: the outcome, when the run had come to its end.
+    """
+
+    resume: ResumeState
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    round_plans: Sequence[Mapping[str, Any]] = ()
+    warnings: Sequence[str] = ()
+
+
+def read_earlier(
+    run: RunDirectory,
+    ledger: Sequence[Mapping[str, Any]],
+    specs: Sequence[DnnSpec],
+    *,
+    retry_failed: bool,
+) -> Earlier:
+    """Put the ledger's facts and the checkpoints together.
+
+    The checkpoints tell how far each DNN has come: the ledger may know of epochs whose weights were lost in a
+    kill. The ledger tells which DNNs are done or failed, and which round was under way.
+
+    Args:
+        ledger: all events so far.
+        specs: the DNNs; a DNN that was done goes on if its stop rule now allows more epochs.
+        retry_failed: failed DNNs go on from their last checkpoint.
+    """
+    facts = _Facts()
+    for line in ledger:
+        facts.take(line)
+    warnings: list[str] = []
+    progress: dict[str, DnnProgress] = {}
+    next_pass = facts.next_pass
+    for spec in specs:
+        state, told = read_progress(run.dnn(spec.dnn_id))
+        warnings.extend(told)
+        if state is not None:
+            next_pass = max(next_pass, state.position.pass_index + 1)
+        progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
+    resume = ResumeState(
+        dnns=progress,
+        next_pass=next_pass,
+        next_round_index=facts.next_round_index,
+        interrupted=facts.interrupted(),
+        cluster=facts.cluster,
+        preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
+    )
+    return Earlier(resume, facts.accounts, facts.round_plans, warnings)
+
+
+def check_fingerprint(run: RunDirectory, dnn_ids: Sequence[str], fingerprint: str) -> None:
+    """Refuse to go on with other data.
+
+    Raises:
+        CheckpointError: a checkpoint was made with data or preprocessing of another fingerprint.
+    """
+    for dnn_id in dnn_ids:
+        state, _ = read_progress(run.dnn(dnn_id))
+        if state is not None and state.fingerprint != fingerprint:
+            raise CheckpointError(
+                f"{run.dnn(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
+                f"{state.fingerprint}, now {fingerprint}); restore the dataset, or choose another output.dir"
+            )
+
+
+def _progress_of(
+    spec: DnnSpec, state: TrainingState | None, facts: _Facts, *, retry_failed: bool
+) -> DnnProgress:
+    cause, detail = facts.failed.get(spec.dnn_id, ("", ""))
+    history = () if state is None else state.history
+    kind = DnnState.PENDING
+    if spec.dnn_id in facts.done and evaluate(spec.stop, history) is not None:
+        kind, detail = DnnState.DONE, facts.done[spec.dnn_id]
+    elif cause and not retry_failed:
+        kind = DnnState.FAILED
+    else:
+        cause, detail = "", ""
+    return DnnProgress(
+        state=kind,
+        epochs=0 if state is None else state.epoch,
+        history=history,
+        position=None if state is None else state.position,
+        cause=cause,
+        detail=detail,
+    )
+
+
+class _Facts:
+    """Reads a ledger line by line."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, str] = {}
+        self.failed: dict[str, tuple[str, str]] = {}
+        self.accounts: dict[str, Account] = {}
+        self.round_plans: list[Mapping[str, Any]] = []
+        self.next_round_index = 0
+        self.next_pass = 0
+        self.cluster: Cluster | None = None
+        self.preprocessing_samples_per_s: float | None = None
+        self._open_round: Mapping[str, Any] | None = None
+        self._started_on: Cluster | None = None
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        match line["event"]:
+            case "run-started":
+                nodes = tuple(Node(node["host"], node["num_gpus"]) for node in line["nodes"])
+                self._started_on = Cluster(nodes)
+            case "preprocessing-measured":
+                self.preprocessing_samples_per_s = line["samples_per_s"]
+            case "round-started":
+                self.cluster = self._started_on
+                plan = line["plan"]
+                self.round_plans.append(plan)
+                self._open_round = plan
+                self.next_round_index = max(self.next_round_index, plan["index"] + 1)
+                self.next_pass = max(self.next_pass, plan["first_pass"] + 1)
+            case "pass-started":
+                self.next_pass = max(self.next_pass, line["pass_index"] + 1)
+            case "round-ended":
+                if not line.get("suspended"):
+                    self._open_round = None
+            case "dnn-done":
+                self.done[line["dnn"]] = line["detail"]
+                self.failed.pop(line["dnn"], None)
+            case "dnn-failed":
+                self.failed[line["dnn"]] = (line["cause"], line["detail"])
+            case "group-left":
+                account = self.accounts.setdefault(line["dnn"], Account())
+                account.wall_time_s += line["wall_time_s"]
+                account.slot_seconds += line["slot_seconds"]
+
+    def interrupted(self) -> RoundPlan | None:
+        return None if self._open_round is None else round_plan_from_dict(self._open_round)

@@ -1,0 +1,29 @@
+"""What the command line asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """One start of `hpcbal run` or `hpcbal profile`.
+
+    Attributes:
+        config_path: the YAML file.
+        overrides: `--set` arguments, `a.b=c`.
+        output: directory of the run; None means the config's.
+        resume: refuse to start a new run.
+        retry_failed: failed DNNs of an earlier start get another try.
+        profile_only: measure the rates and stop.
+        log_level: of the rank logs, a name of a level of `logging`.
+    """
+
+    config_path: Path
+    overrides: tuple[str, ...] = ()
+    output: Path | None = None
+    resume: bool = False
+    retry_failed: bool = False
+    profile_only: bool = False
+    log_level: str = "INFO"

@@ -1,0 +1,109 @@
+"""Build what the roles need: a trainer's backend and groups, the scheduler's state machine and journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpi4py import MPI
+
+from hpcbal.config import RunConfig
+from hpcbal.control import Ensemble, ScheduleSettings
+from hpcbal.errors import InputError
+from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.journal import Journal
+from hpcbal.runtime.known_rates import known_rates, rate_keys
+from hpcbal.runtime.opening import OpenedRun, specs_of
+from hpcbal.runtime.resume import check_fingerprint
+from hpcbal.runtime.scheduler import Scheduler
+from hpcbal.training.backend import Backend
+from hpcbal.training.groups import COLLECTIVES, TrainerGroups
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a trainer computes with."""
+
+    backend: Backend
+    groups: TrainerGroups
+
+
+def start_training(context: RankContext, trainers: MPI.Intracomm) -> Training:
+    """Load the backend on a trainer rank.
+
+    Raises:
+        InputError: TensorFlow or Horovod is asked for, but cannot be imported.
+        ClusterError: more trainers than GPUs on a node.
+    """
+    backend = _make_backend(context)
+    name = context.config.backend.effective_collective
+    try:
+        groups = COLLECTIVES[name](trainers)
+    except ImportError as error:
+        raise InputError(
+            f"backend.collective is {name}, but it cannot be imported here ({error}); install it (see "
+            "docs/troubleshooting.md), or set backend.collective to mpi"
+        ) from error
+    return Training(backend, groups)
+
+
+def _make_backend(context: RankContext) -> Backend:
+    config, roles = context.config, context.roles
+    if config.backend.name == "emulated":
+        from hpcbal.training.emulated_backend import EmulatedBackend
+
+        gpus_per_node = roles.cluster.max_gpus_per_node
+        return EmulatedBackend(config.backend.rates, gpus_per_node, config.backend.precision)
+    try:
+        from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+    except ImportError as error:
+        raise InputError(
+            f"backend.name is tensorflow, but TensorFlow cannot be imported here ({error}); install it with "
+            "pip install 'hpcbal[tensorflow]', or try the ensemble with backend.name emulated"
+        ) from error
+    device = setup_tensorflow(roles.local_slot(context.rank), roles.num_local_slots(context.rank))
+    return TensorFlowBackend(device, config.backend.precision)
+
+
+def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[str | None]) -> Scheduler:
+    """The scheduler of rank 0, ready to run.
+
+    Args:
+        devices: of each rank, None for those that do not train.
+
+    Raises:
+        HpcbalError: the batch of a DNN does not fit in the ring, a given profile cannot be used, or the
+            checkpoints belong to other data.
+    """
+    config, roles = context.config, context.roles
+    for dnn in config.dnns:
+        context.stream_spec.check_read(min(dnn.batch_size, context.stream_spec.num_positions))
+    if opened.resumed:
+        check_fingerprint(opened.run, [dnn.name for dnn in config.dnns], context.data_fingerprint)
+    device = " + ".join(sorted({name for name in devices if name is not None}))
+    keys = rate_keys(config, context.stream_spec.sample.shape, context.num_classes, device)
+    ensemble = Ensemble(
+        specs_of(config),
+        roles.cluster,
+        _settings(config, context, opened),
+        known_rates(config, opened.run, keys, roles.cluster.max_gpus_per_node),
+        opened.earlier.resume,
+    )
+    journal = Journal(opened, roles.cluster.num_gpus, keys)
+    nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
+    journal.note_start(opened, nodes, len(roles.ranks), device)
+    return Scheduler(context, ensemble, journal, profile_only=opened.request.profile_only)
+
+
+def _settings(config: RunConfig, context: RankContext, opened: OpenedRun) -> ScheduleSettings:
+    schedule = config.schedule
+    given = schedule.profiling.rates is not None or config.backend.name == "emulated"
+    return ScheduleSettings(
+        num_positions=context.stream_spec.num_positions,
+        delta=schedule.delta_rule(),
+        alpha=schedule.alpha,
+        max_gpus_per_dnn=schedule.max_gpus_per_dnn,
+        profile=opened.request.profile_only or not given,
+        max_profile_gpus=schedule.profiling.max_gpus,
+        max_preprocessors=len(context.roles.preprocessor_ranks),
+    )

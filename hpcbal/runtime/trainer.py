@@ -1,0 +1,86 @@
+"""A trainer rank: idle until groups are formed, then a member of one of them."""
+
+from __future__ import annotations
+
+import logging
+
+from mpi4py import MPI
+
+from hpcbal.checkpoint import BackgroundWriter
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.config import DnnConfig
+from hpcbal.control.messages import Position
+from hpcbal.dataplane.reader import StreamReader
+from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.group_profile import GroupProfile
+from hpcbal.runtime.group_round import GroupRound
+from hpcbal.runtime.member import GroupMember
+from hpcbal.runtime.protocol import OpenGroups, ReaderReady, Shutdown
+from hpcbal.runtime.replicas import ReplicaCache
+from hpcbal.training.backend import Backend
+from hpcbal.training.groups import TrainerGroups
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Obeys OpenGroups and Shutdown.
+
+    Args:
+        trainers: communicator of all trainers; its rank j trains on GPU j.
+        groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
+    """
+
+    def __init__(
+        self, context: RankContext, trainers: MPI.Intracomm, backend: Backend, groups: TrainerGroups
+    ) -> None:
+        self._context = context
+        self._trainers = trainers
+        self._backend = backend
+        self._groups = groups
+        self._cache = ReplicaCache()
+        self._reader = StreamReader(
+            context.ring,
+            context.roles.local_slot(context.rank),
+            poll=lambda: context.keep_in_touch("waiting for data"),
+        )
+        self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
+        self._writer = BackgroundWriter()
+
+    def run(self) -> int:
+        """Work until Shutdown; returns the exit code that it carries."""
+        context = self._context
+        while True:
+            _, message = context.channel.wait(lambda: context.keep_in_touch("idle"))
+            if isinstance(message, Shutdown):
+                self._writer.close()
+                self._groups.shutdown()
+                self._cache.clear()
+                return message.exit_code
+            if isinstance(message, OpenGroups):
+                self._take_part(message)
+            else:
+                log.debug("dropped %r: it came after its groups", message)
+
+    def _take_part(self, order: OpenGroups) -> None:
+        """Form the groups with all other trainers, then do this rank's share of its group."""
+        mine = next((plan for plan in order.groups if self._trainers.rank in plan.gpus), None)
+        if mine is not None:
+            plan = order.round_plan
+            self._reader.begin(order.stream, plan.start[mine.dnn_id] if plan else Position(0))
+        self._context.channel.send(SCHEDULER_RANK, ReaderReady(order.serial))
+        self._groups.open([plan.gpus for plan in order.groups])
+        if mine is None:
+            return
+        member = GroupMember(
+            self._context,
+            self._backend,
+            self._cache,
+            self._dnns[mine.dnn_id],
+            self._groups.comm_of(mine.gpus),
+            self._groups.collective_of(mine.gpus),
+        )
+        if order.round_plan is None:
+            GroupProfile(member, self._reader, order.serial).run()
+        else:
+            GroupRound(member, self._reader, order.round_plan, order.serial, self._writer).run()
