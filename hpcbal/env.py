@@ -28,6 +28,23 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_STEP_ID": "set only in a step that srun started",
     "SLURM_STEP_NUM_TASKS": "number of ranks of the step, told by srun",
     "SLURM_NTASKS": "number of ranks, told by older versions of srun",
+    "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
+    # Threads; what the user sets wins over the share of the cores that a rank would take.
+    "OMP_NUM_THREADS": "threads of a rank",
+    "TF_NUM_INTRAOP_THREADS": "threads inside one TensorFlow operation",
+    "TF_NUM_INTEROP_THREADS": "TensorFlow operations at once",
+    # Set for the ranks, unless the user has set them.
+    "TF_CPP_MIN_LOG_LEVEL": "how much TensorFlow logs; 2 (errors) unless set",
+    "KERAS_BACKEND": "tensorflow unless set",
+    "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups come and go",
+    "OMPI_MCA_osc": "^ucx for ranks that hpcbal starts: Open MPI 5's wheel prints errors otherwise",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1 for ranks that hpcbal starts on one machine",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe for ranks that hpcbal starts on one machine",
+    "OMPI_MCA_mpi_yield_when_idle": "1 when hpcbal starts more ranks than there are cores",
+    "OMPI_MCA_hwloc_base_binding_policy": "none when hpcbal starts more ranks than there are cores",
+    "PRTE_MCA_hwloc_default_binding_policy": "none when hpcbal starts more ranks than there are cores",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1 for ranks that root starts with hpcbal, as in a container",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1 for ranks that root starts with hpcbal, as in a container",
     # Accelerators.
     "CUDA_VISIBLE_DEVICES": "NVIDIA GPUs that may be used; never changed",
     "ROCR_VISIBLE_DEVICES": "AMD GPUs that may be used; never changed",

@@ -26,9 +26,10 @@ def start(args: argparse.Namespace, *, resume: bool, retry_failed: bool, profile
     level = args.log_level or _log_level()
     from hpcbal.config import add_import_roots
     from hpcbal.runtime import launch
+    from hpcbal.runtime.run_request import RunRequest
 
     add_import_roots(args.config)
-    request = launch.RunRequest(
+    request = RunRequest(
         config_path=args.config,
         overrides=tuple(args.overrides),
         output=Path(output) if output is not None else None,

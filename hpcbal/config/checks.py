@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from hpcbal.config.nodes import Node
+from hpcbal.config.schema import OPTIMIZERS
 from hpcbal.config.suggest import did_you_mean
 
 
 def cross_problems(root: Node) -> list[str]:
     """Problems between sections of the written-out configuration `root`."""
-    return [*_duplicate_names(root), *_emulated_rates(root)]
+    return [*_duplicate_names(root), *_emulated_rates(root), *_emulated_optimizers(root)]
 
 
 def _dnn_names(root: Node) -> list[Node]:
@@ -56,6 +57,20 @@ def _emulated_rates(root: Node) -> list[str]:
             )
         )
     return problems
+
+
+def _emulated_optimizers(root: Node) -> list[str]:
+    name, _ = root.deepest(("backend", "name"))
+    dnns = root.get("dnns")
+    if name.value != "emulated" or dnns is None or not dnns.is_list:
+        return []
+    problems: dict[str, None] = {}
+    for dnn in dnns.value:
+        optimizer, rest = dnn.deepest(("optimizer", "name"))
+        if not rest and optimizer.value in OPTIMIZERS and optimizer.value != "sgd":
+            message = f"got {optimizer.value!r}, allowed: sgd with the emulated backend"
+            problems[optimizer.problem(message)] = None
+    return list(problems)
 
 
 def _some(names: list[str], limit: int = 8) -> str:

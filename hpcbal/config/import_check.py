@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from hpcbal.config.nodes import Node
+from hpcbal.config.nodes import Node, join_key
+from hpcbal.config.schema import DataConfig
 from hpcbal.config.suggest import did_you_mean
 
 _MAX_HOPS = 5  # of `from x import name` that are followed
@@ -39,30 +40,48 @@ def import_problems(root: Node) -> list[str]:
     data = root.get("data")
     dnns = root.get("dnns")
     if data is not None and data.is_mapping:
-        problems += _entry_problems(data, "dataset")
+        if data.get("dataset") is None:
+            default = Node(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
+            data = Node({**data.value, "dataset": default}, data.where, data.key)
+        problems += _entry_problems(data, "dataset", num_given=0)
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
-            problems += _entry_problems(dnn, "model")
+            problems += _entry_problems(dnn, "model", num_given=2)
     return list(dict.fromkeys(problems))
 
 
-def _entry_problems(entry: Node, key: str) -> list[str]:
+def _entry_problems(entry: Node, key: str, num_given: int) -> list[str]:
+    """Problems of one import path and its `args`; hpcbal itself gives the first `num_given` arguments."""
     path = entry.get(key)
     if path is None or not isinstance(path.value, str) or path.value.count(":") != 1:
         return []
     problem, function = _look_up(path.value)
     if problem is not None:
         return [path.problem(problem)]
-    args = entry.get("args")
-    known = None if function is None else _parameters(function)
-    if known is None or args is None or not args.is_mapping:
+    if function is None:
         return []
+    return _argument_problems(entry, path, function, num_given)
+
+
+def _argument_problems(entry: Node, path: Node, function: _Function, num_given: int) -> list[str]:
+    args = entry.get("args")
+    if args is not None and not args.is_mapping:
+        return []
+    given = args.value if args is not None else {}
+    positional, by_keyword, required = _parameters(function)
+    open_ended = function.args.kwarg is not None
+    known = [name for name in by_keyword if name not in positional[:num_given]]
     shown = ", ".join(known) or "none"
-    return [
+    problems = [
         node.problem(f"{path.value} has no argument '{name}'{did_you_mean(name, known)}, allowed: {shown}")
-        for name, node in args.value.items()
-        if name not in known
+        for name, node in given.items()
+        if name not in known and not (open_ended and name not in positional[:num_given])
     ]
+    missing = [name for name in required if name not in given and name not in positional[:num_given]]
+    if missing:
+        where = args if args is not None else path
+        problems.append(where.problem(f"{path.value} needs the argument {', '.join(missing)}"))
+    return problems
 
 
 @cache
@@ -93,12 +112,18 @@ def _look_up(path: str) -> tuple[str | None, _Function | None]:
     return None, None
 
 
-def _parameters(function: _Function) -> list[str] | None:
-    """Names that may be given by keyword; None with `**kwargs`."""
+def _parameters(function: _Function) -> tuple[list[str], list[str], list[str]]:
+    """(positional in order, allowed by keyword, without a default) names of a function's parameters."""
     arguments = function.args
-    if arguments.kwarg is not None:
-        return None
-    return [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
+    ordered = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+    keyword = [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
+    required = ordered[: len(ordered) - len(arguments.defaults)]
+    required += [
+        a.arg
+        for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is None
+    ]
+    return ordered, keyword, required
 
 
 def _find(name: str) -> tuple[importlib.machinery.ModuleSpec | None, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
@@ -29,6 +29,12 @@ _COUNT = "a whole number, 1 or more"
 _COUNT_OR_NULL = "null or a whole number, 1 or more"
 _ARGS = "a mapping of argument names to values"
 _SIZE = "bytes as a whole number above 0, or text such as 256MiB"
+
+
+OptimizerName = Literal[
+    "sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "lion", "ftrl", "adafactor"
+]
+OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 
 
 def _delta(value: Any) -> Any:
@@ -83,7 +89,7 @@ class DataConfig(Section):
 class OptimizerConfig(Section):
     """How weights follow gradients; names and meanings as in Keras."""
 
-    name: Literal["sgd", "adam", "adamw", "rmsprop"] = key(..., "Algorithm.", "sgd, adam, adamw, rmsprop")
+    name: OptimizerName = key(..., "Algorithm.", ", ".join(OPTIMIZERS))
     learning_rate: float = key(..., "Step size.", "a number above 0", gt=0.0)
     momentum: float = key(0.0, "Momentum of sgd and rmsprop.", "0 <= momentum < 1", ge=0.0, lt=1.0)
     weight_decay: float = key(0.0, "Decoupled decay of the weights.", "a number, 0 or more", ge=0.0)

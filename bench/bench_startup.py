@@ -1,0 +1,122 @@
+"""Start-up of the light verbs, in seconds, beside the limit: Python that does nothing.
+
+    python bench/bench_startup.py --repeat 5 --json startup.json
+
+`--imports VERB` shows instead which modules a verb spends its start on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+LIMIT_S = 0.5
+CONFIG = """\
+name: startup
+backend: {name: emulated, rates: {a: {1: 100.0}, b: {1: 60.0, 2: 110.0}, c: {1: 20.0}, d: {1: 10.0}}}
+slots: {per_node: 4}
+defaults:
+  optimizer: {name: sgd, learning_rate: 0.1}
+  batch_size: 32
+  stop: {max_epochs: 3}
+dnns:
+  - {name: a, model: "hpcbal.models:softmax"}
+  - {name: b, model: "hpcbal.models:softmax"}
+  - {name: c, model: "hpcbal.models:softmax"}
+  - {name: d, model: "hpcbal.models:softmax"}
+"""
+
+
+def commands(config: Path) -> dict[str, list[str]]:
+    """Command lines by the key under which their seconds are reported."""
+    hpcbal = [sys.executable, "-m", "hpcbal"]
+    return {
+        "python_s": [sys.executable, "-c", "pass"],
+        "help_s": [*hpcbal, "--help"],
+        "validate_s": [*hpcbal, "validate", str(config)],
+        "plan_s": [*hpcbal, "plan", str(config)],
+    }
+
+
+def best_seconds(command: Sequence[str], environment: dict[str, str], repeat: int) -> float:
+    """Least wall time of `repeat` starts.
+
+    Raises:
+        subprocess.CalledProcessError: the command failed.
+    """
+    best = float("inf")
+    for _ in range(repeat):
+        start = time.perf_counter()
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def slowest_imports(
+    command: Sequence[str], environment: dict[str, str], count: int
+) -> list[tuple[float, str]]:
+    """(cumulative seconds, module) of the slowest imports of a command, largest first."""
+    traced = [command[0], "-X", "importtime", *command[1:]]
+    trace = subprocess.run(traced, env=environment, check=True, capture_output=True, text=True).stderr
+    rows: list[tuple[float, str]] = []
+    for line in trace.splitlines():
+        parts = line.removeprefix("import time:").split("|")
+        if line.startswith("import time:") and parts[1].strip().isdigit():
+            rows.append((int(parts[1]) / 1e6, parts[2].strip()))
+    return sorted(rows, reverse=True)[:count]
+
+
+def commit() -> str:
+    """The commit that was measured, or 'unknown' outside a clone."""
+    here = Path(__file__).resolve().parent
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+    return git.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    """Measure and print; the exit code tells nothing about the limit, which `--json` readers judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument(
+        "--repeat", type=int, default=5, help="starts per command; the best counts (default: 5)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as one flat object")
+    parser.add_argument(
+        "--imports", choices=("help", "validate", "plan"), help="show this verb's slowest imports"
+    )
+    args = parser.parse_args()
+    root = str(Path(__file__).resolve().parent.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    with tempfile.TemporaryDirectory() as directory:
+        config = Path(directory) / "startup.yaml"
+        config.write_text(CONFIG, encoding="utf-8")
+        lines = commands(config)
+        if args.imports:
+            for seconds, module in slowest_imports(lines[f"{args.imports}_s"], environment, 25):
+                print(f"{seconds:8.3f}  {module}")
+            return 0
+        figures = {key: best_seconds(command, environment, args.repeat) for key, command in lines.items()}
+    print(f"{'what':<12} {'seconds':>8} {'x python':>9} {'of limit':>9}")
+    for key, seconds in figures.items():
+        ratio, share = seconds / figures["python_s"], seconds / LIMIT_S
+        print(f"{key:<12} {seconds:8.3f} {ratio:9.1f} {share:9.2f}")
+    if args.json:
+        facts = {
+            "limit_s": LIMIT_S,
+            "commit": commit(),
+            "machine": platform.platform(),
+            "cores": os.cpu_count(),
+        }
+        args.json.write_text(json.dumps({**figures, **facts}, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
