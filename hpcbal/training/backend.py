@@ -166,6 +166,9 @@ class Replica(Protocol):
             CheckpointError: an array is missing, unknown, or of another shape or type; names it.
         """
 
+    def resize(self, num_trainers: int) -> None:
+        """The replica trains in a group of `num_trainers` >= 1 ranks from now on; 1 after `build`."""
+
     def close(self) -> None:
         """Free memory; the replica is of no use afterwards."""
 
@@ -184,9 +187,7 @@ class Backend(Protocol):
     @property
     def device(self) -> str: ...
 
-    def build(
-        self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int, num_trainers: int = 1
-    ) -> Replica:
+    def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> Replica:
         """A new replica with initial weights that depend on `seed` and `dnn.name` only.
 
         Args:
@@ -194,7 +195,6 @@ class Backend(Protocol):
             sample: shape and type of one sample.
             num_classes: labels are 0..num_classes-1.
             seed: of the run.
-            num_trainers: ranks of the trainer group, for backends whose speed depends on it.
 
         Raises:
             InputError: the model cannot be built from this config.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,8 +49,8 @@ class EmulatedReplica:
         model: computes losses and gradients.
         parameters: to start with; taken over.
         optimizer: learning rate, momentum, nesterov and weight decay are used.
-        group_rate: samples/s of the whole trainer group; None computes as fast as it can.
-        num_trainers: ranks in the group.
+        group_rate: samples/s of the whole trainer group by its number of ranks; None computes as fast as
+            it can.
     """
 
     def __init__(
@@ -57,8 +58,7 @@ class EmulatedReplica:
         model: Model,
         parameters: Arrays,
         optimizer: OptimizerSettings,
-        group_rate: float | None,
-        num_trainers: int,
+        group_rate: Callable[[int], float] | None,
     ) -> None:
         self.broken: Exception | None = None
         self._model = model
@@ -68,7 +68,7 @@ class EmulatedReplica:
         self._iteration = np.zeros((), np.int64)
         self._zeros = [np.zeros_like(array) for array in parameters.values()]
         self._group_rate = group_rate
-        self._num_trainers = num_trainers
+        self._num_trainers = 1
         self.num_parameters = sum(array.size for array in parameters.values())
         self.num_bytes = num_bytes(self.state())
 
@@ -111,7 +111,10 @@ class EmulatedReplica:
         return Sums(float(loss), float(correct), len(y))
 
     def _deadline(self, num_samples: float) -> float:
-        return time.perf_counter() + (num_samples / self._group_rate if self._group_rate else 0.0)
+        start_s = time.perf_counter()
+        if self._group_rate is None:
+            return start_s
+        return start_s + num_samples / self._group_rate(self._num_trainers)
 
     def _live(self) -> Arrays:
         arrays = {f"weights/{name}": array for name, array in self._parameters.items()}
@@ -129,6 +132,10 @@ class EmulatedReplica:
         check_fit(arrays, live)
         for name, array in live.items():
             array[...] = arrays[name]
+
+    def resize(self, num_trainers: int) -> None:
+        """As `Replica.resize`; the group's rate follows."""
+        self._num_trainers = num_trainers
 
     def close(self) -> None:
         """Drop the weights."""
@@ -154,9 +161,7 @@ class EmulatedBackend:
         self._rates = RateTable(rates, gpus_per_node)
         self._dtype = np.dtype(precision)
 
-    def build(
-        self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int, num_trainers: int = 1
-    ) -> EmulatedReplica:
+    def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> EmulatedReplica:
         """As `Backend.build`.
 
         Raises:
@@ -177,8 +182,9 @@ class EmulatedBackend:
         initial = model.initial_parameters(np.random.default_rng(dnn_seed(seed, dnn.name)))
         parameters = {name: np.array(array, self._dtype) for name, array in initial.items()}
         known = self._rates.measured.get(dnn.name)
-        rate = self._rates.rate(dnn.name, num_trainers) if known else None
-        return EmulatedReplica(model, parameters, dnn.optimizer, rate, num_trainers)
+        return EmulatedReplica(
+            model, parameters, dnn.optimizer, partial(self._rates.rate, dnn.name) if known else None
+        )
 
     def close(self) -> None:
         """Nothing to free."""

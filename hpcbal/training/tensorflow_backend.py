@@ -194,6 +194,9 @@ class TensorFlowReplica:
         for name, variable in self._named.items():
             variable.assign(arrays[name])
 
+    def resize(self, num_trainers: int) -> None:
+        """As `Replica.resize`; nothing here depends on the size of the group."""
+
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which refer to each other in circles."""
         for name in ("_model", "_optimizer", "_compute", "_apply", "_evaluate"):
@@ -216,9 +219,7 @@ class TensorFlowBackend:
         self.device = device
         self._precision = precision
 
-    def build(
-        self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int, num_trainers: int = 1
-    ) -> TensorFlowReplica:
+    def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> TensorFlowReplica:
         """As `Backend.build`. Keras' session is cleared, so that layers get the same names every time.
 
         Raises:

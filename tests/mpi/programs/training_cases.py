@@ -1,0 +1,352 @@
+"""Three trainers and a bystander: groups train as one process would, and fail together.
+
+Usage: training_cases.py COLLECTIVES BACKENDS (each a comma-separated list), on 4 ranks. Trainer 0 prints one
+line `passed COLLECTIVE BACKEND CASE` per case; a failed case ends the job with its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from hpcbal.policies.batching import split_evenly
+from hpcbal.training.agreement import agree, share_state
+from hpcbal.training.backend import Backend, Replica
+from hpcbal.training.collective import LocalCollective
+from hpcbal.training.failure import GroupFailed, NonFiniteError
+from hpcbal.training.groups import COLLECTIVES, TrainerGroups
+from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.training.waiting import wait_for
+
+# As in a run: rank 0 of the world is no trainer, and Horovod never sees it.
+IS_TRAINER = MPI.COMM_WORLD.rank > 0
+COMM = MPI.COMM_WORLD.Split(int(IS_TRAINER), MPI.COMM_WORLD.rank)
+NUM_CLASSES = 5
+SHAPE = (6, 6, 1)
+Partition = list[tuple[int, ...]]
+PARTITIONS: list[Partition] = [[(0,), (1, 2)], [(2, 0, 1)], [(1, 0)], [(2,), (0,)], [(0, 2), (1,)]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    ids: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+
+    def part(self, start: int, stop: int) -> Batch:
+        return Batch(self.ids[start:stop], self.x[start:stop], self.y[start:stop])
+
+
+@dataclass(frozen=True)
+class Spec:
+    shape: tuple[int, ...] = SHAPE
+    dtype: str = "float64"
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    name: str = "sgd"
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 0.01
+    nesterov: bool = True
+
+
+@dataclass(frozen=True)
+class Dnn:
+    model: str
+    name: str = "dnn"
+    args: dict[str, Any] = field(default_factory=dict)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+
+
+@dataclass
+class Models:
+    """The replicas of one backend, built once and set back to their beginning for each case."""
+
+    backend: Backend
+    model: str
+    normalised: str | None
+    built: dict[tuple[str, str], tuple[Replica, dict[str, np.ndarray]]] = field(default_factory=dict)
+
+    def replica(self, model: str, use: str) -> Replica:
+        if (model, use) not in self.built:
+            new = self.backend.build(Dnn(model), Spec(), NUM_CLASSES, seed=7)
+            self.built[model, use] = new, new.state()
+        replica, start = self.built[model, use]
+        replica.load_state(start)
+        replica.broken = None
+        return replica
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every case gets."""
+
+    groups: TrainerGroups
+    models: Models
+
+    def build(self, use: str = "group") -> Replica:
+        return self.models.replica(self.models.model, use)
+
+    def join(self, partition: Partition) -> tuple[int, ...] | None:
+        """Form the groups of `partition`; the one of this rank."""
+        self.groups.open(partition)
+        return next((group for group in partition if COMM.rank in group), None)
+
+
+def steps(group: tuple[int, ...], num_steps: int = 6) -> Iterator[tuple[Batch, list[int]]]:
+    """Global batches and how they are split: uneven, different at every step, with empty shares."""
+    rng = np.random.default_rng([len(group), group[0]])
+    for step in range(num_steps):
+        n = int(rng.integers(1, 14))
+        batch = Batch(np.arange(n), rng.normal(size=(n, *SHAPE)), rng.integers(0, NUM_CLASSES, n))
+        if step == 1:
+            shares = [0] * (len(group) - 1) + [n]
+        elif step == 2:
+            shares = list(split_evenly(n, len(group)))
+        else:
+            cuts = np.sort(rng.integers(0, n + 1, len(group) - 1))
+            shares = np.diff([0, *cuts, n]).tolist()
+        yield batch, shares
+
+
+def mine(batch: Batch, shares: list[int], rank: int) -> Batch:
+    start = sum(shares[:rank])
+    return batch.part(start, start + shares[rank])
+
+
+def assert_close(actual: Replica, expected: Replica) -> None:
+    for (name, a), b in zip(actual.state().items(), expected.state().values(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10, err_msg=name)
+
+
+def assert_same_everywhere(comm: MPI.Intracomm, replica: Replica) -> None:
+    for state in comm.allgather(replica.state()):
+        for name, array in replica.state().items():
+            np.testing.assert_array_equal(array, state[name], err_msg=name)
+
+
+def replay(bench: Bench) -> None:
+    """Parameters, metrics and optimizer state equal those of one process on the same global batches."""
+    for partition in PARTITIONS:
+        group = bench.join(partition)
+        if group is None:
+            continue
+        collective, replica = bench.groups.collective_of(group), bench.build()
+        alone = bench.build("alone")
+        assert collective.size == len(group)
+        assert group[collective.rank] == COMM.rank
+        for batch, shares in steps(group):
+            n = len(batch.ids)
+            outcome = train_step(replica, mine(batch, shares, collective.rank), n, collective)
+            expected = train_step(alone, batch, n, LocalCollective())
+            np.testing.assert_allclose(outcome.sums.loss, expected.sums.loss, rtol=1e-10)
+            assert (outcome.sums.correct, outcome.sums.count) == (expected.sums.correct, n)
+            assert_close(replica, alone)
+            seen = evaluate_step(replica, mine(batch, shares, collective.rank), collective)
+            np.testing.assert_allclose(
+                seen.sums.loss, evaluate_step(alone, batch, LocalCollective()).sums.loss, rtol=1e-9
+            )
+        assert_same_everywhere(bench.groups.comm_of(group), replica)
+
+
+def batch_norm(bench: Bench) -> None:
+    """With batch norm all ranks stay equal, and the moving statistics move."""
+    for partition in PARTITIONS[:2]:
+        group = bench.join(partition)
+        assert group is not None
+        assert bench.models.normalised is not None
+        replica = bench.models.replica(bench.models.normalised, "group")
+        collective = bench.groups.collective_of(group)
+        before = replica.state()
+        for batch, shares in steps(group):
+            train_step(replica, mine(batch, shares, collective.rank), len(batch.ids), collective)
+        assert_same_everywhere(bench.groups.comm_of(group), replica)
+        moving = [name for name in before if "moving" in name]
+        assert len(moving) == 2
+        for name in moving:
+            assert not np.array_equal(before[name], replica.state()[name])
+            assert np.isfinite(replica.state()[name]).all()
+
+
+class Faulty:
+    """A replica that fails at its third call of one method, on one rank; else the one inside."""
+
+    def __init__(self, inner: Any, method: str, error: Exception) -> None:
+        self._inner, self._method, self._error, self._calls = inner, method, error, 0
+        self.broken: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._call, name) if name == self._method else getattr(self._inner, name)
+
+    def _call(self, name: str, *args: Any) -> Any:
+        self._calls += 1
+        if self._calls == 3:
+            raise self._error
+        return getattr(self._inner, name)(*args)
+
+
+def failures(bench: Bench) -> None:
+    """One rank fails: its group fails in that step, unchanged; the other group trains on."""
+    cases = (
+        ("compute", RuntimeError("a bug in the model"), "error"),
+        ("compute", MemoryError("device full"), "oom"),
+        ("compute", NonFiniteError("the loss is nan"), "nan"),
+        ("apply", RuntimeError("a bug in the optimizer"), "error"),
+    )
+    for method, error, cause in cases:
+        group = bench.join([(0,), (1, 2)])
+        assert group is not None
+        collective, replica = bench.groups.collective_of(group), bench.build()
+        faulty: Any = Faulty(replica, method, error) if COMM.rank == 2 else replica
+        done, before, failed = 0, replica.state(), None
+        for batch in [next(steps((1, 2), 1))[0]] * 6:
+            n = len(batch.ids)
+            shares = [n] if len(group) == 1 else [n - n // 2, n // 2]
+            before = replica.state()
+            try:
+                train_step(faulty, mine(batch, shares, collective.rank), n, collective)
+            except GroupFailed as group_failed:
+                failed = group_failed
+                break
+            done += 1
+        if COMM.rank == 0:
+            assert (failed, done) == (None, 6)
+            continue
+        assert failed is not None, "the group of the failing rank must fail"
+        assert done == (2 if method == "compute" else 3)
+        assert (failed.cause, failed.local) == (cause, COMM.rank == 2)
+        assert str(error) in failed.detail or COMM.rank == 1
+        if method == "compute":
+            for name, array in replica.state().items():
+                np.testing.assert_array_equal(array, before[name], err_msg="a failed step changes nothing")
+        check_agreed(bench.groups.comm_of(group), failed, str(error))
+
+
+def check_agreed(comm: MPI.Intracomm, failed: GroupFailed, message: str) -> None:
+    """After a failed step all ranks can learn the detail."""
+    with pytest.raises(GroupFailed) as agreed:
+        agree(comm, failed)
+    assert message in agreed.value.detail
+    assert agreed.value.cause == failed.cause
+
+
+def not_a_number(bench: Bench) -> None:
+    """A NaN in the samples of one rank fails the whole group with cause nan."""
+    group = bench.join([(0,), (2, 1)])
+    assert group is not None
+    collective, replica = bench.groups.collective_of(group), bench.build()
+    x = np.full((2, *SHAPE), np.nan if COMM.rank == 1 else 0.5)
+    batch = Batch(np.arange(2), x, np.zeros(2, np.int64))
+    if len(group) == 1:
+        train_step(replica, batch, 2, collective)
+    else:
+        with pytest.raises(GroupFailed) as failed:
+            train_step(replica, batch, 4, collective)
+        assert (failed.value.cause, failed.value.local) == ("nan", COMM.rank == 1)
+    for array in replica.state().values():
+        assert np.isfinite(array).all()
+
+
+def suspend(bench: Bench) -> None:
+    """Any rank's wish to stop reaches all, and the step is still done."""
+    group = bench.join([(0, 1, 2)])
+    assert group is not None
+    collective, replica = bench.groups.collective_of(group), bench.build()
+    start = replica.state()
+    batch, _ = next(steps(group))
+    part = mine(batch, list(split_evenly(len(batch.ids), 3)), collective.rank)
+    outcome = train_step(replica, part, len(batch.ids), collective, suspend=COMM.rank == 1)
+    assert outcome.suspend
+    assert any(not np.array_equal(start[name], array) for name, array in replica.state().items())
+    assert not train_step(replica, part, len(batch.ids), collective).suspend
+    before = replica.state()
+    assert train_step(replica, batch.part(0, 0), 0, collective).sums.count == 0
+    for name, array in replica.state().items():
+        np.testing.assert_array_equal(array, before[name], err_msg="a step without samples changes nothing")
+
+
+def wrong_total(bench: Bench) -> None:
+    """Shares that do not add up to the step are an error on all ranks."""
+    group = bench.join([(0, 1, 2)])
+    assert group is not None
+    collective, replica = bench.groups.collective_of(group), bench.build()
+    batch, _ = next(steps(group))
+    n = len(batch.ids)
+    with pytest.raises(GroupFailed, match=f"{3 * n} samples of a step of {n}"):
+        train_step(replica, batch, n, collective)
+
+
+def one_start(bench: Bench) -> None:
+    """`share_state` sends nothing between equal replicas, and the master's arrays to different ones."""
+    group = bench.join([(2, 0, 1)])
+    assert group is not None
+    comm, replica = bench.groups.comm_of(group), bench.build()
+    assert not share_state(comm, replica)
+    if comm.rank == 0:
+        replica.load_state({name: array + 1 for name, array in replica.state().items()})
+    assert share_state(comm, replica)
+    assert_same_everywhere(comm, replica)
+    assert not share_state(comm, replica)
+
+
+CASES: tuple[Callable[[Bench], None], ...] = (
+    replay,
+    batch_norm,
+    failures,
+    not_a_number,
+    suspend,
+    wrong_total,
+    one_start,
+)
+
+
+def open_models(name: str) -> Models:
+    if name == "emulated":
+        from hpcbal.training.emulated_backend import EmulatedBackend
+
+        return Models(EmulatedBackend({}, precision="float64"), "hpcbal.models:softmax", None)
+    from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+
+    device = setup_tensorflow(COMM.rank, COMM.size)
+    backend = TensorFlowBackend(device, "float64")
+    return Models(backend, "training_models:linear", "training_models:normalised")
+
+
+def main() -> None:
+    collectives, backends = (argument.split(",") for argument in sys.argv[1:3])
+    models_by_backend = {name: open_models(name) for name in backends}
+    for collective in collectives:
+        groups = COLLECTIVES[collective](COMM)
+        for name, models in models_by_backend.items():
+            for case in CASES:
+                if case is batch_norm and models.normalised is None:
+                    continue
+                case(Bench(groups, models))
+                COMM.Barrier()
+                if COMM.rank == 0:
+                    print(f"passed {collective} {name} {case.__name__}", flush=True)
+        groups.shutdown()
+    for models in models_by_backend.values():
+        for replica, _ in models.built.values():  # compute, apply, evaluate: once each, in all those groups
+            assert getattr(replica, "num_traces", 0) <= 3
+
+
+if __name__ == "__main__":
+    try:
+        if IS_TRAINER:
+            main()
+        wait_for(MPI.COMM_WORLD.Ibarrier())
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)

@@ -1,0 +1,48 @@
+"""Trainer groups over real MPI ranks: Horovod and mpi4py, TensorFlow and emulated, pass the same cases."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+CASES = ("replay", "failures", "not_a_number", "suspend", "wrong_total", "one_start")
+
+RunMpi = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def passed_with_tensorflow(mpi_run: RunMpi) -> set[str]:
+    """One start of TensorFlow on all ranks serves both collectives and both backends."""
+    return passed(mpi_run(4, "training_cases.py", "mpi,horovod", "tensorflow,emulated", timeout_s=240))
+
+
+@pytest.fixture(scope="module")
+def passed_without_tensorflow(mpi_run: RunMpi) -> set[str]:
+    return passed(mpi_run(4, "training_cases.py", "mpi", "emulated"))
+
+
+def passed(run: subprocess.CompletedProcess[str]) -> set[str]:
+    lines = {line.removeprefix("passed ") for line in run.stdout.splitlines() if line.startswith("passed ")}
+    if run.returncode:
+        lines.add(f"exit code {run.returncode}\n{run.stderr}")  # shown by the assertion of what is missing
+    return lines
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_emulated_groups_over_mpi(passed_without_tensorflow: set[str], case: str) -> None:
+    assert f"mpi emulated {case}" in passed_without_tensorflow
+
+
+@pytest.mark.parametrize("case", [*CASES, "batch_norm"])
+@pytest.mark.parametrize("collective", ["mpi", "horovod"])
+def test_tensorflow_groups(passed_with_tensorflow: set[str], collective: str, case: str) -> None:
+    assert f"{collective} tensorflow {case}" in passed_with_tensorflow
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_emulated_groups_over_horovod(passed_with_tensorflow: set[str], case: str) -> None:
+    assert f"horovod emulated {case}" in passed_with_tensorflow
