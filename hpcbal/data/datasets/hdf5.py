@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 CACHE_BYTES = 64 * 2**20
 """Chunk cache per process. Samples are read in random order, so more chunks kept means fewer unpacked."""
 
-_LOCK_ERRORS = (errno.EAGAIN, errno.EACCES, errno.ENOLCK, errno.ENOSYS, 524)  # 524: NFS's ENOTSUPP
+_LOCK_ERRORS = (errno.EAGAIN, errno.ENOLCK, errno.ENOSYS, 524)  # 524: what Lustre and NFS give without locks
+_LOCK_WORDS = ("unable to lock file", "file locking")
 
 
 class Hdf5Dataset:
@@ -125,7 +126,8 @@ def _open(path: Path, cache_bytes: int = CACHE_BYTES) -> h5py.File:
         return h5py.File(path, "r", locking=False, rdcc_nbytes=cache_bytes)
     except (OSError, ValueError) as error:
         hint = ""
-        if getattr(error, "errno", None) in _LOCK_ERRORS or "lock" in str(error).lower():
+        is_lock = any(words in str(error) for words in _LOCK_WORDS)
+        if is_lock or getattr(error, "errno", None) in _LOCK_ERRORS:
             hint = "; the file system refuses locks: start again with HDF5_USE_FILE_LOCKING=FALSE"
         raise DataError(f"hdf5: {path} cannot be opened: {error}{hint}") from error
 

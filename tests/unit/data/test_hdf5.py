@@ -150,6 +150,14 @@ def test_a_lock_error_names_the_way_out(
         hdf5(str(path))
 
 
+def test_other_errors_are_not_blamed_on_locks(tmp_path: Path) -> None:
+    (tmp_path / "blocks").mkdir()
+    (tmp_path / "blocks" / "lock.h5").write_text("no HDF5")
+    with pytest.raises(DataError) as caught:
+        hdf5(str(tmp_path / "blocks" / "lock.h5"))
+    assert "HDF5_USE_FILE_LOCKING" not in str(caught.value)
+
+
 def test_missing_and_foreign_files_are_explained(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not a file; set data.args.path"):
         hdf5(str(tmp_path / "none.h5"))
