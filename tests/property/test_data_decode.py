@@ -1,0 +1,50 @@
+"""However an image file is damaged, it is decoded or refused: nothing else is raised, nobody is warned."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.operations import Decode
+
+
+def _encode(file_format: str) -> bytes:
+    noise = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (24, 24, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, file_format)
+    return buffer.getvalue()
+
+
+FILES = {file_format: _encode(file_format) for file_format in ("PNG", "JPEG")}
+changes = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(FILES)), changes, st.floats(0, 1), st.sampled_from(["rgb", "gray"]))
+def test_damaged_files_are_decoded_or_refused(
+    file_format: str, changed: list[tuple[float, int]], kept: float, mode: str
+) -> None:
+    content = bytearray(FILES[file_format])
+    for place, value in changed:
+        content[int(place * len(content))] = value
+    try:
+        image = Decode(mode).apply(bytes(content[: round(kept * len(content))]))
+    except UnusableSampleError as error:
+        assert str(error)
+    else:
+        assert image.dtype == np.uint8
+        assert image.shape[2] == (3 if mode == "rgb" else 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=200))
+def test_anything_may_be_called_an_image(content: bytes) -> None:
+    try:
+        Decode().apply(content)
+    except UnusableSampleError as error:
+        assert str(error)
