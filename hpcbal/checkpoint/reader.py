@@ -10,7 +10,7 @@ import h5py
 from numpy.typing import NDArray
 
 from hpcbal.checkpoint.layout import read_array
-from hpcbal.checkpoint.seal import verify
+from hpcbal.checkpoint.seal import OtherVersionError, verify
 from hpcbal.checkpoint.state import TrainingState, progress_from_json
 from hpcbal.checkpoint.writer import ARRAYS, ASIDE, CURRENT, PREVIOUS, PROGRESS
 from hpcbal.errors import CheckpointError
@@ -24,8 +24,8 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> tuple[TrainingState | 
         missing or left over, which says what is used instead.
 
     Raises:
-        CheckpointError: if a file is there but cannot be opened (permissions, I/O errors): going on without
-            it would train again what is already trained.
+        CheckpointError: if a file is there but cannot be opened (permissions, I/O errors) or is another
+            version's: going on without it would train again what is already trained.
     """
     return _read_newest(Path(directory), with_arrays=True)
 
@@ -47,6 +47,11 @@ def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None,
             state = _read_file(folder / name, with_arrays)
         except FileNotFoundError:
             problems[name] = None
+        except OtherVersionError as error:
+            raise CheckpointError(
+                f"{folder / name}: {error}; continue with the hpcbal that wrote it, "
+                "or remove it to start this DNN anew"
+            ) from error
         except CheckpointError as error:
             problems[name] = str(error)
         except OSError as error:

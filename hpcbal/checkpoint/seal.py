@@ -21,9 +21,18 @@ _MAGIC = b'{"hpcbal_checkpoint": '
 _PIECE_BYTES = 4 << 20
 
 
-def make_seal(num_bytes: int, crc32: int) -> bytes:
+class OtherVersionError(CheckpointError):
+    """A whole checkpoint, written by another version of hpcbal."""
+
+
+def start_checksum(version: int = FORMAT_VERSION) -> int:
+    """The CRC-32 before the first byte; it depends on the version, so that this is covered too."""
+    return zlib.crc32(str(version).encode())
+
+
+def make_seal(num_bytes: int, crc32: int, version: int = FORMAT_VERSION) -> bytes:
     """The first 512 bytes of a file whose other `num_bytes` bytes have the checksum `crc32`."""
-    text = json.dumps({"hpcbal_checkpoint": FORMAT_VERSION, "bytes": num_bytes, "crc32": f"{crc32:08x}"})
+    text = json.dumps({"hpcbal_checkpoint": version, "bytes": num_bytes, "crc32": f"{crc32:08x}"})
     return text.encode().ljust(SEAL_BYTES - 1) + b"\n"
 
 
@@ -31,11 +40,12 @@ def verify(path: Path) -> None:
     """Check that the file is whole, reading it once.
 
     Raises:
-        CheckpointError: with the reason (without the path) if the file is not whole or of another version.
+        CheckpointError: with the reason (without the path) if the file is not whole.
+        OtherVersionError: if it is whole and of another version. All versions keep the rules of the seal.
         OSError: if it cannot be opened or read.
     """
     with open(path, "rb", buffering=0) as file:
-        num_bytes, crc32 = _read_seal(file)
+        version, num_bytes, crc32 = _read_seal(file)
         actual_bytes = file.seek(0, 2) - SEAL_BYTES
         if actual_bytes != num_bytes:
             raise CheckpointError(
@@ -43,37 +53,34 @@ def verify(path: Path) -> None:
                 f"it should have {num_bytes + SEAL_BYTES}"
             )
         file.seek(SEAL_BYTES)
-        actual_crc32 = _checksum(file)
+        actual_crc32 = _checksum(file, start_checksum(version))
     if actual_crc32 != crc32:
-        raise CheckpointError(
-            f"its content is damaged: checksum {actual_crc32:08x}, it should be {crc32:08x}"
-        )
+        raise CheckpointError(f"its content is damaged: checksum {actual_crc32:08x} instead of {crc32:08x}")
+    if version != FORMAT_VERSION:
+        raise OtherVersionError(f"its format is version {version}, this hpcbal reads {FORMAT_VERSION}")
 
 
-def _read_seal(file: BinaryIO) -> tuple[int, int]:
-    """(number of bytes, CRC-32) as the first bytes of `file` say."""
+def _read_seal(file: BinaryIO) -> tuple[int, int, int]:
+    """(version, number of bytes, CRC-32) as the first bytes of `file` say."""
     seal = file.read(SEAL_BYTES)
     if not seal:
         raise CheckpointError("it is empty")
-    if not seal.startswith(_MAGIC):
+    if not seal.startswith(_MAGIC[: len(seal)]):
         raise CheckpointError("it does not begin as a checkpoint of hpcbal")
+    if len(seal) < SEAL_BYTES:
+        raise CheckpointError(f"it is truncated to {len(seal)} bytes")
     try:
         fields = json.loads(seal)
         version, num_bytes, crc32 = fields["hpcbal_checkpoint"], fields["bytes"], int(fields["crc32"], 16)
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError("its first 512 bytes are damaged") from error
-    if version != FORMAT_VERSION:
-        raise CheckpointError(
-            f"its format is version {version!r}, this hpcbal reads version {FORMAT_VERSION}"
-        )
-    if not isinstance(num_bytes, int) or make_seal(num_bytes, crc32) != seal:
+    if type(version) is not int or type(num_bytes) is not int or make_seal(num_bytes, crc32, version) != seal:
         raise CheckpointError("its first 512 bytes are damaged")
-    return num_bytes, crc32
+    return version, num_bytes, crc32
 
 
-def _checksum(file: BinaryIO) -> int:
-    """CRC-32 of the rest of `file`."""
-    crc32 = 0
+def _checksum(file: BinaryIO, crc32: int) -> int:
+    """The checksum, continued over the rest of `file`."""
     buffer = bytearray(_PIECE_BYTES)
     view = memoryview(buffer)
     while num_read := file.readinto(buffer):  # type: ignore[attr-defined]

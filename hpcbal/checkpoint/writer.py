@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.checkpoint.layout import SparseFile, check_arrays, lay_out
-from hpcbal.checkpoint.seal import SEAL_BYTES, make_seal, verify
+from hpcbal.checkpoint.seal import SEAL_BYTES, OtherVersionError, make_seal, start_checksum, verify
 from hpcbal.checkpoint.state import TrainingState, progress_to_json
 from hpcbal.errors import CheckpointError
 from hpcbal.telemetry.atomic_file import output_error, remove_quietly, sync_directory
@@ -93,6 +93,8 @@ def _is_whole(path: Path, known_whole: FileIdentity | None) -> bool:
         if known_whole is not None and FileIdentity.of(path) == known_whole:
             return True
         verify(path)
+    except OtherVersionError:
+        return True
     except (CheckpointError, OSError):
         return False
     return True
@@ -106,7 +108,7 @@ def _write_sealed(file: BinaryIO, state: TrainingState) -> None:
         contents[f"{ARRAYS}/{name}"] = np.asarray(array, order="C")
     hdf5, places = lay_out(contents)
     file.write(bytes(SEAL_BYTES))  # until the end, so that a half file is never taken for whole
-    crc32 = position = 0
+    crc32, position = start_checksum(), 0
     for offset, array in places:
         crc32 = _write_pieces(file, _own_bytes(hdf5, position, offset), crc32)
         crc32 = _write_pieces(file, array.reshape(-1).view(np.uint8).data, crc32)

@@ -211,7 +211,7 @@ class Progress:
     def _finish(self, outcome: str) -> None:
         took = duration_text(self._clock() - self._started_s)
         if outcome == "suspended":
-            text = f"suspended after {took}, all is saved: the same command goes on from here"
+            text = f"suspended after {took}: the same command goes on from here"
             self.note(self._paint(_YELLOW, text))
         elif self._num_failed:
             counts = f"{self._num_done} converged, {self._num_failed} failed"

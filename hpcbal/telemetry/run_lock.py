@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry.atomic_file import output_error, write_atomic
+from hpcbal.telemetry.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.run_directory import RunDirectory
 from hpcbal.telemetry.status import process_alive
 from hpcbal.telemetry.utc import utc_text
@@ -104,11 +104,16 @@ class RunLock:
     def _create(self) -> bool:
         """Make the lock; False if there is one."""
         try:
-            with open(self._path, "x", encoding="utf-8") as file:
-                file.write(self._content())
+            file = open(self._path, "x", encoding="utf-8")  # noqa: SIM115 - closed below
         except FileExistsError:
             return False
         except OSError as error:
+            raise output_error(self._path, error) from error
+        try:
+            with file:
+                file.write(self._content())
+        except OSError as error:
+            remove_quietly(self._path)
             raise output_error(self._path, error) from error
         return True
 

@@ -1,0 +1,23 @@
+"""Write a checkpoint where files may not grow beyond a limit: the write stops in its middle.
+
+Usage: write_with_size_limit.py DIRECTORY LIMIT_BYTES. Prints the error's class and message.
+"""
+
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.control.messages import Position
+from hpcbal.errors import HpcbalError
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+try:
+    write_checkpoint(
+        Path(sys.argv[1]),
+        TrainingState("big", 2, Position(2), (), {"weights/w": np.ones(1 << 18)}, ""),
+    )
+except HpcbalError as error:
+    print(type(error).__name__, error)
