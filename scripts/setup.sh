@@ -205,7 +205,7 @@ step() { # step NAME KEY TITLE COMMAND...: run it once for this key, its output 
 
 explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
   local output
-  output=$(tail -n "+$3" "$LOG" | tr -d '\0')
+  output=$(tail -n "+$(($3 + 1))" "$LOG" | tr -d '\0')
   say "'$1' failed (status $2); the end of $LOG:"
   { grep -a -iE '(error|fatal): ' <<<"$output" | head -n 5 || true; } | cut -c 1-200 | sed 's/^/    | /' >&2
   tail -n 8 <<<"$output" | cut -c 1-200 | sed 's/^/    | /' >&2

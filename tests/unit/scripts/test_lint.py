@@ -1,0 +1,59 @@
+"""Every shell script parses, passes shellcheck, and can be started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SCRIPTS = sorted(
+    [ROOT / ".ci" / "run", *ROOT.glob("scripts/*.sh"), *ROOT.glob("slurm/*.sbatch"), *ROOT.glob("lsf/*.lsf")]
+)
+
+
+@pytest.fixture(params=SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def script(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_job_scripts_for_one_node_and_for_several_are_there() -> None:
+    names = {path.name for path in SCRIPTS}
+    assert {"one_node.sbatch", "several_nodes.sbatch", "one_node.lsf", "several_nodes.lsf"} <= names
+
+
+def test_script_parses(script: Path) -> None:
+    done = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_script_passes_shellcheck(script: Path) -> None:
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    done = subprocess.run(
+        [shellcheck, "--external-sources", script], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_script_stops_at_the_first_error(script: Path) -> None:
+    assert "\nset -euo pipefail\n" in script.read_text()
+
+
+def test_scripts_that_people_start_are_executable() -> None:
+    for name in ("scripts/quickstart.sh", "scripts/test.sh", "scripts/setup.sh", ".ci/run"):
+        assert os.access(ROOT / name, os.X_OK), name
+
+
+@pytest.mark.parametrize("name", ["quickstart.sh", "test.sh"])
+def test_help_sets_nothing_up(name: str, tmp_path: Path) -> None:
+    environ = os.environ | {"HPCBAL_VENV": str(tmp_path / "venv")}
+    done = subprocess.run(
+        ["bash", ROOT / "scripts" / name, "--help"], capture_output=True, text=True, env=environ
+    )
+    assert done.returncode == 0
+    assert f"scripts/{name} [ARGUMENT...]" in done.stdout
+    assert not (tmp_path / "venv").exists()

