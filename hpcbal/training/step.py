@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def train_step(
     contribution, error = _attempt(
         replica, batch, lambda: replica.compute(batch, num_samples_total), replica.zeros()
     )
-    tensors, outcome = _reduce(collective, contribution, error, suspend)
+    tensors, outcome = reduce_step(collective, contribution, error, suspend)
     if outcome.sums.count != num_samples_total:
         raise GroupFailed(
             "error",
@@ -85,7 +86,7 @@ def evaluate_step(
     contribution, error = _attempt(
         replica, batch, lambda: Contribution((), replica.evaluate(batch)), Contribution((), Sums())
     )
-    return _reduce(collective, contribution, error, suspend)[1]
+    return reduce_step(collective, contribution, error, suspend)[1]
 
 
 def _attempt(
@@ -101,9 +102,25 @@ def _attempt(
         return nothing, error
 
 
-def _reduce(
-    collective: GradientCollective, contribution: Contribution, error: Exception | None, suspend: bool
-) -> tuple[list[object], StepOutcome]:
+def reduce_step(
+    collective: GradientCollective,
+    contribution: Contribution,
+    error: Exception | None = None,
+    suspend: bool = False,
+) -> tuple[Sequence[Any], StepOutcome]:
+    """What lies between computing and applying: sum tensors and status, and find out who failed.
+
+    Args:
+        contribution: of this rank; zeros when it failed.
+        error: what went wrong on this rank, if anything.
+        suspend: this rank's wish to stop.
+
+    Returns:
+        The summed tensors, and the outcome.
+
+    Raises:
+        GroupFailed: on all ranks, if any rank failed; carries the detail where it happened.
+    """
     status = np.zeros(STATUS_LENGTH)
     if error is not None:
         status[CAUSES.index(cause_of(error))] = 1.0
@@ -117,4 +134,4 @@ def _reduce(
                 raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
             raise GroupFailed(cause, "another rank of the group failed and tells more", local=False)
     total = Sums(float(status[LOSS]), float(status[CORRECT]), round(float(status[COUNT])))
-    return list(tensors), StepOutcome(total, bool(status[SUSPEND] > 0.0))
+    return tensors, StepOutcome(total, bool(status[SUSPEND] > 0.0))

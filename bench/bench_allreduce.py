@@ -1,0 +1,155 @@
+"""Time our weighted sum of a ResNet-50's gradients against plain `hvd.grouped_allreduce`.
+
+Starts itself under mpirun. The peer is Horovod on the same tensors, the limit that our sum can reach;
+ours is all that a trainer does between `compute` and `apply`: status vector, conversion, the fused
+all-reduce, and the decision what to do. Rounds of all three alternate, so that a noisy machine hits all
+alike, and the ratios are of medians.
+
+Example:
+    $ python bench/bench_allreduce.py --num-ranks 2 --json allreduce.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LAUNCHED = "HPCBAL_BENCH_RANK"
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_osc": "^ucx",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num-ranks", type=int, nargs="+", default=[2], help="group sizes to time")
+    parser.add_argument("--rounds", type=int, default=15, help="timed rounds per way")
+    parser.add_argument("--warmup", type=int, default=3, help="rounds before that")
+    parser.add_argument("--json", type=Path, help="write one flat object here")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Start one mpirun per group size, print a table, write the JSON of the first size."""
+    args = arguments()
+    if LAUNCHED in os.environ:
+        measure(args)
+        return
+    print("ranks  parameters  horovod_ms  ours_ms  mpi_ms  vs_horovod  mpi_vs_horovod")
+    results = [launch(num_ranks, args) for num_ranks in args.num_ranks]
+    for row in results:
+        print(
+            f"{row['num_ranks']:5d}  {row['num_parameters']:10d}  {1e3 * row['horovod_s']:10.1f}  "
+            f"{1e3 * row['ours_s']:7.1f}  {1e3 * row['mpi_s']:6.1f}  {row['vs_horovod']:10.3f}  "
+            f"{row['mpi_vs_horovod']:14.3f}"
+        )
+    if args.json:
+        flat = dict(results[0])
+        for row in results[1:]:
+            flat |= {f"{key}_{row['num_ranks']}_ranks": value for key, value in row.items()}
+        args.json.write_text(json.dumps(flat, indent=1) + "\n")
+
+
+def launch(num_ranks: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Run this file on `num_ranks` ranks; the object that rank 0 prints."""
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    mpirun = shutil.which("mpirun", path=beside)
+    if mpirun is None:
+        raise SystemExit("mpirun is neither beside this Python nor on PATH; install an MPI first")
+    root = str(Path(__file__).resolve().parents[1])
+    python_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    command = [mpirun, "--oversubscribe", "-n", str(num_ranks), sys.executable, __file__]
+    command += ["--rounds", str(args.rounds), "--warmup", str(args.warmup)]
+    environment = {**MPI_ENVIRONMENT, **os.environ, LAUNCHED: "1", "PYTHONPATH": python_path}
+    run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if run.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {run.returncode}")
+    row: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return row
+
+
+def measure(args: argparse.Namespace) -> None:
+    """On each rank: time the three ways in turns."""
+    from mpi4py import MPI
+
+    from hpcbal.training.backend import Contribution, Sums
+    from hpcbal.training.groups import COLLECTIVES
+    from hpcbal.training.tensorflow_backend import setup_tensorflow
+
+    comm = MPI.COMM_WORLD
+    setup_tensorflow(comm.rank, comm.size)
+    group = tuple(range(comm.size))
+    horovod, mpi = COLLECTIVES["horovod"](comm), COLLECTIVES["mpi"](comm)
+    horovod.open([group])
+    mpi.open([group])
+
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    from hpcbal.models import resnet
+    from hpcbal.training.step import reduce_step
+
+    shapes = [tuple(v.shape) for v in resnet((224, 224, 3), 1000, depth=50).trainable_variables]
+    tensors = [tf.random.normal(shape) for shape in shapes]
+    contribution = Contribution(tensors, Sums(1.0, 1.0, 1))
+
+    def plain() -> Sequence[Any]:
+        summed: Sequence[Any] = hvd.grouped_allreduce(tensors, op=hvd.Sum)
+        return summed
+
+    def ours() -> Sequence[Any]:
+        return reduce_step(horovod.collective_of(group), contribution)[0]
+
+    def over_mpi() -> Sequence[Any]:
+        return reduce_step(mpi.collective_of(group), contribution)[0]
+
+    seconds = timed([plain, ours, over_mpi], args, comm.Barrier)
+    if comm.rank == 0:
+        horovod_s, ours_s, mpi_s = (float(np.median(column)) for column in seconds)
+        row = {
+            "num_ranks": comm.size,
+            "num_parameters": sum(int(np.prod(shape)) for shape in shapes),
+            "horovod_s": horovod_s,
+            "ours_s": ours_s,
+            "mpi_s": mpi_s,
+            "vs_horovod": ours_s / horovod_s,
+            "mpi_vs_horovod": mpi_s / horovod_s,
+        }
+        print(json.dumps(row), flush=True)
+    mpi.shutdown()
+    horovod.shutdown()
+
+
+def timed(
+    ways: Sequence[Callable[[], Sequence[Any]]], args: argparse.Namespace, barrier: Callable[[], None]
+) -> list[list[float]]:
+    """Seconds of each way and round; the order of the ways turns from round to round."""
+    seconds: list[list[float]] = [[] for _ in ways]
+    for index in range(args.warmup + args.rounds):
+        for turn in range(len(ways)):
+            way = (index + turn) % len(ways)
+            barrier()
+            start = time.perf_counter()
+            np.asarray(ways[way]()[-1])
+            if index >= args.warmup:
+                seconds[way].append(time.perf_counter() - start)
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
