@@ -129,7 +129,7 @@ class Journal:
                 pass
         self._note_done(ensemble)
 
-    def note_facts(self, event: Event, facts: Mapping[str, float]) -> None:
+    def note_facts(self, event: Event, facts: Mapping[str, Any]) -> None:
         """As soon as a message has arrived: what is measured by the clock."""
         match event:
             case EpochDone():
@@ -192,7 +192,9 @@ class Journal:
         self._metrics.close()
         self._ledger.append("run-finished", durable=True, outcome=outcome, exit_code=exit_code)
         self._fill_status(ensemble)
-        self._status.update(phase="finished", outcome=outcome, exit_code=exit_code)
+        self._status["phase"] = "finished"
+        self._status["outcome"] = outcome
+        self._status["exit_code"] = exit_code
         write_status(self._run.status, self._status)
         files = f"files: {self._run.root}/ (results.csv, ledger.jsonl, dnns/<name>/, logs/)"
         return f"{render_results(rows)}\n{files}"

@@ -65,10 +65,16 @@ def run_rank(request: RunRequest, launcher: tuple[str, int | None]) -> int:
         code = _run(world, request, launcher, stop)
     except _ToldError as error:
         code = error.code
+    except HpcbalError as error:  # told in one sentence; the others may wait in a collective, so abort
+        log.error("this rank ends the job: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+        write_last_words(f"rank {world.rank} on {socket.gethostname()}: {error}")
+        logging.shutdown()
+        world.Abort(int(error.exit_code))
+        raise
     except BaseException:
-        host = socket.gethostname()
-        write_last_words(f"rank {world.rank} on {host} failed:\n{traceback.format_exc()}")
         log.critical("this rank failed and ends the job", exc_info=True)
+        if not log.hasHandlers():  # it failed before the logs were there
+            write_last_words(f"rank {world.rank} on {socket.gethostname()} failed:\n{traceback.format_exc()}")
         logging.shutdown()
         world.Abort(int(ExitCode.INTERNAL_ERROR))
         raise
@@ -109,14 +115,13 @@ def _run(world: MPI.Intracomm, request: RunRequest, launcher: tuple[str, int | N
     config, output = patient_broadcast(world, (opened.config, opened.output) if opened is not None else None)
     add_import_roots(request.config_path)
     with ExitStack() as stack:
-        level = logging.getLevelNamesMapping()[request.log_level]
         # Rank 0 comes first: it clears what an earlier start has left.
         for turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
             _together(
                 world,
                 lambda turn=turn: (
                     stack.enter_context(  # type: ignore[misc]
-                        configure_rank_logging(output, world.rank, socket.gethostname(), level)
+                        configure_rank_logging(output, world.rank, socket.gethostname(), request.log_level)
                     )
                     if turn
                     else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ class RunRequest:
         resume: refuse to start a new run.
         retry_failed: failed DNNs of an earlier start get another try.
         profile_only: measure the rates and stop.
-        log_level: of the rank logs, a name of a level of `logging`.
+        log_level: of the rank logs, a level of `logging`.
     """
 
     config_path: Path
@@ -26,4 +27,4 @@ class RunRequest:
     resume: bool = False
     retry_failed: bool = False
     profile_only: bool = False
-    log_level: str = "INFO"
+    log_level: int = logging.INFO

@@ -81,7 +81,8 @@ class PeerWatchdog:
         )
         return (
             f"{names} died without a word: killed by a signal (kill -9, or the out-of-memory killer: see "
-            "dmesg) or crashed; the job ends here. Start the same command again to go on from the last checkpoints"
+            "dmesg) or crashed; the job ends here. Start the same command again to go on from the last "
+            "checkpoints"
         )
 
 
