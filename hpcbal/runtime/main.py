@@ -114,6 +114,7 @@ def _run(world: MPI.Intracomm, request: RunRequest, launcher: tuple[str, int | N
     opened = _together(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
     config, output = patient_broadcast(world, (opened.config, opened.output) if opened is not None else None)
     add_import_roots(request.config_path)
+    level = logging.getLevelNamesMapping()[request.log_level]
     with ExitStack() as stack:
         # Rank 0 comes first: it clears what an earlier start has left.
         for turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
@@ -121,7 +122,7 @@ def _run(world: MPI.Intracomm, request: RunRequest, launcher: tuple[str, int | N
                 world,
                 lambda turn=turn: (
                     stack.enter_context(  # type: ignore[misc]
-                        configure_rank_logging(output, world.rank, socket.gethostname(), request.log_level)
+                        configure_rank_logging(output, world.rank, socket.gethostname(), level)
                     )
                     if turn
                     else None

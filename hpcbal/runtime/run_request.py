@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ class RunRequest:
         resume: refuse to start a new run.
         retry_failed: failed DNNs of an earlier start get another try.
         profile_only: measure the rates and stop.
-        log_level: of the rank logs, a level of `logging`.
+        log_level: of the rank logs, name of a level of `logging`, such as DEBUG.
     """
 
     config_path: Path
@@ -27,4 +26,4 @@ class RunRequest:
     resume: bool = False
     retry_failed: bool = False
     profile_only: bool = False
-    log_level: int = logging.INFO
+    log_level: str = "INFO"
