@@ -73,11 +73,9 @@ def configure_rank_logging(
         file = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise output_error(path, error, "open the log") from error
-    file.setFormatter(
-        logging.Formatter(
-            f"%(asctime)s.%(msecs)03d {host}:{rank} %(levelname)s %(name)s: %(message)s", "%F %T"
-        )
-    )
+    who = f"{host}:{rank}".replace("%", "%%")
+    line = f"%(asctime)s.%(msecs)03d {who} %(levelname)s %(name)s: %(message)s"
+    file.setFormatter(logging.Formatter(line, "%Y-%m-%d %H:%M:%S"))
     handlers: list[logging.Handler] = [file]
     if rank == 0:
         remove_quietly(run.first_error)

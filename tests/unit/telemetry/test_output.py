@@ -1,0 +1,127 @@
+"""A run and its directory belong together."""
+
+import os
+
+import pytest
+
+from hpcbal.errors import ExitCode, OutputError
+from hpcbal.telemetry import prepare_output
+
+CONFIG = """
+schema: 1
+seed: 0
+data: {dataset: "hpcbal.data:digits", args: {}}
+dnns:
+- {name: a, batch_size: 32, stop: {patience: null, max_epochs: 10}}
+- {name: b, batch_size: 64, stop: {patience: 3, max_epochs: 10}}
+slots: {per_node: auto}
+checkpoint: {interval_s: 60.0}
+output: {dir: runs/x}
+walltime: null
+stall_timeout_s: 600
+"""
+
+
+def test_the_first_start_makes_the_directory_and_keeps_the_config(tmp_path):
+    root = tmp_path / "deep" / "run"
+    assert prepare_output(root, CONFIG) is False
+    assert (root / "config.yaml").read_text() == CONFIG
+    assert [path.name for path in root.iterdir()] == ["config.yaml"]
+
+
+def test_the_same_config_resumes(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    assert prepare_output(tmp_path, CONFIG) is True
+    assert prepare_output(tmp_path, CONFIG, resume_required=True) is True
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("walltime: null", "walltime: 3600"),
+        ("per_node: auto", "per_node: 4"),
+        ("interval_s: 60.0", "interval_s: 5"),
+        ("dir: runs/x", "dir: elsewhere"),
+        ("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20"),
+    ],
+)
+def test_what_may_change_is_taken_over(tmp_path, before, after):
+    prepare_output(tmp_path, CONFIG)
+    changed = CONFIG.replace(before, after)
+    assert changed != CONFIG
+    assert prepare_output(tmp_path, changed) is True
+    assert (tmp_path / "config.yaml").read_text() == changed
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("seed: 0", "seed: 1", "  seed: was 0, is 1"),
+        ("seed: 0", "seed: false", "  seed: was 0, is False"),
+        ("batch_size: 64", "batch_size: 16", "  dnns.b.batch_size: was 64, is 16"),
+        (
+            "patience: 3, max_epochs: 10",
+            "patience: 3, max_epochs: 9",
+            "  dnns.b.stop.max_epochs: was 10, is 9",
+        ),
+        ("name: b", "name: c", "  dnns.c: was absent, is {'name': 'c'"),
+        ("args: {}", "args: {n: 3}", "  data.args.n: was absent, is 3"),
+    ],
+)
+def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, told):
+    prepare_output(tmp_path, CONFIG)
+    with pytest.raises(OutputError) as caught:
+        prepare_output(tmp_path, CONFIG.replace(before, after))
+    assert told in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "--output" in str(caught.value)
+    assert caught.value.exit_code == ExitCode.WRONG_INPUT
+    assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+def test_a_foreign_directory_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(OutputError, match=r"not a run of hpcbal \(it holds thesis\.tex\)"):
+        prepare_output(tmp_path, CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_what_the_batch_system_left_there_does_not_matter(tmp_path):
+    for name in ("slurm-1.out", "job.err", "run.lock"):
+        (tmp_path / name).write_text("")
+    assert prepare_output(tmp_path, CONFIG) is False
+
+
+def test_resume_wants_a_run(tmp_path):
+    with pytest.raises(OutputError, match="no run to resume"):
+        prepare_output(tmp_path / "new", CONFIG, resume_required=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_damaged_config_is_told(tmp_path):
+    (tmp_path / "config.yaml").write_text("a: [")
+    with pytest.raises(OutputError, match=r"config\.yaml: damaged"):
+        prepare_output(tmp_path, CONFIG)
+
+
+def test_a_path_through_a_file_is_told_in_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot use the output directory: Not a directory") as caught:
+        prepare_output(tmp_path / "file" / "run", CONFIG)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_is_told_before_anything_starts(tmp_path):
+    (tmp_path / "probe.tmp").symlink_to("/dev/full")
+    with pytest.raises(OutputError, match="No space left on device"):
+        prepare_output(tmp_path, CONFIG)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_directory_is_told(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OutputError, match="Permission denied"):
+        prepare_output(tmp_path, CONFIG)

@@ -1,0 +1,122 @@
+"""status.json: its schema, and what people see of it."""
+
+import json
+import os
+
+import pytest
+
+from hpcbal.errors import InputError
+from hpcbal.telemetry import new_status, read_status, render_status, write_status
+
+NOW = 1_700_000_000.0
+
+
+def a_status(**changes):
+    status = new_status("six", 4, heartbeat_s=5.0, now=NOW)
+    status.update(phase="training", round=2, busy_gpus=3, host="elsewhere", **changes)
+    status["pass"] = 7
+    status["dnns"] = [
+        {
+            "name": "resnet",
+            "state": "running",
+            "epochs": 3,
+            "max_epochs": 30,
+            "metrics": {"val_accuracy": 0.91, "loss": None},
+            "best_val_accuracy": 0.93,
+            "gpus": [0, 1],
+            "wall_time_s": 61.0,
+            "slot_seconds": 122.0,
+            "cause": "",
+            "detail": "",
+        },
+        {
+            "name": "densenet",
+            "state": "failed",
+            "epochs": 0,
+            "max_epochs": 30,
+            "metrics": {},
+            "best_val_accuracy": None,
+            "gpus": [],
+            "wall_time_s": 0.0,
+            "slot_seconds": 0.0,
+            "cause": "nan",
+            "detail": "the loss is NaN\nat step 3 " + "x" * 100,
+        },
+    ]
+    status["preprocessing"] = {"preprocessors": 2, "samples_per_s": 1234.6, "bad_samples": 1}
+    return status
+
+
+def test_a_status_is_written_with_its_time_and_read_back(tmp_path):
+    status = a_status()
+    write_status(tmp_path / "status.json", status, now=NOW + 12.5)
+    read = read_status(tmp_path)
+    assert read == json.loads((tmp_path / "status.json").read_text()) == status
+    assert (read["elapsed_s"], read["updated_at"]) == (12.5, "2023-11-14T22:13:32.500Z")
+    assert (read["schema"], read["pid"]) == (1, os.getpid())
+
+
+def test_people_see_phase_dnns_and_age():
+    page = render_status(a_status(), now=NOW + 3)
+    lines = page.splitlines()
+    assert lines[0] == "six: training, round 2, pass 7, 3 of 4 GPUs busy, running for 0:00:00"
+    assert lines[1] == "2 DNNs: 1 running, 1 failed; 2 preprocessors, 1235 samples/s; 1 bad sample left out"
+    assert lines[5].split() == ["resnet", "running", "3/30", "0.9100", "0.9300", "0", "1", "0:01:01"]
+    assert "nan: the loss is NaN at step 3 x" in lines[6]
+    assert lines[6].endswith("...")
+    assert "as of 2023-11-14T22:13:20.000Z (3 s ago), elsewhere:" in page
+    assert "WARNING" not in page
+    assert max(map(len, lines)) < 160
+
+
+def test_a_silent_run_is_told():
+    page = render_status(a_status(), now=NOW + 31)
+    assert "has been silent for 31 s" in page
+    assert "the same command continues it" in page
+
+
+def test_a_run_whose_process_is_gone_is_told_at_once():
+    status = a_status()
+    status.update(host=os.uname().nodename, pid=2**22 + 1)
+    assert f"process {2**22 + 1} on {os.uname().nodename} is gone" in render_status(status, now=NOW)
+
+
+def test_a_living_process_of_this_host_is_not_called_dead():
+    status = a_status()
+    status.update(host=os.uname().nodename, pid=os.getpid())
+    assert "WARNING" not in render_status(status, now=NOW + 20)
+
+
+def test_a_finished_run_is_never_called_dead():
+    status = a_status(outcome="failed-dnns", exit_code=3)
+    status["phase"] = "finished"
+    page = render_status(status, now=NOW + 1e6)
+    assert page.startswith("six: finished (failed-dnns, exit code 3), took 0:00:00\n")
+    assert "WARNING" not in page
+
+
+def test_a_run_that_has_no_dnns_yet_can_be_shown():
+    assert "no DNNs yet" in render_status(new_status("six", 4))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no status.json"),
+        ("{", "not a status of hpcbal"),
+        ("[]", "not a status of hpcbal"),
+        ('{"schema": 1}', "another version"),
+    ],
+)
+def test_what_is_not_a_status_is_told(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "status.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_status(tmp_path)
+
+
+def test_another_schema_is_told(tmp_path):
+    status = a_status(schema=9)
+    (tmp_path / "status.json").write_text(json.dumps(status))
+    with pytest.raises(InputError, match="schema 9, this hpcbal reads 1"):
+        read_status(tmp_path)
