@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -89,8 +90,10 @@ def _look_up(path: str) -> tuple[str | None, _Function | None]:
     """(problem, the function's definition); both None when it is there but its arguments are unknown."""
     module, _, attribute = path.partition(":")
     first, _, rest = attribute.partition(".")
-    for _hop in range(_MAX_HOPS):
+    for hop in range(_MAX_HOPS):
         names, problem = _read(module)
+        if problem is not None and hop > 0:
+            return None, None  # the module that imports it may make it up
         if problem is not None:
             return f"got {path!r}: {problem}", None
         if names is None:
@@ -128,6 +131,9 @@ def _parameters(function: _Function) -> tuple[list[str], list[str], list[str]]:
 
 def _find(name: str) -> tuple[importlib.machinery.ModuleSpec | None, str]:
     """(spec, name of the part that was looked for last), without importing the parents."""
+    loaded = sys.modules.get(name)  # os.path exists only there
+    if loaded is not None and loaded.__spec__ is not None:
+        return loaded.__spec__, name
     parts = name.split(".")
     try:
         spec = importlib.util.find_spec(parts[0])

@@ -47,7 +47,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, check_import
     problems += expansion.problems
     full = _written_out(root, expansion, Path(path))
     problems += _apply([o for o in settings if targets_one_dnn(o)], full)
-    config, found = _validate(full, "dnns" in root.value or not expansion.incomplete)
+    config, found = _validate(full, dnns_known=not expansion.problems)
     problems += found
     problems += _check_partial(root.get("defaults"), expansion)
     problems += cross_problems(full)
@@ -86,8 +86,8 @@ def _name_from(path: Path) -> str:
     return name or "ensemble"
 
 
-def _validate(full: Node, dnns_known: bool) -> tuple[RunConfig | None, list[str]]:
-    """(config or None, problems); an empty list of DNNs is no news when a sweep was broken."""
+def _validate(full: Node, *, dnns_known: bool) -> tuple[RunConfig | None, list[str]]:
+    """(config or None, problems); an empty list of DNNs is no news when they could not be written out."""
     try:
         return RunConfig.model_validate(full.plain()), []
     except ValidationError as error:

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from hpcbal.config.document import FILE_ONLY_KEYS, SWEEP_KEYS
-from hpcbal.config.nodes import Node, Path
+from hpcbal.config.nodes import Node, Path, join_key
 from hpcbal.config.schema import DnnConfig, RunConfig
 from hpcbal.config.section import CUSTOM_ERROR
 from hpcbal.config.suggest import did_you_mean, nearest
@@ -64,8 +64,9 @@ def _explain_one(error: ErrorDetails, root: Node, model: type[BaseModel]) -> str
         context = error.get("ctx", {})
         names: Path = tuple(str(context["key"]).split(".", 1)) if context["key"] else ()
         node, rest = root.deepest(path + names)
-        name = ".".join(str(part) for part in rest if part in names)
-        return node.problem(f"{name}: {context['message']}" if name else str(context["message"]))
+        for part in rest:
+            node = Node(node.value, node.where, join_key(node.key, part))
+        return node.problem(str(context["message"]))
     if error["type"] == "missing":
         node, rest = root.deepest(path[:-1])
         _, field = _field_at(model, path)

@@ -128,9 +128,12 @@ class _Builder:
     def where(self, node: yaml.Node) -> str:
         return self._fixed_where or f"{self._source}:{node.start_mark.line + 1}"
 
+    def _complain(self, where: str, key: str, message: str) -> None:
+        self.problems.append(Node(None, where, key).problem(message))
+
     def build(self, node: yaml.Node, key: str, where: str) -> Node:
         if node in self._open:
-            self.problems.append(f"{where}: {key}: an alias (*) inside its own anchor (&) never ends")
+            self._complain(where, key, "an alias (*) inside its own anchor (&) never ends")
             return Node(None, where, key)
         self._open.append(node)
         try:
@@ -150,7 +153,7 @@ class _Builder:
         shared: list[yaml.Node] = []
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(f"{self.where(key_node)}: {key}: a key must be one word")
+                self._complain(self.where(key_node), key, "a key must be one word")
                 continue
             if key_node.value == "<<" and key_node.style is None:
                 shared.append(value_node)
@@ -158,8 +161,8 @@ class _Builder:
             name = self._scalar(key_node, key)
             if name in result:
                 first = result[name].where
-                message = f"{join_key(key, name)}: key given twice, first at {first}; keep one"
-                self.problems.append(f"{self.where(key_node)}: {message}")
+                message = f"key given twice, first at {first}; keep one"
+                self._complain(self.where(key_node), join_key(key, name), message)
                 continue
             result[name] = self.build(value_node, join_key(key, name), self.where(key_node))
         for value_node in shared:
@@ -171,7 +174,7 @@ class _Builder:
         parts = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
         for part in parts:
             if not isinstance(part, yaml.MappingNode):
-                self.problems.append(f"{self.where(part)}: {key}: '<<' takes a mapping")
+                self._complain(self.where(part), key, "'<<' takes a mapping")
                 continue
             base = self.build(part, key, self.where(part))
             if base.is_mapping:
@@ -193,7 +196,7 @@ class _Builder:
             if tag == "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         except (ValueError, KeyError):
-            self.problems.append(f"{self.where(node)}: {key}: {text!r} is not a YAML {tag}")
+            self._complain(self.where(node), key, f"{text!r} is not a YAML {tag}")
             return None
-        self.problems.append(f"{self.where(node)}: {key}: the YAML tag {node.tag!r} is not allowed")
+        self._complain(self.where(node), key, f"the YAML tag {node.tag!r} is not allowed")
         return None

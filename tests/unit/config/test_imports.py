@@ -1,0 +1,275 @@
+"""Import paths: loaded with clear errors by the run, looked up without running them by `validate`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import load_config, load_object
+from hpcbal.config.imports import add_import_roots
+from hpcbal.errors import ConfigError, ExitCode, InputError
+
+MODULE = '''\
+"""A user's module that must not run while a configuration is validated."""
+from os.path import join as borrowed
+from {package}.inner import deep
+import json
+raise_here = {effect}
+
+def model(input_shape, num_classes, depth, *, width=16):
+    return None
+
+def dataset(folder="x"):
+    return None
+
+def flexible(input_shape, num_classes, **options):
+    return None
+
+@staticmethod
+def decorated(x):
+    return None
+
+class Net:
+    @classmethod
+    def build(cls, input_shape, num_classes, depth):
+        return cls()
+
+table, other = {{}}, 3
+typed: int = 3
+if table is None:
+    def conditional(input_shape, num_classes):
+        return None
+try:
+    import missing_thing
+except ImportError:
+    fallback = None
+number = 7
+'''
+
+
+@pytest.fixture(autouse=True)
+def restore_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what a test adds to the path and to the loaded modules."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> str:
+    """A package beside the configuration whose modules raise when they are imported."""
+    name = f"user_{tmp_path.name}"
+    directory = tmp_path / name
+    directory.mkdir()
+    (directory / "__init__.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
+    (directory / "nets.py").write_text(MODULE.format(package=name, effect="1 / 0"), encoding="utf-8")
+    (directory / "inner.py").write_text(
+        "def deep(input_shape, num_classes, growth=1):\n    pass\n", encoding="utf-8"
+    )
+    (directory / "relative.py").write_text(
+        "from . import inner\nfrom .inner import deep as deeper\n", encoding="utf-8"
+    )
+    (directory / "lazy.py").write_text("def __getattr__(name):\n    pass\n", encoding="utf-8")
+    (directory / "star.py").write_text("from os import *\n", encoding="utf-8")
+    (directory / "broken.py").write_text("def f(:\n", encoding="utf-8")
+    return name
+
+
+def validate(tmp_path: Path, model: str, args: str = "{}", data: str = "{}") -> list[str]:
+    """Problems of a configuration with this model; none if it is valid."""
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "dnns:\n"
+        f"  - name: a\n    model: {model}\n    args: {args}\n    batch_size: 1\n    stop: {{max_epochs: 1}}\n"
+        "    optimizer: {name: sgd, learning_rate: 1}\n"
+        f"data: {data}\n",
+        encoding="utf-8",
+    )
+    try:
+        load_config(path, check_imports=True)
+    except ConfigError as error:
+        return [line.replace(f"{tmp_path}/", "") for line in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("where", "args"),
+    [
+        ("nets:model", "{depth: 3, width: 4}"),
+        ("nets:flexible", "{anything: 3}"),
+        ("nets:decorated", "{anything: 3}"),
+        ("nets:Net", "{}"),
+        ("nets:Net.build", "{depth: 1}"),
+        ("nets:borrowed", "{}"),
+        ("nets:deep", "{growth: 2}"),
+        ("nets:table", "{}"),
+        ("nets:typed", "{}"),
+        ("nets:conditional", "{}"),
+        ("nets:fallback", "{}"),
+        ("nets:missing_thing", "{}"),
+        ("nets:json", "{}"),
+        ("relative:deeper", "{growth: 3}"),
+        ("relative:inner.deep", "{}"),
+        ("lazy:whatever", "{}"),
+        ("star:whatever", "{}"),
+    ],
+)
+def test_a_name_that_the_module_defines_is_found_without_importing(
+    tmp_path: Path, package: str, where: str, args: str
+) -> None:
+    assert validate(tmp_path, f"{package}.{where}", args) == []
+    assert not any(name.startswith(package) for name in sys.modules)
+
+
+@pytest.mark.parametrize(
+    ("where", "args", "message"),
+    [
+        (
+            "nets:modle",
+            "{}",
+            "run.yaml:3: dnns.0.model: got '{p}.nets:modle': {p}/nets.py defines no 'modle' (did you",
+        ),
+        (
+            "net:model",
+            "{}",
+            "run.yaml:3: dnns.0.model: got '{p}.net:model': no module '{p}.net'; put it beside",
+        ),
+        ("broken:f", "{}", "run.yaml:3: dnns.0.model: got '{p}.broken:f': {p}/broken.py:1: syntax error:"),
+        (
+            "relative:deepr",
+            "{}",
+            "run.yaml:3: dnns.0.model: got '{p}.relative:deepr': {p}/relative.py defines no",
+        ),
+        (
+            "nets:model",
+            "{dpth: 3}",
+            "run.yaml:4: dnns.0.args.dpth: {p}.nets:model has no argument 'dpth' (did you mean "
+            "'depth'?), allowed: depth, width",
+        ),
+        ("nets:model", "{}", "run.yaml:4: dnns.0.args: {p}.nets:model needs the argument depth"),
+        (
+            "nets:model",
+            "{depth: 1, num_classes: 3}",
+            "run.yaml:4: dnns.0.args.num_classes: {p}.nets:model has no",
+        ),
+        (
+            "nets:flexible",
+            "{num_classes: 3}",
+            "run.yaml:4: dnns.0.args.num_classes: {p}.nets:flexible has no",
+        ),
+        (
+            "relative:deeper",
+            "{grwth: 3}",
+            "run.yaml:4: dnns.0.args.grwth: {p}.relative:deeper has no argument",
+        ),
+    ],
+)
+def test_a_wrong_path_or_argument_is_told_without_importing(
+    tmp_path: Path, package: str, where: str, args: str, message: str
+) -> None:
+    found = validate(tmp_path, f"{package}.{where}", args)
+    assert found[0].startswith(message.replace("{p}", package)), found
+    assert not any(name.startswith(package) for name in sys.modules)
+
+
+def test_the_dataset_is_looked_up_too(tmp_path: Path, package: str) -> None:
+    model, args = f"{package}.nets:flexible", "{}"
+    assert (
+        validate(tmp_path, model, args, f"{{dataset: '{package}.nets:dataset', args: {{folder: y}}}}") == []
+    )
+    found = validate(tmp_path, model, args, f"{{dataset: '{package}.nets:dataset', args: {{foldr: y}}}}")
+    assert "has no argument 'foldr' (did you mean 'folder'?), allowed: folder" in found[0]
+    found = validate(tmp_path, model, args, "{args: {x: 1}}")
+    assert found == ["run.yaml:8: data.args.x: hpcbal.data:digits has no argument 'x', allowed: none"]
+
+
+def test_unknown_packages_are_told(tmp_path: Path) -> None:
+    assert "no module 'no_such_package_here'" in validate(tmp_path, "no_such_package_here.x:f")[0]
+    assert "no module 'json.nothing'" in validate(tmp_path, "json.nothing:f")[0]
+
+
+def test_compiled_and_built_in_modules_are_trusted(tmp_path: Path) -> None:
+    assert validate(tmp_path, "math:sqrt") == []
+    assert validate(tmp_path, "sys:exit") == []
+
+
+def test_load_object_finds_functions_and_methods() -> None:
+    import json
+
+    assert load_object("json:dumps") is json.dumps
+    assert load_object("json.decoder:JSONDecoder.decode") is json.JSONDecoder.decode
+
+
+def module_with(directory: Path, name: str, text: str) -> str:
+    (directory / f"{name}.py").write_text(text, encoding="utf-8")
+    add_import_roots(directory / "run.yaml")
+    return name
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("json", "json: not an import path, allowed: package.module:callable"),
+        ("json:", "json:: not an import path, allowed: package.module:callable"),
+        (
+            "no_such_module_x:f",
+            "no_such_module_x:f: no module 'no_such_module_x'; put it beside the configuration",
+        ),
+        ("json.nothing:f", "json.nothing:f: no module 'json.nothing'; put it beside the configuration"),
+        ("json:dmps", "json:dmps: json ("),
+        ("json:decoder", "json:decoder: is module, allowed: a function or class"),
+    ],
+)
+def test_load_object_tells_what_is_wrong(path: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_object(path)
+    assert str(caught.value).startswith(message)
+    assert caught.value.exit_code == ExitCode.WRONG_INPUT
+
+
+def test_a_misspelt_name_gets_a_hint() -> None:
+    with pytest.raises(InputError, match=r"has no 'dmps' \(did you mean 'dumps'\?\)"):
+        load_object("json:dmps")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\nraise ValueError('no\\n  good')\n", r"failed: ValueError: no good \(.*_0\.py:2\)"),
+        ("def f():\n    1 / 0\nf()\n", r"failed: ZeroDivisionError: division by zero \(.*_1\.py:2\)"),
+        (
+            "import no_such_dependency_x\n",
+            r"failed: ModuleNotFoundError: No module named 'no_such_dependency_x' \(",
+        ),
+        ("import sys\nsys.exit(3)\n", r"failed: SystemExit: 3 \("),
+        ("def f(:\n", r"failed: SyntaxError: invalid syntax"),
+    ],
+)
+def test_an_exception_of_the_users_module_is_told_in_one_line(
+    tmp_path: Path, text: str, message: str, request: pytest.FixtureRequest
+) -> None:
+    index = [0, 1, 2, 3, 4][int(request.node.callspec.indices["text"])]
+    name = module_with(tmp_path, f"raises_{index}", text)
+    with pytest.raises(InputError, match=f"{name}:f: importing {name} {message}") as caught:
+        load_object(f"{name}:f")
+    assert "\n" not in str(caught.value)
+
+
+def test_modules_beside_the_configuration_come_before_those_of_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for directory, value in ((here, 1), (there, 2)):
+        directory.mkdir()
+        (directory / "both_places.py").write_text(f"def f():\n    return {value}\n", encoding="utf-8")
+    monkeypatch.chdir(there)
+    add_import_roots(here / "run.yaml")
+    add_import_roots(here / "run.yaml")
+    assert load_object("both_places:f")() == 1
+    assert sys.path[:2] == [str(here), str(there)]
+    assert sys.path.count(str(here)) == 1

@@ -1,0 +1,298 @@
+"""What a configuration file gives, and what it says when it is wrong."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import OperationConfig, RunConfig, load_config, resolved_yaml
+from hpcbal.errors import ConfigError
+
+GOOD = """\
+name: demo
+defaults:
+  optimizer: {name: sgd, learning_rate: 1e-2, momentum: 0.9}
+  batch_size: 32
+  stop: {patience: 3, max_epochs: 10}
+preprocessing:
+  - resize: {height: 8, width: 6}
+  - random_flip
+  - normalize: {mean: [1, 2.5], std: 0.5}
+dnns:
+  - name: a
+    model: hpcbal.models:softmax
+    optimizer: {learning_rate: 0.1}
+    stop: {patience: null}
+  - name: b
+    model: hpcbal.models:softmax
+    optimizer: {name: adam, learning_rate: 0.3}
+    batch_size: 8
+walltime: 01:30:00
+dataplane: {ring_bytes: 64MiB}
+"""
+MakeFile = Callable[..., Path]
+
+
+@pytest.fixture
+def make_file(tmp_path: Path) -> MakeFile:
+    def make(text: str, name: str = "run.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return make
+
+
+def problems_of(path: Path, *overrides: str) -> list[str]:
+    """Problems of a configuration, without its directory."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    return [line.replace(f"{path.parent}/", "") for line in caught.value.problems]
+
+
+def test_keys_get_their_values_and_defaults(make_file: MakeFile) -> None:
+    config = load_config(make_file(GOOD))
+    first, second = config.dnns
+    assert (config.name, config.seed, config.schedule.alpha) == ("demo", 0, 0.8)
+    assert config.output.dir == "runs/demo"
+    assert config.walltime == 5400.0
+    assert config.dataplane.ring_bytes == 64 * 2**20
+    assert config.data.dataset == "hpcbal.data:digits"
+    assert (first.batch_size, second.batch_size) == (32, 8)
+
+
+def test_defaults_fill_what_a_dnn_does_not_say(make_file: MakeFile) -> None:
+    first, second = load_config(make_file(GOOD)).dnns
+    assert (first.optimizer.name, first.optimizer.learning_rate, first.optimizer.momentum) == (
+        "sgd",
+        0.1,
+        0.9,
+    )
+    assert (first.stop.patience, first.stop.max_epochs) == (None, 10)
+    assert second.stop.patience == 3
+
+
+def test_an_optimizer_that_names_its_algorithm_takes_nothing_from_the_default(make_file: MakeFile) -> None:
+    second = load_config(make_file(GOOD)).dnns[1]
+    assert (second.optimizer.name, second.optimizer.momentum) == ("adam", 0.0)
+
+
+def test_operations_have_all_their_arguments(make_file: MakeFile) -> None:
+    config = load_config(make_file(GOOD))
+    assert config.preprocessing[:2] == (
+        OperationConfig("resize", {"height": 8, "width": 6}),
+        OperationConfig("random_flip", {"horizontal": True, "vertical": False}),
+    )
+    assert config.preprocessing[2].args["mean"] == (1.0, 2.5)
+
+
+def test_name_and_output_follow_the_file_name(make_file: MakeFile) -> None:
+    text = GOOD.replace("name: demo\n", "", 1)
+    config = load_config(make_file(text, "my run.yaml"))
+    assert (config.name, config.output.dir) == ("my-run", "runs/my-run")
+
+
+def test_a_configuration_survives_pickling_and_is_frozen(make_file: MakeFile) -> None:
+    config = load_config(make_file(GOOD))
+    assert pickle.loads(pickle.dumps(config)) == config
+    with pytest.raises(ValueError, match="frozen"):
+        config.seed = 3
+
+
+def test_resolved_yaml_loads_to_the_same_configuration(make_file: MakeFile) -> None:
+    config = load_config(make_file(GOOD))
+    assert load_config(make_file(resolved_yaml(config), "resolved.yaml")) == config
+
+
+def test_text_that_looks_like_a_number_survives_resolving(make_file: MakeFile) -> None:
+    config = load_config(
+        make_file(GOOD.replace("name: a\n", 'name: a\n    args: {x: "1e-3", y: "no", z: 1e-9}\n'))
+    )
+    again = load_config(make_file(resolved_yaml(config), "resolved.yaml"))
+    assert again.dnns[0].args == {"x": "1e-3", "y": "no", "z": 1e-9}
+
+
+def test_a_delta_is_samples_per_second_or_a_share(make_file: MakeFile) -> None:
+    absolute = load_config(make_file(GOOD + "schedule: {delta: 7}\n")).schedule.delta_rule()
+    relative = load_config(make_file(GOOD + "schedule: {delta: 15%}\n")).schedule.delta_rule()
+    assert (absolute.absolute, absolute.relative) == (7.0, None)
+    assert (relative.absolute, relative.relative) == (None, 0.15)
+
+
+@pytest.mark.parametrize(("monitor", "mode"), [("val_accuracy", "max"), ("val_loss", "min"), ("loss", "min")])
+def test_the_mode_of_a_stop_rule_follows_the_monitor(make_file: MakeFile, monitor: str, mode: str) -> None:
+    config = load_config(make_file(GOOD), [f"defaults.stop.monitor={monitor}"])
+    rule = config.dnns[1].stop.rule()
+    assert (rule.monitor, rule.mode, rule.patience, rule.max_epochs) == (monitor, mode, 3, 10)
+
+
+WRONG = [
+    ("schedule: {alpha: 1.5}", "schedule.alpha: got 1.5, allowed: 0 < alpha <= 1"),
+    ("schedule: {alpha: .nan}", "schedule.alpha: got nan, allowed: 0 < alpha <= 1"),
+    ("schedule: {alpha: yes}", "schedule.alpha: got 'yes', allowed: 0 < alpha <= 1"),
+    ("seed: 1.0", "seed: got 1.0, allowed: a whole number from 0 to 2**32 - 1"),
+    ("seed: true", "seed: got true, allowed: a whole number from 0 to 2**32 - 1"),
+    ("schema: 2", "schema: got 2, allowed: 1"),
+    ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, name,"),
+    ("schedul: {}", "schedul: unknown key (did you mean 'schedule'?), allowed: schema, name,"),
+    ("schedule: 3", "schedule: got 3, allowed: keys of schedule"),
+    ("schedule: {delta: 15 percent}", "schedule.delta: got '15 percent', allowed: samples/s, 0 or more,"),
+    (
+        "schedule: {paradigm: globl}",
+        "schedule.paradigm: got 'globl', allowed: global (did you mean 'global'?)",
+    ),
+    ("schedule: {profiling: {max_batches: 4}}", "schedule.profiling.timed_batches: got 20, allowed: at most"),
+    ("slots: {per_node: many}", "slots.per_node: got 'many', allowed: auto or a whole number, 1 or more"),
+    ("slots: {per_node: 0}", "slots.per_node: got 0, allowed: auto or a whole number, 1 or more"),
+    (
+        "data: {dataset: digits}",
+        "data.dataset: got 'digits', allowed: an import path package.module:callable",
+    ),
+    (
+        "data: {validation_fraction: 1}",
+        "data.validation_fraction: got 1, allowed: a number from 0 to below 1",
+    ),
+    ("backend: {rates: {a: {2: 5}}}", "backend.rates.a: got {2: 5}, allowed: {dnn name:"),
+    ("backend: {rates: {a: {1: 0}}}", "backend.rates.a.1: got 0, allowed: {dnn name:"),
+    ("backend: {rates: {c: {1: 5}}}", "backend.rates.c: no DNN of that name, allowed: a, b"),
+    ("backend: {name: emulated}", "backend.name: no rates for a, b; the emulated backend needs"),
+    ("output: {dir: ''}", "output.dir: got '', allowed: a path"),
+    ("name: a/b", "name: got 'a/b', allowed: a directory name of"),
+    ("stall_timeout_s: 0", "stall_timeout_s: got 0, allowed: seconds above 0"),
+    ("checkpoint: {interval_s: -1}", "checkpoint.interval_s: got -1, allowed: seconds, 0 or more"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=[line for line, _ in WRONG])
+def test_a_wrong_value_is_told_with_line_key_given_and_allowed(
+    make_file: MakeFile, line: str, message: str
+) -> None:
+    text = GOOD.replace("name: demo\n", "", 1) if line.startswith("name:") else GOOD
+    number = len(text.splitlines()) + 1
+    found = problems_of(make_file(text + line + "\n"))
+    assert any(problem.startswith(f"run.yaml:{number}: {message}") for problem in found), found
+
+
+WRONG_DNN = [
+    ("batch_size: 0", "dnns.2.batch_size: got 0, allowed: a whole number, 1 or more"),
+    ("optimizer: {name: sgd}", "dnns.2.optimizer: missing key 'learning_rate', allowed: a number above 0"),
+    ("optimizer: {name: sdg, learning_rate: 1}", "dnns.2.optimizer.name: got 'sdg', allowed: sgd, adam"),
+    (
+        "optimizer: {name: adam, learning_rate: 1, momentum: 0.5}",
+        "dnns.2.optimizer.momentum: got 0.5, allowed:",
+    ),
+    (
+        "optimizer: {name: sgd, learning_rate: 1, nesterov: true}",
+        "dnns.2.optimizer.nesterov: got True, allowed:",
+    ),
+    ("stop: {max_epochs: 2}", "defaults.stop.patience: got 3, allowed: null or less than max_epochs (2)"),
+    ("stop: {patience: 10}", "dnns.2.stop.patience: got 10, allowed: null or less than max_epochs (10)"),
+    (
+        "stop: {target: 95}",
+        "dnns.2.stop.target: got 95.0, allowed: 0 < target <= 1 (val_accuracy is a share)",
+    ),
+    ("stop: {mode: min}", "dnns.2.stop.mode: got 'min', allowed: auto or max with monitor val_accuracy"),
+    ("args: [1]", "dnns.2.args: got [1], allowed: a mapping of argument names to values"),
+    ("name: a", "dnns.2.name: got 'a' for more than one DNN (first at run.yaml:11)"),
+    ("name: ../up", "dnns.2.name: got '../up', allowed: a directory name of letters,"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG_DNN, ids=[line for line, _ in WRONG_DNN])
+def test_a_wrong_dnn_is_told(make_file: MakeFile, line: str, message: str) -> None:
+    name = "" if line.startswith("name") else "name: c\n    "
+    dnn = f"  - {name}model: m:f\n    {line}\n"
+    found = problems_of(make_file(GOOD.replace("walltime:", dnn + "walltime:")))
+    assert any(f": {message}" in problem for problem in found), found
+    assert all(problem.startswith("run.yaml:") for problem in found)
+
+
+def test_all_problems_of_a_file_come_at_once_in_order_of_lines(make_file: MakeFile) -> None:
+    text = GOOD.replace("batch_size: 32", "batch_size: -1").replace("height: 8", "heigth: 8")
+    found = problems_of(make_file(text + "schedule: {alpha: 7, delta: x}\nbackend: {name: emulated}\n"))
+    keys = [": ".join(problem.split(": ")[:2]) for problem in found]
+    assert keys == [
+        "run.yaml:4: defaults.batch_size",
+        "run.yaml:7: preprocessing.0.resize",
+        "run.yaml:7: preprocessing.0.resize.heigth",
+        "run.yaml:17: dnns.1.optimizer.name",
+        "run.yaml:21: schedule.delta",
+        "run.yaml:21: schedule.alpha",
+        "run.yaml:22: backend.name",
+    ]
+
+
+def test_unused_defaults_are_checked_too(make_file: MakeFile) -> None:
+    text = """\
+defaults: {optimizer: {learning_rate: -1}, stop: {patiense: 1}}
+dnns:
+  - {name: a, model: m:f, optimizer: {name: sgd, learning_rate: 1}, batch_size: 1, stop: {max_epochs: 2}}
+"""
+    found = problems_of(make_file(text))
+    assert "run.yaml:1: defaults.optimizer.learning_rate: got -1, allowed: a number above 0" in found
+    assert any("defaults.stop.patiense: unknown key (did you mean 'patience'?)" in line for line in found)
+
+
+def test_a_file_without_dnns_says_so(make_file: MakeFile) -> None:
+    assert problems_of(make_file("seed: 1\n")) == [
+        "run.yaml:1: missing key 'dnns', allowed: a list of at least one DNN"
+    ]
+    assert problems_of(make_file("dnns:\n")) == [
+        "run.yaml:1: dnns: got [], allowed: a list of at least one DNN"
+    ]
+    assert problems_of(make_file("dnns: 3\n")) == ["run.yaml:1: dnns: got 3, allowed: a list of DNNs"]
+
+
+def test_an_empty_section_means_its_defaults(make_file: MakeFile) -> None:
+    assert load_config(make_file(GOOD + "schedule:\nslots:\n")).schedule.alpha == 0.8
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("resize: {height: 8}", "preprocessing.0.resize: missing key 'width'"),
+        (
+            "resze: {height: 8}",
+            "preprocessing.0.resze: unknown key (did you mean 'resize'?), allowed: decode,",
+        ),
+        ("{decode: {}, random_flip: {}}", "preprocessing.0: got decode, random_flip, allowed: exactly one"),
+        ("{}", "preprocessing.0: got none, allowed: exactly one operation per entry"),
+        ("3", "preprocessing.0: got 3, allowed: a list of operations such as"),
+        ("normalize: {std: 0}", "preprocessing.0.normalize.std: got 0.0, allowed:"),
+        (
+            "normalize: {mean: [1, 2], std: [1, 2, 3]}",
+            "preprocessing.0.normalize.std: got 3 numbers but mean has 2",
+        ),
+        (
+            "random_rotation: {degrees: 200}",
+            "preprocessing.0.random_rotation.degrees: got 200, allowed: 0 < degrees",
+        ),
+    ],
+)
+def test_a_wrong_operation_is_told(make_file: MakeFile, item: str, message: str) -> None:
+    text = GOOD.replace("  - resize: {height: 8, width: 6}", f"  - {item}")
+    found = problems_of(make_file(text))
+    assert any(problem.startswith(f"run.yaml:7: {message}") for problem in found), found
+
+
+def test_a_configuration_can_be_built_without_a_file() -> None:
+    operation = OperationConfig("resize", {"height": 2, "width": 3})
+    built = RunConfig.model_validate(
+        {
+            "preprocessing": [operation],
+            "dnns": [
+                {
+                    "name": "a",
+                    "model": "m:f",
+                    "optimizer": {"name": "sgd", "learning_rate": 0.1},
+                    "batch_size": 4,
+                    "stop": {"max_epochs": 2},
+                }
+            ],
+        }
+    )
+    assert built.preprocessing == (operation,)
+    assert built.backend.effective_collective == "horovod"
