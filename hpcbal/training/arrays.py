@@ -31,7 +31,7 @@ def check_fit(given: Mapping[str, Array], expected: Mapping[str, Array]) -> None
             raise CheckpointError(f"/{name} has type {array.dtype}, the model expects {own.dtype}")
     unknown = [name for name in given if name not in expected]
     if unknown:
-        raise CheckpointError(f"/{unknown[0]} is not in the model (nor are {len(unknown) - 1} others)")
+        raise CheckpointError(f"/{unknown[0]} is not in the model (of {len(unknown)} such arrays the first)")
 
 
 def checksum(arrays: Mapping[str, Array]) -> int:

@@ -47,3 +47,10 @@ class OwnStartModel(EmulatedModel):
 
 def own_start(input_shape: tuple[int, ...], num_classes: int) -> EmulatedModel:
     return OwnStartModel(4, num_classes)
+
+
+def headless(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """A network that ends in features instead of logits."""
+    from keras import Sequential, layers
+
+    return Sequential([layers.Input(input_shape), layers.Flatten(), layers.Dense(num_classes + 1)])

@@ -1,0 +1,72 @@
+"""Small values that stand for what config and data plane give to a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@dataclass(frozen=True)
+class Batch:
+    ids: np.ndarray
+    x: Any
+    y: np.ndarray
+
+
+@dataclass(frozen=True)
+class Spec:
+    shape: tuple[int | None, ...] = (6, 6, 1)
+    dtype: str = "float64"
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    name: str = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+
+@dataclass(frozen=True)
+class Dnn:
+    model: str = "hpcbal.models:softmax"
+    name: str = "dnn"
+    args: dict[str, Any] = field(default_factory=dict)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+
+
+@pytest.fixture
+def make_dnn() -> Callable[..., Dnn]:
+    def make(model: str = "hpcbal.models:softmax", name: str = "dnn", **given: Any) -> Dnn:
+        optimizer = {key: given.pop(key) for key in list(given) if key in Optimizer.__dataclass_fields__}
+        if "optimizer" in given:
+            optimizer["name"] = given.pop("optimizer")
+        return Dnn(model, name, given, Optimizer(**optimizer))
+
+    return make
+
+
+@pytest.fixture
+def make_spec() -> type[Spec]:
+    return Spec
+
+
+@pytest.fixture
+def make_batch() -> Callable[..., Batch]:
+    def make(n: int, seed: int = 0, shape: tuple[int, ...] = (6, 6, 1), dtype: str = "float64") -> Batch:
+        rng = np.random.default_rng(seed)
+        return Batch(np.arange(n), rng.normal(size=(n, *shape)).astype(dtype), rng.integers(0, 5, n))
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _models_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models of the MPI tests (`training_models:...`) serve here too."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "mpi" / "programs"))

@@ -1,0 +1,48 @@
+"""A node's GPUs and cores are shared out, and the user's own settings win."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcbal.errors import ClusterError
+from hpcbal.training.devices import gpu_of_slot, thread_counts, threads_of_slot
+
+
+@pytest.mark.parametrize(
+    ("num_visible", "slot", "gpu"), [(0, 3, None), (4, 0, 0), (4, 3, 3), (1, 0, 0), (1, 3, 0)]
+)
+def test_each_slot_gets_a_gpu_of_its_own(num_visible: int, slot: int, gpu: int | None) -> None:
+    assert gpu_of_slot(num_visible, slot) == gpu
+
+
+def test_more_slots_than_gpus_tells_how_many_there_are() -> None:
+    with pytest.raises(ClusterError, match=r"set slots\.per_node to at most 4"):
+        gpu_of_slot(4, 4)
+
+
+def test_cores_are_divided_among_those_that_share_them() -> None:
+    node = frozenset(range(8))
+    assert threads_of_slot(node, 4) == 2
+    assert threads_of_slot(node, 3) == 2
+    assert threads_of_slot(node, 4, [node] * 4) == 2
+    assert threads_of_slot(frozenset({0}), 4) == 1
+
+
+def test_cores_that_a_launcher_has_bound_are_not_divided_again() -> None:
+    masks = [frozenset({0, 1}), frozenset({2, 3})]
+    assert threads_of_slot(masks[0], 2, masks) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, (2, 2)),
+        ({"OMP_NUM_THREADS": "5"}, (5, 5)),
+        ({"OMP_NUM_THREADS": "5,2"}, (5, 5)),
+        ({"OMP_NUM_THREADS": "5", "TF_NUM_INTRAOP_THREADS": "3"}, (3, 5)),
+        ({"TF_NUM_INTEROP_THREADS": "7", "OMP_NUM_THREADS": "many"}, (2, 7)),
+        ({"OMP_NUM_THREADS": "0"}, (2, 2)),
+    ],
+)
+def test_the_users_thread_counts_win(environment: dict[str, str], expected: tuple[int, int]) -> None:
+    assert thread_counts(environment, share=2) == expected

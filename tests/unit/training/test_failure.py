@@ -1,0 +1,32 @@
+"""Failures keep their cause and their words on the way to other ranks."""
+
+from __future__ import annotations
+
+import pickle
+
+from hpcbal.errors import InputError
+from hpcbal.training.failure import GroupFailed, NonFiniteError, cause_of, detail_of
+
+
+def test_group_failed_survives_pickling() -> None:
+    failed = GroupFailed("oom", "device full", local=True)
+    copy = pickle.loads(pickle.dumps(failed))
+    assert (copy.cause, copy.detail, copy.local) == ("oom", "device full", True)
+    assert str(copy) == str(failed) == "oom on this rank: device full"
+
+
+def test_causes() -> None:
+    assert cause_of(MemoryError()) == "oom"
+    assert cause_of(NonFiniteError("loss")) == "nan"
+    assert cause_of(ZeroDivisionError()) == "error"
+    assert cause_of(GroupFailed("nan", "", local=False)) == "nan"
+
+
+def test_foreign_exceptions_bring_their_traceback_and_ours_their_message() -> None:
+    assert detail_of(InputError("no such optimizer")) == "no such optimizer"
+    try:
+        _ = 1 // 0
+    except ZeroDivisionError as error:
+        detail = detail_of(error)
+    assert "_ = 1 // 0" in detail
+    assert detail.endswith("ZeroDivisionError: integer division or modulo by zero")

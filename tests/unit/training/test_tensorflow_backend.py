@@ -1,0 +1,193 @@
+"""Keras models train exactly, are traced once, and are saved and loaded whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hpcbal.errors import CheckpointError, InputError
+from hpcbal.training.collective import LocalCollective
+from hpcbal.training.failure import GroupFailed, NonFiniteError
+from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.training.tensorflow_backend import TensorFlowBackend, make_optimizer
+
+Make = Callable[..., Any]
+LINEAR, NORMALISED = "training_models:linear", "training_models:normalised"
+
+
+@pytest.fixture
+def backend() -> TensorFlowBackend:
+    return TensorFlowBackend(precision="float64")
+
+
+@pytest.fixture
+def build(backend: TensorFlowBackend, make_dnn: Make, make_spec: Make) -> Make:
+    def make(model: str = LINEAR, seed: int = 0, **given: Any) -> Any:
+        return backend.build(make_dnn(model=model, **given), make_spec(), 5, seed)
+
+    return make
+
+
+def assert_equal_states(one: Any, other: Any) -> None:
+    assert list(one.state()) == list(other.state())
+    for name, array in one.state().items():
+        np.testing.assert_array_equal(array, other.state()[name], err_msg=name)
+
+
+def test_shares_add_up_to_the_whole_step(build: Make, make_batch: Make) -> None:
+    replica, batch = build(), make_batch(9)
+    whole = replica.compute(batch, 9)
+    parts = [
+        replica.compute(type(batch)(batch.ids[a:b], batch.x[a:b], batch.y[a:b]), 9)
+        for a, b in ((0, 2), (2, 3), (3, 9))
+    ]
+    for index, expected in enumerate(whole.tensors):
+        total = sum(part.tensors[index].numpy() for part in [*parts, replica.zeros()])
+        np.testing.assert_allclose(total, expected.numpy(), atol=1e-13)
+    assert sum(part.sums.loss for part in parts) == pytest.approx(whole.sums.loss, rel=1e-12)
+
+
+def test_step_equals_what_keras_does_itself(build: Make, make_batch: Make) -> None:
+    """The oracle: Keras' own training loop on the same batches, batch norm included."""
+    replica = build(NORMALISED, learning_rate=0.05, momentum=0.9, nesterov=True, weight_decay=0.01)
+    twin = keras.models.clone_model(replica._model)
+    twin.set_weights(replica._model.get_weights())
+    twin.compile(
+        keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    for step, n in enumerate((8, 3, 5)):
+        batch = make_batch(n, step)
+        train_step(replica, batch, n, LocalCollective())
+        twin.train_on_batch(batch.x, batch.y)
+    for ours, theirs in zip(replica._model.get_weights(), twin.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_changing_batch_sizes_are_traced_once(build: Make, make_batch: Make) -> None:
+    replica = build(NORMALISED)
+    for n in (4, 1, 7, 2):
+        train_step(replica, make_batch(n), n, LocalCollective())
+        evaluate_step(replica, make_batch(n), LocalCollective())
+    assert replica.num_traces == 3  # compute, apply, evaluate
+
+
+def test_computing_changes_nothing(build: Make, make_batch: Make) -> None:
+    replica, untouched = build(NORMALISED), build(NORMALISED)
+    replica.compute(make_batch(4), 4)
+    replica.evaluate(make_batch(4))
+    assert_equal_states(replica, untouched)
+
+
+def test_initial_weights_depend_on_seed_and_name_only(build: Make) -> None:
+    first = build(name="a", seed=1)
+    build(name="b", seed=2)
+    assert_equal_states(first, build(name="a", seed=1))
+    kernel = "weights/sequential/dense/kernel"
+    assert not np.array_equal(first.state()[kernel], build(name="b", seed=1).state()[kernel])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training_goes_on_from_saved_state_as_if_never_saved(
+    build: Make, make_batch: Make, optimizer: str
+) -> None:
+    given = {"optimizer": optimizer, "momentum": 0.9 if optimizer == "sgd" else 0.0}
+    replica, other = build(NORMALISED, **given), build(NORMALISED, seed=5, **given)
+    for step in range(2):
+        train_step(replica, make_batch(6, step), 6, LocalCollective())
+    other.load_state(replica.state())
+    for step in range(2, 4):
+        for each in (replica, other):
+            train_step(each, make_batch(6, step), 6, LocalCollective())
+    assert_equal_states(replica, other)
+
+
+def test_names_in_the_state_do_not_depend_on_what_was_built_before(build: Make) -> None:
+    build(NORMALISED)
+    names = list(build(NORMALISED, momentum=0.9).state())
+    assert {
+        "weights/sequential/conv2d/kernel",
+        "weights/sequential/batch_normalization/moving_mean",
+        "weights/sequential/dense/bias",
+    } <= set(names)
+    assert "optimizer/iteration" in names
+    assert any(name.startswith("optimizer/") and "momentum" in name for name in names)
+    assert not any("learning_rate" in name for name in names)  # that one is the config's
+
+
+def test_array_that_does_not_fit_is_named_and_nothing_is_loaded(build: Make) -> None:
+    replica, untouched = build(), build()
+    arrays = {name: array + 1 for name, array in replica.state().items()}
+    arrays["weights/sequential/dense/kernel"] = np.zeros((48, 4))
+    message = r"/weights/sequential/dense/kernel has shape \(48, 4\), the model expects \(48, 5\)"
+    with pytest.raises(CheckpointError, match=message):
+        replica.load_state(arrays)
+    assert_equal_states(replica, untouched)
+
+
+def test_nan_is_found_in_loss_and_gradients(build: Make, make_batch: Make) -> None:
+    replica, untouched, batch = build(), build(), make_batch(4)
+    batch.x[2, 0, 0, 0] = np.nan
+    with pytest.raises(NonFiniteError):
+        replica.evaluate(batch)
+    with pytest.raises(GroupFailed) as failed:
+        train_step(replica, batch, 4, LocalCollective())
+    assert (failed.value.cause, failed.value.local) == ("nan", True)
+    assert_equal_states(replica, untouched)
+
+
+def test_exhausted_memory_is_called_so(
+    build: Make, make_batch: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = build()
+
+    def exhausted(*_: object) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr(replica, "_compute", exhausted)
+    with pytest.raises(GroupFailed, match="OOM when allocating") as failed:
+        train_step(replica, make_batch(2), 2, LocalCollective())
+    assert failed.value.cause == "oom"
+
+
+def test_float32_and_integer_samples_train(make_dnn: Make, make_spec: Make, make_batch: Make) -> None:
+    backend = TensorFlowBackend(precision="float32")
+    replica = backend.build(make_dnn(model=LINEAR), make_spec(dtype="uint8"), 5, 0)
+    outcome = train_step(replica, make_batch(3, dtype="uint8"), 3, LocalCollective())
+    assert outcome.sums.count == 3
+    assert {array.dtype.name for array in replica.state().values()} == {"float32", "int64"}
+    assert replica.num_parameters == 3 * 9 + 3 + 48 * 5 + 5
+
+
+def test_wrong_models_and_samples_are_refused(
+    backend: TensorFlowBackend, build: Make, make_dnn: Make, make_spec: Make
+) -> None:
+    with pytest.raises(InputError, match=r"returned EmulatedModel, allowed: keras\.Model"):
+        build("hpcbal.models:softmax")
+    with pytest.raises(InputError, match=r"differ in size.*add resize"):
+        backend.build(make_dnn(model=LINEAR), make_spec((None, None, 1)), 5, 0)
+    with pytest.raises(InputError, match=r"outputs of shape .*, allowed: \(None, 5\)"):
+        build("training_models:headless")
+
+
+def test_optimizers_go_by_their_keras_name_in_any_case(make_dnn: Make) -> None:
+    settings = make_dnn(optimizer="AdamW", learning_rate=0.01, weight_decay=0.1, momentum=0.0).optimizer
+    optimizer = make_optimizer("dnn", settings)
+    assert isinstance(optimizer, keras.optimizers.AdamW)
+    assert optimizer.weight_decay == 0.1
+    with pytest.raises(InputError, match=r"got 'sdg', allowed: .*sgd"):
+        make_optimizer("dnn", make_dnn(optimizer="sdg").optimizer)
+    with pytest.raises(InputError, match=r"optimizer adam: .*momentum"):
+        make_optimizer("dnn", make_dnn(optimizer="adam", momentum=0.9).optimizer)
+
+
+def test_closed_replica_holds_no_model(build: Make) -> None:
+    replica = build()
+    replica.close()
+    assert replica.state() == {}
+    assert not hasattr(replica, "_model")
