@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -90,10 +91,15 @@ def _start_mpirun(argv: Sequence[str], ranks: int) -> int:
     """Start mpirun in a session of its own, so that Ctrl-C reaches us and not the ranks directly."""
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
-    _forward_signals(process)
-    returncode = process.wait()
-    known = {int(code) for code in ExitCode}
+    with tempfile.TemporaryDirectory(prefix="hpcbal-") as directory:
+        code_file = Path(directory) / "exit-code"
+        environment["HPCBAL_EXIT_CODE_FILE"] = str(code_file)
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        _forward_signals(process)
+        returncode = process.wait()
+        if returncode == 0 and code_file.exists():
+            return int(code_file.read_text())
+    known = {int(code) for code in ExitCode} - {int(ExitCode.DONE)}
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
 
 

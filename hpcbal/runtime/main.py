@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from mpi4py import MPI
 
+from hpcbal import env
 from hpcbal.cluster.discovery import discover, split_by_node
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import RunConfig, add_import_roots
@@ -35,12 +38,15 @@ from hpcbal.runtime.run_request import RunRequest
 from hpcbal.runtime.signals import StopFlag
 from hpcbal.runtime.start import make_scheduler, start_training
 from hpcbal.runtime.trainer import Trainer
-from hpcbal.runtime.watchdog import PeerWatchdog, write_last_words
+from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone, write_last_words
 from hpcbal.telemetry import configure_rank_logging
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+SPEAKER_GRACE_S = 1.0
+"""How long the other ranks of a node leave the word to the lowest one, when a rank has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +86,23 @@ def run_rank(request: RunRequest, launcher: tuple[str, int | None]) -> int:
         raise
     logging.shutdown()
     patient_barrier(world)
+    rank = world.rank
     MPI.Finalize()
-    return code
+    return _leave(rank, code)
+
+
+def _leave(rank: int, code: int) -> int:
+    """The exit code of this process.
+
+    `hpcbal run` that started mpirun itself reads the code from a file; the ranks then end with 0, since mpirun
+    would report any other code as a crash.
+    """
+    path = env.read("HPCBAL_EXIT_CODE_FILE")
+    if path is None:
+        return code
+    if rank == SCHEDULER_RANK:
+        Path(path).write_text(str(code))
+    return 0
 
 
 class _ToldError(Exception):
@@ -184,7 +205,10 @@ def _watch_peers(world: MPI.Intracomm, roles: Roles) -> PeerWatchdog:
         return "trainer" if rank in roles.trainer_ranks else "preprocessor"
 
     def end_job(message: str) -> None:
-        if all(peer.rank > me.rank or str(peer.pid) in message for peer in peers):
+        lower = [peer for peer in peers if peer.rank < me.rank and not process_is_gone(peer.pid)]
+        if lower:
+            time.sleep(SPEAKER_GRACE_S)  # one of them tells it; abort all the same if it cannot
+        else:
             write_last_words(message)
         world.Abort(int(ExitCode.INTERNAL_ERROR))
 
