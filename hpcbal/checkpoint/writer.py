@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint.layout import SparseFile, check_arrays, lay_out
+from hpcbal.checkpoint.layout import ArraySpec, SparseFile, check_arrays, lay_out
 from hpcbal.checkpoint.seal import SEAL_BYTES, OtherVersionError, make_seal, start_checksum, verify
 from hpcbal.checkpoint.state import TrainingState, progress_to_json
 from hpcbal.errors import CheckpointError
@@ -103,19 +103,26 @@ def _is_whole(path: Path, known_whole: FileIdentity | None) -> bool:
 def _write_sealed(file: BinaryIO, state: TrainingState) -> None:
     """Write the seal and, in the order of the file, HDF5's own bytes and those of the arrays."""
     check_arrays(state.arrays)
-    contents: dict[str, NDArray[Any]] = {PROGRESS: np.array(progress_to_json(state).encode())}
+    contents: dict[str, NDArray[Any]] = {PROGRESS: _progress_array(state)}
     for name, array in state.arrays.items():
         contents[f"{ARRAYS}/{name}"] = np.asarray(array, order="C")
-    hdf5, places = lay_out(contents)
+    hdf5, offsets = lay_out(tuple(ArraySpec(name, a.dtype, a.shape) for name, a in contents.items()))
     file.write(bytes(SEAL_BYTES))  # until the end, so that a half file is never taken for whole
     crc32, position = start_checksum(), 0
-    for offset, array in places:
+    places = [(at, array) for at, array in zip(offsets, contents.values(), strict=True) if at is not None]
+    for offset, array in sorted(places, key=lambda place: place[0]):
         crc32 = _write_pieces(file, _own_bytes(hdf5, position, offset), crc32)
         crc32 = _write_pieces(file, array.reshape(-1).view(np.uint8).data, crc32)
         position = offset + array.nbytes
     crc32 = _write_pieces(file, _own_bytes(hdf5, position, hdf5.size), crc32)
     file.seek(0)
     file.write(make_seal(hdf5.size, crc32))
+
+
+def _progress_array(state: TrainingState) -> NDArray[Any]:
+    """The progress as one text, filled up to a power of two, so that the layout seldom changes."""
+    text = progress_to_json(state).encode()
+    return np.array(text.ljust(max(4096, 1 << (len(text) - 1).bit_length())))
 
 
 def _own_bytes(hdf5: SparseFile, start: int, stop: int) -> memoryview:
