@@ -4,7 +4,7 @@ from hpcbal.telemetry.atomic_file import output_error, write_atomic, write_json_
 from hpcbal.telemetry.environment import environment_versions
 from hpcbal.telemetry.ledger import LEDGER_SCHEMA, Ledger, read_ledger
 from hpcbal.telemetry.metrics import MetricsWriter, read_metrics
-from hpcbal.telemetry.output import prepare_output
+from hpcbal.telemetry.output import claim_output, prepare_output
 from hpcbal.telemetry.progress import Progress
 from hpcbal.telemetry.rank_log import RankLogging, configure_rank_logging
 from hpcbal.telemetry.results import ResultRow, read_results, render_results, write_results
@@ -34,6 +34,7 @@ __all__ = [
     "RunDirectory",
     "RunLock",
     "Status",
+    "claim_output",
     "configure_rank_logging",
     "environment_versions",
     "new_status",

@@ -95,7 +95,8 @@ class MetricsWriter:
             OutputError: if a file cannot be written.
         """
         self._waiting.pop(dnn_id, None)
-        self._make_good(dnn_id, epoch, history)
+        if history or self._run.dnn(dnn_id).exists():  # nothing is made for a DNN that has not begun
+            self._make_good(dnn_id, epoch, history)
 
     def close(self) -> None:
         """Flush."""

@@ -11,6 +11,7 @@ from typing import Any
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.run_directory import RunDirectory
+from hpcbal.telemetry.run_lock import RunLock
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,32 @@ _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
 _HARMLESS_NAMES = ("run.lock", "logs")
 _PROBE_BYTES = 1 << 16
 _MAX_SHOWN = 8
+
+
+def claim_output(
+    directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False
+) -> tuple[bool, RunLock]:
+    """`prepare_output` under the directory's lock, so that nothing of a living run is touched.
+
+    Returns:
+        Whether there is a run to go on with, and the lock, held.
+
+    Raises:
+        OutputError: as `prepare_output`, or if another run is using the directory.
+    """
+    root = Path(directory)
+    try:
+        if not RunDirectory(root).config.exists():
+            _refuse_foreign(root, resume_required)
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise output_error(root, error, "use the output directory") from error
+    lock = RunLock(root)
+    try:
+        return prepare_output(root, config_yaml, resume_required), lock
+    except BaseException:
+        lock.release()
+        raise
 
 
 def prepare_output(

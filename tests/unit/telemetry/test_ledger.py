@@ -58,6 +58,21 @@ def test_a_torn_last_line_is_left_out_and_a_later_start_goes_on_below_it(tmp_pat
     assert ("not a whole line" in caplog.text) == (num_lost > 1)
 
 
+def test_a_ledger_cut_at_any_byte_loses_only_what_was_cut(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path) as ledger:
+        for number in range(3):
+            ledger.append("epoch", text="}{" * number)
+    data = path.read_bytes()
+    ends = [index for index, byte in enumerate(data) if byte == ord("\n")]
+    for cut in range(len(data)):
+        path.write_bytes(data[:cut])
+        num_whole = sum(end <= cut for end in ends)
+        assert len(read_ledger(path)) == num_whole
+        with Ledger(path) as ledger:
+            assert ledger.append("more") == num_whole
+
+
 def test_values_of_the_run_become_strict_json(tmp_path):
     path = tmp_path / "ledger.jsonl"
     with Ledger(path) as ledger:

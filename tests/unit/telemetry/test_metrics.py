@@ -104,6 +104,12 @@ def test_a_rewind_drops_what_waits(tmp_path):
     assert epochs_in(tmp_path) == []
 
 
+def test_a_rewind_of_a_dnn_that_has_not_begun_makes_nothing(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        writer.rewind("a", 0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_torn_end_of_either_file_is_mended_by_the_next_start(tmp_path):
     with MetricsWriter(tmp_path) as writer:
         writer.write("a", record(1))

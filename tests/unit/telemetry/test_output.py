@@ -5,7 +5,7 @@ import os
 import pytest
 
 from hpcbal.errors import ExitCode, OutputError
-from hpcbal.telemetry import prepare_output
+from hpcbal.telemetry import RunLock, claim_output, prepare_output
 
 CONFIG = """
 schema: 1
@@ -125,3 +125,33 @@ def test_an_unwritable_directory_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(OutputError, match="Permission denied"):
         prepare_output(tmp_path, CONFIG)
+
+
+def test_a_directory_is_claimed_with_its_lock(tmp_path):
+    resumed, lock = claim_output(tmp_path / "run", CONFIG)
+    assert (resumed, (tmp_path / "run/run.lock").exists()) == (False, True)
+    lock.release()
+    resumed, lock = claim_output(tmp_path / "run", CONFIG)
+    lock.release()
+    assert resumed
+
+
+def test_the_config_of_a_living_run_is_not_touched(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    with RunLock(tmp_path, host="elsewhere", beat_s=0.05), pytest.raises(OutputError, match="another run"):
+        claim_output(tmp_path, CONFIG.replace("walltime: null", "walltime: 3600"))
+    assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+def test_a_refused_claim_gives_the_lock_back(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    with pytest.raises(OutputError, match="seed"):
+        claim_output(tmp_path, CONFIG.replace("seed: 0", "seed: 1"))
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_foreign_directory_gets_no_lock(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(OutputError, match=r"thesis\.tex"):
+        claim_output(tmp_path, CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
