@@ -33,15 +33,17 @@ class _Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes YAML that `parse_yaml` reads back to the same values."""
+    """Writes YAML that `parse_yaml`, and any reader of YAML 1.1, reads back to the same values."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write a value that occurs twice twice: anchors confuse readers."""
         return True
 
 
+# What is written must read the same with the rules of 1.1 too, so the writer knows both and quotes more.
+_Loader.yaml_implicit_resolvers = {}
+Dumper.yaml_implicit_resolvers = {k: list(v) for k, v in yaml.SafeDumper.yaml_implicit_resolvers.items()}
 for _class in (_Loader, Dumper):
-    _class.yaml_implicit_resolvers = {}
     for _tag, _pattern, _first in _RESOLVERS:
         _class.add_implicit_resolver(
             _PREFIX + _tag,

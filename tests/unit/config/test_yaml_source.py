@@ -52,6 +52,7 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: Any) -> None:
 def test_what_is_written_reads_back(value: Any) -> None:
     text = yaml.dump({"a": [value, value]}, Dumper=Dumper, allow_unicode=True)
     assert parse_yaml(text, "f.yaml").plain() == {"a": [value, value]}
+    assert yaml.safe_load(text) == {"a": [value, value]}
 
 
 def test_every_value_knows_its_line_and_key() -> None:
