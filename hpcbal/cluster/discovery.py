@@ -11,7 +11,7 @@ from hpcbal.cluster.accelerators import count_gpus
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 
 
-def split_by_node(world: MPI.Intracomm, ranks_per_node: int | None) -> MPI.Intracomm:
+def split_by_node(world: MPI.Comm, ranks_per_node: int | None) -> MPI.Comm:
     """Communicator of the ranks that share memory with this one; collective.
 
     Args:
@@ -27,8 +27,8 @@ def split_by_node(world: MPI.Intracomm, ranks_per_node: int | None) -> MPI.Intra
 
 
 def discover(
-    world: MPI.Intracomm,
-    node_comm: MPI.Intracomm,
+    world: MPI.Comm,
+    node_comm: MPI.Comm,
     slots_per_node: int | None,
     preprocessors_per_node: int,
 ) -> Roles:

@@ -30,6 +30,7 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.control.plan_json import round_plan_to_dict
+from hpcbal.runtime.known_rates import read_profile
 from hpcbal.runtime.opening import OpenedRun
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.resume import Account
@@ -59,9 +60,11 @@ class Journal:
 
     def __init__(self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str]) -> None:
         self._run = opened.run
+        self._lock = opened.lock
         self._ledger = opened.ledger
         self._num_gpus = num_gpus
         self._rate_key_by_dnn = rate_key_by_dnn
+        self._earlier_profile = read_profile(opened.run.profile)
         self._metrics = MetricsWriter(opened.run.root)
         # mpirun gives its ranks a terminal of their own; who started it knows whether there is a real one.
         color = env.read("HPCBAL_LAUNCHED") == "terminal"
@@ -205,6 +208,7 @@ class Journal:
         """Renew status.json and the metrics when they are due."""
         if time.monotonic() < self._status_due_s:
             return
+        self._lock.check()
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
         self._status["preprocessing"] = {
             "preprocessors": ensemble.plan.num_preprocessors if ensemble.plan is not None else 0,
@@ -253,7 +257,7 @@ class Journal:
 
     def keep_rates(self, ensemble: Ensemble) -> None:
         """Write all rates known so far to profile.json."""
-        profile = policies.profile_to_dict(ensemble.rates, self._rate_key_by_dnn)
+        profile = policies.profile_to_dict(ensemble.rates, self._rate_key_by_dnn, self._earlier_profile)
         rate = ensemble.state.preprocessing_samples_per_s
         if rate is not None:
             profile["preprocessing"] = {"samples_per_s": rate}

@@ -63,12 +63,28 @@ def known_rates(
     return table
 
 
-def _rates_from(path: Path, read: Callable[[Mapping[str, Any]], RateTable]) -> RateTable:
+def read_profile(path: Path) -> Mapping[str, Any] | None:
+    """What a profile.json holds; None if there is none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     try:
-        table = read(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(f"{path}: profile cannot be read: {error.strerror or error}") from error
-    except (ValueError, PolicyError) as error:
+        profile: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: profile cannot be read ({error}); remove it, or measure anew") from error
+    return profile
+
+
+def _rates_from(path: Path, read: Callable[[Mapping[str, Any]], RateTable]) -> RateTable:
+    profile = read_profile(path)
+    if profile is None:
+        raise InputError(f"schedule.profiling.rates: {path} does not exist; give a profile.json, or null")
+    try:
+        table = read(profile)
+    except PolicyError as error:
         raise InputError(f"{path}: not a profile ({error}); remove it, or measure anew") from error
     log.info("%s: rates of %d DNNs are known", path, len(table.measured))
     return table

@@ -11,15 +11,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from hpcbal.cluster.accelerators import count_gpus
 from hpcbal.cluster.launcher import detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig, load_config
 from hpcbal.errors import ClusterError, ExitCode
+from hpcbal.runtime.launch_dir import EXIT_CODE, READY
 from hpcbal.runtime.run_request import RunRequest
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
+
+POLL_INTERVAL_S = 0.1
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
@@ -91,34 +95,61 @@ def _start_mpirun(argv: Sequence[str], ranks: int) -> int:
     """Start mpirun in a session of its own, so that Ctrl-C reaches us and not the ranks directly."""
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
-    with tempfile.TemporaryDirectory(prefix="hpcbal-") as directory:
-        code_file = Path(directory) / "exit-code"
-        environment["HPCBAL_EXIT_CODE_FILE"] = str(code_file)
-        process = subprocess.Popen(command, env=environment, start_new_session=True)
-        _forward_signals(process)
-        returncode = process.wait()
+    with tempfile.TemporaryDirectory(prefix="hpcbal-") as name:
+        directory = Path(name)
+        environment["HPCBAL_LAUNCH_DIR"] = name
+        with _Stopper() as stopper:
+            process = subprocess.Popen(command, env=environment, start_new_session=True)
+            returncode = stopper.wait(process, directory / READY)
+        code_file = directory / EXIT_CODE
         if returncode == 0 and code_file.exists():
             return int(code_file.read_text())
     known = {int(code) for code in ExitCode} - {int(ExitCode.DONE)}
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
 
 
-def _forward_signals(process: subprocess.Popen[bytes]) -> None:
-    """Ctrl-C and TERM ask all ranks (through mpirun, with USR2) for a clean stop; a second Ctrl-C kills."""
-    seen: list[int] = []
+class _Stopper:
+    """Ctrl-C, TERM and USR2 ask all ranks (USR2, through mpirun) for a clean stop; a second Ctrl-C kills.
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        if number == signal.SIGINT and seen.count(signal.SIGINT) > 1:
-            print("hpcbal: killed before the checkpoints were written", file=sys.stderr, flush=True)
-            os.killpg(process.pid, signal.SIGTERM)
-            return
-        print(
-            "hpcbal: stopping cleanly: writing checkpoints (Ctrl-C again to kill)",
-            file=sys.stderr,
-            flush=True,
-        )
-        process.send_signal(signal.SIGUSR2)
+    The ranks are asked once they are able to answer: a signal in their first second would kill them.
+    """
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
-        signal.signal(number, forward)
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+
+    def __init__(self) -> None:
+        self._num_asked = 0
+        self._kill = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stopper:
+        self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._kill = number == signal.SIGINT and self._num_asked > 0
+        self._num_asked += 1
+
+    def wait(self, process: subprocess.Popen[bytes], ready: Path) -> int:
+        """Wait for mpirun, passing on what people ask for; returns its exit code."""
+        asked = False
+        while True:
+            try:
+                return process.wait(POLL_INTERVAL_S)
+            except subprocess.TimeoutExpired:
+                pass_on = self._num_asked > 0 and not asked
+            if pass_on and ready.exists():
+                _say("stopping cleanly: writing checkpoints (Ctrl-C again to kill)")
+                process.send_signal(signal.SIGUSR2)
+                asked = True
+            if self._kill:
+                self._kill = False
+                _say("killing the ranks; the last checkpoints stay")
+                process.terminate()
+
+
+def _say(text: str) -> None:
+    print(f"hpcbal: {text}", file=sys.stderr, flush=True)

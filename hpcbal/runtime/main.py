@@ -10,12 +10,10 @@ import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from mpi4py import MPI
 
-from hpcbal import env
 from hpcbal.cluster.discovery import discover, split_by_node
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import RunConfig, add_import_roots
@@ -32,6 +30,7 @@ from hpcbal.runtime.channel import (
     patient_broadcast,
 )
 from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.launch_dir import leave_exit_code, tell_ready
 from hpcbal.runtime.opening import OpenedRun, open_run
 from hpcbal.runtime.preprocessor import Preprocessor
 from hpcbal.runtime.run_request import RunRequest
@@ -88,21 +87,7 @@ def run_rank(request: RunRequest, launcher: tuple[str, int | None]) -> int:
     patient_barrier(world)
     rank = world.rank
     MPI.Finalize()
-    return _leave(rank, code)
-
-
-def _leave(rank: int, code: int) -> int:
-    """The exit code of this process.
-
-    `hpcbal run` that started mpirun itself reads the code from a file; the ranks then end with 0, since mpirun
-    would report any other code as a crash.
-    """
-    path = env.read("HPCBAL_EXIT_CODE_FILE")
-    if path is None:
-        return code
-    if rank == SCHEDULER_RANK:
-        Path(path).write_text(str(code))
-    return 0
+    return leave_exit_code(rank, code)
 
 
 class _ToldError(Exception):
@@ -132,6 +117,7 @@ def _together(world: MPI.Intracomm, work: Callable[[], T]) -> T:
 
 def _run(world: MPI.Intracomm, request: RunRequest, launcher: tuple[str, int | None], stop: StopFlag) -> int:
     _together(world, lambda: _check_world(world, launcher))
+    tell_ready(world.rank)  # all ranks catch signals by now
     opened = _together(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
     config, output = patient_broadcast(world, (opened.config, opened.output) if opened is not None else None)
     add_import_roots(request.config_path)
@@ -185,7 +171,7 @@ def _check_world(world: MPI.Intracomm, launcher: tuple[str, int | None]) -> None
         )
 
 
-def _discover(world: MPI.Intracomm, node_comm: MPI.Intracomm, config: RunConfig) -> Roles:
+def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: RunConfig) -> Roles:
     slots = config.slots.per_node
     return discover(
         world,
@@ -250,7 +236,7 @@ def _together_facts(config: RunConfig, source: SampleSource) -> _StreamFacts:
     return _StreamFacts(spec, source.num_classes, source.fingerprint)
 
 
-def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
+def _make_ring(node_comm: MPI.Comm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
     node = roles.ranks[rank].node
     return NodeRing.create(
         node_comm,
@@ -264,10 +250,8 @@ def _play_role(context: RankContext, source: SampleSource | None, opened: Opened
     world, roles = context.world, context.roles
     is_trainer = context.rank in roles.trainer_ranks
     data_comm = world.Dup()
-    trainers = world.Split(
-        color=0 if is_trainer else MPI.UNDEFINED,
-        key=roles.trainer_ranks.index(context.rank) if is_trainer else 0,
-    )
+    key = roles.trainer_ranks.index(context.rank) if is_trainer else 0
+    trainers = cast(MPI.Intracomm, world.Split(color=0 if is_trainer else MPI.UNDEFINED, key=key))
     training = _together(world, lambda: start_training(context, trainers) if is_trainer else None)
     devices = patient_allgather(world, training.backend.device if training is not None else None)
     scheduler = _together(world, lambda: make_scheduler(context, opened, devices) if opened else None)

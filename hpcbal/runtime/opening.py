@@ -10,7 +10,7 @@ from hpcbal.config import RunConfig, add_import_roots, load_config, resolved_yam
 from hpcbal.control import DnnSpec
 from hpcbal.runtime.resume import Earlier, read_earlier
 from hpcbal.runtime.run_request import RunRequest
-from hpcbal.telemetry import Ledger, RunDirectory, RunLock, prepare_output, read_ledger
+from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output, read_ledger
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,7 @@ def open_run(request: RunRequest) -> OpenedRun:
     config = load_config(request.config_path, request.overrides)
     add_import_roots(request.config_path)
     run = output_of(request, config)
-    resumed = prepare_output(run.root, resolved_yaml(config), request.resume)
-    lock = RunLock(run.root)
+    resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume)
     try:
         earlier = read_earlier(
             run, read_ledger(run.ledger), specs_of(config), retry_failed=request.retry_failed
