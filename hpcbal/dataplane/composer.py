@@ -1,4 +1,4 @@
-"""Fill a block with preprocessed samples, one at a time."""
+"""Fill a block with preprocessed samples: one at a time, or many at once where the source can."""
 
 from __future__ import annotations
 
@@ -23,8 +23,23 @@ class StreamSource(Protocol):
         """One preprocessed sample and its label; raises `BadSample` if it cannot be used."""
 
 
+class BulkSource(StreamSource, Protocol):
+    """A source that holds prepared samples in one array, and so saves the work per sample."""
+
+    def samples(
+        self, ids: NDArray[np.int64], pass_index: int, training: bool
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What `sample` gives for each of `ids`, shape (n,), stacked; may be a view, and is only read.
+
+        Only for samples of static shape of which none is broken.
+        """
+
+
 class BlockComposer:
     """Writes the samples of one block after the other; broken ones leave a hole.
+
+    A source with the method `samples` (`BulkSource`) is asked for all training samples of a block at once,
+    and for all validation samples.
 
     Attributes:
         samples_made: samples written so far.
@@ -36,9 +51,13 @@ class BlockComposer:
         """Compose blocks of `spec` from `source`."""
         self._spec = spec
         self._source = source
+        self._samples = getattr(source, "samples", None)
+        self._shape = spec.static_shape()
+        self._dtype = np.dtype(spec.sample.dtype)
         self._pass_index = -1
         self._pass_ids = np.empty(0, np.int64)
         self._slot: Slot | None = None
+        self._block_ids = np.empty(0, np.int64)
         self._ids: list[int] = []
         self._index = 0
         self._num_train = 0
@@ -57,17 +76,29 @@ class BlockComposer:
             assert len(self._pass_ids) == spec.num_positions, (len(self._pass_ids), spec.num_positions)
         ids = self._pass_ids[start : start + spec.block_samples]
         slot.begin(generation, block, ids)
-        self._slot, self._ids, self._index = slot, ids.tolist(), 0
+        self._slot, self._block_ids, self._ids, self._index = slot, ids, ids.tolist(), 0
         self._num_train = spec.num_train - start
 
     def step(self) -> bool:
-        """Write the next sample; returns whether the block is finished.
+        """Write the next sample, or the next samples; returns whether the block is finished.
 
         Raises:
             DataError: the sample is not of the stream's spec, or larger than its share of a block.
         """
-        slot, index = self._slot, self._index
+        slot = self._slot
         assert slot is not None
+        if self._samples is None:
+            self._write_one(slot)
+        else:
+            self._write_many(slot)
+        if self._index < len(self._ids):
+            return False
+        slot.finish()
+        self._slot = None
+        return True
+
+    def _write_one(self, slot: Slot) -> None:
+        index = self._index
         sample_id = self._ids[index]
         self.reads += 1
         try:
@@ -75,15 +106,27 @@ class BlockComposer:
         except BadSample as error:
             self.bad.append((error.sample_id, error.where, error.reason))
         else:
-            self._check(sample_id, sample)
+            if sample.shape != self._shape or sample.dtype != self._dtype:
+                self._check(sample_id, sample)
             slot.put(index, sample, label)
             self.samples_made += 1
         self._index = index + 1
-        if self._index < len(self._ids):
-            return False
-        slot.finish()
-        self._slot = None
-        return True
+
+    def _write_many(self, slot: Slot) -> None:
+        first = self._index
+        training = first < self._num_train
+        last = min(self._num_train, len(self._ids)) if training else len(self._ids)
+        assert self._samples is not None
+        samples, labels = self._samples(self._block_ids[first:last], self._pass_index, training)
+        if samples.shape != (last - first, *(self._shape or ())) or samples.dtype != self._dtype:
+            raise DataError(
+                f"{last - first} samples from {self._ids[first]} on have shape {samples.shape} and type "
+                f"{samples.dtype}, the stream takes {self._spec.sample}"
+            )
+        slot.put_many(first, samples, labels)
+        self.reads += last - first
+        self.samples_made += last - first
+        self._index = last
 
     def abandon(self) -> None:
         """Drop the block that is being written."""

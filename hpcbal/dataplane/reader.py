@@ -36,7 +36,11 @@ class StreamReader:
             poll: called again and again while waiting; what it raises ends the wait.
         """
         self._ring = ring
-        self._spec = ring.spec
+        self._spec = spec = ring.spec
+        # Derived sizes are computed anew at each look; a read asks for them thousands of times a second.
+        self._blocks_per_pass = spec.blocks_per_pass
+        self._max_read_samples = spec.max_read_samples
+        self._is_static = spec.sample.is_static
         self._index = reader_index
         self._poll = poll
         self._plan: StreamPlan | None = None
@@ -70,11 +74,10 @@ class StreamReader:
             InputError: the range does not fit in the ring.
             HpcbalError: the range was released before, or no round is running.
         """
-        static = self._spec.sample.is_static
         room = stop - start
         ids, y = np.empty(room, np.int64), self._empty_labels(room)
         x: NDArray[Any] | None = None
-        if static:
+        if self._is_static:
             x = self._spec.empty_batch(room) if out is None else out
         samples: list[NDArray[Any]] = []
         filled = 0
@@ -135,9 +138,10 @@ class StreamReader:
         plan, spec = self._running(), self._spec
         if not 0 <= start < stop <= spec.num_positions:
             raise HpcbalError(f"positions {start}..{stop} of a pass of {spec.num_positions} were asked for")
-        spec.check_read(stop - start)
+        if stop - start > self._max_read_samples:
+            spec.check_read(stop - start)
         size = spec.block_samples
-        block = round_block(spec, plan.first_pass, pass_index, start)
+        block = (pass_index - plan.first_pass) * self._blocks_per_pass + start // size
         if block < self._cursor:
             raise HpcbalError(
                 f"position {start} of pass {pass_index} (block {block}) was read after its release "
@@ -152,7 +156,7 @@ class StreamReader:
     def _await_block(self, generation: int, block: int) -> None:
         if self._ring.has_block(generation, block):
             return
-        began, backoff = time.perf_counter(), Backoff()
+        began, backoff = time.perf_counter(), Backoff.patient()
         try:
             while not self._ring.has_block(generation, block):
                 if self._poll is not None:

@@ -75,12 +75,25 @@ class Slot:
         x: samples, shape (block_samples, *sample shape); where shapes differ, of shape (0,).
     """
 
-    __slots__ = ("_extents", "_layout", "_payload", "_used", "header", "ids", "memory", "valid", "x", "y")
+    __slots__ = (
+        "_extents",
+        "_layout",
+        "_payload",
+        "_static",
+        "_used",
+        "header",
+        "ids",
+        "memory",
+        "valid",
+        "x",
+        "y",
+    )
 
     def __init__(self, layout: SlotLayout, memory: NDArray[np.uint8]) -> None:
         """View `memory`, uint8 of shape (layout.num_bytes,) that starts on a cache line."""
         num, sample = layout.block_samples, layout.sample
         self._layout = layout
+        self._static = sample.is_static
         self._used = 0
         self.memory = memory
         self.header = memory[:LINE_BYTES].view(np.int64).data
@@ -89,7 +102,7 @@ class Slot:
         labels = memory[layout.labels : layout.labels + num * layout.label.num_bytes]
         self.y = labels.view(layout.label.dtype).reshape(num, *layout.label.shape)
         self._payload = memory[layout.payload :]
-        if sample.is_static:
+        if self._static:
             static = tuple(length for length in sample.shape if length is not None)
             used = num * math.prod(static) * np.dtype(sample.dtype).itemsize
             self.x: NDArray[Any] = self._payload[:used].view(sample.dtype).reshape(num, *static)
@@ -122,7 +135,7 @@ class Slot:
 
     def put(self, index: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
         """Write one sample that fits the spec; `index` grows from call to call."""
-        if self._layout.sample.is_static:
+        if self._static:
             self.x[index] = sample
         else:
             flat = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
@@ -134,10 +147,18 @@ class Slot:
         self.valid[index] = True
         self.header[NUM_VALID] += 1
 
+    def put_many(self, first: int, samples: NDArray[Any], labels: NDArray[Any]) -> None:
+        """Write samples of static shape, stacked along the first axis, from index `first` on."""
+        last = first + len(samples)
+        self.x[first:last] = samples
+        self.y[first:last] = labels
+        self.valid[first:last] = True
+        self.header[NUM_VALID] += len(samples)
+
     def finish(self) -> None:
         """Note how many bytes of the slot hold the block."""
         used = self._used
-        if self._layout.sample.is_static:
+        if self._static:
             used = self.header[NUM_SAMPLES] * self._layout.sample.max_bytes
         self.header[MESSAGE_BYTES] = self._layout.payload + used
 

@@ -8,10 +8,10 @@ import time
 NUM_SPINS = 20
 """Empty returns first: some microseconds, the time in which a peer that runs right now answers."""
 
-NUM_YIELDS = 10
+NUM_YIELDS = 5
 """Then the core is offered to others: with more ranks than cores the awaited rank may need it."""
 
-FIRST_SLEEP_S = 20e-6
+FIRST_SLEEP_S = 50e-6
 MAX_SLEEP_S = 1e-3
 
 
@@ -24,25 +24,50 @@ class Backoff:
             backoff.wait()
     """
 
-    __slots__ = ("_calls", "_max_sleep_s", "_sleep_s")
+    __slots__ = ("_calls", "_first_sleep_s", "_max_sleep_s", "_num_spins", "_num_yields", "_sleep_s")
 
-    def __init__(self, max_sleep_s: float = MAX_SLEEP_S) -> None:
-        """Start a wait; `max_sleep_s` > 0 caps each sleep, and with it the delay of noticing."""
+    def __init__(
+        self,
+        max_sleep_s: float = MAX_SLEEP_S,
+        num_spins: int = NUM_SPINS,
+        num_yields: int = NUM_YIELDS,
+        first_sleep_s: float = FIRST_SLEEP_S,
+    ) -> None:
+        """Start a wait.
+
+        Args:
+            max_sleep_s: cap of each sleep, > 0, and so of the delay of noticing.
+            num_spins: waits that do nothing, >= 0.
+            num_yields: waits after them that offer the core, >= 0.
+            first_sleep_s: the first sleep after those, > 0; each is twice as long as the one before.
+        """
         self._max_sleep_s = max_sleep_s
+        self._num_spins = num_spins
+        self._num_yields = num_yields
+        self._first_sleep_s = min(first_sleep_s, max_sleep_s)
         self.reset()
+
+    @classmethod
+    def patient(cls) -> Backoff:
+        """For the next block, which takes a while: the less the waiting one runs, the sooner it comes.
+
+        With more ranks than cores every spin and every yield is time taken from the awaited rank, and the
+        ring holds enough blocks to make up for the late awakening.
+        """
+        return cls(num_spins=4, num_yields=1, first_sleep_s=100e-6)
 
     def reset(self) -> None:
         """Start over with spinning."""
         self._calls = 0
-        self._sleep_s = min(FIRST_SLEEP_S, self._max_sleep_s)
+        self._sleep_s = self._first_sleep_s
 
     def wait(self) -> None:
         """Pause once: not at all, for one turn of the scheduler, or for a sleep of at most the cap."""
         calls = self._calls
-        if calls >= NUM_SPINS + NUM_YIELDS:
+        if calls >= self._num_spins + self._num_yields:
             time.sleep(self._sleep_s)
             self._sleep_s = min(2 * self._sleep_s, self._max_sleep_s)
             return
         self._calls = calls + 1
-        if calls >= NUM_SPINS:
+        if calls >= self._num_spins:
             os.sched_yield()

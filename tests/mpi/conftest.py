@@ -18,7 +18,8 @@ def _load_launch() -> ModuleType:
     """Load launch.py by path: with --import-mode=importlib the tests' folder is not on sys.path."""
     path = Path(__file__).with_name("launch.py")
     spec = importlib.util.spec_from_file_location("hpcbal_tests_mpi_launch", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

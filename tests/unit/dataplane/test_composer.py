@@ -1,0 +1,93 @@
+"""Blocks are filled in the order of the pass, with holes where samples are broken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.composer import BlockComposer
+from hpcbal.dataplane.slot import Slot
+from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.errors import DataError
+
+
+class ListSource:
+    """Ten samples in reverse order; 8 and 9 are for validation; logs what it was asked for."""
+
+    def __init__(self, sample: np.ndarray, bad: tuple[int, ...] = ()) -> None:
+        self.log: list[tuple[int, int, bool]] = []
+        self._sample = sample
+        self._bad = bad
+
+    def ids_of_pass(self, pass_index: int) -> np.ndarray:
+        return np.array([7, 6, 5, 4, 3, 2, 1, 0, 8, 9])
+
+    def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
+        self.log.append((sample_id, pass_index, training))
+        if sample_id in self._bad:
+            raise BadSample(sample_id, f"f{sample_id}.png", "truncated")
+        return self._sample + sample_id, np.array(sample_id)
+
+
+class ArraySource(ListSource):
+    def samples(self, ids: np.ndarray, pass_index: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
+        self.log.extend((int(i), pass_index, training) for i in ids)
+        return np.stack([self._sample + int(i) for i in ids]), ids
+
+
+def compose(source: ListSource, spec: StreamSpec, block: int) -> tuple[Slot, BlockComposer]:
+    composer, slot = BlockComposer(spec, source), Slot.private(spec.layout)
+    composer.begin(slot, 1, block, 5)
+    while not composer.step():
+        pass
+    return slot, composer
+
+
+def make_spec(sample: SampleSpec) -> StreamSpec:
+    return StreamSpec(8, 10, 3, sample, LabelSpec(), 2**20)
+
+
+STATIC = make_spec(SampleSpec.of((2,), "float32"))
+
+
+@pytest.mark.parametrize("kind", [ListSource, ArraySource])
+def test_block_holds_its_part_of_the_right_pass(kind: type[ListSource]):
+    source = kind(np.zeros(2, np.float32))
+    slot, composer = compose(source, STATIC, 4 + 2)
+    assert source.log == [(1, 6, True), (0, 6, True), (8, 6, False)]
+    assert slot.ids.tolist() == slot.y.tolist() == slot.x[:, 0].tolist() == [1, 0, 8]
+    assert slot.is_whole()
+    assert composer.samples_made == composer.reads == 3
+
+
+@pytest.mark.parametrize("kind", [ListSource, ArraySource])
+def test_last_block_of_a_pass_is_short(kind: type[ListSource]):
+    slot, _ = compose(kind(np.zeros(2, np.float32)), STATIC, 3)
+    assert slot.ids[:1].tolist() == [9]
+    assert slot.valid.tolist() == [True, False, False]
+    assert slot.is_whole()
+
+
+def test_broken_samples_leave_holes_and_are_named():
+    slot, composer = compose(ListSource(np.zeros(2, np.float32), bad=(6,)), STATIC, 0)
+    assert slot.valid.tolist() == [True, False, True]
+    assert composer.bad == [(6, "f6.png", "truncated")]
+    assert (composer.reads, composer.samples_made) == (3, 2)
+
+
+def test_sample_of_another_shape_or_type_is_an_error_that_tells_both():
+    with pytest.raises(DataError, match=r"sample 7 has shape \(3,\).*takes \(2\) float32"):
+        compose(ListSource(np.zeros(3, np.float32)), STATIC, 0)
+    with pytest.raises(DataError, match="type float64"):
+        compose(ListSource(np.zeros(2)), STATIC, 0)
+    with pytest.raises(DataError, match="type float64"):
+        compose(ArraySource(np.zeros(2)), STATIC, 0)
+
+
+def test_sample_larger_than_its_share_names_sample_bytes_and_key():
+    spec = make_spec(SampleSpec.of((None,), "float32", 16))
+    compose(ListSource(np.zeros(4, np.float32)), spec, 0)
+    with pytest.raises(DataError, match=r"sample 7 has 20 bytes, allowed: at most 16.*max_sample_bytes"):
+        compose(ListSource(np.zeros(5, np.float32)), spec, 0)

@@ -1,0 +1,72 @@
+"""One block in memory, of samples of equal and of unequal shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.slot import LINE_BYTES, Slot, SlotLayout
+
+SHAPES = [(1, 3), (5, 3), (2, 3), (4, 3)]
+
+
+def test_static_samples_lie_contiguous_and_holes_are_marked():
+    slot = Slot.private(SlotLayout.of(4, SampleSpec.of((2, 3), "float32"), LabelSpec()))
+    slot.begin(7, 11, np.array([5, 6, 8]))
+    for index in (0, 2):
+        slot.put(index, np.full((2, 3), index, np.float32), np.int64(index * 10))
+    slot.finish()
+    assert slot.valid.tolist() == [True, False, True, False]
+    assert not slot.is_whole()
+    assert slot.ids[:3].tolist() == [5, 6, 8]
+    assert slot.x[2].tolist() == [[2.0] * 3] * 2
+    assert slot.y[2] == 20
+    assert slot.x.flags.c_contiguous
+    assert slot.x.ctypes.data % LINE_BYTES == 0
+
+
+def test_samples_of_unequal_shape_come_back():
+    sample = SampleSpec.of((None, 3), "int16", 5 * 3 * 2)
+    slot = Slot.private(SlotLayout.of(4, sample, LabelSpec((2,), "int32")))
+    arrays = [np.arange(np.prod(shape), dtype=np.int16).reshape(shape) + i for i, shape in enumerate(SHAPES)]
+    slot.begin(1, 0, np.arange(4))
+    for index, array in enumerate(arrays):
+        slot.put(index, array, np.array([index, -index]))
+    slot.finish()
+    assert slot.is_whole()
+    for index, array in enumerate(arrays):
+        np.testing.assert_array_equal(slot.sample(index), array)
+
+
+def test_message_holds_all_and_leaves_out_the_unused_rest():
+    layout = SlotLayout.of(4, SampleSpec.of((None, 3), "int16", 3000), LabelSpec())
+    sent, received = Slot.private(layout), Slot.private(layout)
+    sent.begin(1, 0, np.arange(4))
+    for index, shape in enumerate(SHAPES):
+        sent.put(index, np.full(shape, index, np.int16), np.int64(index))
+    sent.finish()
+    message = sent.message()
+    assert len(message) < layout.payload + 4 * 48
+    received.memory[:] = 0
+    received.memory[: len(message)] = message
+    assert [received.sample(i).shape for i in range(4)] == SHAPES
+    assert received.ids.tolist() == [0, 1, 2, 3]
+
+
+def test_full_blocks_of_the_largest_samples_fit():
+    layout = SlotLayout.of(3, SampleSpec.of((None,), "uint8", 17), LabelSpec())
+    slot = Slot.private(layout)
+    slot.begin(1, 0, np.arange(3))
+    for index in range(3):
+        slot.put(index, np.full(17, index, np.uint8), np.int64(0))
+    slot.finish()
+    assert [slot.sample(i).tolist() for i in range(3)] == [[i] * 17 for i in range(3)]
+    assert len(slot.message()) <= layout.num_bytes
+
+
+@pytest.mark.parametrize("label", [LabelSpec(), LabelSpec((3,), "float32"), LabelSpec((2, 2), "uint8")])
+def test_labels_keep_shape_and_type(label: LabelSpec):
+    slot = Slot.private(SlotLayout.of(5, SampleSpec.of((1,), "uint8"), label))
+    assert slot.y.shape == (5, *label.shape)
+    assert slot.y.dtype == label.dtype
