@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import cast
 
 from mpi4py import MPI
 
@@ -11,7 +12,7 @@ from hpcbal.cluster.accelerators import count_gpus
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 
 
-def split_by_node(world: MPI.Comm, ranks_per_node: int | None) -> MPI.Comm:
+def split_by_node(world: MPI.Comm, ranks_per_node: int | None) -> MPI.Intracomm:
     """Communicator of the ranks that share memory with this one; collective.
 
     Args:
@@ -19,9 +20,10 @@ def split_by_node(world: MPI.Comm, ranks_per_node: int | None) -> MPI.Comm:
     """
     shared = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank)
     if ranks_per_node is None:
-        return shared
+        return cast(MPI.Intracomm, shared)
     try:
-        return shared.Split(color=shared.rank // ranks_per_node, key=world.rank)
+        cut = shared.Split(color=shared.rank // ranks_per_node, key=world.rank)
+        return cast(MPI.Intracomm, cut)
     finally:
         shared.Free()
 

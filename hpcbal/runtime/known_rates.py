@@ -20,7 +20,16 @@ log = logging.getLogger(__name__)
 def rate_keys(
     config: RunConfig, sample_shape: tuple[int | None, ...], num_classes: int, device: str
 ) -> dict[str, str]:
-    """Key of each DNN's rates: what they depend on (see `policies.rate_key`)."""
+    """Key of each DNN's rates: what they depend on (see `policies.rate_key`).
+
+    An emulated DNN is as fast as the config says of its name, so these rates stand in its key.
+    """
+
+    def device_of(name: str) -> str:
+        emulated = f" {name} {dict(config.backend.rates.get(name, {}))}" if is_emulated else ""
+        return f"{config.backend.name}{emulated}, {device}, {config.backend.precision}"
+
+    is_emulated = config.backend.name == "emulated"
     return {
         dnn.name: policies.rate_key(
             model=dnn.model,
@@ -29,7 +38,7 @@ def rate_keys(
             batch_size=dnn.batch_size,
             sample_shape=sample_shape,
             num_classes=num_classes,
-            device=f"{config.backend.name}, {device}, {config.backend.precision}",
+            device=device_of(dnn.name),
         )
         for dnn in config.dnns
     }

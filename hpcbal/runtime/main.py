@@ -236,7 +236,7 @@ def _together_facts(config: RunConfig, source: SampleSource) -> _StreamFacts:
     return _StreamFacts(spec, source.num_classes, source.fingerprint)
 
 
-def _make_ring(node_comm: MPI.Comm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
+def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
     node = roles.ranks[rank].node
     return NodeRing.create(
         node_comm,
