@@ -1,5 +1,6 @@
 """YAML configuration: strict, with errors that name file, line and key."""
 
+from hpcbal.config.dnn_schema import DnnConfig, OptimizerConfig, StopConfig
 from hpcbal.config.document import json_schema
 from hpcbal.config.imports import add_import_roots, load_object
 from hpcbal.config.load import load_config, resolved_yaml
@@ -9,14 +10,11 @@ from hpcbal.config.schema import (
     CheckpointConfig,
     DataConfig,
     DataplaneConfig,
-    DnnConfig,
-    OptimizerConfig,
     OutputConfig,
     ProfilingConfig,
     RunConfig,
     ScheduleConfig,
     SlotsConfig,
-    StopConfig,
 )
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hpcbal.config.dnn_schema import OPTIMIZERS
 from hpcbal.config.nodes import Node
-from hpcbal.config.schema import OPTIMIZERS
 from hpcbal.config.suggest import did_you_mean
 
 

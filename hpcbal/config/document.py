@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpcbal.config.schema import OptimizerConfig, RunConfig, StopConfig
+from hpcbal.config.dnn_schema import OptimizerConfig, StopConfig
+from hpcbal.config.schema import RunConfig
 from hpcbal.config.section import Section, key
 
 DEFAULT_KEYS = ("optimizer", "batch_size", "stop")

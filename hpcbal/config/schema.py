@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
+from hpcbal.config.dnn_schema import DnnConfig
 from hpcbal.config.operations import Operation
 from hpcbal.config.section import (
+    ARGS_ALLOWED,
+    COUNT_ALLOWED,
+    COUNT_OR_NULL_ALLOWED,
     IMPORT_ALLOWED,
     NAME_ALLOWED,
     DirectoryName,
@@ -20,21 +24,11 @@ from hpcbal.config.section import (
 from hpcbal.config.values import parse_bytes, parse_duration_s, percent_of
 
 if TYPE_CHECKING:
-    from hpcbal.control.stopping import StopRule
     from hpcbal.policies.flotilla import Delta
 
 SCHEMA_VERSION = 1
 _SHARE = "a number from 0 to below 1"
-_COUNT = "a whole number, 1 or more"
-_COUNT_OR_NULL = "null or a whole number, 1 or more"
-_ARGS = "a mapping of argument names to values"
 _SIZE = "bytes as a whole number above 0, or text such as 256MiB"
-
-
-OptimizerName = Literal[
-    "sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "lion", "ftrl", "adafactor"
-]
-OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 
 
 def _delta(value: Any) -> Any:
@@ -75,7 +69,7 @@ class DataConfig(Section):
     """Where the samples come from."""
 
     dataset: ImportPath = key("hpcbal.data:digits", "Callable that returns the dataset.", IMPORT_ALLOWED)
-    args: Mapping[str, Any] = key({}, "Arguments of the dataset's callable.", _ARGS)
+    args: Mapping[str, Any] = key({}, "Arguments of the dataset's callable.", ARGS_ALLOWED)
     validation_fraction: float = key(0.2, "Share of the samples kept for validation.", _SHARE, ge=0.0, lt=1.0)
     max_bad_fraction: float = key(
         0.01,
@@ -86,108 +80,15 @@ class DataConfig(Section):
     )
 
 
-class OptimizerConfig(Section):
-    """How weights follow gradients; names and meanings as in Keras."""
-
-    name: OptimizerName = key(..., "Algorithm.", ", ".join(OPTIMIZERS))
-    learning_rate: float = key(..., "Step size.", "a number above 0", gt=0.0)
-    momentum: float = key(0.0, "Momentum of sgd and rmsprop.", "0 <= momentum < 1", ge=0.0, lt=1.0)
-    weight_decay: float = key(0.0, "Decoupled decay of the weights.", "a number, 0 or more", ge=0.0)
-    nesterov: bool = key(False, "Nesterov momentum; sgd only.", "true, false")
-
-    @model_validator(mode="after")
-    def _check(self) -> OptimizerConfig:
-        if self.momentum > 0.0 and self.name not in ("sgd", "rmsprop"):
-            raise wrong("momentum", f"got {self.momentum}, allowed: 0 with {self.name} (it has no momentum)")
-        if self.nesterov and (self.name != "sgd" or self.momentum == 0.0):
-            raise wrong("nesterov", "got True, allowed: false unless name is sgd and momentum is above 0")
-        return self
-
-
-class StopConfig(Section):
-    """When a DNN has converged."""
-
-    monitor: Literal["val_accuracy", "val_loss", "accuracy", "loss"] = key(
-        "val_accuracy", "Metric that is watched.", "val_accuracy, val_loss, accuracy, loss"
-    )
-    mode: Literal["auto", "min", "max"] = key(
-        "auto",
-        "Better is less (min) or more (max); auto: max for accuracies, min for losses.",
-        "auto, min, max",
-    )
-    min_delta: float = key(
-        0.0, "An epoch counts as better when it is better by more than this.", "a number, 0 or more", ge=0.0
-    )
-    patience: int | None = key(
-        None, "Stop after this many epochs without a better one; null: never.", _COUNT_OR_NULL, ge=1
-    )
-    target: float | None = key(
-        None, "Stop once the metric is at least as good as this; null: never.", "null or a number"
-    )
-    max_epochs: int = key(..., "Stop after this many epochs at the latest.", _COUNT, ge=1)
-
-    @property
-    def resolved_mode(self) -> Literal["min", "max"]:
-        """`mode` with auto replaced by what the monitor asks for."""
-        if self.mode == "auto":
-            return "max" if self.monitor.endswith("accuracy") else "min"
-        return self.mode
-
-    @model_validator(mode="after")
-    def _check(self) -> StopConfig:
-        natural = "max" if self.monitor.endswith("accuracy") else "min"
-        if self.resolved_mode != natural:
-            raise wrong("mode", f"got {self.mode!r}, allowed: auto or {natural} with monitor {self.monitor}")
-        if self.target is not None and natural == "max" and not 0.0 < self.target <= 1.0:
-            raise wrong("target", f"got {self.target}, allowed: 0 < target <= 1 ({self.monitor} is a share)")
-        if self.target is not None and natural == "min" and self.target < 0.0:
-            raise wrong("target", f"got {self.target}, allowed: target >= 0 ({self.monitor} is never less)")
-        if self.patience is not None and self.patience >= self.max_epochs:
-            raise wrong(
-                "patience",
-                f"got {self.patience}, allowed: null or less than max_epochs ({self.max_epochs}); "
-                "it could never act",
-            )
-        return self
-
-    def rule(self) -> StopRule:
-        """The rule as the state machine applies it."""
-        from hpcbal.control.stopping import StopRule
-
-        return StopRule(
-            monitor=self.monitor,
-            mode=self.resolved_mode,
-            min_delta=self.min_delta,
-            patience=self.patience,
-            target=self.target,
-            max_epochs=self.max_epochs,
-        )
-
-
-class DnnConfig(Section):
-    """One network to train."""
-
-    name: DirectoryName = key(..., "Name, unique in the ensemble; its directory in the output.", NAME_ALLOWED)
-    model: ImportPath = key(
-        ...,
-        "Callable that builds the network, called with input_shape, num_classes and args.",
-        IMPORT_ALLOWED,
-    )
-    args: Mapping[str, Any] = key({}, "Arguments of the model's callable.", _ARGS)
-    optimizer: OptimizerConfig = key(..., "How weights follow gradients.", "keys of an optimizer")
-    batch_size: int = key(..., "Samples per step over all GPUs of the DNN.", _COUNT, ge=1)
-    stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
-
-
 class ProfilingConfig(Section):
     """How training rates are measured ([FLEET] App. B.3)."""
 
-    max_batches: int = key(48, "Batches of a profiling run.", _COUNT, ge=1)
-    timed_batches: int = key(20, "The last so many of them are timed.", _COUNT, ge=1)
+    max_batches: int = key(48, "Batches of a profiling run.", COUNT_ALLOWED, ge=1)
+    timed_batches: int = key(20, "The last so many of them are timed.", COUNT_ALLOWED, ge=1)
     max_gpus: int | None = key(
         None,
         "Largest number of GPUs tried; null: as many as [FLEET] App. B.3 asks for.",
-        _COUNT_OR_NULL,
+        COUNT_OR_NULL_ALLOWED,
         ge=1,
     )
     rates: str | None = key(
@@ -218,7 +119,7 @@ class ScheduleConfig(Section):
         0.8, "A round ends when fewer than alpha times all GPUs are busy.", "0 < alpha <= 1", gt=0.0, le=1.0
     )
     max_gpus_per_dnn: int | None = key(
-        None, "No DNN gets more GPUs than this; null: no limit.", _COUNT_OR_NULL, ge=1
+        None, "No DNN gets more GPUs than this; null: no limit.", COUNT_OR_NULL_ALLOWED, ge=1
     )
     profiling: ProfilingConfig = key(
         None, "How rates are measured.", "keys of profiling", default_factory=ProfilingConfig
@@ -241,7 +142,7 @@ class SlotsConfig(Section):
         "Training ranks per node; auto: the node's GPUs, or without GPUs a share of its cores.",
         "auto or a whole number, 1 or more",
     )
-    preprocessors_per_node: int = key(1, "Preprocessing ranks per node to ask for.", _COUNT, ge=1)
+    preprocessors_per_node: int = key(1, "Preprocessing ranks per node to ask for.", COUNT_ALLOWED, ge=1)
     ranks_per_node: int | None = key(
         None,
         "Cut ranks that share memory into nodes of this many ranks, to try several nodes on one machine.",
@@ -278,7 +179,7 @@ class DataplaneConfig(Section):
     """The shared stream of preprocessed samples."""
 
     ring_bytes: Bytes = key(2**28, "Memory per node for preprocessed samples.", _SIZE, gt=0)
-    block_samples: int = key(64, "Samples that travel together.", _COUNT, ge=1)
+    block_samples: int = key(64, "Samples that travel together.", COUNT_ALLOWED, ge=1)
     max_sample_bytes: Annotated[int | None, BeforeValidator(parse_bytes)] = key(
         None, "Largest preprocessed sample; null: found from the data.", f"null, or {_SIZE}", gt=0
     )

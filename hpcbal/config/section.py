@@ -18,6 +18,9 @@ NAME_ALLOWED = (
     f"a directory name of letters, digits and . _ + = , @ - that starts with a letter or digit, "
     f"at most {MAX_NAME_LENGTH} characters"
 )
+COUNT_ALLOWED = "a whole number, 1 or more"
+COUNT_OR_NULL_ALLOWED = "null or a whole number, 1 or more"
+ARGS_ALLOWED = "a mapping of argument names to values"
 IMPORT_ALLOWED = "an import path package.module:callable"
 
 

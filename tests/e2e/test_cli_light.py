@@ -1,0 +1,115 @@
+"""The light verbs as a user runs them, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+def hpcbal(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "hpcbal", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=[path.name for path in CONFIGS])
+def test_every_configuration_of_the_project_is_valid(config: Path) -> None:
+    result = hpcbal("validate", str(config.relative_to(ROOT)))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"configs/{config.name}: valid, " in result.stdout
+
+
+def test_a_wrong_file_ends_with_code_2_and_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("seed: x\nsed: 1\ndnns: [{name: a}]\n", encoding="utf-8")
+    result = hpcbal("validate", "run.yaml", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    lines = result.stderr.splitlines()
+    assert lines[0] == "run.yaml:1: seed: got 'x', allowed: a whole number from 0 to 2**32 - 1"
+    assert lines[1].startswith("run.yaml:2: sed: unknown key (did you mean 'seed'?), allowed: schema, ")
+    assert lines[-1] == f"hpcbal: {len(lines) - 1} problems in the configuration"
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan", "run", "profile"])
+def test_a_missing_configuration_is_one_sentence(verb: str, tmp_path: Path) -> None:
+    result = hpcbal(verb, "none.yaml", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "none.yaml: no such file; give the path of a YAML configuration\n"
+
+
+def test_user_modules_beside_the_configuration_are_found_but_not_run(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "raise SystemExit('ran')\ndef net(input_shape, num_classes, depth): ...\n", encoding="utf-8"
+    )
+    (tmp_path / "run.yaml").write_text(
+        "dnns:\n  - name: a\n    model: mine:net\n    args: {depth: 2}\n    batch_size: 2\n"
+        "    optimizer: {name: adam, learning_rate: 0.1}\n    stop: {max_epochs: 1}\n",
+        encoding="utf-8",
+    )
+    assert hpcbal("validate", str(tmp_path / "run.yaml")).returncode == 0
+    result = hpcbal("validate", str(tmp_path / "run.yaml"), "--set", "dnns.a.model=mine:nt")
+    assert result.returncode == 2
+    assert "mine.py defines no 'nt' (did you mean 'net'?)" in result.stderr
+
+
+def test_a_plan_is_data_on_stdout_and_prose_on_stderr(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}\n"
+        "dnns: [{name: a, model: 'm:f'}, {name: b, model: 'm:f'}]\n"
+        "backend: {name: emulated, rates: {a: {1: 10}, b: {1: 9}}}\n",
+        encoding="utf-8",
+    )
+    result = hpcbal("plan", "run.yaml", "--gpus-per-node", "2", "--json", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(json.loads(result.stdout)["flotillas"]) == 1
+    text = hpcbal("plan", "run.yaml", "--gpus-per-node", "2", cwd=tmp_path)
+    assert text.stderr == "hpcbal: rates from backend.rates\n"
+
+
+@pytest.mark.parametrize("verb", [["schema"], ["status", "RUN", "--json"]])
+def test_a_reader_that_goes_away_is_no_error(verb: list[str], tmp_path: Path) -> None:
+    from hpcbal.telemetry.status import new_status, write_status
+
+    write_status(tmp_path / "status.json", new_status("a", 1))
+    arguments = [str(tmp_path) if part == "RUN" else part for part in verb]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "hpcbal", *arguments],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=ROOT,
+        )
+    finally:
+        os.close(write_end)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_startup_bench_writes_its_figures(tmp_path: Path) -> None:
+    file = tmp_path / "startup.json"
+    bench = [sys.executable, str(ROOT / "bench" / "bench_startup.py"), "--repeat", "1", "--json", str(file)]
+    result = subprocess.run(bench, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    assert all(figures[key] > 0.0 for key in ("python_s", "help_s", "validate_s", "plan_s"))

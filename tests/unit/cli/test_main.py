@@ -1,0 +1,201 @@
+"""The command line as a whole: verbs, exit codes, and errors without tracebacks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import hpcbal
+from hpcbal.cli import main
+from hpcbal.cli import validate as validate_verb
+from hpcbal.errors import CheckpointError, ExitCode, HpcbalError, InputError
+
+GOOD = """\
+defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}
+dnns: [{name: a, model: "hpcbal.models:softmax"}, {name: b, model: "hpcbal.models:softmax"}]
+"""
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(GOOD, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("verb", ["run", "validate", "plan", "profile", "status", "schema"])
+def test_every_verb_has_help(verb: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([verb, "--help"])
+    assert end.value.code == 0
+    assert f"usage: hpcbal {verb}" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert (end.value.code, capsys.readouterr().out) == (0, f"hpcbal {hpcbal.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["train"], ["plan"], ["plan", "c.yaml", "--nodes", "0"], ["run", "c", "--log-level", "loud"]],
+)
+def test_wrong_arguments_end_with_code_2(arguments: list[str], capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == ExitCode.WRONG_INPUT
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("usage: hpcbal")
+
+
+def test_a_valid_configuration_is_told_on_stdout(config: Path, capsys: Capture) -> None:
+    assert main(["validate", str(config)]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (f"{config}: valid, 2 DNNs, output in runs/run\n", "")
+
+
+def test_problems_go_to_stderr_with_code_2(config: Path, capsys: Capture) -> None:
+    assert main(["validate", str(config), "--set", "seed=-1", "--set", "alpha=2"]) == 2
+    captured = capsys.readouterr()
+    first, second, last = captured.err.splitlines()
+    assert first.startswith("--set seed=-1: got -1, allowed: a whole number")
+    assert second.startswith("--set alpha=2: unknown key (did you mean 'schedule.alpha'?)")
+    assert last == "hpcbal: 2 problems in the configuration"
+    assert captured.out == ""
+
+
+def test_problems_are_data_with_json(config: Path, capsys: Capture) -> None:
+    assert main(["validate", str(config), "--json", "--set", "seed=-1"]) == 2
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert (answer["valid"], len(answer["problems"]), captured.err) == (False, 1, "")
+
+
+def test_a_valid_configuration_with_json_is_written_out(config: Path, capsys: Capture) -> None:
+    assert main(["validate", str(config), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["valid"] is True
+    assert answer["config"]["dnns"][1]["batch_size"] == 4
+
+
+def test_the_resolved_configuration_is_a_configuration(config: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["validate", str(config), "--resolved"]) == 0
+    again = tmp_path / "again.yaml"
+    again.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert main(["validate", str(again), "--resolved"]) == 0
+    assert capsys.readouterr().out == again.read_text(encoding="utf-8")
+
+
+def test_the_schema_is_json(capsys: Capture) -> None:
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert "dnns" in schema["properties"]
+
+
+def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `hpcbal validate` raise."""
+
+    def run(args: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr(validate_verb, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(InputError("no good"), 2), (CheckpointError("no good"), 1), (HpcbalError("no good"), 1)],
+)
+def test_an_error_is_a_sentence_and_an_exit_code(
+    error: HpcbalError, code: int, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    raising(error, monkeypatch)
+    assert main(["validate", str(config)]) == code
+    assert capsys.readouterr().err == "hpcbal: no good\n"
+
+
+def test_an_interrupt_is_130(config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    raising(KeyboardInterrupt(), monkeypatch)
+    assert main(["validate", str(config)]) == 130
+    assert capsys.readouterr().err == "hpcbal: interrupted\n"
+
+
+def test_a_bug_keeps_its_traceback(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(ZeroDivisionError("a bug"), monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        main(["validate", str(config)])
+
+
+class Launched:
+    """Stands in for the runtime: keeps what the command line asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, list[str]]] = []
+
+    def run(self, request: object, argv: list[str]) -> int:
+        self.calls.append((request, list(argv)))
+        return int(ExitCode.RUN_AGAIN)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
+    fake = Launched()
+    module = types.ModuleType("hpcbal.runtime.launch")
+    module.run = fake.run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hpcbal.runtime.launch", module)
+    monkeypatch.setattr("hpcbal.runtime.launch", module, raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("HPCBAL_OUTPUT", "HPCBAL_LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    return fake
+
+
+def test_run_hands_everything_to_the_runtime(config: Path, launched: Launched) -> None:
+    arguments = ["run", str(config), "-o", "out", "--set", "seed=1", "--resume", "--retry-failed"]
+    assert main([*arguments, "--log-level", "debug"]) == ExitCode.RUN_AGAIN
+    ((request, argv),) = launched.calls
+    assert argv == [*arguments, "--log-level", "debug"]
+    assert vars_of(request) == {
+        "config_path": config,
+        "overrides": ("seed=1",),
+        "output": Path("out"),
+        "resume": True,
+        "retry_failed": True,
+        "profile_only": False,
+        "log_level": "DEBUG",
+    }
+    assert sys.path[0] == str(config.parent)
+
+
+def test_profile_measures_only(config: Path, launched: Launched) -> None:
+    assert main(["profile", str(config)]) == ExitCode.RUN_AGAIN
+    asked = vars_of(launched.calls[0][0])
+    assert (asked["profile_only"], asked["output"], asked["log_level"]) == (True, None, "INFO")
+
+
+def test_the_environment_gives_what_flags_do_not(
+    config: Path, launched: Launched, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("HPCBAL_OUTPUT", "there")
+    monkeypatch.setenv("HPCBAL_LOG_LEVEL", "warning")
+    main(["run", str(config)])
+    main(["run", str(config), "--output", "here", "--log-level", "ERROR"])
+    first, second = (vars_of(request) for request, _ in launched.calls)
+    assert (first["output"], first["log_level"]) == (Path("there"), "WARNING")
+    assert (second["output"], second["log_level"]) == (Path("here"), "ERROR")
+    monkeypatch.setenv("HPCBAL_LOG_LEVEL", "loud")
+    assert main(["run", str(config)]) == 2
+    assert "HPCBAL_LOG_LEVEL: got 'loud', allowed: DEBUG, INFO" in capsys.readouterr().err
+
+
+def vars_of(request: object) -> dict[str, object]:
+    """Fields of the request by name."""
+    return {name: getattr(request, name) for name in request.__dataclass_fields__}  # type: ignore[attr-defined]

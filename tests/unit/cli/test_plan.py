@@ -1,0 +1,179 @@
+"""`hpcbal plan`: where the rates come from, and what the plan says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbal.cli import main
+from hpcbal.policies import RateTable, profile_to_dict
+
+DNNS = """\
+defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}
+dnns:
+  - {name: fast, model: "m:f"}
+  - {name: half, model: "m:f"}
+  - {name: slow, model: "m:f"}
+slots: {per_node: 4}
+schedule: {delta: 10}
+"""
+RATES = {"fast": {1: 100.0, 2: 190.0}, "half": {1: 50.0, 2: 95.0}, "slow": {1: 5.0}}
+BACKEND = {
+    "name": "emulated",
+    "rates": {name: {str(m): r for m, r in by.items()} for name, by in RATES.items()},
+}
+EMULATED = f"backend: {json.dumps(BACKEND)}\n"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def in_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_config(text: str = DNNS) -> str:
+    Path("run.yaml").write_text(text, encoding="utf-8")
+    return "run.yaml"
+
+
+def write_profile(path: Path, rates: dict[str, dict[int, float]] = RATES, **extra: Any) -> Path:
+    table = RateTable(rates, 4)
+    profile = profile_to_dict(table, {name: f"key-{name}" for name in rates}) | extra
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(profile), encoding="utf-8")
+    return path
+
+
+def plan(capsys: Capture, *arguments: str) -> Any:
+    """The plan as JSON."""
+    assert main(["plan", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: Capture, *arguments: str) -> str:
+    """What is said when there is no plan."""
+    assert main(["plan", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+def test_flotillas_counts_rates_and_places(capsys: Capture) -> None:
+    result = plan(capsys, write_config(DNNS + EMULATED))
+    first, second = result["flotillas"]
+    assert [(d["name"], d["num_gpus"]) for d in first["dnns"]] == [("fast", 1), ("half", 3)]
+    fast, half = first["dnns"]
+    assert (fast["rate_before_samples_per_s"], half["rate_before_samples_per_s"]) == (100.0, 95.0)
+    assert half["rate_samples_per_s"] > 95.0
+    assert sorted(fast["gpus"] + half["gpus"]) == [0, 1, 2, 3]
+    assert half["gpus_by_node"] == {"node0": half["gpus"]}
+    assert [(d["name"], d["num_gpus"]) for d in second["dnns"]] == [("slow", 4)]
+    assert second["reference_rate_samples_per_s"] == 5.0
+    assert result["rates_from"] == "backend.rates"
+
+
+def test_the_table_tells_the_same_as_the_json(capsys: Capture) -> None:
+    assert main(["plan", write_config(DNNS + EMULATED), "--nodes", "2", "--gpus-per-node", "2"]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[0] == "run: 3 DNNs in 2 flotillas on 2 nodes with 2 GPU slots each"
+    rows = [line.split() for line in lines if line.strip()]
+    assert [row[:3] for row in rows if "fast" in row] == [["1", "fast", "1"]]
+    assert next(row for row in rows if "slow" in row)[-3:] == ["node0:0-1", "node1:0-1", "3"]
+    assert "ranks: 8 = 1 scheduler + 3 preprocessors + 4 trainers (4 per node)" in lines
+    assert "start: mpirun -n 8 --map-by ppr:4:node hpcbal run run.yaml" in lines
+    assert "   or: srun --nodes=2 --ntasks-per-node=4 hpcbal run run.yaml" in lines
+    assert captured.err == "hpcbal: rates from backend.rates\n"
+
+
+def test_the_launch_line_carries_the_overrides(capsys: Capture) -> None:
+    result = plan(capsys, write_config(DNNS + EMULATED), "--set", "name=my-runs")
+    assert result["launch"][0] == "mpirun -n 6 hpcbal run run.yaml --set name=my-runs"
+    result = plan(capsys, "run.yaml", "--set", "schedule.profiling={max_gpus: 3}")
+    assert "--set 'schedule.profiling={max_gpus: 3}'" in result["launch"][1]
+
+
+def test_ranks_are_the_same_on_every_node(capsys: Capture) -> None:
+    text = DNNS.replace("per_node: 4", "per_node: 4, preprocessors_per_node: 2")
+    result = plan(capsys, write_config(text + EMULATED), "--nodes", "3")
+    assert result["ranks"] == {
+        "total": 21,
+        "per_node": 7,
+        "schedulers": 1,
+        "preprocessors": 8,
+        "trainers": 12,
+    }
+
+
+def test_rates_of_a_profile_win_over_the_configuration(capsys: Capture, tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", {"fast": {1: 7.0}, "half": {1: 7.0}, "slow": {1: 7.0}})
+    result = plan(capsys, write_config(DNNS + EMULATED), "--profile", "p.json")
+    assert result["rates_from"] == "p.json"
+    assert len(result["flotillas"]) == 1
+
+
+def test_rates_come_from_the_key_or_the_output_directory(capsys: Capture, tmp_path: Path) -> None:
+    write_profile(tmp_path / "runs/run/profile.json")
+    assert plan(capsys, write_config())["rates_from"] == "runs/run/profile.json"
+    assert plan(capsys, "run.yaml", "--profile", "runs/run")["rates_from"] == "runs/run/profile.json"
+    write_profile(tmp_path / "kept.json")
+    result = plan(capsys, "run.yaml", "--set", "schedule.profiling.rates=kept.json")
+    assert result["rates_from"] == "kept.json"
+
+
+def test_preprocessors_are_as_many_as_needed_once_measured(capsys: Capture, tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", preprocessing={"samples_per_s": 60.0})
+    text = DNNS.replace("per_node: 4", "per_node: 4, preprocessors_per_node: 5")
+    result = plan(capsys, write_config(text), "--profile", "p.json")
+    assert result["preprocessing_samples_per_s"] == 60.0
+    fastest = max(d["rate_samples_per_s"] for d in result["flotillas"][0]["dnns"])
+    assert result["flotillas"][0]["num_preprocessors"] == -(-fastest // 60.0)
+    assert result["flotillas"][1]["num_preprocessors"] == 1
+
+
+def test_without_rates_the_way_to_get_them_is_told(capsys: Capture) -> None:
+    text = refused(capsys, write_config())
+    assert text.startswith(
+        "hpcbal: no training rates: runs/run/profile.json does not exist; measure them with 'hpcbal"
+    )
+    assert "hpcbal profile run.yaml" in text
+    assert "--profile FILE" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "p.json: profile cannot be read: No such file or directory; measure them with"),
+        ("{", "p.json: not a profile, since it is not JSON"),
+        ("[]", "p.json: this is not a profile"),
+        ('{"format": 9, "entries": {}}', "p.json: profile has format 9"),
+        ('{"format": 1, "entries": {}}', "p.json: has no rate on 1 GPU of fast, half, slow; measure"),
+        (
+            '{"format": 1, "entries": {"k": {"dnn": "fast"}}}',
+            "p.json: profile entry k: needs dnn, gpus_per_node",
+        ),
+        (
+            '{"format": 1, "entries": {}, "preprocessing": {"samples_per_s": 0}}',
+            "p.json: preprocessing.samples_per_s",
+        ),
+    ],
+)
+def test_a_profile_that_does_not_serve_is_told(capsys: Capture, content: str | None, message: str) -> None:
+    if content is not None:
+        Path("p.json").write_text(content, encoding="utf-8")
+    assert refused(capsys, write_config(), "--profile", "p.json").startswith(f"hpcbal: {message}")
+
+
+def test_slots_that_nobody_knows_must_be_given(capsys: Capture) -> None:
+    config = write_config((DNNS + EMULATED).replace("per_node: 4", "per_node: auto"))
+    assert "say --gpus-per-node N for a plan" in refused(capsys, config)
+    assert plan(capsys, config, "--gpus-per-node", "3")["ranks"]["trainers"] == 3
+
+
+def test_no_dnn_gets_more_than_its_limit(capsys: Capture) -> None:
+    result = plan(capsys, write_config(DNNS + EMULATED), "--set", "schedule.max_gpus_per_dnn=2")
+    assert max(d["num_gpus"] for f in result["flotillas"] for d in f["dnns"]) == 2

@@ -1,0 +1,94 @@
+"""`hpcbal status`: what a run's files tell, once or until it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcbal.cli import main
+from hpcbal.cli import status as status_verb
+from hpcbal.telemetry.status import new_status, write_status
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def run_directory(tmp_path: Path) -> Path:
+    write_status(tmp_path / "status.json", new_status("demo", 4))
+    return tmp_path
+
+
+def test_the_status_is_shown_once(run_directory: Path, capsys: Capture) -> None:
+    assert main(["status", str(run_directory)]) == 0
+    captured = capsys.readouterr()
+    assert "demo" in captured.out
+    assert captured.err == ""
+
+
+def test_the_status_is_json(run_directory: Path, capsys: Capture) -> None:
+    assert main(["status", str(run_directory), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "demo"
+
+
+@pytest.mark.parametrize("options", [["--watch"], ["--watch", "--json"]])
+def test_watching_ends_with_the_run(
+    run_directory: Path, options: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        status = new_status("demo", 4)
+        if len(pauses) == 2:
+            status["phase"] = "finished"
+        write_status(run_directory / "status.json", status)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert main(["status", str(run_directory), *options]) == 0
+    assert pauses == [status_verb.REFRESH_S] * 2
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    if "--json" in options:
+        assert [json.loads(line)["phase"] for line in out.splitlines()] == [
+            "starting",
+            "starting",
+            "finished",
+        ]
+    else:
+        assert out.count("demo") >= 3
+
+
+def test_watching_ends_when_the_run_was_killed(run_directory: Path, capsys: Capture) -> None:
+    status = new_status("demo", 4, now=time.time() - 3600)
+    status["host"] = "elsewhere"
+    write_status(run_directory / "status.json", status, now=time.time() - 3600)
+    assert main(["status", str(run_directory), "--watch"]) == 0
+    assert "silent" in capsys.readouterr().out
+
+
+def test_watching_can_be_interrupted(
+    run_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def sleep(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert main(["status", str(run_directory), "--watch"]) == 130
+    assert capsys.readouterr().err == "hpcbal: interrupted\n"
+
+
+def test_what_is_no_run_is_told(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    for path, message in (
+        (tmp_path / "none", "no such directory; give the output directory of a run"),
+        (file, "is a file; give the output directory of a run"),
+        (foreign, "no status.json"),
+    ):
+        assert main(["status", str(path)]) == 2
+        assert capsys.readouterr().err.startswith(f"hpcbal: {path}: {message}")
