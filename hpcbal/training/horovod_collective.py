@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from hpcbal.training.backend import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
-from hpcbal.training.mpi_collective import MpiGroups
+from hpcbal.training.mpi_collective import MpiCollective, MpiGroups
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
@@ -29,25 +29,28 @@ class HorovodCollective:
 
     Args:
         process_set: initialised, of all ranks of the group; removed by who added it.
-        size: ranks in the group.
-        rank: of this trainer in the group's order (Horovod sorts its sets, we do not).
+        comm: of the group, in the group's order (Horovod sorts its sets, we do not); owned by the caller.
         name: names the operation, equal on all ranks of the group.
     """
 
-    def __init__(self, process_set: hvd.ProcessSet, size: int, rank: int, name: str) -> None:
-        self.size = size
-        self.rank = rank
+    def __init__(self, process_set: hvd.ProcessSet, comm: MPI.Intracomm, name: str) -> None:
+        self.size: int = comm.size
+        self.rank: int = comm.rank
         self._process_set = process_set
+        self._status_only = MpiCollective(comm)
         self._name = name
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
-        """As `GradientCollective.sum`; takes and gives TensorFlow's tensors (NumPy's are converted)."""
+        """As `GradientCollective.sum`; takes and gives TensorFlow's tensors (NumPy's are converted).
+
+        A status alone goes by MPI: it needs microseconds, where Horovod needs some of its cycles (of 1 ms).
+        """
+        if not tensors:
+            return self._status_only.sum((), status)
         own = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        dtype = own[0].dtype if own else tf.as_dtype(status.dtype)
+        dtype = own[0].dtype
         own.append(tf.convert_to_tensor(status.astype(dtype.as_numpy_dtype)))
-        *sums, total = hvd.grouped_allreduce(
-            own, op=hvd.Sum, process_set=self._process_set, name=f"{self._name}.{len(own)}"
-        )
+        *sums, total = hvd.grouped_allreduce(own, op=hvd.Sum, process_set=self._process_set, name=self._name)
         return sums, total.numpy().astype(np.float64)
 
     def close(self) -> None:
@@ -81,14 +84,13 @@ class HorovodGroups:
         self._comms.open(groups)
         for group in groups:
             name = f"hpcbal.group{next(self._names)}"
-            if len(group) == 1:
-                collective: GradientCollective = LocalCollective()
-            else:
-                process_set = self._add(group)
-                rank = group.index(hvd.rank()) if hvd.rank() in group else -1
-                collective = HorovodCollective(process_set, len(group), rank, name)
-            if hvd.rank() in group:
-                self._collective_by_group[group] = collective
+            process_set = self._add(group) if len(group) > 1 else None
+            if self._trainer_comm.rank in group:
+                self._collective_by_group[group] = (
+                    HorovodCollective(process_set, self._comms.comm_of(group), name)
+                    if process_set is not None
+                    else LocalCollective()
+                )
 
     def _add(self, group: tuple[int, ...]) -> hvd.ProcessSet:
         if len(group) == hvd.size():

@@ -38,6 +38,12 @@ from hpcbal.training.devices import gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.seeds import dnn_seed
 
+SEED_STATE = "seed_generator_state"
+"""How Keras calls the state of a random layer: a seed, and a counter of draws."""
+
+MAX_DRAWS_PER_STEP = 1024
+"""By so much `apply` advances that counter: more than one layer draws in a step, even a recurrent one."""
+
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing when one method is traced for several replicas, as ours must be.
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -77,8 +83,8 @@ class TensorFlowReplica:
 
     `compute` runs the model without changing it (Keras' stateless call). What moving statistics (batch
     normalisation) would have become travels as a difference, weighted n_j/n like the gradients, so
-    that all ranks move them equally. Variables that are not of floating point (states of random layers)
-    are advanced by no one but the optimizer; random layers draw from the state of the last build or load.
+    that all ranks move them equally. Random layers (dropout) draw from their saved state, which `apply`
+    advances equally on all ranks, salted with the share's first sample id, which differs between them.
 
     Args:
         model: built; returns logits of shape (n, num_classes).
@@ -98,6 +104,9 @@ class TensorFlowReplica:
         self._statistics = [
             (i, v) for i, v in enumerate(model.non_trainable_variables) if tf.as_dtype(v.dtype).is_floating
         ]
+        self._seeds = [
+            (i, v) for i, v in enumerate(model.non_trainable_variables) if v.path.endswith(SEED_STATE)
+        ]
         self._dtype = keras.config.floatx()
         self._sample_dtype = sample.dtype
         variables = self._trainable + [v for _, v in self._statistics]
@@ -106,29 +115,33 @@ class TensorFlowReplica:
         labels = tf.TensorSpec([None], tf.int64)
         total = tf.TensorSpec([], self._dtype)
         sums = [tf.TensorSpec(v.shape, self._dtype) for v in variables]
-        self._compute = tf.function(self._traced_compute, input_signature=[samples, labels, total])
+        salt = tf.TensorSpec([], tf.int64)
+        self._compute = tf.function(self._traced_compute, input_signature=[samples, labels, total, salt])
         self._apply = tf.function(self._traced_apply, input_signature=[sums])
         self._evaluate = tf.function(self._traced_evaluate, input_signature=[samples, labels])
         self._named = _named_variables(model, optimizer)
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
-        self.num_bytes = num_bytes(self.state())
+        self.num_bytes = num_bytes(self._shapes())
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
         """As `Replica.compute`."""
         x, y = self._tensors_of(batch)
         with _memory_errors():
-            tensors, numbers = self._compute(x, y, tf.constant(num_samples_total, self._dtype))
+            total = tf.constant(num_samples_total, self._dtype)
+            tensors, numbers = self._compute(x, y, total, tf.constant(int(batch.ids[0]), tf.int64))
         loss, correct, finite = numbers.numpy()
         if not finite:
             raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
         return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
 
     def _traced_compute(
-        self, x: tf.Tensor, y: tf.Tensor, total: tf.Tensor
+        self, x: tf.Tensor, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         self.num_traces += 1  # Python runs only while TensorFlow traces
         trainable = [tf.convert_to_tensor(v.value) for v in self._trainable]
         others = [tf.convert_to_tensor(v.value) for v in self._model.non_trainable_variables]
+        for i, _ in self._seeds:  # (seed, counter) -> (seed + salt, counter)
+            others[i] += tf.cast(tf.stack([salt, 0]), others[i].dtype)
         with tf.GradientTape() as tape:
             tape.watch(trainable)
             logits, moved, extra_losses = self._model.stateless_call(
@@ -164,6 +177,8 @@ class TensorFlowReplica:
         self._optimizer.apply(sums[:num_gradients], self._trainable)
         for (_, variable), difference in zip(self._statistics, sums[num_gradients:], strict=True):
             variable.value.assign_add(difference)
+        for _, variable in self._seeds:
+            variable.value.assign_add(tf.constant([0, MAX_DRAWS_PER_STEP], variable.value.dtype))
 
     def evaluate(self, batch: Batch) -> Sums:
         """As `Replica.evaluate`."""
@@ -188,9 +203,15 @@ class TensorFlowReplica:
         """As `Replica.state`."""
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
 
+    def _shapes(self) -> Arrays:
+        """Arrays like those of `state()` that take no memory."""
+        return {
+            name: np.broadcast_to(np.zeros((), v.dtype), tuple(v.shape)) for name, v in self._named.items()
+        }
+
     def load_state(self, arrays: Mapping[str, Array]) -> None:
         """As `Replica.load_state`."""
-        check_fit(arrays, self.state())
+        check_fit(arrays, self._shapes())
         for name, variable in self._named.items():
             variable.assign(arrays[name])
 
@@ -201,7 +222,7 @@ class TensorFlowReplica:
         """Drop model, optimizer and traced functions, which refer to each other in circles."""
         for name in ("_model", "_optimizer", "_compute", "_apply", "_evaluate"):
             self.__dict__.pop(name, None)
-        self._trainable, self._statistics, self._zeros, self._named = [], [], [], {}
+        self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
         gc.collect()
 
 

@@ -299,6 +299,19 @@ def one_start(bench: Bench) -> None:
     assert not share_state(comm, replica)
 
 
+def agreement(bench: Bench) -> None:
+    """Outside of steps, a failure on one rank is told to all, the end of its detail first."""
+    group = bench.join([(0, 1, 2)])
+    assert group is not None
+    comm = bench.groups.comm_of(group)
+    agree(comm)
+    with pytest.raises(GroupFailed) as failed:
+        agree(comm, MemoryError("x" * 5000 + " the end") if comm.rank == 1 else None)
+    assert (failed.value.cause, failed.value.local) == ("oom", comm.rank == 1)
+    assert failed.value.detail.endswith(" the end")
+    assert comm.rank == 1 or failed.value.detail.startswith("rank 1 of the group: xxx")
+
+
 CASES: tuple[Callable[[Bench], None], ...] = (
     replay,
     batch_norm,
@@ -307,6 +320,7 @@ CASES: tuple[Callable[[Bench], None], ...] = (
     suspend,
     wrong_total,
     one_start,
+    agreement,
 )
 
 

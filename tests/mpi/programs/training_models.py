@@ -54,3 +54,12 @@ def headless(input_shape: tuple[int, ...], num_classes: int) -> Any:
     from keras import Sequential, layers
 
     return Sequential([layers.Input(input_shape), layers.Flatten(), layers.Dense(num_classes + 1)])
+
+
+def random(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """A network with dropout."""
+    from keras import Sequential, layers
+
+    return Sequential(
+        [layers.Input(input_shape), layers.Flatten(), layers.Dropout(0.5), layers.Dense(num_classes)]
+    )

@@ -84,6 +84,24 @@ def test_computing_changes_nothing(build: Make, make_batch: Make) -> None:
     assert_equal_states(replica, untouched)
 
 
+def test_dropout_changes_from_step_to_step_and_from_share_to_share(build: Make, make_batch: Make) -> None:
+    replica, twin = build("training_models:random"), build("training_models:random", seed=3)
+    batch = make_batch(4)
+    other_share = type(batch)(batch.ids + 100, batch.x, batch.y)
+
+    def gradient(of: Any, share: Any) -> np.ndarray:
+        return of.compute(share, 4).tensors[0].numpy()
+
+    first = gradient(replica, batch)
+    np.testing.assert_array_equal(first, gradient(replica, batch))
+    assert not np.array_equal(first, gradient(replica, other_share))
+    replica.apply(replica.zeros().tensors)
+    assert not np.array_equal(first, gradient(replica, batch))
+    twin.load_state(replica.state())
+    np.testing.assert_array_equal(gradient(replica, batch), gradient(twin, batch))
+    assert replica.evaluate(batch) == replica.evaluate(batch)
+
+
 def test_initial_weights_depend_on_seed_and_name_only(build: Make) -> None:
     first = build(name="a", seed=1)
     build(name="b", seed=2)
