@@ -61,6 +61,7 @@ class GroupRound:
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
         self._last_checkpoint_s = time.monotonic()
+        self._held_s = 0.0  # how long the last checkpoint kept the group from training
 
     def run(self) -> None:
         """Train until told to leave or suspend; a failure of the group ends in DnnFailed, not in a raise."""
@@ -135,8 +136,10 @@ class GroupRound:
         moment = Moment(len(self._history), position if inside_pass else None)
         self._member.cache.mark(self._member.dnn.name, moment, tuple(self._history))
         if self._member.is_master:
+            began = time.monotonic()
             self._submit(replica, position, inside_pass=inside_pass, final=True)
             self._writer.wait()
+            self._held_s = time.monotonic() - began
             self._report_written()
 
     # ---- checkpoints -------------------------------------------------------------------------
@@ -163,13 +166,13 @@ class GroupRound:
             fingerprint=self._context.data_fingerprint,
         )
         self._writer.submit(self._context.dnn_directory(state.dnn_id), state, final=final)
-        log.debug("%s: snapshot took %.4f s", state.dnn_id, time.monotonic() - began)
+        self._held_s = time.monotonic() - began
 
     def _report_written(self) -> None:
         for done in self._writer.poll():
             if done.error is not None:  # a disk that takes no more concerns the whole run
                 raise done.error
-            facts = {"seconds": done.seconds}
+            facts = {"seconds": done.seconds, "held_s": self._held_s}
             self._report(CheckpointWritten(done.dnn_id, done.epoch, done.position), facts)
 
     # ---- messages ----------------------------------------------------------------------------

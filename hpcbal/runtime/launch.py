@@ -43,7 +43,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
         from hpcbal.runtime.main import run_rank
 
         return run_rank(request, launcher)
-    config = load_config(request.config_path, request.overrides)
+    config = load_config(request.config_path, request.overrides, check_imports=True)
     return _start_mpirun(argv, num_ranks(config, count_gpus(), len(os.sched_getaffinity(0))))
 
 

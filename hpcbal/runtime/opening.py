@@ -53,7 +53,7 @@ def open_run(request: RunRequest) -> OpenedRun:
         ConfigError: the config is wrong.
         OutputError: the directory is unwritable, full, locked, foreign, or another run's.
     """
-    config = load_config(request.config_path, request.overrides)
+    config = load_config(request.config_path, request.overrides, check_imports=True)
     add_import_roots(request.config_path)
     run = output_of(request, config)
     resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume)

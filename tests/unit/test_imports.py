@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "config": (("numpy", "yaml", "pydantic", "pydantic_core"), PURE),
     "data": (("numpy", "PIL", "h5py", "sklearn"), ("errors", "config", "policies")),
     "models": (("numpy", "tensorflow", "keras"), ("errors",)),
-    "telemetry": (("numpy", "tensorboard"), (*PURE, "telemetry")),
+    "telemetry": (("numpy", "yaml"), (*PURE, "telemetry")),
     "checkpoint": (("numpy", "h5py"), (*PURE, "telemetry")),
 }
 # Package -> the only places that may import it.
@@ -35,7 +35,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "horovod": ("training.horovod_collective",),
     "mpi4py": ("cluster", "dataplane", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
-    "yaml": ("config",),
+    "yaml": ("config", "telemetry.output"),
     "pydantic": ("config",),
     "hpcbal.runtime": ("runtime", "cli"),
     "hpcbal.cli": ("cli", "__main__"),

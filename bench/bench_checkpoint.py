@@ -1,0 +1,128 @@
+"""What checkpoints cost the quick start: the share of its slots' time in which groups wait for them.
+
+A real `hpcbal run` of configs/quickstart.yaml (or another config) at its default settings. The ledger tells
+for each checkpoint how long it held its group: the copy of the weights, and at the end of a round the wait
+until the file is on disk. Time times slots held over time times slots in all is the share.
+
+Beside it, in the same run, what the same number of checkpoints of the same networks would have cost:
+
+- the peer: `keras.Model.save` (architecture, weights, optimizer), the group waiting for it each time;
+- the limit: the bytes of our files, written in one go and flushed, with nothing copied.
+
+    python bench/bench_checkpoint.py --json out.json
+
+The JSON holds one flat object; `checkpoint_share` is ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from provenance import provenance
+
+from hpcbal.config import RunConfig, load_config, load_object
+from hpcbal.telemetry import RunDirectory, read_ledger
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_ensemble(config: Path, output: Path) -> list[dict[str, Any]]:
+    """The ledger of a run."""
+    subprocess.run(
+        [sys.executable, "-m", "hpcbal", "run", str(config), "--output", str(output)],
+        check=True,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    )
+    return read_ledger(output / "ledger.jsonl")
+
+
+def slots_of_rounds(ledger: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, float]]:
+    """(DNN, slots held, seconds held up) of every checkpoint."""
+    slots: dict[str, int] = {}
+    found = []
+    for line in ledger:
+        if line["event"] == "round-started":
+            slots = {group["dnn"]: len(group["gpus"]) for group in line["plan"]["groups"]}
+        elif line["event"] == "checkpoint-written":
+            found.append((line["dnn"], slots[line["dnn"]], line["held_s"]))
+    return found
+
+
+def peer_and_limit(config: RunConfig, run: RunDirectory, repeats: int) -> dict[str, tuple[float, float]]:
+    """Per DNN: seconds of a Keras save, and of writing our file's bytes and flushing them."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    costs = {}
+    with tempfile.TemporaryDirectory(dir=run.root) as name:
+        for dnn in config.dnns:
+            checkpoint = run.dnn(dnn.name) / "checkpoint.h5"
+            if not checkpoint.exists():
+                continue
+            model = load_object(dnn.model)((8, 8, 1), 10, **dnn.args)
+            model.compile(optimizer=dnn.optimizer.name)
+            model.optimizer.build(model.trainable_variables)
+            data = checkpoint.read_bytes()
+            saves = [_time_of(lambda model=model: model.save(Path(name) / "m.keras")) for _ in range(repeats)]
+            writes = [_time_of(lambda data=data: _write(Path(name) / "raw", data)) for _ in range(repeats)]
+            costs[dnn.name] = (float(np.median(saves)), float(np.median(writes)))
+    return costs
+
+
+def _time_of(work: Any) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "quickstart.yaml")
+    parser.add_argument("--repeats", type=int, default=3, help="of the peer's and the limit's times")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as name:
+        output = Path(name) / "run"
+        ledger = run_ensemble(args.config, output)
+        checkpoints = slots_of_rounds(ledger)
+        costs = peer_and_limit(load_config(args.config), RunDirectory(output), args.repeats)
+    left = [line for line in ledger if line["event"] == "group-left"]
+    total = sum(line["slot_seconds"] for line in left)
+    share = sum(slots * held for _, slots, held in checkpoints) / total
+    peer = sum(slots * costs[dnn][0] for dnn, slots, _ in checkpoints) / total
+    limit = sum(slots * costs[dnn][1] for dnn, slots, _ in checkpoints) / total
+    print(f"{len(checkpoints)} checkpoints in {total:.0f} slot-seconds")
+    print(f"hpcbal                             {share:.4f}   (at most 0.02; [FLEET] Table 4: 0.027 to 0.063)")
+    print(f"peer: keras.Model.save             {peer:.4f}")
+    print(f"limit: the same bytes, one write   {limit:.4f}")
+    if args.json:
+        result = {
+            "checkpoint_share": share,
+            "keras_share": peer,
+            "limit_share": limit,
+            "num_checkpoints": len(checkpoints),
+            "slot_seconds": total,
+        }
+        args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""What part of a step is not spent computing: waiting for data, messages, weights.
+
+Four emulated DNNs, each on one slot, take steps of 20 ms on blocks of 64x96x96x3 bytes in a real
+`hpcbal run` (one scheduler, one preprocessor, four trainers). The share is 1 - computing / wall time of the
+passes, ends of passes (reports, decisions) included. Beside it, in the same run:
+
+- the peer: four processes that read the same batches from an array of their own and take the same steps, with
+  no stream, no messages and no scheduler;
+- the limit: four processes that do nothing but sleep 20 ms as often. What they lose is the machine's.
+
+    python bench/bench_step_overhead.py --json out.json
+
+The JSON holds one flat object; `overhead_share` is ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import yaml
+from provenance import provenance
+
+from hpcbal.telemetry import read_ledger
+
+NUM_SLOTS = 4
+BATCH = 64
+VALIDATION_SHARE = 0.1
+EVALUATION_SPEEDUP = 3.0  # as hpcbal/training/emulated_backend.py
+
+
+def config_of(args: argparse.Namespace, output: Path) -> dict[str, object]:
+    """An ensemble of equal DNNs that all train for all passes."""
+    rate = BATCH / args.step_s
+    return {
+        "name": "step-overhead",
+        "data": {
+            "dataset": "step_overhead_data:random_images",
+            "args": {"num_samples": args.samples, "height": 96, "width": 96},
+            "validation_fraction": VALIDATION_SHARE,
+        },
+        "dnns": [
+            {
+                "name": f"dnn{i}",
+                "model": "hpcbal.models:softmax",
+                "args": {"max_features": 256},
+                "batch_size": BATCH,
+                "optimizer": {"name": "sgd", "learning_rate": 0.001},
+                "stop": {"max_epochs": args.passes},
+            }
+            for i in range(NUM_SLOTS)
+        ],
+        "backend": {"name": "emulated", "rates": {f"dnn{i}": {1: rate} for i in range(NUM_SLOTS)}},
+        "slots": {"per_node": NUM_SLOTS},
+        "schedule": {"delta": "50%"},
+        "output": {"dir": str(output)},
+    }
+
+
+def measure_run(args: argparse.Namespace) -> dict[str, float]:
+    """Wall time of the passes of a real run against the time that its steps are told to take."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        output = directory / "out"
+        config = directory / "config.yaml"
+        config.write_text(yaml.safe_dump(config_of(args, output)))
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        subprocess.run(
+            [sys.executable, "-m", "hpcbal", "run", str(config)],
+            check=True,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+        )
+        epochs = [line for line in read_ledger(output / "ledger.jsonl") if line["event"] == "epoch-done"]
+        left = [line for line in read_ledger(output / "ledger.jsonl") if line["event"] == "group-left"]
+    num_validation = round(args.samples * VALIDATION_SHARE)
+    num_steps = -(-(args.samples - num_validation) // BATCH)
+    computing_s = (
+        args.step_s * ((args.samples - num_validation) + num_validation / EVALUATION_SPEEDUP) / BATCH
+    )
+    # From joining to leaving: also what passes between one pass and the next, and the last checkpoint.
+    wall_s = float(np.median([line["wall_time_s"] for line in left])) / args.passes
+    return {
+        "num_steps_per_pass": float(num_steps),
+        "overhead_share": 1.0 - computing_s / wall_s,
+        "inside_passes_share": 1.0
+        - computing_s / float(np.median([e["seconds"] for e in epochs[NUM_SLOTS:]])),
+        "data_wait_share": float(np.median([e["wait_s"] / e["seconds"] for e in epochs[NUM_SLOTS:]])),
+    }
+
+
+def _copy_and_sleep(args: tuple[int, int, float]) -> float:
+    """A process of the peer: batches out of an array of its own, then the rest of the step asleep."""
+    num_samples, num_steps, step_s = args
+    images = np.random.default_rng(0).integers(0, 256, (num_samples, 96, 96, 3), np.uint8)
+    batch = np.empty((BATCH, 96, 96, 3), np.uint8)
+    began = time.perf_counter()
+    for step in range(num_steps):
+        ids = np.arange(step * BATCH, (step + 1) * BATCH) % num_samples
+        np.take(images, ids, axis=0, out=batch)
+        deadline = time.perf_counter() + step_s
+        time.sleep(max(0.0, deadline - time.perf_counter()))
+    return time.perf_counter() - began
+
+
+def _sleep(args: tuple[int, int, float]) -> float:
+    """A process of the limit."""
+    _, num_steps, step_s = args
+    began = time.perf_counter()
+    for _ in range(num_steps):
+        time.sleep(step_s)
+    return time.perf_counter() - began
+
+
+def measure_processes(work: Callable[..., float], args: argparse.Namespace) -> float:
+    """Share of the time that is not the steps' own, median of four processes at once."""
+    num_steps = args.passes * args.samples // BATCH
+    with multiprocessing.get_context("spawn").Pool(NUM_SLOTS) as pool:
+        times = pool.map(work, [(args.samples, num_steps, args.step_s)] * NUM_SLOTS)
+    return 1.0 - num_steps * args.step_s / float(np.median(times))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--samples", type=int, default=6400, help="of one pass, validation included")
+    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--step-s", type=float, default=0.02, help="seconds of one emulated step")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args(argv)
+    ours = measure_run(args)
+    peer = measure_processes(_copy_and_sleep, args)
+    limit = measure_processes(_sleep, args)
+    print("what                                   share of a step not spent computing")
+    print(f"hpcbal run, whole rounds               {ours['overhead_share']:.4f}   (at most 0.03)")
+    print(f"  inside passes                        {ours['inside_passes_share']:.4f}")
+    print(f"  waiting for data                     {ours['data_wait_share']:.4f}")
+    print(f"peer: own array per process, no stream {peer:.4f}")
+    print(f"limit: sleep alone                     {limit:.4f}")
+    if args.json:
+        result = ours | {"peer_share": peer, "limit_share": limit} | provenance()
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
