@@ -156,7 +156,7 @@ def decide(core: Core) -> list[Instruction]:
     """
     s = core.state
     told: list[Instruction] = []
-    if s.phase is not Phase.ROUND or s.suspend_reason:
+    if s.phase is not Phase.ROUND:
         return told
     assert s.plan is not None
     while staying := s.staying_groups():
