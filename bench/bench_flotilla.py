@@ -15,15 +15,13 @@ import argparse
 import functools
 import itertools
 import json
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from provenance import provenance
 
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas
@@ -192,19 +190,6 @@ def measure_placement(equal_nodes: bool, num_cases: int = 300, seed: int = 0) ->
         f"placement_{kind}_mean_over_optimum": float(np.mean(ratios)),
         f"placement_{kind}_worst_over_optimum": max(ratios),
         f"placement_{kind}_optimal_share": float(np.mean(np.array(ratios) < 1 + 1e-9)),
-    }
-
-
-def provenance() -> dict[str, str | int | None]:
-    """What the figures depend on besides the arguments."""
-    root = Path(__file__).resolve().parents[1]
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
-    return {
-        "commit": git.stdout.strip() if git.returncode == 0 else None,
-        "machine": f"{platform.system()} {platform.machine()}",
-        "num_cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
     }
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from provenance import provenance
 
 from hpcbal.runtime.launch import mpirun_command, mpirun_environment
 
@@ -89,18 +89,6 @@ def summarise(measured: dict[str, list[list[float]]]) -> dict[str, float]:
             for row, base in zip(measured["unshared"], measured["shared"], strict=True)
         ),
         "alone_cpu_ms_per_sample": 1e3 * statistics.median(row[CPU_S] / row[SAMPLES] for row in alone),
-    }
-
-
-def provenance() -> dict[str, str | int | None]:
-    """What the figures depend on besides the arguments."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
-    return {
-        "commit": git.stdout.strip() if git.returncode == 0 else None,
-        "machine": f"{platform.system()} {platform.machine()}",
-        "num_cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
     }
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from provenance import provenance
 
 LIMIT_S = 0.5
 CONFIG = """\
@@ -74,13 +75,6 @@ def slowest_imports(
     return sorted(rows, reverse=True)[:count]
 
 
-def commit() -> str:
-    """The commit that was measured, or 'unknown' outside a clone."""
-    here = Path(__file__).resolve().parent
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
-    return git.stdout.strip() or "unknown"
-
-
 def main() -> int:
     """Measure and print; the exit code tells nothing about the limit, which `--json` readers judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -108,12 +102,7 @@ def main() -> int:
         ratio, share = seconds / figures["python_s"], seconds / LIMIT_S
         print(f"{key:<12} {seconds:8.3f} {ratio:9.1f} {share:9.2f}")
     if args.json:
-        facts = {
-            "limit_s": LIMIT_S,
-            "commit": commit(),
-            "machine": platform.platform(),
-            "cores": os.cpu_count(),
-        }
+        facts = {"limit_s": LIMIT_S, **provenance()}
         args.json.write_text(json.dumps({**figures, **facts}, indent=2) + "\n", encoding="utf-8")
     return 0
 

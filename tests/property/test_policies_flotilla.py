@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
+import bench_flotilla
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,19 +10,6 @@ from hypothesis import strategies as st
 from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas
 from hpcbal.policies.ladders import Ladders
 from hpcbal.policies.rates import RateTable
-
-
-@functools.cache
-def bench_flotilla() -> ModuleType:
-    """The bench holds the literal algorithms: they are its peers, and the oracles here."""
-    path = Path(__file__).parents[2] / "bench" / "bench_flotilla.py"
-    spec = importlib.util.spec_from_file_location("hpcbal_bench_flotilla", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def rate_tables(*, growing: bool = False, whole: bool = True) -> st.SearchStrategy[tuple[RateTable, int]]:
@@ -64,7 +46,7 @@ def literal(
     names = tuple(table.measured)
     matrix = table.matrix(names, num_gpus)
     threshold = delta.samples_per_s(float(matrix[:, 0].max()))
-    members, counts = bench_flotilla().literal_flotilla(
+    members, counts = bench_flotilla.literal_flotilla(
         matrix, range(len(names)), threshold, skip_slower_counts
     )
     return [names[i] for i in members], counts

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import itertools
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from types import ModuleType
 
+import bench_flotilla
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,19 +13,6 @@ from hypothesis import strategies as st
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.policies.flotilla import Flotilla
 from hpcbal.policies.placement import assign_gpus, placement_score
-
-
-@functools.cache
-def bench_flotilla() -> ModuleType:
-    """The bench holds the exhaustive search."""
-    path = Path(__file__).parents[2] / "bench" / "bench_flotilla.py"
-    spec = importlib.util.spec_from_file_location("hpcbal_bench_flotilla", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def flotilla_of(counts: Sequence[int]) -> Flotilla:
@@ -108,7 +91,7 @@ def test_no_order_in_a_row_is_better(case: tuple[list[int], list[int]]) -> None:
 @settings(deadline=None)
 def test_is_the_optimum_of_eq_4_on_small_clusters_of_equal_nodes(case: tuple[list[int], list[int]]) -> None:
     counts, sizes = case
-    optimum = bench_flotilla().least_score(counts, sizes)
+    optimum = bench_flotilla.least_score(counts, sizes)
     assert assign_gpus(flotilla_of(counts), cluster_of(sizes)).score == pytest.approx(optimum)
 
 
@@ -116,6 +99,6 @@ def test_is_the_optimum_of_eq_4_on_small_clusters_of_equal_nodes(case: tuple[lis
 @settings(deadline=None)
 def test_is_near_the_optimum_on_small_clusters_of_unequal_nodes(case: tuple[list[int], list[int]]) -> None:
     counts, sizes = case
-    optimum = bench_flotilla().least_score(counts, sizes)
+    optimum = bench_flotilla.least_score(counts, sizes)
     score = assign_gpus(flotilla_of(counts), cluster_of(sizes)).score
     assert optimum - 1e-9 <= score <= 1.5 * optimum
