@@ -59,7 +59,7 @@ class GroupProfile:
     def _measure(self, batch: Batch, total: int) -> float:
         """Samples per second of the last `timed_batches` of `max_batches` steps."""
         member, profiling = self._member, self._context.config.schedule.profiling
-        replica = member.together("building the DNN", lambda: member.load(0, None).replica)
+        replica = member.load_together(0, None).replica
         untrained = replica.state()
         member.cache.mark(member.dnn.name, None)
         began = time.monotonic()

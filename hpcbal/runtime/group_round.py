@@ -86,7 +86,7 @@ class GroupRound:
         start = self._plan.start[name]
         epochs = self._plan.epochs[name]
         inside = start if 0 < start.offset < self._context.stream_spec.num_positions else None
-        loaded = member.together("loading the DNN", lambda: member.load(epochs, inside))
+        loaded = member.load_together(epochs, inside)
         replica = loaded.replica
         self._history = list(loaded.history)
         if loaded.sums is not None:

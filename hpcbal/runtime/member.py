@@ -17,7 +17,7 @@ from hpcbal.errors import CheckpointError
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.epoch import SUMS_NAME
 from hpcbal.runtime.replicas import UNTRAINED, Moment, ReplicaCache
-from hpcbal.training.agreement import agree
+from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.failure import GroupFailed
@@ -76,6 +76,17 @@ class GroupMember:
             failure = error
         agree(self.comm, failure)
         return result  # type: ignore[return-value]
+
+    def load_together(self, epochs: int, position: Position | None) -> Loaded:
+        """`load` on all ranks of the group, which then hold equal replicas; collective.
+
+        The master's arrays are sent only if the ranks differ: when a user's model draws its initial weights
+        from a source of its own.
+        """
+        loaded = self.together("loading the DNN", lambda: self.load(epochs, position))
+        if self.comm.size > 1 and share_state(self.comm, loaded.replica):
+            log.warning("%s: the ranks held different weights; the master's were sent to all", self.dnn.name)
+        return loaded
 
     def failure_for_people(self, error: GroupFailed) -> GroupFailed:
         """After a failed step: the same failure with the detail of the rank where it happened; collective."""

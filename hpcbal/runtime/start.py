@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from mpi4py import MPI
 from hpcbal.config import RunConfig
 from hpcbal.control import Ensemble, ScheduleSettings
 from hpcbal.errors import InputError
+from hpcbal.runtime.channel import patient_allgather
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.journal import Journal
 from hpcbal.runtime.known_rates import known_rates, rate_keys
@@ -35,7 +37,8 @@ def start_training(context: RankContext, trainers: MPI.Intracomm) -> Training:
         InputError: TensorFlow or Horovod is asked for, but cannot be imported.
         ClusterError: more trainers than GPUs on a node.
     """
-    backend = _make_backend(context)
+    cores_of_trainer = patient_allgather(trainers, frozenset(os.sched_getaffinity(0)))
+    backend = _make_backend(context, cores_of_trainer)
     name = context.config.backend.effective_collective
     try:
         groups = COLLECTIVES[name](trainers)
@@ -47,7 +50,7 @@ def start_training(context: RankContext, trainers: MPI.Intracomm) -> Training:
     return Training(backend, groups)
 
 
-def _make_backend(context: RankContext) -> Backend:
+def _make_backend(context: RankContext, cores_of_trainer: Sequence[frozenset[int]]) -> Backend:
     config, roles = context.config, context.roles
     if config.backend.name == "emulated":
         from hpcbal.training.emulated_backend import EmulatedBackend
@@ -61,7 +64,10 @@ def _make_backend(context: RankContext) -> Backend:
             f"backend.name is tensorflow, but TensorFlow cannot be imported here ({error}); install it with "
             "pip install 'hpcbal[tensorflow]', or try the ensemble with backend.name emulated"
         ) from error
-    device = setup_tensorflow(roles.local_slot(context.rank), roles.num_local_slots(context.rank))
+    node_of_gpu = roles.cluster.node_of_gpus()
+    my_node = roles.ranks[context.rank].node
+    cores = [cores for gpu, cores in enumerate(cores_of_trainer) if node_of_gpu[gpu] == my_node]
+    device = setup_tensorflow(roles.local_slot(context.rank), len(cores), cores)
     return TensorFlowBackend(device, config.backend.precision)
 
 
