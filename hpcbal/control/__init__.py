@@ -25,15 +25,13 @@ from hpcbal.control.messages import (
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.control.plan_json import round_plan_from_dict, round_plan_to_dict
 from hpcbal.control.progress import (
     DnnProgress,
     DnnSpec,
     ResumeState,
     ScheduleSettings,
-    record_from_dict,
-    record_to_dict,
 )
+from hpcbal.control.resume_json import round_plan_from_dict, round_plan_to_dict
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import StopDecision, StopRule, evaluate
 
@@ -70,8 +68,6 @@ __all__ = [
     "SuspendGroups",
     "SuspendRequested",
     "evaluate",
-    "record_from_dict",
-    "record_to_dict",
     "replay",
     "round_plan_from_dict",
     "round_plan_to_dict",

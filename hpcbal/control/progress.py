@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.messages import EpochRecord, Position, RoundPlan
@@ -112,24 +111,3 @@ class ResumeState:
     interrupted: RoundPlan | None = None
     cluster: Cluster | None = None
     preprocessing_samples_per_s: float | None = None
-
-
-def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics as strict JSON allows them: NaN and infinities become null."""
-    return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
-
-
-def record_to_dict(record: EpochRecord) -> dict[str, Any]:
-    """A history line as JSON; `record_from_dict` reads it back, infinities as NaN."""
-    return {
-        "epoch": record.epoch,
-        "pass_index": record.pass_index,
-        "metrics": metrics_to_json(record.metrics),
-        "seconds": record.seconds,
-    }
-
-
-def record_from_dict(fields: Mapping[str, Any]) -> EpochRecord:
-    """The inverse of `record_to_dict`."""
-    metrics = {name: math.nan if v is None else float(v) for name, v in fields["metrics"].items()}
-    return EpochRecord(int(fields["epoch"]), int(fields["pass_index"]), metrics, float(fields["seconds"]))

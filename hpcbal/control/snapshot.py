@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
-from hpcbal.control.plan_json import round_plan_to_dict
-from hpcbal.control.progress import metrics_to_json
+from hpcbal.control.resume_json import round_plan_to_dict
 from hpcbal.control.state import Dnn, EnsembleState, Group
 from hpcbal.control.states import Phase
 from hpcbal.control.stopping import best
@@ -37,12 +38,12 @@ def render(state: EnsembleState) -> dict[str, Any]:
 
 def _dnn(dnn: Dnn, group: Group | None) -> dict[str, Any]:
     found = best(dnn.spec.stop, dnn.history)
-    best_json = metrics_to_json({} if found.value is None else {"best": found.value})
+    best_json = _to_json({} if found.value is None else {"best": found.value})
     return {
         "state": str(dnn.state),
         "epochs": dnn.epochs,
         "max_epochs": dnn.spec.stop.max_epochs,
-        "metrics": metrics_to_json(dnn.history[-1].metrics) if dnn.history else {},
+        "metrics": _to_json(dnn.history[-1].metrics) if dnn.history else {},
         "monitor": dnn.spec.stop.monitor,
         "best": best_json.get("best"),
         "best_epoch": found.epoch or None,
@@ -51,3 +52,8 @@ def _dnn(dnn: Dnn, group: Group | None) -> dict[str, Any]:
         "cause": dnn.cause or None,
         "detail": dnn.detail or None,
     }
+
+
+def _to_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics as strict JSON allows them: NaN and infinities become null."""
+    return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}

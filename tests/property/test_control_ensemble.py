@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ from hpcbal.control import (
     SuspendGroups,
     SuspendRequested,
     replay,
+    round_plan_from_dict,
+    round_plan_to_dict,
 )
 from hpcbal.policies import Delta, RateTable
 
@@ -302,6 +305,12 @@ class World:
         """Start again as the runtime does: the schedule from the ledger, the DNNs from their checkpoints."""
         left = self.ensemble.resume_state()
         self.rates = self.ensemble.rates
+        interrupted = left.interrupted
+        if self.plans and self.finish == "suspended" and self.rng.random() < 0.5:
+            # The runtime knows only that a round ran when the stop was asked for, not that it was over.
+            interrupted = self.plans[-1]
+        if interrupted is not None:
+            interrupted = round_plan_from_dict(json.loads(json.dumps(round_plan_to_dict(interrupted))))
         dnns = {}
         for dnn_id, known in left.dnns.items():
             disk = self.disk[dnn_id]
@@ -311,7 +320,7 @@ class World:
                 else DnnProgress(DnnState.RUNNING, len(disk.history), tuple(disk.history), disk.position)
             )
         self.timed = [t for t in self.timed if self.rates.is_measured(*t)]
-        self.begin(cluster, replace(left, dnns=dnns))
+        self.begin(cluster, replace(left, dnns=dnns, interrupted=interrupted))
 
     def passes(self) -> dict[str, list[int]]:
         """The pass in which each DNN trained each epoch."""
