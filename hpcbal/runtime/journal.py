@@ -29,7 +29,7 @@ from hpcbal.control.messages import (
     StopStream,
     SuspendRequested,
 )
-from hpcbal.control.plan_json import round_plan_to_dict
+from hpcbal.control.resume_json import round_plan_to_dict
 from hpcbal.runtime.known_rates import read_profile
 from hpcbal.runtime.opening import OpenedRun
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats

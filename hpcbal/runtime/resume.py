@@ -10,7 +10,7 @@ from hpcbal.checkpoint import TrainingState, read_progress
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
-from hpcbal.control.plan_json import round_plan_from_dict
+from hpcbal.control.resume_json import round_plan_from_dict
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import CheckpointError
 from hpcbal.telemetry import RunDirectory
