@@ -56,9 +56,6 @@ class Roles:
         """Index of a trainer among the trainers of its node."""
         return self._on_node(self.trainer_ranks, self.ranks[rank].node).index(rank)
 
-    def num_local_slots(self, rank: int) -> int:
-        return len(self._on_node(self.trainer_ranks, self.ranks[rank].node))
-
     def local_producer(self, rank: int) -> int:
         """Index of a preprocessor among the preprocessors of its node."""
         return self._on_node(self.preprocessor_ranks, self.ranks[rank].node).index(rank)
