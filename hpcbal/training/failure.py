@@ -54,6 +54,8 @@ def cause_of(error: BaseException) -> Cause:
 
 def detail_of(error: BaseException) -> str:
     """What to tell people: the message of our own errors, the whole traceback of foreign ones."""
+    if isinstance(error, GroupFailed):
+        return error.detail
     if isinstance(error, HpcbalError):
         return str(error)
     return "".join(traceback.format_exception(error)).strip()
