@@ -44,13 +44,17 @@ def next_round(core: Core) -> list[Instruction]:
 def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
     """The interrupted round without the DNNs that are through; None if it was over."""
     s, num_positions = core.state, core.settings.num_positions
-    groups = [g for g in interrupted.groups if g.dnn_id in s.dnns and s.dnns[g.dnn_id].is_live]
+    groups, position = [], {}
+    for group in interrupted.groups:
+        dnn, planned_pass = s.dnns.get(group.dnn_id), interrupted.start[group.dnn_id].pass_index
+        if dnn is None or not dnn.is_live:
+            continue
+        if rounds.has_unfinished_pass_before(planned_pass, dnn.position, num_positions):
+            continue
+        groups.append(group)
+        position[group.dnn_id] = rounds.next_position(planned_pass, dnn.position, dnn.history, num_positions)
     if not groups:
         return None
-    position = {}
-    for group in groups:
-        dnn, planned_pass = s.dnns[group.dnn_id], interrupted.start[group.dnn_id].pass_index
-        position[group.dnn_id] = rounds.next_position(planned_pass, dnn.position, dnn.history, num_positions)
     first_pass = min(p.pass_index for p in position.values())
     if all(p == Position(first_pass) for p in position.values()):
         # All stand between two passes: what was to be decided there is decided again, the same way.

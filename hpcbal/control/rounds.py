@@ -10,7 +10,7 @@ from hpcbal.control.progress import ScheduleSettings
 from hpcbal.policies import Flotilla, RateTable, assign_gpus, create_flotilla, demand, num_preprocessors
 
 ROUNDING = 1e-9
-"""Slack for alpha * M, whose product may be a hair above the whole number that was meant (0.55 * 20)."""
+"""Slack for alpha * M, whose product may be a hair above the whole number that was meant (0.55 * 100)."""
 
 
 class Planner:
@@ -122,6 +122,17 @@ def fits(plan: RoundPlan | None, made_for: Cluster | None, cluster: Cluster) -> 
 def is_inside_pass(position: Position | None, num_positions: int) -> bool:
     """Whether a DNN at `position` has begun a pass and not finished it."""
     return position is not None and 0 < position.offset < num_positions
+
+
+def has_unfinished_pass_before(planned_pass: int, stopped: Position | None, num_positions: int) -> bool:
+    """Whether a DNN of an interrupted round must first finish a pass from before that round.
+
+    So it is when the checkpoints of the round are damaged and the one used instead was written by an earlier
+    suspension.
+    """
+    if stopped is None or not is_inside_pass(stopped, num_positions):
+        return False
+    return stopped.pass_index < planned_pass
 
 
 def next_position(

@@ -132,6 +132,8 @@ class World:
         self.schedule = schedule
         self.rng = rng
         self.disk = {dnn_id: Weights() for dnn_id in self.models}
+        self.disk_before = dict(self.disk)
+        self.disk_is_sound = True
         self.rates = RateTable({}, cluster.max_gpus_per_node)
         if knows_rates:
             for model in models:
@@ -292,6 +294,7 @@ class World:
     def save(self, actor: Actor, position: Position) -> None:
         dnn_id = actor.model.spec.dnn_id
         actor.weights.position = position
+        self.disk_before[dnn_id] = self.disk[dnn_id]
         self.disk[dnn_id] = copy.deepcopy(actor.weights)
         actor.outbox.append(CheckpointWritten(dnn_id, len(actor.weights.history), position))
 
@@ -313,6 +316,8 @@ class World:
             interrupted = round_plan_from_dict(json.loads(json.dumps(round_plan_to_dict(interrupted))))
         dnns = {}
         for dnn_id, known in left.dnns.items():
+            if not self.disk_is_sound and known.state not in ("done", "failed") and self.rng.random() < 0.2:
+                self.disk[dnn_id] = self.disk_before[dnn_id]  # the last checkpoint was damaged
             disk = self.disk[dnn_id]
             dnns[dnn_id] = (
                 known
@@ -493,6 +498,7 @@ def test_crashes_on_one_cluster_train_every_sample_once_per_epoch(seed: int) -> 
     case = Case(seed)
     world = case.world()
     world.stops = draw_stops(case.rng, case.whole_run().num_events, ["suspend", "crash"])
+    world.disk_is_sound = case.rng.random() < 0.5
     world.run_to_the_end([])
     world.check_end()
 
@@ -503,6 +509,7 @@ def test_stops_on_changing_clusters_train_every_sample_once_per_epoch(seed: int)
     case = Case(seed)
     world = case.world()
     world.stops = draw_stops(case.rng, case.whole_run().num_events, ["suspend", "crash"])
+    world.disk_is_sound = case.rng.random() < 0.5
     world.run_to_the_end([draw_cluster(case.rng) for _ in range(3)])
     world.check_end()
 

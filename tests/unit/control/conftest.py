@@ -1,0 +1,101 @@
+"""A hand-driven ensemble: the test says what happens, one event after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.control import (
+    CheckpointWritten,
+    DnnSpec,
+    Ensemble,
+    EpochDone,
+    Event,
+    GroupLeft,
+    Instruction,
+    Position,
+    ResumeState,
+    ScheduleSettings,
+    Started,
+    StopRule,
+)
+from hpcbal.policies import Delta, RateTable
+
+NUM_POSITIONS = 100
+
+
+class Driver:
+    """An `Ensemble` whose invariants are checked after every event.
+
+    Args:
+        max_epochs: of each DNN, by name; or a whole stop rule.
+        gpus_per_node: GPUs of each node.
+        rates: samples/s on 1, 2, ... GPUs by DNN; a DNN that is missing is not known. Default: 100 on each
+            GPU for all.
+        settings: fields of ScheduleSettings.
+    """
+
+    def __init__(
+        self,
+        max_epochs: Mapping[str, int | StopRule],
+        gpus_per_node: Sequence[int] = (4,),
+        rates: Mapping[str, Sequence[float]] | None = None,
+        resume: ResumeState | None = None,
+        **settings: Any,
+    ) -> None:
+        cluster = Cluster(tuple(Node(f"host{i}", n) for i, n in enumerate(gpus_per_node)))
+        specs = [
+            DnnSpec(name, 8, rule if isinstance(rule, StopRule) else StopRule(max_epochs=rule))
+            for name, rule in max_epochs.items()
+        ]
+        if rates is None:
+            rates = {spec.dnn_id: [100.0 * m for m in range(1, cluster.num_gpus + 1)] for spec in specs}
+        table = RateTable(
+            {name: dict(enumerate(row, start=1)) for name, row in rates.items()}, cluster.max_gpus_per_node
+        )
+        settings = {"num_positions": NUM_POSITIONS, "delta": Delta(relative=0.1), "profile": False} | settings
+        self.ensemble = Ensemble(specs, cluster, ScheduleSettings(**settings), table, resume)
+
+    def send(self, event: Event) -> list[Instruction]:
+        instructions = self.ensemble.handle(event)
+        self.ensemble.check_invariants()
+        return instructions
+
+    def start(self) -> list[Instruction]:
+        return self.send(Started())
+
+    def epoch(self, *dnn_ids: str, val_accuracy: float = 0.5) -> list[Instruction]:
+        """These DNNs finish the pass they train; what the last one's report led to."""
+        told: list[Instruction] = []
+        for dnn_id in dnn_ids:
+            pass_index = self.ensemble.state.groups[dnn_id].training_pass
+            assert pass_index is not None
+            told = self.send(EpochDone(dnn_id, pass_index, {"val_accuracy": val_accuracy}, 1.0))
+        return told
+
+    def save(self, dnn_id: str, position: Position | None = None) -> list[Instruction]:
+        """The checkpoint of all completed epochs is on disk."""
+        dnn = self.ensemble.state.dnns[dnn_id]
+        if position is None:
+            position = Position(dnn.history[-1].pass_index, NUM_POSITIONS)
+        return self.send(CheckpointWritten(dnn_id, dnn.epochs, position))
+
+    def leave(self, *dnn_ids: str) -> list[Instruction]:
+        """These groups write their last checkpoint and leave; what the last one's leaving led to."""
+        told: list[Instruction] = []
+        for dnn_id in dnn_ids:
+            self.save(dnn_id)
+            told = self.send(GroupLeft(dnn_id))
+        return told
+
+    def state_of(self, dnn_id: str) -> str:
+        return str(self.ensemble.state.dnns[dnn_id].state)
+
+
+@pytest.fixture
+def drive() -> Callable[..., Driver]:
+    """Makes a `Driver`."""
+    return Driver

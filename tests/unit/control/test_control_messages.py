@@ -1,0 +1,104 @@
+"""Messages, errors and the event log."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+
+from hpcbal.control import (
+    ControlError,
+    EpochDone,
+    GroupPlan,
+    Position,
+    RoundPlan,
+    Started,
+    SuspendRequested,
+    messages,
+)
+from hpcbal.control.event_log import NUM_TOLD, EventLog
+from hpcbal.control.messages import Event, Instruction
+from hpcbal.control.states import TERMINAL, TRANSITIONS, WITH_GROUP, DnnState
+
+PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.0}, 2, 6)
+VALUE_BY_TYPE: dict[str, Any] = {
+    "str": "a",
+    "int": 1,
+    "float": 0.5,
+    "Position": Position(1, 2),
+    "RoundPlan": PLAN,
+    "Mapping[str, float]": {"val_accuracy": 0.5},
+    "tuple[str, ...]": ("a", "b"),
+    "tuple[GroupPlan, ...]": PLAN.groups,
+}
+
+
+def examples(base: type) -> list[Any]:
+    """One instance of every message class, all fields filled."""
+    return [
+        kind(*(VALUE_BY_TYPE[str(field.type)] for field in dataclasses.fields(kind)))
+        for kind in vars(messages).values()
+        if isinstance(kind, type) and issubclass(kind, base) and kind is not base
+    ]
+
+
+@pytest.mark.parametrize("message", examples(Event) + examples(Instruction), ids=lambda m: type(m).__name__)
+def test_messages_survive_pickling_and_say_who_sends_them(message: Any) -> None:
+    assert pickle.loads(pickle.dumps(message)) == message
+    assert type(message).__doc__
+    assert type(message).__dataclass_params__.frozen
+    assert not hasattr(message, "__dict__")
+
+
+def test_every_message_class_is_an_event_or_an_instruction() -> None:
+    values = {"Position", "GroupPlan", "RoundPlan", "EpochRecord", "Event", "Instruction"}
+    for name, kind in vars(messages).items():
+        if dataclasses.is_dataclass(kind) and name not in values:
+            assert issubclass(kind, Event | Instruction), name
+
+
+def test_errors_survive_pickling_with_their_story() -> None:
+    error = ControlError("what", "a", (Started(),), (Started(), SuspendRequested("x")))
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert (again.dnn_id, again.dnn_events, again.events) == (error.dnn_id, error.dnn_events, error.events)
+
+
+def test_an_error_tells_the_dnns_story_and_the_ensembles() -> None:
+    own = EpochDone("a", 1, {"val_accuracy": 0.5}, 1.0)
+    text = str(ControlError("what happened", "a", (own,), (Started(), own)))
+    assert text.splitlines()[0] == "what happened"
+    assert "events of a:" in text
+    assert text.count("EpochDone(dnn_id='a', pass_index=1") == 2
+    assert "Started()" in text
+
+
+def test_an_error_without_events_says_so() -> None:
+    assert "events of a: none" in str(ControlError("what", "a"))
+
+
+def test_long_stories_are_cut() -> None:
+    events = tuple(SuspendRequested(str(i) * 300) for i in range(50))
+    lines = str(ControlError("what", "", (), events)).splitlines()
+    assert len(lines) == 2 + NUM_TOLD
+    assert max(map(len, lines)) < 220
+
+
+def test_the_log_is_bounded_and_counts_what_it_lost() -> None:
+    log = EventLog(4)
+    for i in range(6):
+        log.append(SuspendRequested(str(i)))
+    assert [event.reason for event in log.events] == ["2", "3", "4", "5"]  # type: ignore[attr-defined]
+    assert (log.num_dropped, log.is_half_full) == (2, True)
+    log.restart([Started()])
+    assert (log.num_dropped, log.is_half_full, log.events) == (0, False, (Started(),))
+
+
+def test_every_state_has_its_transitions_and_the_final_ones_have_none() -> None:
+    assert set(TRANSITIONS) == set(DnnState)
+    assert {state for state, following in TRANSITIONS.items() if not following} == TERMINAL
+    for state in set(DnnState) - TERMINAL:
+        assert DnnState.FAILED in TRANSITIONS[state]
+    assert not WITH_GROUP & TERMINAL
