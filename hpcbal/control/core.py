@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -113,8 +114,8 @@ class Core:
             raise ClusterError(
                 "the allocation has no GPU slot; give every node at least one, or ask for more"
             )
-        ids = [spec.dnn_id for spec in self.specs]
-        repeated = sorted({dnn_id for dnn_id in ids if ids.count(dnn_id) > 1})
+        counts = Counter(spec.dnn_id for spec in self.specs)
+        repeated = sorted(dnn_id for dnn_id, count in counts.items() if count > 1)
         if repeated:
             raise self.error(f"DNNs of the same name: {', '.join(repeated)}; every DNN needs its own")
         for dnn_id, progress in self.origin_resume.dnns.items():
