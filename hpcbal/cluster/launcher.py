@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 # (variable of the rank, variable of the size) per launcher; asked in this order, since mpirun inside a
 # Slurm job also inherits Slurm's variables.
@@ -16,22 +17,37 @@ _VARIABLES = (
 )
 
 
-def detect_launcher(environ: Mapping[str, str]) -> tuple[str, int | None] | None:
-    """Name of the launcher that started this process and the number of ranks it started.
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """What started this process.
+
+    Attributes:
+        name: for people.
+        rank: of this process, None when not told.
+        size: number of processes that were started, None when not told.
+    """
+
+    name: str
+    rank: int | None
+    size: int | None
+
+
+def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
+    """The launcher that started this process; None when none did.
 
     A Slurm batch script has SLURM_PROCID too, but only a step that srun started has SLURM_STEP_ID, so only
-    that counts.
-
-    Returns:
-        None when no launcher did; the size is None when the launcher does not tell it.
+    that counts; and a step of one task is a shell (`srun --pty bash`), since no ensemble runs on one rank.
     """
     for name, rank_variable, size_variable in _VARIABLES:
         if rank_variable in environ:
-            size = environ.get(size_variable)
-            if size is None and "SLURM_STEP_NUM_TASKS" in environ:
-                size = environ["SLURM_STEP_NUM_TASKS"]
-            return name, int(size) if size and size.isdigit() else None
+            size = environ.get(size_variable) or environ.get("SLURM_STEP_NUM_TASKS")
+            return Launcher(name, _number(environ[rank_variable]), _number(size))
     if "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ:
         size = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS")
-        return "srun", int(size) if size and size.isdigit() else None
+        if size != "1":
+            return Launcher("srun", _number(environ["SLURM_PROCID"]), _number(size))
     return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None

@@ -30,6 +30,7 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.control.resume_json import round_plan_to_dict
+from hpcbal.runtime.finished import files_line
 from hpcbal.runtime.known_rates import read_profile
 from hpcbal.runtime.opening import OpenedRun
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
@@ -158,7 +159,7 @@ class Journal:
                 self._note_left(event.dnn_id)
 
     def note_instruction(self, instruction: Instruction, ensemble: Ensemble) -> None:
-        """After an instruction has been performed."""
+        """Before an instruction is performed: answers may come while it is."""
         match instruction:
             case StartProfiling(groups):
                 self._join(groups)
@@ -199,8 +200,7 @@ class Journal:
         self._status["outcome"] = outcome
         self._status["exit_code"] = exit_code
         write_status(self._run.status, self._status)
-        files = f"files: {self._run.root}/ (results.csv, ledger.jsonl, dnns/<name>/, logs/)"
-        return f"{render_results(rows)}\n{files}"
+        return f"{render_results(rows)}\n{files_line(self._run)}"
 
     # ---- status --------------------------------------------------------------------------------
 
@@ -218,10 +218,6 @@ class Journal:
         self._fill_status(ensemble)
         write_status(self._run.status, self._status)
         self._metrics.flush_if_due()
-
-    def status_is_due(self) -> None:
-        """Something worth showing has happened."""
-        self._status_due_s = 0.0
 
     def _fill_status(self, ensemble: Ensemble) -> None:
         snapshot = ensemble.snapshot()

@@ -18,8 +18,10 @@ from hpcbal.cluster.launcher import detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig, load_config
 from hpcbal.errors import ClusterError, ExitCode
-from hpcbal.runtime.launch_dir import EXIT_CODE, READY
+from hpcbal.runtime.finished import report_of_finished
+from hpcbal.runtime.launch_dir import EXIT_CODE, READY, STARTER
 from hpcbal.runtime.run_request import RunRequest
+from hpcbal.runtime.signals import StopFlag
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
 
@@ -40,11 +42,19 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
     """
     launcher = detect_launcher(os.environ)
     if launcher is not None:
+        stop = StopFlag()
+        stop.install()  # before MPI and NumPy are loaded, which takes a second or more
         from hpcbal.runtime.main import run_rank
 
-        return run_rank(request, launcher)
-    config = load_config(request.config_path, request.overrides, check_imports=True)
-    return _start_mpirun(argv, num_ranks(config, count_gpus(), len(os.sched_getaffinity(0))))
+        return run_rank(request, launcher, stop)
+    with _Stopper() as stopper:
+        config = load_config(request.config_path, request.overrides, check_imports=True)
+        finished = report_of_finished(request, config)
+        if finished is not None:
+            print(finished[0])
+            return finished[1]
+        ranks = num_ranks(config, count_gpus(), len(os.sched_getaffinity(0)))
+        return _start_mpirun(argv, ranks, stopper)
 
 
 def num_ranks(config: RunConfig, num_gpus: int, num_cores: int) -> int:
@@ -91,16 +101,18 @@ def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> di
     return {**wanted, **environ}
 
 
-def _start_mpirun(argv: Sequence[str], ranks: int) -> int:
+def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
     """Start mpirun in a session of its own, so that Ctrl-C reaches us and not the ranks directly."""
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory(prefix="hpcbal-") as name:
         directory = Path(name)
         environment["HPCBAL_LAUNCH_DIR"] = name
-        with _Stopper() as stopper:
-            process = subprocess.Popen(command, env=environment, start_new_session=True)
-            returncode = stopper.wait(process, directory / READY)
+        (directory / STARTER).write_text(str(os.getpid()), encoding="ascii")
+        if stopper.asked:
+            return int(ExitCode.RUN_AGAIN)  # nothing has begun
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        returncode = stopper.wait(process, directory / READY)
         code_file = directory / EXIT_CODE
         if returncode == 0 and code_file.exists():
             return int(code_file.read_text())
@@ -109,12 +121,12 @@ def _start_mpirun(argv: Sequence[str], ranks: int) -> int:
 
 
 class _Stopper:
-    """Ctrl-C, TERM and USR2 ask all ranks (USR2, through mpirun) for a clean stop; a second Ctrl-C kills.
+    """Ctrl-C, TERM, HUP and USR2 ask the ranks (with USR2, through mpirun) to stop; Ctrl-C twice kills them.
 
     The ranks are asked once they are able to answer: a signal in their first second would kill them.
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 
     def __init__(self) -> None:
         self._num_asked = 0
@@ -132,6 +144,11 @@ class _Stopper:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._kill = number == signal.SIGINT and self._num_asked > 0
         self._num_asked += 1
+
+    @property
+    def asked(self) -> bool:
+        """Whether a signal has come."""
+        return self._num_asked > 0
 
     def wait(self, process: subprocess.Popen[bytes], ready: Path) -> int:
         """Wait for mpirun, passing on what people ask for; returns its exit code."""

@@ -1,15 +1,19 @@
-"""What the ranks and the `hpcbal run` that started them tell each other: two small files."""
+"""What the ranks and the `hpcbal run` that started them tell each other: three small files."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.runtime.watchdog import process_is_gone
 from hpcbal.telemetry.atomic_file import write_atomic
 
 READY = "ready"
 EXIT_CODE = "exit-code"
+STARTER = "starter"  # the process id of `hpcbal run`
+LOOK_INTERVAL_S = 1.0
 
 
 def _directory() -> Path | None:
@@ -24,6 +28,26 @@ def tell_ready(rank: int) -> None:
         write_atomic(directory / READY, "")
 
 
+class StarterWatch:
+    """Notices that the `hpcbal run` that started the ranks was killed: then nobody minds them any more."""
+
+    def __init__(self) -> None:
+        directory = _directory()
+        self._pid = None if directory is None else int((directory / STARTER).read_text(encoding="ascii"))
+        self._look_at_s = 0.0
+
+    def lost(self) -> str | None:
+        """The reason for stopping, the first time after the process is gone."""
+        now = time.monotonic()
+        if self._pid is None or now < self._look_at_s:
+            return None
+        self._look_at_s = now + LOOK_INTERVAL_S
+        if not process_is_gone(self._pid):
+            return None
+        self._pid = None
+        return "the hpcbal that started the ranks is gone"
+
+
 def leave_exit_code(rank: int, code: int) -> int:
     """The exit code of this process.
 
@@ -33,6 +57,6 @@ def leave_exit_code(rank: int, code: int) -> int:
     directory = _directory()
     if directory is None:
         return code
-    if rank == SCHEDULER_RANK:
+    if rank == SCHEDULER_RANK and directory.is_dir():
         write_atomic(directory / EXIT_CODE, str(code))
     return 0

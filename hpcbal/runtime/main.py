@@ -6,15 +6,16 @@ import logging
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar, cast
 
 from mpi4py import MPI
 
 from hpcbal.cluster.discovery import discover, split_by_node
+from hpcbal.cluster.launcher import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import RunConfig, add_import_roots
 from hpcbal.data.source import SampleSource, open_source
@@ -30,6 +31,7 @@ from hpcbal.runtime.channel import (
     patient_broadcast,
 )
 from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.ending import JobEnd, ToldError, write_last_words
 from hpcbal.runtime.launch_dir import leave_exit_code, tell_ready
 from hpcbal.runtime.opening import OpenedRun, open_run
 from hpcbal.runtime.preprocessor import Preprocessor
@@ -37,7 +39,7 @@ from hpcbal.runtime.run_request import RunRequest
 from hpcbal.runtime.signals import StopFlag
 from hpcbal.runtime.start import make_scheduler, start_training
 from hpcbal.runtime.trainer import Trainer
-from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone, write_last_words
+from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone
 from hpcbal.telemetry import configure_rank_logging
 
 log = logging.getLogger(__name__)
@@ -57,45 +59,33 @@ class _StreamFacts:
     fingerprint: str
 
 
-def run_rank(request: RunRequest, launcher: tuple[str, int | None]) -> int:
+def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
     """Be one rank; returns the exit code, the same on all ranks.
 
-    An exception that nobody foresaw is printed with rank and host, and ends the whole job: a rank that only
-    died would leave the others waiting.
+    An error that only this rank knows of ends the whole job: a rank that only left would keep the others
+    waiting.
+
+    Args:
+        request: what the command line asked for.
+        launcher: that started this process.
+        stop: catches signals already.
     """
     world = MPI.COMM_WORLD
-    stop = StopFlag()
-    stop.install()
-    try:
-        code = _run(world, request, launcher, stop)
-    except _ToldError as error:
-        code = error.code
-    except HpcbalError as error:  # told in one sentence; the others may wait in a collective, so abort
-        log.error("this rank ends the job: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
-        write_last_words(f"rank {world.rank} on {socket.gethostname()}: {error}")
-        logging.shutdown()
-        world.Abort(int(error.exit_code))
-        raise
-    except BaseException:
-        log.critical("this rank failed and ends the job", exc_info=True)
-        if not log.hasHandlers():  # it failed before the logs were there
-            write_last_words(f"rank {world.rank} on {socket.gethostname()} failed:\n{traceback.format_exc()}")
-        logging.shutdown()
-        world.Abort(int(ExitCode.INTERNAL_ERROR))
-        raise
-    logging.shutdown()
+    end = JobEnd(world)
+    logging.raiseExceptions = False  # a full disk must not fill stderr with tracebacks of the logs
+    with ExitStack() as logs:
+        try:
+            code = _run(world, request, launcher, stop, end, logs)
+        except ToldError as error:
+            code = error.code
+        except BaseException as error:
+            end.abort_for(error)
+            raise
     patient_barrier(world)
     rank = world.rank
+    end.close()
     MPI.Finalize()
     return leave_exit_code(rank, code)
-
-
-class _ToldError(Exception):
-    """All ranks know of an error, and rank 0 has told it; leave with `code`."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-        super().__init__(code)
 
 
 def _together(world: MPI.Intracomm, work: Callable[[], T]) -> T:
@@ -111,35 +101,35 @@ def _together(world: MPI.Intracomm, work: Callable[[], T]) -> T:
         if world.rank == SCHEDULER_RANK:
             print(f"hpcbal: {worst}", file=sys.stderr, flush=True)
         assert isinstance(worst, HpcbalError)
-        raise _ToldError(int(worst.exit_code))
+        raise ToldError(int(worst.exit_code))
     return result  # type: ignore[return-value]
 
 
-def _run(world: MPI.Intracomm, request: RunRequest, launcher: tuple[str, int | None], stop: StopFlag) -> int:
-    _together(world, lambda: _check_world(world, launcher))
+def _run(
+    world: MPI.Intracomm,
+    request: RunRequest,
+    launcher: Launcher,
+    stop: StopFlag,
+    end: JobEnd,
+    logs: ExitStack,
+) -> int:
+    _check_world(world, launcher)
+    patient_barrier(world)
     tell_ready(world.rank)  # all ranks catch signals by now
-    opened = _together(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
-    config, output = patient_broadcast(world, (opened.config, opened.output) if opened is not None else None)
-    add_import_roots(request.config_path)
-    level = logging.getLevelNamesMapping()[request.log_level]
     with ExitStack() as stack:
-        # Rank 0 comes first: it clears what an earlier start has left.
-        for turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
-            _together(
-                world,
-                lambda turn=turn: (
-                    stack.enter_context(  # type: ignore[misc]
-                        configure_rank_logging(output, world.rank, socket.gethostname(), level)
-                    )
-                    if turn
-                    else None
-                ),
-            )
+        opened = _together(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
         if opened is not None:
             stack.callback(opened.close)
+        config, output = patient_broadcast(
+            world, (opened.config, opened.output) if opened is not None else None
+        )
+        add_import_roots(request.config_path)
+        _start_logs(world, output, request.log_level, logs)
         node_comm = split_by_node(world, config.slots.ranks_per_node)
         roles = _together(world, lambda: _discover(world, node_comm, config))
-        watchdog = _watch_peers(world, roles)
+        end.share(node_comm)
+        watchdog = _watch_peers(world, roles, end)
+        stack.callback(watchdog.stop)  # without an error only when all ranks have agreed to leave
         source, facts = _open_data(world, config, roles)
         ring = _together(world, lambda: _make_ring(node_comm, facts.spec, roles, world.rank))
         context = RankContext(
@@ -161,14 +151,29 @@ def _run(world: MPI.Intracomm, request: RunRequest, launcher: tuple[str, int | N
     return code
 
 
-def _check_world(world: MPI.Intracomm, launcher: tuple[str, int | None]) -> None:
-    name, promised = launcher
-    if promised is not None and promised != world.size:
-        raise ClusterError(
-            f"{name} started {promised} processes, but this one sees an MPI world of {world.size}: each "
-            "believes to be alone. The MPI that mpi4py was built with is not the launcher's: start with the "
-            "mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild mpi4py against the site's MPI"
+def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
+    """Leave if the launcher started more ranks than MPI sees; its first rank speaks for all."""
+    if launcher.size in (None, world.size):
+        return
+    if launcher.rank in (None, SCHEDULER_RANK):
+        write_last_words(
+            f"{launcher.name} started {launcher.size} processes, but this one sees an MPI world of "
+            f"{world.size}: each believes to be alone. The MPI that mpi4py was built with is not the "
+            "launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild mpi4py "
+            "against the site's MPI"
         )
+    raise ToldError(int(ExitCode.WRONG_INPUT))
+
+
+def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitStack) -> None:
+    """Open the log of this rank; collective. Rank 0 comes first: it clears what an earlier start has left."""
+    level = logging.getLevelNamesMapping()[level_name]
+
+    def open_log() -> None:
+        logs.enter_context(configure_rank_logging(output, world.rank, socket.gethostname(), level))
+
+    for is_my_turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
+        _together(world, open_log if is_my_turn else lambda: None)
 
 
 def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: RunConfig) -> Roles:
@@ -181,7 +186,7 @@ def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: RunConfig) -> R
     )
 
 
-def _watch_peers(world: MPI.Intracomm, roles: Roles) -> PeerWatchdog:
+def _watch_peers(world: MPI.Intracomm, roles: Roles, end: JobEnd) -> PeerWatchdog:
     me = roles.ranks[world.rank]
     peers = [info for info in roles.ranks if info.node == me.node and info.rank != me.rank]
 
@@ -192,11 +197,11 @@ def _watch_peers(world: MPI.Intracomm, roles: Roles) -> PeerWatchdog:
 
     def end_job(message: str) -> None:
         lower = [peer for peer in peers if peer.rank < me.rank and not process_is_gone(peer.pid)]
-        if lower:
-            time.sleep(SPEAKER_GRACE_S)  # one of them tells it; abort all the same if it cannot
+        if end.announced() or lower:
+            time.sleep(SPEAKER_GRACE_S)  # another one tells why; abort all the same if it cannot
         else:
             write_last_words(message)
-        world.Abort(int(ExitCode.INTERNAL_ERROR))
+        end.abort(int(ExitCode.INTERNAL_ERROR))
 
     watchdog = PeerWatchdog(me, peers, role_of, end_job)
     watchdog.start()

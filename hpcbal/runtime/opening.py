@@ -9,7 +9,7 @@ from pathlib import Path
 from hpcbal.config import RunConfig, add_import_roots, load_config, resolved_yaml
 from hpcbal.control import DnnSpec
 from hpcbal.runtime.resume import Earlier, read_earlier
-from hpcbal.runtime.run_request import RunRequest
+from hpcbal.runtime.run_request import RunRequest, output_of
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output, read_ledger
 
 log = logging.getLogger(__name__)
@@ -39,11 +39,6 @@ class OpenedRun:
 def specs_of(config: RunConfig) -> tuple[DnnSpec, ...]:
     """The DNNs as the state machine knows them."""
     return tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
-
-
-def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:
-    """The run's directory: `--output` wins over `output.dir`."""
-    return RunDirectory(Path(request.output if request.output is not None else config.output.dir))
 
 
 def open_run(request: RunRequest) -> OpenedRun:

@@ -145,11 +145,3 @@ class StopRequest(Message):
     """Any rank -> scheduler: this rank got a signal that asks for a clean stop."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RankFailed(Message):
-    """Any rank -> scheduler: this rank cannot go on and takes the job with it."""
-
-    detail: str
-    exit_code: int

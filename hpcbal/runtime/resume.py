@@ -33,7 +33,6 @@ class Earlier:
         accounts: by DNN.
         round_plans: all rounds, as JSON, in order.
         warnings: what was wrong with the files and what is used instead.
-        finished: the outcome, when the run had come to its end.
     """
 
     resume: ResumeState

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcbal.config import RunConfig
+from hpcbal.telemetry import RunDirectory
+
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
@@ -27,3 +30,8 @@ class RunRequest:
     retry_failed: bool = False
     profile_only: bool = False
     log_level: str = "INFO"
+
+
+def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:
+    """The run's directory: `--output` wins over `output.dir`."""
+    return RunDirectory(Path(request.output if request.output is not None else config.output.dir))

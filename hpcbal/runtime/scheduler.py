@@ -33,6 +33,7 @@ from hpcbal.runtime import protocol
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.deadlines import StallDetector, WalltimeLimit
 from hpcbal.runtime.journal import Journal
+from hpcbal.runtime.launch_dir import StarterWatch
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.protocol import Message
 
@@ -70,6 +71,7 @@ class Scheduler:
         self._preprocessing = PreprocessingStats(context.config.data.max_bad_fraction)
         self._stall = StallDetector(context.config.stall_timeout_s, self._roles)
         self._walltime = WalltimeLimit.from_config(context.config)
+        self._starter = StarterWatch()
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
         self._outcome = ""
@@ -97,9 +99,12 @@ class Scheduler:
         self._journal.note_event(event, self._ensemble)
         for instruction in instructions:
             log.debug("%r", instruction)
+            if self._profile_only and isinstance(instruction, StartRound):
+                self._finish("profiled")
+                continue
             self._journal.show(instruction)
-            self._perform(instruction)
             self._journal.note_instruction(instruction, self._ensemble)
+            self._perform(instruction)
 
     def _await(self, condition: Callable[[], bool]) -> None:
         """Take messages until `condition` holds; events are queued."""
@@ -114,7 +119,7 @@ class Scheduler:
             backoff.wait()
 
     def _look_at_clocks(self) -> None:
-        reason = self._context.stop.take() or self._walltime.reached()
+        reason = self._context.stop.take() or self._walltime.reached() or self._starter.lost()
         if reason is not None:
             self._request_stop(reason)
         self._stall.check()
@@ -169,8 +174,6 @@ class Scheduler:
         match instruction:
             case StartProfiling(groups):
                 self._open(groups, None)
-            case StartRound() if self._profile_only:
-                self._finish("profiled")
             case StartRound(plan):
                 self._open(plan.groups, plan)
             case NextPass():

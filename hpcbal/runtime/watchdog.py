@@ -7,7 +7,6 @@ how soon and how clearly they react, so every rank watches its neighbours' proce
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -84,9 +83,3 @@ class PeerWatchdog:
             "dmesg) or crashed; the job ends here. Start the same command again to go on from the last "
             "checkpoints"
         )
-
-
-def write_last_words(text: str) -> None:
-    """Print from a thread or a dying process, past any buffering."""
-    sys.stderr.flush()
-    os.write(2, f"hpcbal: {text}\n".encode())
