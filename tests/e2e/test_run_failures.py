@@ -1,0 +1,59 @@
+"""Something breaks that concerns one DNN: the others finish, and the table names the cause."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+# DNN -> what happens to it, and how the table tells it.
+TROUBLES = {
+    "builds-not": ({"trouble": "build"}, "error: RuntimeError: no such layer"),
+    "raises": ({"trouble": "raise", "at": 4}, "error: RuntimeError: the layers do not fit"),
+    "turns-nan": ({"trouble": "nan", "at": 11}, "nan: the loss (nan per sample) or a gradient is not finite"),
+    "too-large": ({"trouble": "memory", "at": 2}, "oom: MemoryError: 17 GiB asked for"),
+}
+
+
+def dnn(name: str, epochs: int = 3, **args: object) -> dict[str, object]:
+    return {"name": name, "model": "toys:toy", "args": args, "stop": {"max_epochs": epochs}}
+
+
+def test_dnns_that_fail_leave_and_the_others_finish(lab):
+    good = {"good-1": 3, "good-2": 4}
+    dnns = [dnn(name, **args) for name, (args, _) in TROUBLES.items()]
+    dnns += [dnn(name, epochs) for name, epochs in good.items()]
+    rates = {entry["name"]: {1: 800, 2: 1500, 3: 2000} for entry in dnns}
+    lab.configure(dnns=dnns, backend={"name": "emulated", "precision": "float64", "rates": rates})
+    done = lab.run()
+    print(done)
+    assert done.code == 3, done
+    results = lab.results()
+    for name, (_, cause) in TROUBLES.items():
+        assert (results[name].state, results[name].cause) == ("failed", cause)
+        assert cause in done.out
+    for name, epochs in good.items():
+        assert (results[name].state, results[name].epochs, results[name].cause) == ("done", epochs, "")
+    assert [line["event"] for line in lab.events()][-1] == "run-finished"
+    again = lab.run()
+    assert (again.code, again.err) == (3, ""), again
+    assert "nothing to do" in again.out
+    assert len(lab.events("run-started")) == 1
+    (lab.folder / "mended").touch()
+    retried = lab.run("run", "run.yaml", "--retry-failed")
+    assert retried.code == 0, retried
+    assert {row.state for row in lab.results().values()} == {"done"}
+    assert lab.results()["turns-nan"].epochs == 3
+
+
+def test_one_rank_of_a_group_that_raises_takes_the_group_out_of_the_step_together(lab):
+    trouble = dnn("a", 5, trouble="raise", at=9, only_rank=3)
+    rates = {"a": {1: 300, 2: 580, 3: 850}, "b": {1: 800}}
+    backend = {"name": "emulated", "precision": "float64", "rates": rates}
+    lab.configure(dnns=[trouble, dnn("b", 6)], backend=backend)
+    done = lab.run()
+    assert done.code == 3, done
+    row = lab.results()["a"]
+    assert row.state == "failed"
+    assert row.cause == "error: RuntimeError: the layers do not fit"
+    assert lab.results()["b"].state == "done"

@@ -1,0 +1,45 @@
+"""A rank is killed: the job ends soon, says which rank it was, and the same command goes on."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+LIMIT_S = 30.0
+
+
+@pytest.mark.parametrize(
+    ("rank", "role"), [(2, "trainer"), (1, "preprocessor"), (0, "scheduler")], ids=lambda value: str(value)
+)
+def test_a_killed_rank_ends_the_job_and_the_same_command_goes_on(
+    lab, undisturbed, same_outcome, rank: int, role: str
+):
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 3, "epoch")
+    pid = running.pids()[rank]
+    running.signal_rank(rank, signal.SIGKILL)
+    done = running.wait(LIMIT_S)
+    print(done)
+    assert done.code == 1, done
+    assert f"rank {rank} ({role}, pid {pid}) on host " in done.err, done
+    assert done.err.count("died without a word: killed by a signal") == 1, done
+    assert "Traceback" not in done.err, done
+    assert lab.events()[-1]["event"] != "run-finished"
+    done = lab.run()
+    assert done.code == 0, done
+    same_outcome(lab.outcome(), undisturbed)
+    assert [row.state for row in lab.results().values()] == ["done"] * 3
+
+
+def test_under_plain_mpirun_a_killed_trainer_ends_the_job_too(lab):
+    running = lab.start(num_ranks=lab.num_ranks)
+    running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
+    running.signal_rank(3, signal.SIGKILL)
+    done = running.wait(LIMIT_S)
+    assert done.code != 0, done
+    assert "rank 3 (trainer, " in done.err, done
+    done = lab.run(num_ranks=lab.num_ranks)
+    assert done.code == 0, done
