@@ -47,6 +47,10 @@ class StreamReader:
         self._cursor = INACTIVE
         self.wait_s = 0.0
 
+    def set_poll(self, poll: Callable[[], None]) -> None:
+        """Call `poll` while waiting from now on, instead of what was given before."""
+        self._poll = poll
+
     def begin(self, plan: StreamPlan, position: Position) -> None:
         """Join a round at `position`, before its producers start.
 

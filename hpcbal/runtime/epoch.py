@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hpcbal.control.messages import Position
-from hpcbal.dataplane.reader import StreamReader
-from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.policies.batching import BATCHING
+from hpcbal.runtime.feeding import Feeder, Step
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import evaluate_step, train_step
@@ -52,7 +51,7 @@ def _mean(total: float, count: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """Where a pass ended: at its end, or where the group was suspended."""
+    """Where a pass ended, at its end or where the group was suspended; `wait_s` was spent without a batch."""
 
     position: Position
     complete: bool
@@ -74,20 +73,17 @@ class PassRunner:
 
     def __init__(
         self,
-        spec: StreamSpec,
-        reader: StreamReader,
+        feeder: Feeder,
+        num_positions: int,
         replica: Replica,
         collective: GradientCollective,
-        batch_size: int,
         suspended: Callable[[], bool],
         between_steps: Callable[[], None],
     ) -> None:
-        self._spec = spec
-        self._reader = reader
+        self._feeder = feeder
+        self._num_positions = num_positions
         self._replica = replica
         self._collective = collective
-        self._batch_size = batch_size
-        self._split = BATCHING["even"]
         self._suspended = suspended
         self._between_steps = between_steps
 
@@ -97,36 +93,33 @@ class PassRunner:
         Raises:
             GroupFailed: on all ranks of the group, when any of them failed.
         """
-        began, waited, steps = time.monotonic(), self._reader.wait_s, 0
-        offset, stop = start.offset, False
-        while offset < self._spec.num_positions and not stop:
-            self._between_steps()
-            training = offset < self._spec.num_train
-            limit = self._spec.num_train if training else self._spec.num_positions
-            end = min(offset + self._batch_size, limit)
-            stop = self._step(start.pass_index, offset, end, training, sums)
-            self._reader.release(start.pass_index, end)
-            offset, steps = end, steps + 1
+        began, waited = time.monotonic(), self._feeder.wait_s
+        offset, num_steps = start.offset, 0
+        with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
+            for step in steps:
+                self._between_steps()
+                stop = self._perform(step, sums)
+                offset, num_steps = step.end, num_steps + 1
+                if stop:
+                    break
         return PassResult(
             Position(start.pass_index, offset),
-            complete=offset >= self._spec.num_positions,
+            complete=offset >= self._num_positions,
             seconds=time.monotonic() - began,
-            wait_s=self._reader.wait_s - waited,
-            num_steps=steps,
+            wait_s=self._feeder.wait_s - waited,
+            num_steps=num_steps,
         )
 
-    def _step(self, pass_index: int, start: int, end: int, training: bool, sums: EpochSums) -> bool:
-        """One step over positions [start, end); returns whether the group stops after it."""
-        total = self._reader.count_valid(pass_index, start, end)
-        if total == 0:  # all samples broken, and all ranks know it: no step, so no weight moves
+    def _perform(self, step: Step, sums: EpochSums) -> bool:
+        """Train or validate; returns whether the group stops after this step."""
+        if step.num_samples_total == 0:  # all samples broken, and all ranks know it: no weight moves
             return False
-        shares = self._split(end - start, self._collective.size)
-        first = start + sum(shares[: self._collective.rank])
-        batch = self._reader.read(pass_index, first, first + shares[self._collective.rank])
-        if training:
-            outcome = train_step(self._replica, batch, total, self._collective, self._suspended())
+        if step.training:
+            outcome = train_step(
+                self._replica, step.batch, step.num_samples_total, self._collective, self._suspended()
+            )
             sums.train = sums.train + outcome.sums
         else:
-            outcome = evaluate_step(self._replica, batch, self._collective, self._suspended())
+            outcome = evaluate_step(self._replica, step.batch, self._collective, self._suspended())
             sums.validation = sums.validation + outcome.sums
         return outcome.suspend

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import Executor
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from hpcbal.control.messages import (
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.waiting import Backoff
 from hpcbal.runtime.epoch import SUMS_NAME, EpochSums, PassRunner
+from hpcbal.runtime.feeding import Feeder
 from hpcbal.runtime.member import GroupMember
 from hpcbal.runtime.protocol import Happened, Leave, Message, Proceed, Suspend
 from hpcbal.runtime.replicas import Moment
@@ -40,6 +42,7 @@ class GroupRound:
         plan: the round; only this DNN's part is used.
         serial: of the groups; orders with another serial are not for us.
         writer: writes checkpoints aside; used by the master only.
+        executor: fetches batches ahead, see `Feeder`.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class GroupRound:
         plan: RoundPlan,
         serial: int,
         writer: BackgroundWriter,
+        executor: Executor | None,
     ) -> None:
         self._member = member
         self._context = member.context
@@ -56,6 +60,7 @@ class GroupRound:
         self._plan = plan
         self._serial = serial
         self._writer = writer
+        self._executor = executor
         self._suspend = False
         self._orders: list[Message] = []
         self._history: list[EpochRecord] = []
@@ -91,12 +96,19 @@ class GroupRound:
         self._history = list(loaded.history)
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
-        runner = PassRunner(
+        feeder = Feeder(
             self._context.stream_spec,
             self._reader,
+            member.dnn.batch_size,
+            member.collective.rank,
+            member.collective.size,
+            self._executor,
+        )
+        runner = PassRunner(
+            feeder,
+            self._context.stream_spec.num_positions,
             replica,
             member.collective,
-            member.dnn.batch_size,
             suspended=lambda: self._suspend,
             between_steps=self._between_steps,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 from mpi4py import MPI
 
@@ -46,6 +47,9 @@ class Trainer:
         )
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
         self._writer = BackgroundWriter()
+        # Both threads call MPI: the fetching one to see the ring, this one for messages and gradients.
+        threads_allowed = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self._fetcher = ThreadPoolExecutor(1, "batch-fetcher") if threads_allowed else None
 
     def run(self) -> int:
         """Work until Shutdown; returns the exit code that it carries."""
@@ -54,6 +58,8 @@ class Trainer:
             _, message = context.channel.wait(lambda: context.keep_in_touch("idle"))
             if isinstance(message, Shutdown):
                 self._writer.close()
+                if self._fetcher is not None:
+                    self._fetcher.shutdown()
                 self._groups.shutdown()
                 self._cache.clear()
                 return message.exit_code
@@ -83,4 +89,6 @@ class Trainer:
         if order.round_plan is None:
             GroupProfile(member, self._reader, order.serial).run()
         else:
-            GroupRound(member, self._reader, order.round_plan, order.serial, self._writer).run()
+            GroupRound(
+                member, self._reader, order.round_plan, order.serial, self._writer, self._fetcher
+            ).run()

@@ -1,0 +1,119 @@
+"""Hand a trainer its batches one after the other, fetching the next one while it computes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from hpcbal.dataplane.reader import Batch, StreamReader
+from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.policies.batching import BATCHING
+
+NUM_BUFFERS = 2  # one that is computed on, one that is being filled
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a pass, as this rank sees it.
+
+    Attributes:
+        start, end: positions of the whole step.
+        training: whether it trains or validates.
+        num_samples_total: valid samples of the whole step.
+        batch: this rank's share; its memory is used again two steps later.
+    """
+
+    start: int
+    end: int
+    training: bool
+    num_samples_total: int
+    batch: Batch
+
+
+class _GivenUpError(Exception):
+    """Nobody wants the batch any more that the fetching thread waits for."""
+
+
+class Feeder:
+    """Batches of one rank of a trainer group.
+
+    A step never holds both training and validation samples, so that all ranks know from the positions alone
+    what it is.
+
+    Args:
+        reader: of this rank; while a pass runs, only the fetching thread touches it.
+        batch_size: samples per step of the whole group.
+        rank: of this trainer in its group.
+        size: of the group.
+        executor: one thread that fetches ahead; None fetches when asked (an MPI without THREAD_MULTIPLE
+            allows no second thread).
+
+    Attributes:
+        wait_s: seconds the trainer has waited for batches so far.
+    """
+
+    def __init__(
+        self,
+        spec: StreamSpec,
+        reader: StreamReader,
+        batch_size: int,
+        rank: int,
+        size: int,
+        executor: Executor | None,
+    ) -> None:
+        self._spec = spec
+        self._reader = reader
+        self._batch_size = batch_size
+        self._rank = rank
+        self._size = size
+        self._executor = executor
+        self._split = BATCHING["even"]
+        largest = max(self._split(min(batch_size, spec.num_positions), size))
+        static = spec.static_shape() is not None
+        self._buffers = [spec.empty_batch(largest) if static else None for _ in range(NUM_BUFFERS)]
+        self._given_up = False
+        self.wait_s = 0.0
+        reader.set_poll(self._poll)
+
+    def steps(self, pass_index: int, offset: int) -> Generator[Step, None, None]:
+        """The steps of a pass from position `offset` on; close the iterator to leave the pass early."""
+        ranges = self._ranges(offset)
+        ahead: Future[Step] | None = None
+        self._given_up = False
+        try:
+            for number, (start, end) in enumerate(ranges):
+                began = time.perf_counter()
+                step = ahead.result() if ahead is not None else self._fetch(pass_index, number, start, end)
+                self.wait_s += time.perf_counter() - began
+                ahead = None
+                if self._executor is not None and number + 1 < len(ranges):
+                    ahead = self._executor.submit(self._fetch, pass_index, number + 1, *ranges[number + 1])
+                yield step
+        finally:
+            if ahead is not None and not ahead.cancel():
+                self._given_up = True
+                ahead.exception()
+
+    def _ranges(self, offset: int) -> list[tuple[int, int]]:
+        ranges = []
+        while offset < self._spec.num_positions:
+            limit = self._spec.num_train if offset < self._spec.num_train else self._spec.num_positions
+            end = min(offset + self._batch_size, limit)
+            ranges.append((offset, end))
+            offset = end
+        return ranges
+
+    def _fetch(self, pass_index: int, number: int, start: int, end: int) -> Step:
+        total = self._reader.count_valid(pass_index, start, end)
+        shares = self._split(end - start, self._size)
+        first = start + sum(shares[: self._rank])
+        buffer = self._buffers[number % NUM_BUFFERS]
+        batch = self._reader.read(pass_index, first, first + shares[self._rank], out=buffer)
+        self._reader.release(pass_index, end)
+        return Step(start, end, start < self._spec.num_train, total, batch)
+
+    def _poll(self) -> None:
+        if self._given_up:
+            raise _GivenUpError
