@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from mpi4py import MPI
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import RunConfig
@@ -16,8 +13,7 @@ from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.runtime.channel import Channel
 from hpcbal.runtime.protocol import Heartbeat, StopRequest
 from hpcbal.runtime.signals import StopFlag
-
-HEARTBEAT_INTERVAL_S = 5.0
+from hpcbal.runtime.stalling import HangTrace, heartbeat_interval_s
 
 
 @dataclass
@@ -34,6 +30,7 @@ class RankContext:
         data_fingerprint: names the data and preprocessing; checkpoints carry it.
         ring: this node's ring.
         stop: signals that this rank has got.
+        hang_trace: tells in the log where this rank stands when it hangs.
     """
 
     config: RunConfig
@@ -45,9 +42,8 @@ class RankContext:
     data_fingerprint: str
     ring: NodeRing
     stop: StopFlag
-    world: MPI.Intracomm
+    hang_trace: HangTrace
     _last_heartbeat_s: float = field(default=0.0)
-    _clock: Callable[[], float] = time.monotonic
 
     @property
     def rank(self) -> int:
@@ -57,11 +53,18 @@ class RankContext:
         return self.output / "dnns" / dnn_id
 
     def keep_in_touch(self, doing: str) -> None:
-        """Tell the scheduler of a signal at once, and every few seconds that this rank lives."""
+        """Tell the scheduler of a signal at once, and every few seconds that this rank lives.
+
+        To be called at least every second or so, but by what cannot: then `announce` what is to come.
+        """
         reason = self.stop.take()
         if reason is not None:
             self.channel.send(SCHEDULER_RANK, StopRequest(f"{reason} at rank {self.rank}"))
-        now = self._clock()
-        if now - self._last_heartbeat_s > HEARTBEAT_INTERVAL_S:
-            self._last_heartbeat_s = now
-            self.channel.send(SCHEDULER_RANK, Heartbeat(doing))
+        if time.monotonic() - self._last_heartbeat_s > heartbeat_interval_s(self.config.stall_timeout_s):
+            self.announce(doing)
+
+    def announce(self, doing: str) -> None:
+        """Tell the scheduler what this rank begins now, which may take long."""
+        self._last_heartbeat_s = time.monotonic()
+        self.hang_trace.renew()
+        self.channel.send(SCHEDULER_RANK, Heartbeat(doing))

@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
@@ -37,10 +37,11 @@ from hpcbal.runtime.opening import OpenedRun, open_run
 from hpcbal.runtime.preprocessor import Preprocessor
 from hpcbal.runtime.run_request import RunRequest
 from hpcbal.runtime.signals import StopFlag
+from hpcbal.runtime.stalling import HangTrace
 from hpcbal.runtime.start import make_scheduler, start_training
 from hpcbal.runtime.trainer import Trainer
 from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone
-from hpcbal.telemetry import configure_rank_logging
+from hpcbal.telemetry import RunDirectory, configure_rank_logging
 
 log = logging.getLogger(__name__)
 
@@ -142,13 +143,17 @@ def _run(
             data_fingerprint=facts.fingerprint,
             ring=ring,
             stop=stop,
-            world=world,
+            hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
-        code = _play_role(context, source, opened)
+        code = _play_role(world, context, source, opened)
         patient_barrier(world)
         watchdog.stop()
         ring.close()
     return code
+
+
+def _hang_trace(output: Path, rank: int, config: RunConfig) -> HangTrace:
+    return HangTrace(RunDirectory(output).rank_log(rank), config.stall_timeout_s)
 
 
 def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
@@ -251,8 +256,10 @@ def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: i
     )
 
 
-def _play_role(context: RankContext, source: SampleSource | None, opened: OpenedRun | None) -> int:
-    world, roles = context.world, context.roles
+def _play_role(
+    world: MPI.Intracomm, context: RankContext, source: SampleSource | None, opened: OpenedRun | None
+) -> int:
+    roles = context.roles
     is_trainer = context.rank in roles.trainer_ranks
     data_comm = world.Dup()
     key = roles.trainer_ranks.index(context.rank) if is_trainer else 0

@@ -31,11 +31,13 @@ from hpcbal.dataplane.waiting import Backoff
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime import protocol
 from hpcbal.runtime.context import RankContext
-from hpcbal.runtime.deadlines import StallDetector, WalltimeLimit
 from hpcbal.runtime.journal import Journal
 from hpcbal.runtime.launch_dir import StarterWatch
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.protocol import Message
+from hpcbal.runtime.stalling import StallDetector
+from hpcbal.runtime.walltime import WalltimeLimit
+from hpcbal.telemetry import RunDirectory
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +71,8 @@ class Scheduler:
         self._stopped: set[int] = set()
         self._stream_open = False
         self._preprocessing = PreprocessingStats(context.config.data.max_bad_fraction)
-        self._stall = StallDetector(context.config.stall_timeout_s, self._roles)
+        logs = RunDirectory(context.output).logs
+        self._stall = StallDetector(context.config.stall_timeout_s, self._roles, logs)
         self._walltime = WalltimeLimit.from_config(context.config)
         self._starter = StarterWatch()
         self._fatal: HpcbalError | None = None

@@ -1,0 +1,38 @@
+"""The end that comes by the clock: the walltime."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+from hpcbal.config import RunConfig
+
+WALLTIME_MARGIN_S = 60.0
+
+
+class WalltimeLimit:
+    """Asks once for a clean stop, a margin before the allocation ends.
+
+    Args:
+        end_s: when the allocation ends, in seconds of the Unix epoch; None: never.
+        margin_s: what a clean stop may take.
+    """
+
+    def __init__(self, end_s: float | None, margin_s: float = WALLTIME_MARGIN_S) -> None:
+        self._stop_at_s = None if end_s is None else end_s - margin_s
+
+    @classmethod
+    def from_config(cls, config: RunConfig, environ: Mapping[str, str] = os.environ) -> WalltimeLimit:
+        """From `walltime` (counted from now), else from what Slurm says of the job's end."""
+        if config.walltime is not None:
+            return cls(time.time() + config.walltime, min(WALLTIME_MARGIN_S, config.walltime / 4))
+        end = environ.get("SLURM_JOB_END_TIME", "")
+        return cls(float(end) if end.isdigit() else None)
+
+    def reached(self) -> str | None:
+        """The reason for stopping, the first time after the moment has come."""
+        if self._stop_at_s is None or time.time() < self._stop_at_s:
+            return None
+        self._stop_at_s = None
+        return "the walltime is nearly over"
