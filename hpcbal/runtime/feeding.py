@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.policies.batching import BATCHING
 
 NUM_BUFFERS = 2  # one that is computed on, one that is being filled
+POLL_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Feeder:
         size: of the group.
         executor: one thread that fetches ahead; None fetches when asked (an MPI without THREAD_MULTIPLE
             allows no second thread).
+        poll: called by the trainer's own thread again and again while it waits, for messages and heartbeats:
+            where all groups wait for the slowest, a wait may last.
 
     Attributes:
         wait_s: seconds the trainer has waited for batches so far.
@@ -62,6 +65,7 @@ class Feeder:
         rank: int,
         size: int,
         executor: Executor | None,
+        poll: Callable[[], None],
     ) -> None:
         self._spec = spec
         self._reader = reader
@@ -74,8 +78,9 @@ class Feeder:
         static = spec.static_shape() is not None
         self._buffers = [spec.empty_batch(largest) if static else None for _ in range(NUM_BUFFERS)]
         self._given_up = False
+        self._poll = poll
         self.wait_s = 0.0
-        reader.set_poll(self._poll)
+        reader.set_poll(poll if executor is None else self._check_wanted)
 
     def steps(self, pass_index: int, offset: int) -> Generator[Step, None, None]:
         """The steps of a pass from position `offset` on; close the iterator to leave the pass early."""
@@ -85,7 +90,12 @@ class Feeder:
         try:
             for number, (start, end) in enumerate(ranges):
                 began = time.perf_counter()
-                step = ahead.result() if ahead is not None else self._fetch(pass_index, number, start, end)
+                if self._executor is None:
+                    step = self._fetch(pass_index, number, start, end)
+                else:
+                    if ahead is None:
+                        ahead = self._executor.submit(self._fetch, pass_index, number, start, end)
+                    step = self._wait_for(ahead)
                 self.wait_s += time.perf_counter() - began
                 ahead = None
                 if self._executor is not None and number + 1 < len(ranges):
@@ -95,6 +105,13 @@ class Feeder:
             if ahead is not None and not ahead.cancel():
                 self._given_up = True
                 ahead.exception()
+
+    def _wait_for(self, ahead: Future[Step]) -> Step:
+        while True:
+            try:
+                return ahead.result(POLL_INTERVAL_S)
+            except TimeoutError:
+                self._poll()
 
     def _ranges(self, offset: int) -> list[tuple[int, int]]:
         ranges = []
@@ -114,6 +131,6 @@ class Feeder:
         self._reader.release(pass_index, end)
         return Step(start, end, start < self._spec.num_train, total, batch)
 
-    def _poll(self) -> None:
+    def _check_wanted(self) -> None:
         if self._given_up:
             raise _GivenUpError

@@ -82,6 +82,7 @@ class GroupRound:
             self._reader.end()
         if member.is_master:
             self._writer.wait()  # a write of before the failure may still be under way
+            self._report_written()
             self._report(GroupLeft(name))
 
     # ---- the round ---------------------------------------------------------------------------
@@ -103,6 +104,7 @@ class GroupRound:
             member.collective.rank,
             member.collective.size,
             self._executor,
+            poll=lambda: self._context.keep_in_touch(f"waiting for data of {name}"),
         )
         runner = PassRunner(
             feeder,
@@ -149,6 +151,7 @@ class GroupRound:
         self._member.cache.mark(self._member.dnn.name, moment, tuple(self._history))
         if self._member.is_master:
             began = time.monotonic()
+            self._context.announce(f"writing the checkpoint of {self._member.dnn.name}")
             self._submit(replica, position, inside_pass=inside_pass, final=True)
             self._writer.wait()
             self._held_s = time.monotonic() - began

@@ -40,11 +40,7 @@ class Trainer:
         self._backend = backend
         self._groups = groups
         self._cache = ReplicaCache()
-        self._reader = StreamReader(
-            context.ring,
-            context.roles.local_slot(context.rank),
-            poll=lambda: context.keep_in_touch("waiting for data"),
-        )
+        self._reader = StreamReader(context.ring, context.roles.local_slot(context.rank))
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
         self._writer = BackgroundWriter()
         # Both threads call MPI: the fetching one to see the ring, this one for messages and gradients.
@@ -78,6 +74,7 @@ class Trainer:
         self._groups.open([plan.gpus for plan in order.groups])
         if mine is None:
             return
+        self._context.announce(f"{'training' if order.round_plan else 'profiling'} {mine.dnn_id}")
         member = GroupMember(
             self._context,
             self._backend,
@@ -87,6 +84,7 @@ class Trainer:
             self._groups.collective_of(mine.gpus),
         )
         if order.round_plan is None:
+            self._reader.set_poll(lambda: self._context.keep_in_touch(f"waiting for data of {mine.dnn_id}"))
             GroupProfile(member, self._reader, order.serial).run()
         else:
             GroupRound(
