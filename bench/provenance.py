@@ -10,17 +10,19 @@ from pathlib import Path
 
 def provenance() -> dict[str, object]:
     """Commit (with a `+` when the tree has changes), machine, cores and Python."""
-    here = Path(__file__).parent
-    git = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
-        "commit": git.stdout.strip() if git.returncode == 0 else None,
+        "commit": _commit(),
         "machine": f"{platform.system()} {platform.machine()}",
         "num_cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
     }
+
+
+def _commit() -> str | None:
+    """None outside a clone, and where there is no git."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        git = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return git.stdout.strip()
