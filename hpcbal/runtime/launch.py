@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from hpcbal.cluster.accelerators import count_gpus
 from hpcbal.cluster.launcher import detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig, load_config
-from hpcbal.errors import ClusterError, ExitCode
+from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.finished import report_of_finished
 from hpcbal.runtime.launch_dir import EXIT_CODE, READY, STARTER
 from hpcbal.runtime.run_request import RunRequest
@@ -26,6 +27,9 @@ from hpcbal.runtime.signals import StopFlag
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
 
 POLL_INTERVAL_S = 0.1
+
+# Open MPI 5's wheel prints errors about osc/ucx whenever a window is made; ours only share a node's memory.
+MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx"}
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
@@ -44,8 +48,12 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
     if launcher is not None:
         stop = StopFlag()
         stop.install()  # before MPI and NumPy are loaded, which takes a second or more
-        from hpcbal.runtime.main import run_rank
-
+        for name, value in MPI_SETTINGS.items():
+            os.environ.setdefault(name, value)
+        try:
+            from hpcbal.runtime.main import run_rank
+        except ImportError as error:
+            raise _no_mpi(str(error)) from error
         return run_rank(request, launcher, stop)
     with _Stopper() as stopper:
         config = load_config(request.config_path, request.overrides, check_imports=True)
@@ -53,8 +61,17 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
         if finished is not None:
             print(finished[0])
             return finished[1]
+        if importlib.util.find_spec("mpi4py") is None:
+            raise _no_mpi("no module of that name")
         ranks = num_ranks(config, count_gpus(), len(os.sched_getaffinity(0)))
         return _start_mpirun(argv, ranks, stopper)
+
+
+def _no_mpi(reason: str) -> InputError:
+    return InputError(
+        f"training needs mpi4py, which cannot be imported here ({reason}); install it for the MPI that starts "
+        "the ranks: pip install 'hpcbal[mpi]'"
+    )
 
 
 def num_ranks(config: RunConfig, num_gpus: int, num_cores: int) -> int:
@@ -87,7 +104,7 @@ def mpirun_command(argv: Sequence[str], ranks: int) -> list[str]:
 def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> dict[str, str]:
     """The ranks' environment; a variable that the user has set stays as it is."""
     wanted = {
-        "OMPI_MCA_osc": "^ucx",  # Open MPI 5's wheel prints errors about it whenever a window is made
+        **MPI_SETTINGS,
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "HPCBAL_LAUNCHED": "terminal" if sys.stdout.isatty() else "batch",
