@@ -69,8 +69,8 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
 
 def _no_mpi(reason: str) -> InputError:
     return InputError(
-        f"training needs mpi4py, which cannot be imported here ({reason}); install it for the launcher's MPI: "
-        "pip install 'hpcbal[mpi]'"
+        f"training needs mpi4py, which cannot be imported here ({reason}); install it for the "
+        "launcher's MPI: pip install 'hpcbal[mpi]'"
     )
 
 
