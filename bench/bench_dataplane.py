@@ -1,0 +1,204 @@
+"""Blocks delivered to several consumers of one node: the ring, TensorFlow's data service, and the limit.
+
+    python bench/bench_dataplane.py --json dataplane.json
+
+Every consumer copies every block into memory of its own. In turns, so that a noisy machine hurts all alike:
+
+- `ring`: one producer writes each block into the ring, the consumers read it from there;
+- `tf.data service`: dispatcher and worker in one process, the consumers share one job through
+  `CrossTrainerCache`; infinite data set, no compression;
+- `plain copies`: as many processes (consumers and producer) do nothing but copy one block, with NumPy;
+- `shared copies`: the same, but from and to the ring's memory, in no order: what the machine takes for
+  moving the data between cores.
+
+Per round the ratios of the ring to the others; the medians of the rounds are the result. The limits say how
+much of a core each way costs: with fewer cores than processes that decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+WAYS = ("ring", "memcpy", "shared", "tfdata")
+TITLES = {
+    "ring": "ring",
+    "memcpy": "plain copies",
+    "shared": "shared copies",
+    "tfdata": "tf.data service",
+}
+WANTED = {"vs_tfdata": 20.0, "of_memcpy": 0.6}
+
+
+class Peer:
+    """A child that measures on request: one command line in, one JSON line out."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._command = command
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """The next line.
+
+        Raises:
+            RuntimeError: the child has ended.
+        """
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"ended with exit code {self._process.wait()}: {' '.join(self._command)}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Send one command and wait for the answer."""
+        self.tell(line)
+        return self.answer()
+
+    def tell(self, line: str) -> None:
+        """Send one command that has no answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def wait(self) -> None:
+        """Close its input and await its end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
+    """Start both children; the data service only once it has delivered its first blocks."""
+    shape = ["--shape", *map(str, args.shape)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    service = Peer(
+        [
+            sys.executable,
+            str(HERE / "dataplane_tfdata.py"),
+            *shape,
+            "--num-consumers",
+            str(args.num_consumers),
+        ],
+        environment,
+    )
+    service.answer()
+    ring = [str(HERE / "dataplane_ranks.py"), *shape, "--num-slots", str(args.num_slots)]
+    if args.by_sample:
+        ring.append("--by-sample")
+    ranks = Peer(
+        [*mpirun(), "-n", str(args.num_consumers + 1), sys.executable, *ring],
+        {**environment, **MPI_ENVIRONMENT},
+    )
+    yield {"ring": ranks, "memcpy": ranks, "shared": ranks, "tfdata": service}
+    ranks.tell("quit")
+    ranks.wait()
+    service.wait()
+
+
+# More ranks than cores, as any user, without the errors that Open MPI 5's wheel prints for windows.
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_osc": "^ucx",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+def mpirun() -> list[str]:
+    """The launcher that belongs to this Python's mpi4py, else the one on PATH."""
+    beside = Path(sys.executable).parent
+    found = shutil.which("mpirun", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    if found is None:
+        raise SystemExit("bench_dataplane: mpirun is neither beside this Python nor on PATH")
+    return [found, "--oversubscribe"]
+
+
+def measure(args: argparse.Namespace) -> list[dict[str, float]]:
+    """Blocks per second and CPU time of all ways, one entry per round."""
+    num_blocks = {"ring": args.num_blocks, "memcpy": args.num_blocks, "shared": args.num_blocks}
+    num_blocks["tfdata"] = max(1, args.num_blocks // 20)
+    command = {"ring": "ring", "memcpy": "memcpy", "shared": "shared", "tfdata": "run"}
+    rounds = []
+    with peers(args) as children:
+        for _ in range(args.rounds):
+            facts: dict[str, float] = {}
+            for way in WAYS:
+                answer = children[way].ask(f"{command[way]} {num_blocks[way]}")
+                facts[way] = answer["blocks_per_s"]
+                if "cpu_us_per_block" in answer:
+                    facts[f"{way}_cpu"] = answer["cpu_us_per_block"]
+            rounds.append(facts)
+    return rounds
+
+
+def summarise(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """Medians over the rounds: of the rates, and of the ratios within each round."""
+    result = {
+        "vs_tfdata": statistics.median(facts["ring"] / facts["tfdata"] for facts in rounds),
+        "of_memcpy": statistics.median(facts["ring"] / facts["memcpy"] for facts in rounds),
+        "of_shared_copies": statistics.median(facts["ring"] / facts["shared"] for facts in rounds),
+    }
+    for key in rounds[0]:
+        name = f"{key}_us_per_block" if key.endswith("_cpu") else f"{key}_blocks_per_s"
+        result[name] = statistics.median(facts[key] for facts in rounds)
+    return result
+
+
+def provenance() -> dict[str, Any]:
+    """Commit and machine of the measurement."""
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
+    return {
+        "commit": git.stdout.strip() or "unknown",
+        "machine": f"{platform.system()} {platform.machine()}",
+        "num_cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", type=int, nargs="+", default=[64, 96, 96, 3], help="of a block, uint8")
+    parser.add_argument("--num-consumers", type=int, default=4)
+    parser.add_argument("--num-slots", type=int, default=4, help="blocks that the ring holds")
+    parser.add_argument("--num-blocks", type=int, default=2000, help="per round; the service takes a 20th")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--by-sample", action="store_true", help="the producer writes one sample at a time")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    load_before = os.getloadavg()[0]
+    result = summarise(measure(args))
+    print(f"{'way':<16} {'blocks/s':>10} {'CPU us/block':>13} {'ring / way':>11}")
+    for way in WAYS:
+        rate = result[f"{way}_blocks_per_s"]
+        cpu = f"{result[f'{way}_cpu_us_per_block']:.0f}" if f"{way}_cpu_us_per_block" in result else ""
+        ratio = {"ring": 1.0, "memcpy": result["of_memcpy"], "shared": result["of_shared_copies"]}
+        print(f"{TITLES[way]:<16} {rate:>10.0f} {cpu:>13} {ratio.get(way, result['vs_tfdata']):>11.2f}")
+    for key, wanted in WANTED.items():
+        print(f"{key} {result[key]:.2f} (wanted: at least {wanted})")
+    if args.json:
+        facts = {**result, "load_before": load_before, "num_slots": args.num_slots, **provenance()}
+        args.json.write_text(json.dumps(facts, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

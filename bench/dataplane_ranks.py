@@ -1,0 +1,189 @@
+"""Ranks of bench_dataplane.py: blocks through the ring, and the same copies with plain NumPy.
+
+Started under mpirun with one producer (rank 0) and the consumers. Rank 0 obeys lines on stdin: "ring N",
+"memcpy N" and "shared N" measure N blocks and print one JSON line; "quit" ends:
+mpirun keeps the end of stdin to itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from hpcbal.control.messages import Position
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.producer import NodeTopology, Producer
+from hpcbal.dataplane.reader import StreamReader
+from hpcbal.dataplane.ring import NodeRing
+from hpcbal.dataplane.stream import StreamPlan, StreamSpec
+from hpcbal.dataplane.waiting import Backoff
+
+BLOCKS_PER_PASS = 64
+WARM_UP_BLOCKS = 32
+
+
+class PreparedSource:
+    """Gives the samples of one prepared block again and again: the cheapest source there is."""
+
+    def __init__(self, shape: list[int], by_sample: bool) -> None:
+        rng = np.random.default_rng(0)
+        self._ids = np.arange(BLOCKS_PER_PASS * shape[0])
+        self.block = rng.integers(0, 256, shape, np.uint8)
+        self._labels = np.arange(shape[0])
+        if not by_sample:
+            self.samples = self._block_of_samples
+
+    def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
+        return self._ids
+
+    def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        index = sample_id % len(self.block)
+        return self.block[index], self._labels[index : index + 1].reshape(())
+
+    def _block_of_samples(
+        self, ids: NDArray[np.int64], pass_index: int, training: bool
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.block[: len(ids)], self._labels[: len(ids)]
+
+
+def make_spec(shape: list[int], num_slots: int) -> StreamSpec:
+    """A stream of blocks of this shape, in a ring of `num_slots`."""
+    num_positions = BLOCKS_PER_PASS * shape[0]
+    sample = SampleSpec.of(tuple(shape[1:]), "uint8")
+    spec = StreamSpec(num_positions, num_positions, shape[0], sample, LabelSpec(), ring_bytes=2**40)
+    return dataclasses.replace(spec, ring_bytes=num_slots * spec.slot_bytes)
+
+
+def produce(world: MPI.Comm, producer: Producer, plan: StreamPlan) -> None:
+    """Make blocks until all consumers have what they want."""
+    world.Barrier()
+    producer.start(plan)
+    finished, backoff = world.Ibarrier(), Backoff.patient()
+    while not finished.Test():
+        if producer.step():
+            backoff.reset()
+        else:
+            backoff.wait()
+    producer.stop()
+    while producer.active:
+        producer.step()
+
+
+def consume(
+    world: MPI.Comm, reader: StreamReader, spec: StreamSpec, plan: StreamPlan, num_blocks: int
+) -> float:
+    """Copy blocks into this process's memory; seconds after warming up."""
+    reader.begin(plan, Position(0))
+    buffer = spec.empty_batch(spec.block_samples)
+    world.Barrier()
+    began = 0.0
+    for block in range(WARM_UP_BLOCKS + num_blocks):
+        if block == WARM_UP_BLOCKS:
+            began = time.perf_counter()
+        pass_index, inside = divmod(block, BLOCKS_PER_PASS)
+        start = inside * spec.block_samples
+        stop = start + spec.block_samples
+        reader.read(pass_index, start, stop, out=buffer)
+        reader.release(pass_index, stop)
+    took_s = time.perf_counter() - began
+    reader.end()
+    await_all(world)
+    return took_s
+
+
+def copy(world: MPI.Comm, block: NDArray[np.uint8], num_blocks: int) -> float:
+    """Copy one block again and again; seconds after warming up."""
+    target = np.empty_like(block)
+    for _ in range(WARM_UP_BLOCKS):
+        np.copyto(target, block)
+    world.Barrier()
+    began = time.perf_counter()
+    for _ in range(num_blocks):
+        np.copyto(target, block)
+    took_s = time.perf_counter() - began
+    await_all(world)
+    return took_s
+
+
+def copy_shared(world: MPI.Comm, ring: NodeRing, block: NDArray[np.uint8], num_blocks: int) -> float:
+    """The ring's own copies without its order: rank 0 writes all slots, the others copy them, unawaited."""
+    slots, target = ring.slots, np.empty_like(block)
+    world.Barrier()
+    began = time.perf_counter()
+    for number in range(num_blocks):
+        shared = slots[number % len(slots)].x
+        if world.rank == 0:
+            np.copyto(shared, block)
+        else:
+            np.copyto(target, shared)
+    took_s = time.perf_counter() - began
+    await_all(world)
+    return took_s
+
+
+def await_all(world: MPI.Comm) -> None:
+    """A barrier that leaves the cores to those who still work."""
+    request = world.Ibarrier()
+    while not request.Test():
+        time.sleep(1e-3)
+
+
+def next_command(world: MPI.Comm) -> list[str]:
+    """Rank 0's next line of stdin, on all ranks; waiting uses no core."""
+    line = np.zeros(32, np.uint8)
+    if world.rank == 0:
+        text = sys.stdin.readline().encode()
+        line[: len(text)] = np.frombuffer(text, np.uint8)
+    request = world.Ibcast(line)
+    while not request.Test():
+        time.sleep(2e-3)
+    return bytes(line).rstrip(b"\0").decode().split()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", type=int, nargs="+", required=True, help="of a block, samples first")
+    parser.add_argument("--num-slots", type=int, default=4)
+    parser.add_argument("--by-sample", action="store_true", help="ask the source for one sample at a time")
+    args = parser.parse_args()
+    world = MPI.COMM_WORLD
+    spec = make_spec(args.shape, args.num_slots)
+    source = PreparedSource(args.shape, args.by_sample)
+    comm = world.Dup()
+    with NodeRing.create(world, spec, world.size - 1, 1) as ring:
+        topology = NodeTopology((0,) * world.size, (0,))
+        producer = Producer(ring, comm, topology, source, 0) if world.rank == 0 else None
+        reader = None if world.rank == 0 else StreamReader(ring, world.rank - 1)
+        generation = 0
+        while (command := next_command(world))[0] != "quit":
+            num_blocks, took_s, busy_s = int(command[1]), 0.0, time.process_time()
+            if command[0] == "memcpy":
+                took_s = copy(world, source.block, num_blocks)
+            elif command[0] == "shared":
+                took_s = copy_shared(world, ring, source.block, num_blocks)
+            else:
+                generation += 1
+                plan = StreamPlan(generation, 0, 0, (0,), (0,))
+                if producer is not None:
+                    produce(world, producer, plan)
+                if reader is not None:
+                    took_s = consume(world, reader, spec, plan, num_blocks)
+            busy_s = world.allreduce(time.process_time() - busy_s)
+            slowest_s = world.allreduce(took_s, MPI.MAX)
+            if world.rank == 0:
+                cpu_us = 1e6 * busy_s / (num_blocks + WARM_UP_BLOCKS)
+                facts = {"blocks_per_s": num_blocks / slowest_s, "cpu_us_per_block": cpu_us}
+                print(json.dumps({**facts, "num_slots": spec.num_slots}), flush=True)
+    comm.Free()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The peer of bench_dataplane.py: TensorFlow's data service with its cross-trainer cache.
+
+Serves one prepared block again and again, uncompressed, to consumer processes that share one job. Obeys
+lines on stdin: "run N" lets every consumer take N blocks and prints the blocks per second that each got;
+the end of stdin ends everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its log lines are not for this table
+
+import numpy as np
+import tensorflow as tf
+
+WARM_UP_BLOCKS = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", type=int, nargs="+", required=True, help="of a block, samples first")
+    parser.add_argument("--num-consumers", type=int, default=4)
+    parser.add_argument("--consume", metavar="ADDRESS", help="be a consumer of this dispatcher")
+    parser.add_argument("--index", type=int, default=0)
+    args = parser.parse_args()
+    if args.consume:
+        consume(args.consume, args.index, args.shape)
+    else:
+        serve(args.shape, args.num_consumers)
+
+
+def serve(shape: list[int], num_consumers: int) -> None:
+    """Dispatcher and worker in this process, consumers in others."""
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    address = dispatcher.target.split("://")[1]
+    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
+    command = [sys.executable, __file__, "--shape", *map(str, shape), "--consume", address, "--index"]
+    consumers = [
+        subprocess.Popen([*command, str(i)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for i in range(num_consumers)
+    ]
+    for consumer in consumers:
+        _answer(consumer)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        num_blocks = int(line.split()[1])
+        for consumer in consumers:
+            consumer.stdin.write(line)
+            consumer.stdin.flush()
+        slowest_s = max(_answer(consumer)["seconds"] for consumer in consumers)
+        print(json.dumps({"blocks_per_s": num_blocks / slowest_s}), flush=True)
+    for consumer in consumers:
+        consumer.stdin.close()
+        consumer.wait()
+    del worker, dispatcher
+
+
+def _answer(consumer: subprocess.Popen[str]) -> dict:
+    line = consumer.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a consumer of the data service ended with exit code {consumer.wait()}")
+    return json.loads(line)
+
+
+def consume(address: str, index: int, shape: list[int]) -> None:
+    """Take blocks as one trainer of the shared job; the element handed out is this process's own tensor."""
+    block = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    dataset = tf.data.Dataset.from_tensors(block).repeat()
+    service = tf.data.experimental.service
+    dataset = dataset.apply(
+        service.distribute(
+            processing_mode=service.ShardingPolicy.OFF,
+            service=f"grpc://{address}",
+            job_name="shared",
+            compression=None,
+            cross_trainer_cache=service.CrossTrainerCache(trainer_id=f"trainer-{index}"),
+        )
+    )
+    blocks = iter(dataset)
+    for _ in range(WARM_UP_BLOCKS):
+        assert next(blocks).shape == tuple(shape)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        num_blocks = int(line.split()[1])
+        began = time.perf_counter()
+        for _ in range(num_blocks):
+            next(blocks)
+        print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
