@@ -25,8 +25,11 @@ class PreprocessingStats:
         """Take in a report; returns the broken samples that were not known yet."""
         self._samples_made[rank] = report.samples_made
         self._busy_s[rank] = report.busy_s
-        new = [entry for entry in report.bad if entry[0] not in self.bad]
-        self.bad.update({sample_id: (where, reason) for sample_id, where, reason in new})
+        new = []
+        for sample_id, where, reason in report.bad:
+            if sample_id not in self.bad:  # each pass meets it again
+                self.bad[sample_id] = (where, reason)
+                new.append((sample_id, where, reason))
         return new
 
     @property

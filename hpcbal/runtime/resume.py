@@ -12,7 +12,7 @@ from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.resume_json import round_plan_from_dict
 from hpcbal.control.stopping import evaluate
-from hpcbal.errors import CheckpointError
+from hpcbal.errors import DataError
 from hpcbal.telemetry import RunDirectory
 
 
@@ -85,12 +85,12 @@ def check_fingerprint(run: RunDirectory, dnn_ids: Sequence[str], fingerprint: st
     """Refuse to go on with other data.
 
     Raises:
-        CheckpointError: a checkpoint was made with data or preprocessing of another fingerprint.
+        DataError: a checkpoint was made with data or preprocessing of another fingerprint.
     """
     for dnn_id in dnn_ids:
         state, _ = read_progress(run.dnn(dnn_id))
         if state is not None and state.fingerprint != fingerprint:
-            raise CheckpointError(
+            raise DataError(
                 f"{run.dnn(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
                 f"{state.fingerprint}, now {fingerprint}); restore the dataset, or choose another output.dir"
             )

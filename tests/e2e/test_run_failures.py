@@ -57,3 +57,24 @@ def test_one_rank_of_a_group_that_raises_takes_the_group_out_of_the_step_togethe
     assert row.state == "failed"
     assert row.cause == "error: RuntimeError: the layers do not fit"
     assert lab.results()["b"].state == "done"
+
+
+def test_a_rank_that_hangs_ends_the_job_with_70_and_is_named(lab):
+    """Both ranks of the group fall silent; the log of each tells where it stands."""
+    trouble = dnn("a", 5, trouble="sleep", at=5, only_rank=3)
+    rates = {"a": {1: 300, 2: 580, 3: 850}}
+    lab.configure(dnns=[trouble], backend={"name": "emulated", "precision": "float64", "rates": rates})
+    done = lab.run("run", "run.yaml", "--set", "stall_timeout_s=2")
+    assert done.code == 70, done
+    assert "no sign of life for " in done.err, done
+    assert "stall_timeout_s: 2" in done.err
+    for rank in (2, 3, 4):
+        assert f"rank {rank} on host " in done.err, done
+    assert done.err.count("last seen training a") == 3, done
+    assert "Traceback" not in done.err, done
+    assert "died without a word" not in done.err, done
+    assert "in loss_and_gradient" in (lab.out / "logs" / "rank-003.log").read_text(encoding="utf-8")
+    assert "in loss_and_gradient" not in (lab.out / "logs" / "rank-002.log").read_text(encoding="utf-8")
+    (lab.folder / "mended").touch()
+    done = lab.run()
+    assert done.code == 0, done

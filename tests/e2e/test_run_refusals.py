@@ -1,0 +1,119 @@
+"""What a run cannot work with is told in one clear sentence, with the right code and no traceback."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def check_refused(done, *parts: str, code: int = 2) -> None:
+    """One sentence that holds `parts`; what mpirun adds is not ours."""
+    assert done.code == code, done
+    assert "Traceback" not in done.err, done
+    ours = [line for line in done.err.splitlines() if line.startswith("hpcbal")]
+    assert len(ours) == 1, done
+    for part in parts:
+        assert part in ours[0], done
+
+
+def test_an_output_directory_that_cannot_be_used(lab):
+    (lab.folder / "file").write_text("x", encoding="utf-8")
+    check_refused(lab.run("run", "run.yaml", "--output", "file"), "file: ")
+    check_refused(lab.run_alone("run", "run.yaml", "--output", "/proc/out"), "/proc/out: ")
+    (lab.folder / "mine").mkdir()
+    (lab.folder / "mine" / "thesis.tex").touch()
+    done = lab.run_alone("run", "run.yaml", "--output", "mine")
+    check_refused(done, "mine: not empty", "thesis.tex", "--output")
+    check_refused(lab.run_alone("run", "run.yaml", "--resume"), "out: no run to resume here")
+
+
+def test_a_missing_dataset(lab):
+    lab.configure(data={"dataset": "hpcbal.data:image_folder", "args": {"path": "no/such/folder"}})
+    check_refused(lab.run(), "no/such/folder")
+    (lab.out / "config.yaml").unlink()
+    shutil.rmtree(lab.out)
+    lab.configure(data={"dataset": "toys:pionts"})
+    done = lab.run()
+    assert done.code == 2, done
+    assert "defines no 'pionts' (did you mean" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_fewer_ranks_than_the_config_needs(lab):
+    done = lab.run(num_ranks=3)
+    check_refused(done, "has 3 rank(s), but the config needs 5 there", "mpirun -n 5")
+
+
+def test_a_world_that_was_started_as_singletons(lab):
+    """The launcher says four, MPI says one: as when mpi4py was built with another MPI."""
+    told = {"PMI_SIZE": "4"}
+    first, second = (lab.run(PMI_RANK=str(rank), **told) for rank in (0, 1))
+    check_refused(first, "PMI started 4 processes, but this one sees an MPI world of 1")
+    assert (second.code, second.err) == (2, "")
+    assert not lab.out.exists()
+
+
+def test_too_many_broken_samples(lab):
+    lab.configure(data={"dataset": "toys:points", "args": {"broken": 3}, "max_bad_fraction": 0.02})
+    done = lab.run()
+    assert done.code == 2, done
+    assert "3 of 120 samples are broken, more than data.max_bad_fraction (0.02) allows" in done.err, done
+    assert "point 0: " in done.err
+    assert "Traceback" not in done.err
+    config = (lab.out / "config.yaml").read_text(encoding="utf-8")
+    (lab.out / "config.yaml").write_text(config.replace("0.02", "0.03"), encoding="utf-8")
+    lab.configure(data={"dataset": "toys:points", "args": {"broken": 3}, "max_bad_fraction": 0.03})
+    done = lab.run()
+    assert done.code == 0, done
+    assert len(lab.events("bad-sample")) == 3 * len(lab.events("run-started"))
+
+
+def test_a_directory_that_another_run_is_using(lab):
+    lab.configure(lambda config: config["backend"]["rates"].update({"b": {1: 5.0, 2: 10.0, 3: 15.0}}))
+    first = lab.start()
+    first.until(lambda: lab.events("epoch-done"), "epoch")
+    pid = first.pids()[0]
+    check_refused(lab.run_alone(), "out: another run is using this directory", f"process {pid} on ")
+    first.process.send_signal(signal.SIGINT)
+    assert first.wait().code == 75
+
+
+def test_a_changed_config_is_refused_and_more_epochs_are_not(lab):
+    assert lab.run().code == 0
+    again = lab.run()
+    assert (again.code, again.err) == (0, ""), again
+    assert "nothing to do" in again.out
+    assert len(lab.events("run-started")) == 1
+    done = lab.run_alone("run", "run.yaml", "--set", "seed=6")
+    check_refused(done, "out: holds a run with another config")
+    assert "seed: was 5, is 6" in done.err
+    assert lab.results()["b"].epochs == 3
+
+    def more_epochs(config) -> None:
+        config["dnns"][1]["stop"]["max_epochs"] = 5
+
+    lab.configure(more_epochs)
+    done = lab.run()
+    assert done.code == 0, done
+    assert {name: row.epochs for name, row in lab.results().items()} == {"a": 5, "b": 5, "c": 4}
+
+
+def test_a_full_disk_in_the_middle(lab, undisturbed, same_outcome):
+    """No file may grow beyond a limit: what is asked for cannot be written, as on a full disk."""
+    running = lab.start()
+    running.until(lambda: lab.events("epoch-done"), "epoch")
+    for pid in running.pids().values():
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096))
+    done = running.wait()
+    assert done.code == 2, done
+    assert "Traceback" not in done.err, done
+    assert "hpcbal: " in done.err
+    assert "File too large" in done.err, done
+    done = lab.run()
+    assert done.code == 0, done
+    same_outcome(lab.outcome(), undisturbed)

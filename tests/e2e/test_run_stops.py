@@ -1,0 +1,96 @@
+"""Stop and go on: however a run is asked to stop, the same command goes on to the same end."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+SCHEDULER, PREPROCESSOR, MASTER, SECOND_TRAINER = 0, 1, 2, 3
+
+
+def epochs_done(lab) -> int:
+    return len(lab.events("epoch-done"))
+
+
+def wait_for_epochs(lab, running, number: int) -> None:
+    running.until(lambda: epochs_done(lab) >= number, f"epoch {number}")
+
+
+def check_stopped(lab, done, reason: str) -> None:
+    """Exit code, what the user sees, and what is on disk."""
+    assert done.code == 75, done
+    assert "Traceback" not in done.err, done
+    assert reason in lab.events("suspend-requested")[-1]["reason"], lab.events()
+    assert lab.events()[-1]["event"] == "run-finished"
+    assert lab.events()[-1]["exit_code"] == 75
+    assert lab.status()["phase"] == "finished"
+    assert not (lab.out / "run.lock").exists()
+
+
+def test_signals_to_single_ranks_at_many_moments_change_nothing(lab, undisturbed, same_outcome):
+    """Each start is stopped by TERM to another rank, inside a pass or at its end."""
+    for rank, delay_s in [(MASTER, 0.03), (PREPROCESSOR, 0.0), (SCHEDULER, 0.06), (SECOND_TRAINER, 0.01)]:
+        running = lab.start()
+        wait_for_epochs(lab, running, epochs_done(lab) + 2)
+        time.sleep(delay_s)
+        running.signal_rank(rank, signal.SIGTERM)
+        check_stopped(lab, running.wait(), "signal SIGTERM")
+    offsets = {line["offset"] for line in lab.events("checkpoint-written")}
+    assert offsets - {120}, "no stop was inside a pass: the delays are wrong"
+    done = lab.run()
+    assert done.code == 0, done
+    same_outcome(lab.outcome(), undisturbed)
+
+
+def test_ctrl_c_during_start_up_and_later_changes_nothing(lab, undisturbed, same_outcome):
+    running = lab.start()
+    time.sleep(0.7)  # Python has started; MPI, or even the config, is still to come
+    running.process.send_signal(signal.SIGINT)
+    done = running.wait()
+    assert done.code == 75, done
+    assert "Traceback" not in done.err, done
+    running = lab.start()
+    running.until(running.pids, "rank")
+    running.process.send_signal(signal.SIGINT)
+    check_stopped(lab, running.wait(), "signal SIGUSR2")
+    running = lab.start()
+    wait_for_epochs(lab, running, 3)
+    running.process.send_signal(signal.SIGINT)
+    done = running.wait()
+    check_stopped(lab, done, "signal SIGUSR2")
+    assert "stopping cleanly" in done.err
+    assert lab.run().code == 0
+    same_outcome(lab.outcome(), undisturbed)
+
+
+def test_under_plain_mpirun_one_rank_stops_all_with_75(lab, undisturbed, same_outcome):
+    for rank in (MASTER, PREPROCESSOR):
+        running = lab.start(num_ranks=lab.num_ranks)
+        wait_for_epochs(lab, running, epochs_done(lab) + 2)
+        running.signal_rank(rank, signal.SIGTERM)
+        check_stopped(lab, running.wait(), f"signal SIGTERM at rank {rank}")
+    done = lab.run(num_ranks=lab.num_ranks)
+    assert done.code == 0, done
+    same_outcome(lab.outcome(), undisturbed)
+
+
+def test_the_walltime_stops_cleanly(lab, undisturbed, same_outcome):
+    done = lab.run("run", "run.yaml", "--set", "walltime=1")
+    check_stopped(lab, done, "walltime")
+    assert lab.run().code == 0
+    same_outcome(lab.outcome(), undisturbed)
+
+
+def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outcome):
+    running = lab.start()
+    wait_for_epochs(lab, running, 2)
+    running.process.kill()
+    running.wait()
+    assert "is gone" in lab.events("suspend-requested")[-1]["reason"]
+    assert lab.events()[-1]["exit_code"] == 75
+    assert lab.run().code == 0
+    same_outcome(lab.outcome(), undisturbed)
