@@ -72,18 +72,16 @@ class JobEnd:
         who = f"rank {self._world.rank} on {socket.gethostname()}"
         alone = not self.announced()
         self._ending[self._mine] = 1
-        if isinstance(error, HpcbalError):
-            code = error.exit_code
-            log.error("%s: %s", who, error, exc_info=error if log.isEnabledFor(logging.DEBUG) else None)
-            if alone and not (self._world.rank == SCHEDULER_RANK and log.hasHandlers()):
+        is_ours = isinstance(error, HpcbalError)
+        if log.hasHandlers():
+            show_trace = not is_ours or log.isEnabledFor(logging.DEBUG)
+            log.error("%s ends the job: %s", who, error, exc_info=error if show_trace else None)
+            if is_ours and alone and self._world.rank != SCHEDULER_RANK:
                 write_last_words(f"{who}: {error}")  # the log of rank 0 is on stderr already
-        else:
-            code = ExitCode.INTERNAL_ERROR
-            log.critical("%s failed and ends the job", who, exc_info=error)
-            if not log.hasHandlers():  # it failed before the logs were there
-                text = "".join(traceback.format_exception(error))
-                write_last_words(f"{who} failed:\n{text}")
-        self.abort(int(code))
+        else:  # it failed before the logs were there
+            text = str(error) if is_ours else "".join(traceback.format_exception(error))
+            write_last_words(f"{who}: {text}")
+        self.abort(int(error.exit_code if isinstance(error, HpcbalError) else ExitCode.INTERNAL_ERROR))
 
     def close(self) -> None:
         """Free the memory; collective over the node."""

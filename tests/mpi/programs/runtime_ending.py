@@ -1,0 +1,49 @@
+"""Ranks that cannot go on: argument 1 says how; nothing is printed but why."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from mpi4py import MPI
+
+from hpcbal.cluster.roles import RankInfo
+from hpcbal.errors import OutputError
+from hpcbal.runtime.channel import patient_allgather, patient_barrier
+from hpcbal.runtime.ending import JobEnd, write_last_words
+from hpcbal.runtime.watchdog import PeerWatchdog
+
+
+def main(what: str) -> None:
+    world = MPI.COMM_WORLD
+    end = JobEnd(world)
+    end.share(world)
+    infos = [
+        RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate(patient_allgather(world, os.getpid()))
+    ]
+
+    def on_death(message: str) -> None:
+        if not end.announced():
+            write_last_words(f"rank {world.rank} saw: {message}")
+        time.sleep(2.0)
+        end.abort(9)
+
+    peers = [info for info in infos if info.rank != world.rank]
+    watchdog = PeerWatchdog(infos[world.rank], peers, lambda rank: "worker", on_death)
+    watchdog.start()
+    assert not end.announced()
+    patient_barrier(world)
+    if world.rank == 1 and what != "nothing":
+        try:
+            raise OutputError("disk: full") if what == "ours" else ZeroDivisionError("a bug")
+        except Exception as error:
+            end.abort_for(error)
+    if what != "nothing":
+        time.sleep(30.0)
+    watchdog.stop()
+    patient_barrier(world)
+    end.close()
+
+
+main(sys.argv[1])

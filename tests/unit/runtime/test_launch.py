@@ -1,0 +1,114 @@
+"""How many ranks are started, with what command and in what environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import load_config
+from hpcbal.errors import ClusterError
+from hpcbal.runtime import launch
+
+CONFIG = """
+data: {dataset: "hpcbal.data:digits"}
+dnns: [{name: a, model: "hpcbal.models:softmax", batch_size: 8, stop: {max_epochs: 1},
+        optimizer: {name: sgd, learning_rate: 0.1}}]
+backend: {name: emulated, rates: {a: {1: 100}}}
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("overrides", "num_gpus", "num_cores", "ranks"),
+    [
+        (["slots.per_node=4"], 0, 2, 6),
+        (["slots.per_node=4", "slots.preprocessors_per_node=3"], 8, 64, 8),
+        ([], 4, 64, 6),
+        ([], 0, 8, 10),
+    ],
+)
+def test_one_scheduler_the_preprocessors_and_a_trainer_per_slot(
+    config_file: Path, overrides: list[str], num_gpus: int, num_cores: int, ranks: int
+):
+    assert launch.num_ranks(load_config(config_file, overrides), num_gpus, num_cores) == ranks
+
+
+def test_a_cut_machine_must_be_started_by_the_user(config_file: Path):
+    config = load_config(config_file, ["slots.ranks_per_node=3"])
+    with pytest.raises(ClusterError, match=r"slots\.ranks_per_node \(3\) .* 'mpirun -n N hpcbal run"):
+        launch.num_ranks(config, 0, 2)
+
+
+def test_the_ranks_are_this_very_program():
+    command = launch.mpirun_command(["run", "a.yaml"], 6)
+    assert Path(command[0]).name == "mpirun"
+    assert command[-6:] == ["6", sys.executable, "-m", "hpcbal", "run", "a.yaml"]
+
+
+def test_no_mpirun_is_told_with_what_to_do(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError, match="no mpirun on PATH and none beside this Python"):
+        launch.mpirun_command(["run", "a.yaml"], 6)
+
+
+def test_what_the_user_has_set_stays():
+    environ = {"OMPI_MCA_osc": "rdma", "HOME": "/home/u"}
+    made = launch.mpirun_environment(environ, ranks=6, cores=2)
+    assert made["OMPI_MCA_osc"] == "rdma"
+    assert made["HOME"] == "/home/u"
+    assert made["OMPI_MCA_mpi_yield_when_idle"] == "1"
+    assert "OMPI_MCA_mpi_yield_when_idle" not in launch.mpirun_environment({}, ranks=6, cores=8)
+
+
+class Mpirun:
+    """Stands for mpirun: ends when it has got a signal of the awaited kind."""
+
+    def __init__(self, tmp_path: Path, ends_with: signal.Signals) -> None:
+        self.got: list[int] = []
+        self.ready = tmp_path / "ready"
+        self._ends_with = ends_with
+        self._polls = 0
+
+    def wait(self, timeout_s: float) -> int:
+        self._polls += 1
+        assert self._polls < 50, "it was never asked to end"
+        if self._ends_with in self.got:
+            return 75
+        if self._polls == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        if self._polls == 3:
+            assert not self.got, "a signal in the first second kills the ranks"
+            self.ready.touch()
+        if self._polls == 6 and self._ends_with == signal.SIGTERM:
+            os.kill(os.getpid(), signal.SIGINT)
+        raise subprocess.TimeoutExpired("mpirun", timeout_s)
+
+    def send_signal(self, number: int) -> None:
+        self.got.append(number)
+
+    def terminate(self) -> None:
+        self.got.append(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("ends_with", [signal.SIGUSR2, signal.SIGTERM], ids=lambda number: number.name)
+def test_ctrl_c_asks_when_the_ranks_are_ready_and_the_second_kills(tmp_path: Path, capfd, ends_with):
+    mpirun = Mpirun(tmp_path, ends_with)
+    with launch._Stopper() as stopper:
+        assert not stopper.asked
+        assert stopper.wait(mpirun, mpirun.ready) == 75  # type: ignore[arg-type]
+        assert stopper.asked
+    assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM][: 1 + (ends_with == signal.SIGTERM)]
+    assert "stopping cleanly: writing checkpoints (Ctrl-C again to kill)" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

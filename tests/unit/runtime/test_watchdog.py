@@ -1,0 +1,66 @@
+"""A process that is gone is noticed, named with its rank, role and host, and ends the job."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from hpcbal.cluster.roles import RankInfo
+from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_is_there_until_it_ends_and_a_zombie_is_gone(sleeper):
+    assert not process_is_gone(os.getpid())
+    assert not process_is_gone(sleeper.pid)
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
+    assert process_is_gone(sleeper.pid)
+    sleeper.wait()
+    assert process_is_gone(sleeper.pid)
+
+
+def watch(*pids: int) -> tuple[PeerWatchdog, queue.Queue[str]]:
+    heard: queue.Queue[str] = queue.Queue()
+    me = RankInfo(0, 0, "here", os.getpid(), 0)
+    peers = [RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate(pids, start=1)]
+    dog = PeerWatchdog(me, peers, lambda rank: "trainer" if rank > 1 else "preprocessor", heard.put)
+    dog.start()
+    return dog, heard
+
+
+def test_a_killed_peer_is_named_once(sleeper):
+    _, heard = watch(os.getpid(), sleeper.pid)
+    sleeper.kill()
+    sleeper.wait()
+    message = heard.get(timeout=20)
+    assert message.startswith(f"rank 2 (trainer, pid {sleeper.pid}) on host here died without a word: ")
+    assert "kill -9" in message
+    assert heard.empty()
+
+
+def test_after_stop_peers_may_end(sleeper):
+    dog, heard = watch(sleeper.pid)
+    dog.stop()
+    sleeper.kill()
+    sleeper.wait()
+    with pytest.raises(queue.Empty):
+        heard.get(timeout=0.6)
+
+
+def test_a_peer_that_cannot_be_seen_is_not_watched():
+    dog, heard = watch(2**22 - 7)  # no such process here: another pid namespace
+    with pytest.raises(queue.Empty):
+        heard.get(timeout=0.6)
+    dog.stop()
