@@ -19,14 +19,6 @@ from hpcbal.errors import ExitCode, HpcbalError
 log = logging.getLogger(__name__)
 
 
-class ToldError(Exception):
-    """All ranks know of an error, and rank 0 has told it; all leave with `code`."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-        super().__init__(code)
-
-
 class JobEnd:
     """Ends the job for an error of this rank.
 

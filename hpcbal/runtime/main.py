@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -18,27 +15,26 @@ from hpcbal.cluster.discovery import discover, split_by_node
 from hpcbal.cluster.launcher import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import RunConfig, add_import_roots
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import SampleSource
 from hpcbal.dataplane.producer import NodeTopology, Producer
-from hpcbal.dataplane.ring import NodeRing
-from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.errors import ClusterError, ExitCode, HpcbalError
+from hpcbal.errors import ExitCode
 from hpcbal.runtime.channel import (
     Channel,
-    first_error,
     patient_allgather,
     patient_barrier,
     patient_broadcast,
 )
 from hpcbal.runtime.context import RankContext
-from hpcbal.runtime.ending import JobEnd, ToldError, write_last_words
+from hpcbal.runtime.ending import JobEnd, write_last_words
 from hpcbal.runtime.launch_dir import leave_exit_code, tell_ready
 from hpcbal.runtime.opening import OpenedRun, open_run
 from hpcbal.runtime.preprocessor import Preprocessor
 from hpcbal.runtime.run_request import RunRequest
+from hpcbal.runtime.shared_data import make_ring, open_data
 from hpcbal.runtime.signals import StopFlag
 from hpcbal.runtime.stalling import HangTrace
-from hpcbal.runtime.start import make_scheduler, start_training
+from hpcbal.runtime.start import check_collective, make_backend, make_scheduler, open_groups
+from hpcbal.runtime.together import ToldError, together
 from hpcbal.runtime.trainer import Trainer
 from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
@@ -49,15 +45,6 @@ T = TypeVar("T")
 
 SPEAKER_GRACE_S = 1.0
 """How long the other ranks of a node leave the word to the lowest one, when a rank has died."""
-
-
-@dataclass(frozen=True, slots=True)
-class _StreamFacts:
-    """What the first preprocessor tells the others of the data."""
-
-    spec: StreamSpec
-    num_classes: int
-    fingerprint: str
 
 
 def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
@@ -89,23 +76,6 @@ def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
     return leave_exit_code(rank, code)
 
 
-def _together(world: MPI.Intracomm, work: Callable[[], T]) -> T:
-    """Run `work` on every rank; when it raises a user's error anywhere, all ranks leave; collective."""
-    error: HpcbalError | None = None
-    result: T | None = None
-    try:
-        result = work()
-    except HpcbalError as caught:
-        error = caught
-    worst = first_error(patient_allgather(world, error))
-    if worst is not None:
-        if world.rank == SCHEDULER_RANK:
-            print(f"hpcbal: {worst}", file=sys.stderr, flush=True)
-        assert isinstance(worst, HpcbalError)
-        raise ToldError(int(worst.exit_code))
-    return result  # type: ignore[return-value]
-
-
 def _run(
     world: MPI.Intracomm,
     request: RunRequest,
@@ -118,7 +88,7 @@ def _run(
     patient_barrier(world)
     tell_ready(world.rank)  # all ranks catch signals by now
     with ExitStack() as stack:
-        opened = _together(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
+        opened = together(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
         if opened is not None:
             stack.callback(opened.close)
         config, output = patient_broadcast(
@@ -127,12 +97,12 @@ def _run(
         add_import_roots(request.config_path)
         _start_logs(world, output, request.log_level, logs)
         node_comm = split_by_node(world, config.slots.ranks_per_node)
-        roles = _together(world, lambda: _discover(world, node_comm, config))
+        roles = together(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
         watchdog = _watch_peers(world, roles, end)
         stack.callback(watchdog.stop)  # without an error only when all ranks have agreed to leave
-        source, facts = _open_data(world, config, roles)
-        ring = _together(world, lambda: _make_ring(node_comm, facts.spec, roles, world.rank))
+        source, facts = open_data(world, config, roles)
+        ring = together(world, lambda: make_ring(node_comm, facts.spec, roles, world.rank))
         context = RankContext(
             config=config,
             output=output,
@@ -178,7 +148,7 @@ def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitS
         logs.enter_context(configure_rank_logging(output, world.rank, socket.gethostname(), level))
 
     for is_my_turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
-        _together(world, open_log if is_my_turn else lambda: None)
+        together(world, open_log if is_my_turn else lambda: None)
 
 
 def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: RunConfig) -> Roles:
@@ -213,49 +183,6 @@ def _watch_peers(world: MPI.Intracomm, roles: Roles, end: JobEnd) -> PeerWatchdo
     return watchdog
 
 
-def _open_data(
-    world: MPI.Intracomm, config: RunConfig, roles: Roles
-) -> tuple[SampleSource | None, _StreamFacts]:
-    """Open the dataset on the preprocessors; all ranks learn the shape of the stream; collective."""
-    source = _together(world, lambda: open_source(config) if world.rank in roles.preprocessor_ranks else None)
-    mine = None if source is None else _together_facts(config, source)
-    everyone = patient_allgather(world, mine)
-    known = [facts for facts in everyone if facts is not None]
-    different = [facts for facts in known if facts.fingerprint != known[0].fingerprint]
-
-    def check() -> None:
-        if different:
-            raise ClusterError(
-                f"data.dataset {config.data.dataset} is not the same on all nodes: fingerprints "
-                f"{known[0].fingerprint} and {different[0].fingerprint}; put it where all nodes see it"
-            )
-
-    _together(world, check)
-    return source, known[0]
-
-
-def _together_facts(config: RunConfig, source: SampleSource) -> _StreamFacts:
-    spec = StreamSpec(
-        num_train=source.num_train,
-        num_positions=source.num_positions,
-        block_samples=config.dataplane.block_samples,
-        sample=source.sample_spec,
-        label=source.label_spec,
-        ring_bytes=config.dataplane.ring_bytes,
-    )
-    return _StreamFacts(spec, source.num_classes, source.fingerprint)
-
-
-def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
-    node = roles.ranks[rank].node
-    return NodeRing.create(
-        node_comm,
-        spec,
-        num_readers=roles.cluster.nodes[node].num_gpus,
-        num_producers=roles.num_local_producers(node),
-    )
-
-
 def _play_role(
     world: MPI.Intracomm, context: RankContext, source: SampleSource | None, opened: OpenedRun | None
 ) -> int:
@@ -264,17 +191,25 @@ def _play_role(
     data_comm = world.Dup()
     key = roles.trainer_ranks.index(context.rank) if is_trainer else 0
     trainers = cast(MPI.Intracomm, world.Split(color=0 if is_trainer else MPI.UNDEFINED, key=key))
-    training = _together(world, lambda: start_training(context, trainers) if is_trainer else None)
-    devices = patient_allgather(world, training.backend.device if training is not None else None)
-    scheduler = _together(world, lambda: make_scheduler(context, opened, devices) if opened else None)
+    backend = together(world, lambda: make_backend(context, trainers) if is_trainer else None)
+    together(world, lambda: check_collective(context.config) if is_trainer else None)
+    groups = open_groups(context.config, trainers) if is_trainer else None
+    devices = patient_allgather(world, backend.device if backend is not None else None)
+    try:
+        scheduler = together(world, lambda: make_scheduler(context, opened, devices) if opened else None)
+    except ToldError:
+        if groups is not None:  # a library that is not ended would go on talking after MPI's end
+            groups.shutdown()
+        raise
     if scheduler is not None:
         return scheduler.run()
     if source is not None:
         topology = NodeTopology(roles.node_of_rank, roles.gateway_of_node)
         producer = Producer(context.ring, data_comm, topology, source, roles.local_producer(context.rank))
         return Preprocessor(context, producer).run()
-    assert training is not None
+    assert backend is not None
+    assert groups is not None
     try:
-        return Trainer(context, trainers, training.backend, training.groups).run()
+        return Trainer(context, trainers, backend, groups).run()
     finally:
-        training.backend.close()
+        backend.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mpi4py import MPI
 
@@ -22,35 +21,14 @@ from hpcbal.training.backend import Backend
 from hpcbal.training.groups import COLLECTIVES, TrainerGroups
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """What a trainer computes with."""
-
-    backend: Backend
-    groups: TrainerGroups
-
-
-def start_training(context: RankContext, trainers: MPI.Intracomm) -> Training:
-    """Load the backend on a trainer rank.
+def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
+    """The backend of a trainer rank; collective over the trainers, but a failure of one holds up none.
 
     Raises:
-        InputError: TensorFlow or Horovod is asked for, but cannot be imported.
+        InputError: TensorFlow is asked for, but cannot be imported.
         ClusterError: more trainers than GPUs on a node.
     """
     cores_of_trainer = patient_allgather(trainers, frozenset(os.sched_getaffinity(0)))
-    backend = _make_backend(context, cores_of_trainer)
-    name = context.config.backend.effective_collective
-    try:
-        groups = COLLECTIVES[name](trainers)
-    except ImportError as error:
-        raise InputError(
-            f"backend.collective is {name}, but it cannot be imported here ({error}); install it (see "
-            "docs/troubleshooting.md), or set backend.collective to mpi"
-        ) from error
-    return Training(backend, groups)
-
-
-def _make_backend(context: RankContext, cores_of_trainer: Sequence[frozenset[int]]) -> Backend:
     config, roles = context.config, context.roles
     if config.backend.name == "emulated":
         from hpcbal.training.emulated_backend import EmulatedBackend
@@ -69,6 +47,28 @@ def _make_backend(context: RankContext, cores_of_trainer: Sequence[frozenset[int
     cores = [cores for gpu, cores in enumerate(cores_of_trainer) if node_of_gpu[gpu] == my_node]
     device = setup_tensorflow(roles.local_slot(context.rank), len(cores), cores)
     return TensorFlowBackend(device, config.backend.precision)
+
+
+def check_collective(config: RunConfig) -> None:
+    """Load what sums the gradients, before all trainers start it together.
+
+    Raises:
+        InputError: it cannot be imported.
+    """
+    if config.backend.effective_collective != "horovod":
+        return
+    try:
+        import hpcbal.training.horovod_collective  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"backend.collective is horovod, but it cannot be imported here ({error}); install it (see "
+            "docs/troubleshooting.md), or set backend.collective to mpi"
+        ) from error
+
+
+def open_groups(config: RunConfig, trainers: MPI.Intracomm) -> TrainerGroups:
+    """What forms the trainer groups; collective over the trainers."""
+    return COLLECTIVES[config.backend.effective_collective](trainers)
 
 
 def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[str | None]) -> Scheduler:

@@ -1,0 +1,68 @@
+"""The dataset and the ring: opened by who needs them, their shape known to all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpi4py import MPI
+
+from hpcbal.cluster.roles import Roles
+from hpcbal.config import RunConfig
+from hpcbal.data.source import SampleSource, open_source
+from hpcbal.dataplane.ring import NodeRing
+from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.errors import ClusterError
+from hpcbal.runtime.channel import patient_allgather
+from hpcbal.runtime.together import together
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What the first preprocessor tells the others of the data."""
+
+    spec: StreamSpec
+    num_classes: int
+    fingerprint: str
+
+
+def open_data(
+    world: MPI.Intracomm, config: RunConfig, roles: Roles
+) -> tuple[SampleSource | None, StreamFacts]:
+    """Open the dataset on the preprocessors; all ranks learn the shape of the stream; collective."""
+    source = together(world, lambda: open_source(config) if world.rank in roles.preprocessor_ranks else None)
+    mine = together(world, lambda: None if source is None else _facts_of(config, source))
+    everyone = patient_allgather(world, mine)
+    known = [facts for facts in everyone if facts is not None]
+    different = [facts for facts in known if facts.fingerprint != known[0].fingerprint]
+
+    def check() -> None:
+        if different:
+            raise ClusterError(
+                f"data.dataset {config.data.dataset} is not the same on all nodes: fingerprints "
+                f"{known[0].fingerprint} and {different[0].fingerprint}; put it where all nodes see it"
+            )
+
+    together(world, check)
+    return source, known[0]
+
+
+def _facts_of(config: RunConfig, source: SampleSource) -> StreamFacts:
+    spec = StreamSpec(
+        num_train=source.num_train,
+        num_positions=source.num_positions,
+        block_samples=config.dataplane.block_samples,
+        sample=source.sample_spec,
+        label=source.label_spec,
+        ring_bytes=config.dataplane.ring_bytes,
+    )
+    return StreamFacts(spec, source.num_classes, source.fingerprint)
+
+
+def make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
+    node = roles.ranks[rank].node
+    return NodeRing.create(
+        node_comm,
+        spec,
+        num_readers=roles.cluster.nodes[node].num_gpus,
+        num_producers=roles.num_local_producers(node),
+    )
