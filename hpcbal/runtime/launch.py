@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -51,9 +52,11 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
         for name, value in MPI_SETTINGS.items():
             os.environ.setdefault(name, value)
         try:
-            from hpcbal.runtime.main import run_rank
-        except ImportError as error:
+            importlib.import_module("mpi4py.MPI")
+        except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
             raise _no_mpi(str(error)) from error
+        from hpcbal.runtime.main import run_rank
+
         return run_rank(request, launcher, stop)
     with _Stopper() as stopper:
         config = load_config(request.config_path, request.overrides, check_imports=True)
