@@ -130,6 +130,7 @@ class Producer:
         self._receiver = BlockReceiver(
             self._comm, plan.generation, remote, len(plan.producers), self._free_slot, self._scratch
         )
+        self._has_peers = bool(others or remote)
         self._publish_mark()
 
     def stop(self) -> None:
@@ -144,7 +145,7 @@ class Producer:
         self._receiver.close()
 
     def step(self) -> bool:
-        """Do one piece of work of about a millisecond; returns whether there was any."""
+        """Do about a millisecond of work; returns whether there was any."""
         plan = self._plan
         if plan is None:
             return False
@@ -154,17 +155,20 @@ class Producer:
                 self._plan = None
                 did = True
             return did
-        if self._slot is None and not self._open_block(plan):
-            return did
-        self._compose(plan)
-        return True
+        # Several blocks where samples are cheap: looking for messages costs the caller its turn on the core.
+        end_s = time.perf_counter() + QUANTUM_S
+        while self._slot is not None or self._open_block(plan):
+            did = True
+            if self._compose(plan, end_s):
+                return True
+        return did
 
-    def _compose(self, plan: StreamPlan) -> None:
-        """Make samples of the open block for a quantum, or to its end."""
+    def _compose(self, plan: StreamPlan, end_s: float) -> bool:
+        """Make samples of the open block to its end, or until `end_s`; returns whether it was that late."""
         began = now = time.perf_counter()
         away_s = 0.0
         finished = False
-        while not finished and now - began < QUANTUM_S:
+        while not finished and now < end_s:
             finished = self._composer.step()
             now = time.perf_counter()
             if now - self._last_poll_s > POLL_INTERVAL_S:
@@ -175,6 +179,7 @@ class Producer:
         self.busy_s += now - began - away_s
         if finished:
             self._hand_out(plan)
+        return now >= end_s
 
     def _open_block(self, plan: StreamPlan) -> bool:
         """Find memory for the next block; false if there is none yet, or nothing to make."""
@@ -196,13 +201,16 @@ class Producer:
         assert slot is not None
         if slot is self._ring.slots[block % self._ring.num_slots]:
             self._ring.publish(plan.generation, block)
-        self._sender.send(slot, block)
+        if self._sender.wanted:
+            self._sender.send(slot, block)
         self._slot = None
         self._next_block += len(plan.producers)
         self._publish_mark()
 
     def _move_transfers(self, plan: StreamPlan) -> bool:
         self._last_poll_s = time.perf_counter()
+        if not self._has_peers:
+            return False
         did = self._sender.poll()
         for block in self._receiver.poll():
             self._ring.publish(plan.generation, block)
