@@ -25,6 +25,8 @@ def report_of_finished(request: RunRequest, config: RunConfig) -> tuple[str, int
         rows = read_results(run.results)
     except HpcbalError:
         return None
+    if [row.name for row in rows] != [dnn.name for dnn in config.dnns]:
+        return None
     return (
         f"{render_results(rows)}\n{files_line(run)}\nthis run was finished before: nothing to do",
         code,
