@@ -136,6 +136,9 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
         code_file = directory / EXIT_CODE
         if returncode == 0 and code_file.exists():
             return int(code_file.read_text())
+    if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM):
+        _say("a rank was ended before it could write; start the same command again")
+        return int(ExitCode.RUN_AGAIN)
     known = {int(code) for code in ExitCode} - {int(ExitCode.DONE)}
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
 

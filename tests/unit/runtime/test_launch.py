@@ -112,3 +112,27 @@ def test_ctrl_c_asks_when_the_ranks_are_ready_and_the_second_kills(tmp_path: Pat
     assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM][: 1 + (ends_with == signal.SIGTERM)]
     assert "stopping cleanly: writing checkpoints (Ctrl-C again to kill)" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"', 3),
+        ("exit 70", 70),
+        ("exit 137", 1),
+        ("exit 0", 1),  # no rank has left word: something went wrong
+        ("exit 143", 75),  # TERM came before Python could catch it: nothing is lost
+        ("kill -TERM $$", 75),
+    ],
+)
+def test_what_mpirun_returns_becomes_our_exit_code(monkeypatch, script: str, code: int):
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
+    with launch._Stopper() as stopper:
+        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == code
+
+
+def test_a_stop_before_anything_has_begun_starts_nothing(monkeypatch):
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", "exit 1"])
+    with launch._Stopper() as stopper:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == 75
