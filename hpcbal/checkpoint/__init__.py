@@ -1,6 +1,7 @@
 """HDF5 files of a DNN in training."""
 
 from hpcbal.checkpoint.background import BackgroundWriter, WriteDone
+from hpcbal.checkpoint.layout import check_arrays
 from hpcbal.checkpoint.reader import read_checkpoint, read_progress
 from hpcbal.checkpoint.seal import FORMAT_VERSION
 from hpcbal.checkpoint.state import TrainingState
@@ -12,6 +13,7 @@ __all__ = [
     "FileIdentity",
     "TrainingState",
     "WriteDone",
+    "check_arrays",
     "read_checkpoint",
     "read_progress",
     "write_checkpoint",

@@ -8,7 +8,7 @@ from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.accelerators import count_gpus
+from hpcbal.cluster.accelerators import visible_gpus
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 
 
@@ -40,11 +40,15 @@ def discover(
         ClusterError: a node has too few ranks.
     """
     first_rank = node_comm.bcast(world.rank, root=0)
-    mine = (first_rank, socket.gethostname(), os.getpid(), count_gpus())
+    mine = (first_rank, socket.gethostname(), os.getpid(), visible_gpus())
     everyone = world.allgather(mine)
     node_index = {first: i for i, first in enumerate(sorted({entry[0] for entry in everyone}))}
+    # Launchers that pin one GPU to each rank show a rank only its own: together they are the node's.
+    gpus_of_node: dict[int, set[str]] = {}
+    for first, _, _, gpus in everyone:
+        gpus_of_node.setdefault(first, set()).update(gpus)
     ranks = tuple(
-        RankInfo(rank, node_index[first], host, pid, gpus)
-        for rank, (first, host, pid, gpus) in enumerate(everyone)
+        RankInfo(rank, node_index[first], host, pid, len(gpus_of_node[first]))
+        for rank, (first, host, pid, _) in enumerate(everyone)
     )
     return assign_roles(ranks, slots_per_node, preprocessors_per_node)

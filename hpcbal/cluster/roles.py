@@ -20,7 +20,7 @@ class RankInfo:
         node: index of its node; ranks of a node share memory; nodes count in order of their first rank.
         host: host name.
         pid: process id on that host.
-        num_gpus: GPUs that it sees, 0 on a machine without.
+        num_gpus: GPUs of its node that any rank there sees, 0 on a machine without.
     """
 
     rank: int

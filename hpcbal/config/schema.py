@@ -116,7 +116,11 @@ class ScheduleConfig(Section):
         "samples/s, 0 or more, or text such as '15%'",
     )
     alpha: float = key(
-        0.8, "A round ends when fewer than alpha times all GPUs are busy.", "0 < alpha <= 1", gt=0.0, le=1.0
+        0.8,
+        "A round ends when fewer than alpha times the GPUs that its flotilla got are busy.",
+        "0 < alpha <= 1",
+        gt=0.0,
+        le=1.0,
     )
     max_gpus_per_dnn: int | None = key(
         None, "No DNN gets more GPUs than this; null: no limit.", COUNT_OR_NULL_ALLOWED, ge=1

@@ -117,7 +117,7 @@ class SampleSource:
             return array, self._check_label(label)
         except MemoryError:  # the rank is in trouble, not the sample
             raise
-        except Exception as error:  # whatever the dataset raises spoils this one sample only
+        except (Exception, SystemExit) as error:  # whatever the dataset raises spoils this one sample only
             raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
 
     def _check_raw(self, raw: RawSample) -> RawSample:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class RankContext:
         data_fingerprint: names the data and preprocessing; checkpoints carry it.
         ring: this node's ring.
         stop: signals that this rank has got.
+        is_ending: whether a rank of this node has announced that it ends the job.
         hang_trace: tells in the log where this rank stands when it hangs.
     """
 
@@ -43,6 +45,7 @@ class RankContext:
     ring: NodeRing
     stop: StopFlag
     hang_trace: HangTrace
+    is_ending: Callable[[], bool]
     _last_heartbeat_s: float = field(default=0.0)
 
     @property
@@ -58,7 +61,7 @@ class RankContext:
         To be called at least every second or so, but by what cannot: then `announce` what is to come.
         """
         reason = self.stop.take()
-        if reason is not None:
+        if reason is not None and not self.is_ending():  # mpirun sends TERM when a rank has aborted
             self.channel.send(SCHEDULER_RANK, StopRequest(f"{reason} at rank {self.rank}"))
         if time.monotonic() - self._last_heartbeat_s > heartbeat_interval_s(self.config.stall_timeout_s):
             self.announce(doing)

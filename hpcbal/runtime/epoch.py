@@ -51,10 +51,20 @@ def _mean(total: float, count: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """Where a pass ended, at its end or where the group was suspended; `wait_s` was spent without a batch."""
+    """Where a pass ended, and how.
+
+    Attributes:
+        position: the next sample of the stream.
+        complete: whether the pass came to its end.
+        too_many_bad: whether it stopped because more samples are broken than is allowed.
+        seconds: wall time of what was done of it.
+        wait_s: the part of it spent without a batch.
+        num_steps: steps done.
+    """
 
     position: Position
     complete: bool
+    too_many_bad: bool
     seconds: float
     wait_s: float
     num_steps: int
@@ -67,21 +77,25 @@ class PassRunner:
     ride in the all-reduce of a step, so that no rank is alone in a collective.
 
     Args:
+        max_bad: broken samples of a pass that are allowed; with more the pass stops, on all ranks at the same
+            step, before anything is called an epoch.
         suspended: whether this rank has been told to stop at the next step.
-        between_steps: called once per step, for messages and heartbeats.
+        between_steps: called before each step with its position, for messages, heartbeats, checkpoints.
     """
 
     def __init__(
         self,
         feeder: Feeder,
         num_positions: int,
+        max_bad: float,
         replica: Replica,
         collective: GradientCollective,
         suspended: Callable[[], bool],
-        between_steps: Callable[[], None],
+        between_steps: Callable[[Position], None],
     ) -> None:
         self._feeder = feeder
         self._num_positions = num_positions
+        self._max_bad = max_bad
         self._replica = replica
         self._collective = collective
         self._suspended = suspended
@@ -94,10 +108,14 @@ class PassRunner:
             GroupFailed: on all ranks of the group, when any of them failed.
         """
         began, waited = time.monotonic(), self._feeder.wait_s
-        offset, num_steps = start.offset, 0
+        offset, num_steps, too_many_bad = start.offset, 0, False
         with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
             for step in steps:
-                self._between_steps()
+                num_valid = sums.train.count + sums.validation.count + step.num_samples_total
+                too_many_bad = step.end - num_valid > self._max_bad
+                if too_many_bad:
+                    break
+                self._between_steps(Position(start.pass_index, offset))
                 stop = self._perform(step, sums)
                 offset, num_steps = step.end, num_steps + 1
                 if stop:
@@ -105,15 +123,18 @@ class PassRunner:
         return PassResult(
             Position(start.pass_index, offset),
             complete=offset >= self._num_positions,
+            too_many_bad=too_many_bad,
             seconds=time.monotonic() - began,
             wait_s=self._feeder.wait_s - waited,
             num_steps=num_steps,
         )
 
     def _perform(self, step: Step, sums: EpochSums) -> bool:
-        """Train or validate; returns whether the group stops after this step."""
-        if step.num_samples_total == 0:  # all samples broken, and all ranks know it: no weight moves
-            return False
+        """Train or validate; returns whether the group stops after this step.
+
+        A step whose samples are all broken moves no weight, but the ranks meet in it all the same: none may
+        run ahead and leave the round while another still waits for its blocks.
+        """
         if step.training:
             outcome = train_step(
                 self._replica, step.batch, step.num_samples_total, self._collective, self._suspended()

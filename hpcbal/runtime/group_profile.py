@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 class GroupProfile:
     """One rank's part in measuring r_i(m): a short training run on one batch, whose weights are thrown away.
 
-    The batch is the first of the stream, kept in memory: the rate is that of compute and all-reduce, and
-    neither other groups nor preprocessing slow it down.
+    The batch is the first of the stream that holds a valid sample, kept in memory: the rate is that of
+    compute and all-reduce, and neither other groups nor preprocessing slow it down.
     """
 
     def __init__(self, member: GroupMember, reader: StreamReader, serial: int) -> None:
@@ -49,12 +49,21 @@ class GroupProfile:
         self._report(GroupLeft(name))
 
     def _first_batch(self) -> tuple[Batch, int]:
-        end = min(self._member.dnn.batch_size, self._context.stream_spec.num_train)
-        total = self._reader.count_valid(0, 0, end)
-        collective = self._member.collective
-        shares = BATCHING["even"](end, collective.size)
-        first = sum(shares[: collective.rank])
-        return self._reader.read(0, first, first + shares[collective.rank]), total
+        """This rank's share of the first batch that holds a valid sample, and its valid samples in all.
+
+        Raises:
+            GroupFailed: on all ranks, if all training samples are broken.
+        """
+        num_train, collective = self._context.stream_spec.num_train, self._member.collective
+        for start in range(0, num_train, self._member.dnn.batch_size):
+            end = min(start + self._member.dnn.batch_size, num_train)
+            total = self._reader.count_valid(0, start, end)
+            if total:
+                shares = BATCHING["even"](end - start, collective.size)
+                first = start + sum(shares[: collective.rank])
+                return self._reader.read(0, first, first + shares[collective.rank]), total
+            self._reader.release(0, end)
+        raise GroupFailed("error", f"all {num_train} training samples are broken", local=True)
 
     def _measure(self, batch: Batch, total: int) -> float:
         """Samples per second of the last `timed_batches` of `max_batches` steps."""
@@ -66,7 +75,7 @@ class GroupProfile:
         for step in range(profiling.max_batches):
             if step == profiling.max_batches - profiling.timed_batches:
                 began = time.monotonic()
-            train_step(replica, batch, max(total, 1), member.collective, suspend=False)
+            train_step(replica, batch, total, member.collective, suspend=False)
             self._context.keep_in_touch(f"profiling {member.dnn.name}")
         elapsed = time.monotonic() - began
         replica.load_state(untrained)

@@ -109,10 +109,11 @@ class GroupRound:
         runner = PassRunner(
             feeder,
             self._context.stream_spec.num_positions,
+            self._context.config.data.max_bad_fraction * self._context.stream_spec.num_positions,
             replica,
             member.collective,
             suspended=lambda: self._suspend,
-            between_steps=self._between_steps,
+            between_steps=lambda position: self._before_step(replica, position),
         )
         if start.offset >= self._context.stream_spec.num_positions:
             order = self._wait_for_order(start)  # this pass was done before the interruption
@@ -123,8 +124,10 @@ class GroupRound:
         while True:
             member.cache.mark(name, None)  # in motion
             result = runner.run(start, self._sums)
+            if result.too_many_bad:
+                self._wait_for_order(result.position)  # the scheduler hears of them too, and suspends all
             if not result.complete:
-                self._leave(replica, result.position, inside_pass=True)
+                self._leave(replica, result.position, inside_pass=result.position.offset > 0)
                 return
             self._end_epoch(result.position, result.seconds, result.wait_s, result.num_steps)
             order = self._wait_for_order(result.position)
@@ -132,7 +135,7 @@ class GroupRound:
                 self._leave(replica, result.position)
                 return
             if order.checkpoint:
-                self._checkpoint_if_due(replica, result.position)
+                self._checkpoint_if_due(replica, result.position, inside_pass=False)
             start = Position(order.pass_index)
 
     def _end_epoch(self, position: Position, seconds: float, wait_s: float, num_steps: int) -> None:
@@ -159,11 +162,11 @@ class GroupRound:
 
     # ---- checkpoints -------------------------------------------------------------------------
 
-    def _checkpoint_if_due(self, replica: Replica, position: Position) -> None:
+    def _checkpoint_if_due(self, replica: Replica, position: Position, *, inside_pass: bool) -> None:
         due = time.monotonic() - self._last_checkpoint_s >= self._context.config.checkpoint.interval_s
         if self._member.is_master and due:
             self._last_checkpoint_s = time.monotonic()
-            self._submit(replica, position, inside_pass=False)
+            self._submit(replica, position, inside_pass=inside_pass)
 
     def _submit(
         self, replica: Replica, position: Position, *, inside_pass: bool, final: bool = False
@@ -191,6 +194,12 @@ class GroupRound:
             self._report(CheckpointWritten(done.dnn_id, done.epoch, done.position), facts)
 
     # ---- messages ----------------------------------------------------------------------------
+
+    def _before_step(self, replica: Replica, position: Position) -> None:
+        """Messages; and where epochs last longer than the interval, a checkpoint inside the pass."""
+        self._between_steps()
+        if position.offset > 0 and self._context.config.checkpoint.interval_s > 0.0:
+            self._checkpoint_if_due(replica, position, inside_pass=True)
 
     def _between_steps(self) -> None:
         self._take_messages()

@@ -97,6 +97,8 @@ class Journal:
             seed=opened.config.seed,
             versions=environment_versions(),
         )
+        for dnn_id in opened.earlier.retried:
+            self._ledger.append("dnn-retried", durable=True, dnn=dnn_id)
         for warning in opened.earlier.warnings:
             self._ledger.append("checkpoint-damaged", detail=warning)
             self._progress.note(f"warning: {warning}")
@@ -117,10 +119,8 @@ class Journal:
                     num_gpus=event.num_gpus,
                     samples_per_s=event.samples_per_s,
                 )
-                self.keep_rates(ensemble)
             case PreprocessingMeasured():
                 self._ledger.append("preprocessing-measured", samples_per_s=event.samples_per_s)
-                self.keep_rates(ensemble)
             case EpochDone():
                 self._note_epoch(event, ensemble)
             case DnnFailed():
@@ -162,8 +162,10 @@ class Journal:
         """Before an instruction is performed: answers may come while it is."""
         match instruction:
             case StartProfiling(groups):
+                self.keep_rates(ensemble)
                 self._join(groups)
             case StartRound(plan):
+                self.keep_rates(ensemble)
                 self._join(plan.groups)
                 fields = round_plan_to_dict(plan)
                 self._round_plans.append(fields)
@@ -182,24 +184,27 @@ class Journal:
                 suspended = bool(ensemble.snapshot()["suspending"])
                 self._ledger.append("round-ended", durable=True, index=instruction.index, suspended=suspended)
             case Finish():
+                self.keep_rates(ensemble)
                 self._metrics.flush()
 
     def note_bad_sample(self, sample_id: int, where: str, reason: str) -> None:
         self._ledger.append("bad-sample", sample_id=sample_id, where=where, reason=reason)
         self._progress.note(f"warning: broken sample skipped: {where}: {reason}")
 
-    def finish(self, ensemble: Ensemble, outcome: str, exit_code: int) -> str:
+    def finish(self, ensemble: Ensemble, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
         """The last entries; returns the table for the user."""
         rows = self._rows(ensemble)
         if outcome != "profiled":
             write_results(self._run.results, rows)
         self._metrics.close()
         self._ledger.append("run-finished", durable=True, outcome=outcome, exit_code=exit_code)
-        self._fill_status(ensemble)
+        self._fill_status(ensemble, stats)
         self._status["phase"] = "finished"
         self._status["outcome"] = outcome
         self._status["exit_code"] = exit_code
         write_status(self._run.status, self._status)
+        if outcome == "profiled":
+            return f"rates: {self._run.profile} (see 'hpcbal plan')"
         return f"{render_results(rows)}\n{files_line(self._run)}"
 
     # ---- status --------------------------------------------------------------------------------
@@ -210,17 +215,17 @@ class Journal:
             return
         self._lock.check()
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
+        self._fill_status(ensemble, stats)
+        write_status(self._run.status, self._status)
+        self._metrics.flush_if_due()
+
+    def _fill_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
+        snapshot = ensemble.snapshot()
         self._status["preprocessing"] = {
             "preprocessors": ensemble.plan.num_preprocessors if ensemble.plan is not None else 0,
             "samples_per_s": stats.samples_per_s or 0.0,
             "bad_samples": len(stats.bad),
         }
-        self._fill_status(ensemble)
-        write_status(self._run.status, self._status)
-        self._metrics.flush_if_due()
-
-    def _fill_status(self, ensemble: Ensemble) -> None:
-        snapshot = ensemble.snapshot()
         phase = {"new": "starting", "round": "training"}.get(snapshot["phase"], snapshot["phase"])
         if snapshot["suspending"] and phase != "finished":
             phase = "suspending"
@@ -322,6 +327,8 @@ def _best_accuracy(ensemble: Ensemble, dnn_id: str) -> float | None:
 
 
 def last_line(text: str) -> str:
-    """Of a traceback the line that tells most."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    """Of a traceback the line that tells most: the exception's type and the first line of its message."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
+    told = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
+    return "".join(char if char.isprintable() else "?" for char in told)

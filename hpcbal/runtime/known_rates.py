@@ -62,10 +62,14 @@ def known_rates(
             Path(given), lambda profile: policies.profile_by_name(profile, names, gpus_per_node)
         )
     table = RateTable({}, gpus_per_node)
-    if run.profile.exists():
-        table = _rates_from(
-            run.profile, lambda profile: policies.profile_from_dict(profile, key_by_dnn, gpus_per_node)
-        )
+    try:
+        if run.profile.exists():
+            table = _rates_from(
+                run.profile, lambda profile: policies.profile_from_dict(profile, key_by_dnn, gpus_per_node)
+            )
+    except InputError as error:
+        log.warning("%s; the rates are measured anew", error)
+        run.profile.unlink()
     if config.backend.name == "emulated":
         measured = {**config.backend.rates, **table.measured}
         table = RateTable(measured, gpus_per_node)
@@ -83,7 +87,7 @@ def read_profile(path: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: profile cannot be read ({error}); remove it, or measure anew") from error
+        raise InputError(f"{path}: profile cannot be read ({error})") from error
     return profile
 
 
@@ -94,6 +98,6 @@ def _rates_from(path: Path, read: Callable[[Mapping[str, Any]], RateTable]) -> R
     try:
         table = read(profile)
     except PolicyError as error:
-        raise InputError(f"{path}: not a profile ({error}); remove it, or measure anew") from error
+        raise InputError(f"{path}: not a profile ({error})") from error
     log.info("%s: rates of %d DNNs are known", path, len(table.measured))
     return table

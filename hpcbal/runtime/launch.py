@@ -132,9 +132,9 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
         if stopper.asked:
             return int(ExitCode.RUN_AGAIN)  # nothing has begun
         process = subprocess.Popen(command, env=environment, start_new_session=True)
-        returncode = stopper.wait(process, directory / READY)
         code_file = directory / EXIT_CODE
-        if returncode == 0 and code_file.exists():
+        returncode = stopper.wait(process, directory / READY, code_file)
+        if code_file.exists():  # decided, whatever happened to a rank on its way out
             return int(code_file.read_text())
     if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM):
         _say("a rank was ended before it could write; start the same command again")
@@ -173,15 +173,20 @@ class _Stopper:
         """Whether a signal has come."""
         return self._num_asked > 0
 
-    def wait(self, process: subprocess.Popen[bytes], ready: Path) -> int:
-        """Wait for mpirun, passing on what people ask for; returns its exit code."""
+    def wait(self, process: subprocess.Popen[bytes], ready: Path, decided: Path) -> int:
+        """Wait for mpirun, passing on what people ask for; returns its exit code.
+
+        Args:
+            ready: exists once the ranks can answer.
+            decided: exists once the run is over and there is nothing to stop any more.
+        """
         asked = False
         while True:
             try:
                 return process.wait(POLL_INTERVAL_S)
             except subprocess.TimeoutExpired:
                 pass_on = self._num_asked > 0 and not asked
-            if pass_on and ready.exists():
+            if pass_on and ready.exists() and not decided.exists():
                 _say("stopping cleanly: writing checkpoints (Ctrl-C again to kill)")
                 process.send_signal(signal.SIGUSR2)
                 asked = True

@@ -65,15 +65,14 @@ def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
         try:
             code = _run(world, request, launcher, stop, end, logs)
         except ToldError as error:
-            code = error.code
+            code = leave_exit_code(world.rank, error.code)
         except BaseException as error:
             end.abort_for(error)
             raise
     patient_barrier(world)
-    rank = world.rank
     end.close()
     MPI.Finalize()
-    return leave_exit_code(rank, code)
+    return code
 
 
 def _run(
@@ -113,9 +112,11 @@ def _run(
             data_fingerprint=facts.fingerprint,
             ring=ring,
             stop=stop,
+            is_ending=end.announced,
             hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
-        code = _play_role(world, context, source, opened)
+        code = leave_exit_code(world.rank, _play_role(world, context, source, opened))
+        stop.ignore()
         patient_barrier(world)
         watchdog.stop()
         ring.close()

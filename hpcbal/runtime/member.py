@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint import check_arrays, read_checkpoint
 from hpcbal.config import DnnConfig
 from hpcbal.control.messages import EpochRecord, Position
 from hpcbal.errors import CheckpointError
@@ -20,7 +20,7 @@ from hpcbal.runtime.replicas import UNTRAINED, Moment, ReplicaCache
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.failure import GroupFailed
+from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ class GroupMember:
         failure: Exception | None = None
         try:
             result = work()
-        except Exception as error:  # whatever a user's model does must not leave the peers waiting
+        except USER_ERRORS as error:  # whatever a user's model does must not leave the peers waiting
             log.exception("%s: %s failed", self.dnn.name, doing)
-            failure = error
+            failure = as_exception(error)
         agree(self.comm, failure)
         return result  # type: ignore[return-value]
 
@@ -107,6 +107,7 @@ class GroupMember:
     def _build_new(self) -> Replica:
         spec, config = self.context.stream_spec, self.context.config
         replica = self._backend.build(self.dnn, spec.sample, self.context.num_classes, config.seed)
+        check_arrays(replica.state())  # what no checkpoint can hold must be told before it is trained
         self.cache.put(self.dnn.name, replica)
         return replica
 

@@ -19,6 +19,7 @@ class PreprocessingStats:
         self._max_bad_fraction = max_bad_fraction
         self._samples_made: dict[int, int] = {}
         self._busy_s: dict[int, float] = {}
+        self._busy_s_when_told = 0.0
         self.bad: dict[int, tuple[str, str]] = {}
 
     def add(self, rank: int, report: PreprocessorReport) -> list[tuple[int, str, str]]:
@@ -45,6 +46,13 @@ class PreprocessingStats:
         """What one preprocessor makes in a second of work; None while too little is known."""
         return self.samples_made / self.busy_s if self.busy_s >= MIN_BUSY_S else None
 
+    def new_rate(self) -> float | None:
+        """`samples_per_s` when worth telling: at first, and when twice as much work stands behind it."""
+        if self.samples_per_s is None or self.busy_s < 2.0 * self._busy_s_when_told:
+            return None
+        self._busy_s_when_told = self.busy_s
+        return self.samples_per_s
+
     def too_many_bad(self, num_samples: int) -> bool:
         """Whether more than the allowed share of `num_samples` is broken."""
         return len(self.bad) > self._max_bad_fraction * num_samples
@@ -54,5 +62,5 @@ class PreprocessingStats:
         shown = "; ".join(f"{where}: {reason}" for where, reason in list(self.bad.values())[:3])
         return DataError(
             f"{len(self.bad)} of {num_samples} samples are broken, more than data.max_bad_fraction "
-            f"({self._max_bad_fraction:g}) allows; first: {shown}. Mend or remove them, or raise the limit"
+            f"({self._max_bad_fraction:g}) allows; first: {shown}. Mend them, or raise the limit"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,9 @@ from hpcbal.control.resume_json import round_plan_from_dict
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
 from hpcbal.telemetry import RunDirectory
+
+NUM_READERS = 8
+"""Checkpoints that are checked at once: large ones take seconds each."""
 
 
 @dataclass
@@ -33,12 +37,16 @@ class Earlier:
         accounts: by DNN.
         round_plans: all rounds, as JSON, in order.
         warnings: what was wrong with the files and what is used instead.
+        fingerprints: of the data that each checkpoint was trained on.
+        retried: DNNs that had failed and get another try.
     """
 
     resume: ResumeState
     accounts: Mapping[str, Account] = field(default_factory=dict)
     round_plans: Sequence[Mapping[str, Any]] = ()
     warnings: Sequence[str] = ()
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    retried: Sequence[str] = ()
 
 
 def read_earlier(
@@ -63,12 +71,21 @@ def read_earlier(
         facts.take(line)
     warnings: list[str] = []
     progress: dict[str, DnnProgress] = {}
+    fingerprints: dict[str, str] = {}
     next_pass = facts.next_pass
-    for spec in specs:
-        state, told = read_progress(run.dnn(spec.dnn_id))
+    with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
+        found = list(readers.map(lambda spec: read_progress(run.dnn(spec.dnn_id)), specs))
+    for spec, (state, told) in zip(specs, found, strict=True):
         warnings.extend(told)
+        if state is None and spec.dnn_id in facts.saved:
+            warnings.append(f"{run.dnn(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts anew")
+        if state is not None and state.dnn_id != spec.dnn_id:
+            raise DataError(
+                f"{run.dnn(spec.dnn_id)}: the checkpoint is that of {state.dnn_id!r}; put back the right one"
+            )
         if state is not None:
             next_pass = max(next_pass, state.position.pass_index + 1)
+            fingerprints[spec.dnn_id] = state.fingerprint
         progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
     resume = ResumeState(
         dnns=progress,
@@ -78,21 +95,21 @@ def read_earlier(
         cluster=facts.cluster,
         preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
     )
-    return Earlier(resume, facts.accounts, facts.round_plans, warnings)
+    retried = tuple(spec.dnn_id for spec in specs if retry_failed and spec.dnn_id in facts.failed)
+    return Earlier(resume, facts.accounts, facts.round_plans, warnings, fingerprints, retried)
 
 
-def check_fingerprint(run: RunDirectory, dnn_ids: Sequence[str], fingerprint: str) -> None:
+def check_fingerprint(run: RunDirectory, earlier: Earlier, fingerprint: str) -> None:
     """Refuse to go on with other data.
 
     Raises:
         DataError: a checkpoint was made with data or preprocessing of another fingerprint.
     """
-    for dnn_id in dnn_ids:
-        state, _ = read_progress(run.dnn(dnn_id))
-        if state is not None and state.fingerprint != fingerprint:
+    for dnn_id, trained_on in earlier.fingerprints.items():
+        if trained_on != fingerprint:
             raise DataError(
                 f"{run.dnn(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
-                f"{state.fingerprint}, now {fingerprint}); restore the dataset, or choose another output.dir"
+                f"{trained_on}, now {fingerprint}); restore the dataset, or choose another output.dir"
             )
 
 
@@ -124,6 +141,7 @@ class _Facts:
     def __init__(self) -> None:
         self.done: dict[str, str] = {}
         self.failed: dict[str, tuple[str, str]] = {}
+        self.saved: set[str] = set()
         self.accounts: dict[str, Account] = {}
         self.round_plans: list[Mapping[str, Any]] = []
         self.next_round_index = 0
@@ -154,6 +172,10 @@ class _Facts:
                     self._open_round = None
             case "dnn-done":
                 self.done[line["dnn"]] = line["detail"]
+                self.failed.pop(line["dnn"], None)
+            case "checkpoint-written":
+                self.saved.add(line["dnn"])
+            case "dnn-retried":
                 self.failed.pop(line["dnn"], None)
             case "dnn-failed":
                 self.failed[line["dnn"]] = (line["cause"], line["detail"])

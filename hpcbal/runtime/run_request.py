@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbal.config import RunConfig
@@ -20,6 +21,7 @@ class RunRequest:
         resume: refuse to start a new run.
         retry_failed: failed DNNs of an earlier start get another try.
         profile_only: measure the rates and stop.
+        started_s: when this start began, seconds of the Unix epoch.
         log_level: of the rank logs, name of a level of `logging`, such as DEBUG.
     """
 
@@ -30,6 +32,7 @@ class RunRequest:
     retry_failed: bool = False
     profile_only: bool = False
     log_level: str = "INFO"
+    started_s: float = field(default_factory=time.time)
 
 
 def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:

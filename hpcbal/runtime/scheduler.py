@@ -57,7 +57,13 @@ class Scheduler:
     """
 
     def __init__(
-        self, context: RankContext, ensemble: Ensemble, journal: Journal, *, profile_only: bool = False
+        self,
+        context: RankContext,
+        ensemble: Ensemble,
+        journal: Journal,
+        *,
+        started_s: float,
+        profile_only: bool = False,
     ) -> None:
         self._context = context
         self._profile_only = profile_only
@@ -73,7 +79,7 @@ class Scheduler:
         self._preprocessing = PreprocessingStats(context.config.data.max_bad_fraction)
         logs = RunDirectory(context.output).logs
         self._stall = StallDetector(context.config.stall_timeout_s, self._roles, logs)
-        self._walltime = WalltimeLimit.from_config(context.config)
+        self._walltime = WalltimeLimit.from_config(context.config, started_s)
         self._starter = StarterWatch()
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
@@ -85,7 +91,7 @@ class Scheduler:
         while self._exit_code is None:
             self._await(lambda: bool(self._events))
             self._handle(self._events.popleft())
-        table = self._journal.finish(self._ensemble, self._outcome, self._exit_code)
+        table = self._journal.finish(self._ensemble, self._preprocessing, self._outcome, self._exit_code)
         self._tell_all(protocol.Shutdown(self._exit_code))
         self._context.channel.flush()
         print(f"\n{table}", flush=True)
@@ -98,6 +104,8 @@ class Scheduler:
     def _handle(self, event: Event) -> None:
         log.debug("%r", event)
         self._journal.show(event)
+        if isinstance(event, GroupLeft):
+            del self._groups[event.dnn_id]
         instructions = self._ensemble.handle(event)
         self._journal.note_event(event, self._ensemble)
         for instruction in instructions:
@@ -123,7 +131,7 @@ class Scheduler:
 
     def _look_at_clocks(self) -> None:
         reason = self._context.stop.take() or self._walltime.reached() or self._starter.lost()
-        if reason is not None:
+        if reason is not None and not self._context.is_ending():
             self._request_stop(reason)
         self._stall.check()
         self._journal.heartbeat(self._ensemble, self._preprocessing)
@@ -140,7 +148,8 @@ class Scheduler:
             case protocol.PreprocessorReport():
                 self._take_report(source, message)
             case protocol.StopRequest():
-                self._request_stop(message.reason)
+                if not self._context.is_ending():
+                    self._request_stop(message.reason)
             case protocol.Heartbeat():
                 pass
             case _:
@@ -152,16 +161,13 @@ class Scheduler:
                 f"an event of groups {message.serial}, but these are {self._serial}: {message}"
             )
         self._journal.note_facts(message.event, message.facts or {})
-        if isinstance(message.event, GroupLeft):
-            self._groups.pop(message.event.dnn_id)
         self._events.append(message.event)
 
     def _take_report(self, source: int, report: protocol.PreprocessorReport) -> None:
-        known_before = self._preprocessing.samples_per_s is not None
         for sample_id, where, reason in self._preprocessing.add(source, report):
             self._journal.note_bad_sample(sample_id, where, reason)
-        rate = self._preprocessing.samples_per_s
-        if rate is not None and not known_before:
+        rate = self._preprocessing.new_rate()
+        if rate is not None:
             self._events.append(PreprocessingMeasured(rate))
         spec = self._context.stream_spec
         if self._fatal is None and self._preprocessing.too_many_bad(spec.num_positions):
@@ -205,8 +211,7 @@ class Scheduler:
         self._groups = {group.dnn_id: group for group in groups}
         self._ready.clear()
         order = protocol.OpenGroups(self._serial, tuple(groups), stream, plan)
-        for rank in self._roles.trainer_ranks:
-            self._context.channel.send(rank, order)
+        self._context.channel.send_to_all(self._roles.trainer_ranks, order)
         self._await(lambda: len(self._ready) == len(self._roles.trainer_ranks))
         self._tell_preprocessors(protocol.StartStream(stream))
         self._stream_open = True
@@ -246,14 +251,12 @@ class Scheduler:
         self._exit_code = int(code)
 
     def _tell_group(self, dnn_id: str, message: Message) -> None:
-        for gpu in self._groups[dnn_id].gpus:
-            self._context.channel.send(self._roles.trainer_ranks[gpu], message)
+        ranks = [self._roles.trainer_ranks[gpu] for gpu in self._groups[dnn_id].gpus]
+        self._context.channel.send_to_all(ranks, message)
 
     def _tell_preprocessors(self, message: Message) -> None:
-        for rank in self._roles.preprocessor_ranks:
-            self._context.channel.send(rank, message)
+        self._context.channel.send_to_all(self._roles.preprocessor_ranks, message)
 
     def _tell_all(self, message: Message) -> None:
-        for rank in range(self._context.channel.size):
-            if rank != SCHEDULER_RANK:
-                self._context.channel.send(rank, message)
+        others = [rank for rank in range(self._context.channel.size) if rank != SCHEDULER_RANK]
+        self._context.channel.send_to_all(others, message)

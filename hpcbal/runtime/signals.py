@@ -27,6 +27,11 @@ class StopFlag:
         for number in self.SIGNALS:
             signal.signal(number, self._handle)
 
+    def ignore(self) -> None:
+        """From now on the signals do nothing: all is over, and the exit code is decided."""
+        for number in self.SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
     def take(self) -> str | None:
         """The reason, the first time that it is asked for after the signal; else None."""
         if self.reason is None or self._told:

@@ -85,7 +85,7 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
     for dnn in config.dnns:
         context.stream_spec.check_read(min(dnn.batch_size, context.stream_spec.num_positions))
     if opened.resumed:
-        check_fingerprint(opened.run, [dnn.name for dnn in config.dnns], context.data_fingerprint)
+        check_fingerprint(opened.run, opened.earlier, context.data_fingerprint)
     device = " + ".join(sorted({name for name in devices if name is not None}))
     keys = rate_keys(config, context.stream_spec.sample.shape, context.num_classes, device)
     ensemble = Ensemble(
@@ -98,7 +98,13 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
     journal = Journal(opened, roles.cluster.num_gpus, keys)
     nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
     journal.note_start(opened, nodes, len(roles.ranks), device)
-    return Scheduler(context, ensemble, journal, profile_only=opened.request.profile_only)
+    return Scheduler(
+        context,
+        ensemble,
+        journal,
+        started_s=opened.request.started_s,
+        profile_only=opened.request.profile_only,
+    )
 
 
 def _settings(config: RunConfig, context: RankContext, opened: OpenedRun) -> ScheduleSettings:

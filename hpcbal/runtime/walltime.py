@@ -23,12 +23,19 @@ class WalltimeLimit:
         self._stop_at_s = None if end_s is None else end_s - margin_s
 
     @classmethod
-    def from_config(cls, config: RunConfig, environ: Mapping[str, str] = os.environ) -> WalltimeLimit:
-        """From `walltime` (counted from now), else from what Slurm says of the job's end."""
-        if config.walltime is not None:
-            return cls(time.time() + config.walltime, min(WALLTIME_MARGIN_S, config.walltime / 4))
+    def from_config(
+        cls, config: RunConfig, started_s: float, environ: Mapping[str, str] = os.environ
+    ) -> WalltimeLimit:
+        """From `walltime`, counted from `started_s`, and from what Slurm says of the job's end: the earlier.
+
+        Args:
+            started_s: when this start of the program began, seconds of the Unix epoch.
+        """
         end = environ.get("SLURM_JOB_END_TIME", "")
-        return cls(float(end) if end.isdigit() else None)
+        slurm_s = float(end) if end.isdigit() else None
+        if config.walltime is None or (slurm_s is not None and slurm_s < started_s + config.walltime):
+            return cls(slurm_s)
+        return cls(started_s + config.walltime, min(WALLTIME_MARGIN_S, config.walltime / 4))
 
     def reached(self) -> str | None:
         """The reason for stopping, the first time after the moment has come."""

@@ -10,13 +10,23 @@ from typing import Any
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.atomic_file import output_error, remove_quietly, write_atomic
+from hpcbal.telemetry.ledger import read_ledger
 from hpcbal.telemetry.run_directory import RunDirectory
 from hpcbal.telemetry.run_lock import RunLock
 
 log = logging.getLogger(__name__)
 
 # What may differ between two starts of a run: it changes where and how long, not what is computed.
-_MAY_DIFFER = ("output", "walltime", "stall_timeout_s", "slots", "checkpoint")
+_MAY_DIFFER = (
+    "output",
+    "walltime",
+    "stall_timeout_s",
+    "slots",
+    "checkpoint",
+    "schedule",
+    "data.max_bad_fraction",
+    "dataplane.ring_bytes",
+)
 _MAY_GROW = "stop.max_epochs"  # of each DNN
 # Job output that batch systems put into the directory before the run starts, and our own first files.
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
@@ -56,8 +66,8 @@ def prepare_output(
 ) -> bool:
     """Make or check the output directory of a run.
 
-    At the first start the directory is made and the resolved config written into it. At a later one the
-    config must be the same but for what may differ (where it runs, for how long, more epochs).
+    At the first start the directory is made and the resolved config written into it. Once a round was
+    started, the config must be the same but for what may differ (where it runs, for how long, more epochs).
 
     Args:
         directory: of the run; parents are made too.
@@ -82,6 +92,9 @@ def prepare_output(
     if existing is None:
         write_atomic(run.config, config_yaml, durable=True)
         return False
+    if not _has_trained(run):  # a start that failed, or a profile: nothing depends on the config yet
+        write_atomic(run.config, config_yaml, durable=True)
+        return True
     changed = _check_same(run, existing, config_yaml)
     if changed:
         log.info("%s: going on with changed %s", run.root, ", ".join(changed))
@@ -106,6 +119,10 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
             f"{root}: not empty and not a run of hpcbal (it holds {shown}); "
             "choose a new or empty directory with --output"
         )
+
+
+def _has_trained(run: RunDirectory) -> bool:
+    return any(line.get("event") == "round-started" for line in read_ledger(run.ledger))
 
 
 def _probe(root: Path) -> None:
@@ -134,7 +151,7 @@ def _check_same(run: RunDirectory, before: str, now: str) -> list[str]:
     allowed: list[tuple[str, Any, Any]] = []
     refused: list[tuple[str, Any, Any]] = []
     for key, given_before, given_now in _differences("", old, _by_name(yaml.safe_load(now))):
-        is_allowed = key.split(".")[0] in _MAY_DIFFER or (
+        is_allowed = any(f"{key}.".startswith(f"{prefix}.") for prefix in _MAY_DIFFER) or (
             key.startswith("dnns.")
             and key.endswith(f".{_MAY_GROW}")
             and isinstance(given_before, int)

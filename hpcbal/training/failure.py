@@ -13,6 +13,19 @@ CAUSES: tuple[Cause, ...] = ("error", "oom", "nan")
 """In the order of precedence when ranks of one group fail differently in the same step."""
 
 
+USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
+"""What a user's model may raise; it ends its own DNN, not the job."""
+
+
+def as_exception(error: BaseException) -> Exception:
+    """`error`, or one that names it where it is none (a model that calls `sys.exit`)."""
+    if isinstance(error, Exception):
+        return error
+    wrapped = RuntimeError(f"{type(error).__name__} was raised: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
 class NonFiniteError(HpcbalError):
     """A loss or a gradient is NaN or infinite."""
 

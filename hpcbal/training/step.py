@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.failure import CAUSES, GroupFailed, cause_of, detail_of
+from hpcbal.training.failure import CAUSES, USER_ERRORS, GroupFailed, as_exception, cause_of, detail_of
 
 SUSPEND = len(CAUSES)
 LOSS, CORRECT, COUNT = SUSPEND + 1, SUSPEND + 2, SUSPEND + 3
@@ -70,8 +70,8 @@ def train_step(
     if num_samples_total:
         try:
             replica.apply(tensors)
-        except Exception as failed_update:
-            replica.broken = failed_update
+        except USER_ERRORS as failed_update:
+            replica.broken = as_exception(failed_update)
     return outcome
 
 
@@ -98,8 +98,8 @@ def _attempt(
         return nothing, None
     try:
         return compute(), None
-    except Exception as error:  # whatever a model raises must reach the peers as a flag
-        return nothing, error
+    except USER_ERRORS as error:  # whatever a model raises must reach the peers as a flag
+        return nothing, as_exception(error)
 
 
 def reduce_step(

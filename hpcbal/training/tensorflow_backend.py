@@ -107,6 +107,12 @@ class TensorFlowReplica:
         self._seeds = [
             (i, v) for i, v in enumerate(model.non_trainable_variables) if v.path.endswith(SEED_STATE)
         ]
+        carried = {i for i, _ in self._statistics} | {i for i, _ in self._seeds}
+        left = [v.path for i, v in enumerate(model.non_trainable_variables) if i not in carried]
+        if left:
+            log.warning(
+                "not updated in training, since they are no floating-point numbers: %s", ", ".join(left)
+            )
         self._dtype = keras.config.floatx()
         self._sample_dtype = sample.dtype
         variables = self._trainable + [v for _, v in self._statistics]

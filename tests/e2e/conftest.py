@@ -63,7 +63,7 @@ class Points:
     def read(self, sample_id):
         with open(f"reads-{os.getpid()}", "ab") as file:  # its size counts
             file.write(b"r")
-        if sample_id < self._broken:
+        if sample_id < self._broken and not os.path.exists("mended"):
             raise ValueError("the point is broken")
         return self._points[sample_id], self._labels[sample_id]
 
@@ -92,6 +92,8 @@ class Toy(EmulatedModel):
         if self._trouble and self._steps == self._at and self.is_here():
             if self._trouble == "raise":
                 raise RuntimeError("the layers do not fit")
+            if self._trouble == "exit":
+                raise SystemExit(4)
             if self._trouble == "memory":
                 raise MemoryError("17 GiB asked for")
             if self._trouble == "sleep":

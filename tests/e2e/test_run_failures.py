@@ -10,6 +10,7 @@ pytestmark = pytest.mark.e2e
 TROUBLES = {
     "builds-not": ({"trouble": "build"}, "error: RuntimeError: no such layer"),
     "raises": ({"trouble": "raise", "at": 4}, "error: RuntimeError: the layers do not fit"),
+    "exits": ({"trouble": "exit", "at": 3}, "error: SystemExit: 4"),
     "turns-nan": ({"trouble": "nan", "at": 11}, "nan: the loss (nan per sample) or a gradient is not finite"),
     "too-large": ({"trouble": "memory", "at": 2}, "oom: MemoryError: 17 GiB asked for"),
 }

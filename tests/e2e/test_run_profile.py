@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 
 import pytest
-import yaml
 
 pytestmark = pytest.mark.e2e
 
@@ -57,10 +56,6 @@ def test_only_what_has_changed_is_measured_again(lab):
     assert lab.run("profile", "run.yaml").code == 0
     before = len(measured(lab))
     configure(lab, batch_size_of_quick=24)
-    assert lab.run("profile", "run.yaml").code == 2, "the directory is another run's"
-    config = yaml.safe_load((lab.out / "config.yaml").read_text(encoding="utf-8"))
-    config["dnns"][1]["batch_size"] = 24
-    (lab.out / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     done = lab.run("profile", "run.yaml")
     assert done.code == 0, done
     assert {line["dnn"] for line in lab.events("rate-measured")[before:]} == {"quick"}

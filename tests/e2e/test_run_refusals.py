@@ -65,12 +65,25 @@ def test_too_many_broken_samples(lab):
     assert "3 of 120 samples are broken, more than data.max_bad_fraction (0.02) allows" in done.err, done
     assert "point 0: " in done.err
     assert "Traceback" not in done.err
-    config = (lab.out / "config.yaml").read_text(encoding="utf-8")
-    (lab.out / "config.yaml").write_text(config.replace("0.02", "0.03"), encoding="utf-8")
+    assert not lab.events("epoch-done"), "a pass with too many broken samples is no epoch"
     lab.configure(data={"dataset": "toys:points", "args": {"broken": 3}, "max_bad_fraction": 0.03})
     done = lab.run()
     assert done.code == 0, done
     assert len(lab.events("bad-sample")) == 3 * len(lab.events("run-started"))
+
+
+def test_samples_that_are_all_broken_for_a_while(lab):
+    lab.configure(data={"dataset": "toys:points", "args": {"broken": 120}})
+    done = lab.run()
+    assert done.code == 2, done
+    assert "120 of 120 samples are broken" in done.err or "samples are broken, more than" in done.err
+    assert not lab.events("epoch-done")
+    assert not lab.events("dnn-done")
+    (lab.folder / "mended").touch()
+    done = lab.run()
+    assert done.code == 0, done
+    assert {name: row.epochs for name, row in lab.results().items()} == {"a": 5, "b": 3, "c": 4}
+    assert all(row.best_val_accuracy is not None for row in lab.results().values())
 
 
 def test_a_directory_that_another_run_is_using(lab):

@@ -197,5 +197,6 @@ def test_the_environment_gives_what_flags_do_not(
 
 
 def vars_of(request: object) -> dict[str, object]:
-    """Fields of the request by name."""
-    return {name: getattr(request, name) for name in request.__dataclass_fields__}  # type: ignore[attr-defined]
+    """Fields of the request by name, without the time of the start."""
+    names = request.__dataclass_fields__.keys() - {"started_s"}  # type: ignore[attr-defined]
+    return {name: getattr(request, name) for name in names}  # type: ignore[attr-defined]

@@ -107,7 +107,7 @@ def test_ctrl_c_asks_when_the_ranks_are_ready_and_the_second_kills(tmp_path: Pat
     mpirun = Mpirun(tmp_path, ends_with)
     with launch._Stopper() as stopper:
         assert not stopper.asked
-        assert stopper.wait(mpirun, mpirun.ready) == 75  # type: ignore[arg-type]
+        assert stopper.wait(mpirun, mpirun.ready, tmp_path / "exit-code") == 75  # type: ignore[arg-type]
         assert stopper.asked
     assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM][: 1 + (ends_with == signal.SIGTERM)]
     assert "stopping cleanly: writing checkpoints (Ctrl-C again to kill)" in capfd.readouterr().err

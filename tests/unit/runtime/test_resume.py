@@ -125,6 +125,28 @@ def test_a_damaged_checkpoint_is_told_and_the_pass_of_the_other_one_counts(run: 
 
 def test_checkpoints_of_other_data_are_refused(run: RunDirectory):
     save(run, "a", 1, Position(5, 120))
-    check_fingerprint(run, ["a", "b"], "data-1")
+    earlier = read(run)
+    check_fingerprint(run, earlier, "data-1")
     with pytest.raises(DataError, match=r"fingerprint data-1, now data-2\); restore the dataset, or choose"):
-        check_fingerprint(run, ["a", "b"], "data-2")
+        check_fingerprint(run, earlier, "data-2")
+
+
+def test_swapped_checkpoints_are_refused(run: RunDirectory):
+    save(run, "a", 1, Position(5, 120))
+    save(run, "b", 2, Position(5, 120))
+    run.dnn("b").rename(run.root / "aside")
+    run.dnn("a").rename(run.dnn("b"))
+    with pytest.raises(DataError, match=r"dnns/b: the checkpoint is that of 'a'"):
+        read(run)
+
+
+def test_a_lost_checkpoint_is_told(run: RunDirectory):
+    (warning,) = read(run, started(), {"event": "checkpoint-written", "dnn": "a"}).warnings
+    assert "the checkpoint is gone; a starts anew" in warning
+
+
+def test_a_retried_dnn_stays_retried_at_the_next_start(run: RunDirectory):
+    failed = {"event": "dnn-failed", "dnn": "a", "cause": "nan", "detail": ""}
+    assert read(run, started(), failed, retry_failed=True).retried == ("a",)
+    later = read(run, started(), failed, {"event": "dnn-retried", "dnn": "a"})
+    assert later.resume.dnns["a"].state is DnnState.PENDING

@@ -24,14 +24,27 @@ class Config:
         self.walltime = walltime
 
 
-def test_the_config_wins_over_slurm():
-    slurm = {"SLURM_JOB_END_TIME": str(int(time.time()) + 10)}
-    assert WalltimeLimit.from_config(Config(None), slurm).reached() is not None  # type: ignore[arg-type]
-    assert WalltimeLimit.from_config(Config(3600.0), slurm).reached() is None  # type: ignore[arg-type]
-    assert WalltimeLimit.from_config(Config(None), {}).reached() is None  # type: ignore[arg-type]
-    assert WalltimeLimit.from_config(Config(None), {"SLURM_JOB_END_TIME": "x"}).reached() is None  # type: ignore[arg-type]
+def limit(
+    walltime: float | None, slurm_end: str | None = None, started_s: float | None = None
+) -> WalltimeLimit:
+    environ = {} if slurm_end is None else {"SLURM_JOB_END_TIME": slurm_end}
+    began = time.time() if started_s is None else started_s
+    return WalltimeLimit.from_config(Config(walltime), began, environ)  # type: ignore[arg-type]
+
+
+def test_the_earlier_of_the_configs_and_slurms_end_counts():
+    soon, late = str(int(time.time()) + 10), str(int(time.time()) + 7200)
+    assert limit(None, soon).reached() is not None
+    assert limit(3600.0, soon).reached() is not None
+    assert limit(3600.0, late).reached() is None
+    assert limit(None).reached() is None
+    assert limit(None, "x").reached() is None
+
+
+def test_the_walltime_counts_from_the_start_of_the_program():
+    assert limit(3600.0, started_s=time.time() - 3590.0).reached() is not None
 
 
 def test_a_short_walltime_keeps_most_of_itself():
     assert WALLTIME_MARGIN_S == 60.0
-    assert WalltimeLimit.from_config(Config(40.0), {}).reached() is None  # type: ignore[arg-type]
+    assert limit(40.0).reached() is None

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from hpcbal.errors import ExitCode, OutputError
-from hpcbal.telemetry import RunLock, claim_output, prepare_output
+from hpcbal.telemetry import Ledger, RunLock, claim_output, prepare_output
 
 CONFIG = """
 schema: 1
@@ -19,7 +19,21 @@ checkpoint: {interval_s: 60.0}
 output: {dir: runs/x}
 walltime: null
 stall_timeout_s: 600
+dataplane: {ring_bytes: 1024}
 """
+
+
+def train(root):
+    """A round was started: from now on the config counts."""
+    with Ledger(root / "ledger.jsonl") as ledger:
+        ledger.append("round-started")
+
+
+def test_while_nothing_is_trained_the_config_may_be_mended(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    mended = CONFIG.replace("args: {}", "args: {n: 3}")
+    assert prepare_output(tmp_path, mended) is True
+    assert (tmp_path / "config.yaml").read_text() == mended
 
 
 def test_the_first_start_makes_the_directory_and_keeps_the_config(tmp_path):
@@ -42,11 +56,13 @@ def test_the_same_config_resumes(tmp_path):
         ("per_node: auto", "per_node: 4"),
         ("interval_s: 60.0", "interval_s: 5"),
         ("dir: runs/x", "dir: elsewhere"),
+        ("ring_bytes: 1024", "ring_bytes: 2048"),
         ("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20"),
     ],
 )
 def test_what_may_change_is_taken_over(tmp_path, before, after):
     prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
     changed = CONFIG.replace(before, after)
     assert changed != CONFIG
     assert prepare_output(tmp_path, changed) is True
@@ -70,6 +86,7 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
 )
 def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, told):
     prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
     with pytest.raises(OutputError) as caught:
         prepare_output(tmp_path, CONFIG.replace(before, after))
     assert told in str(caught.value)
@@ -100,6 +117,7 @@ def test_resume_wants_a_run(tmp_path):
 
 def test_a_damaged_config_is_told(tmp_path):
     (tmp_path / "config.yaml").write_text("a: [")
+    train(tmp_path)
     with pytest.raises(OutputError, match=r"config\.yaml: damaged"):
         prepare_output(tmp_path, CONFIG)
 
@@ -145,9 +163,10 @@ def test_the_config_of_a_living_run_is_not_touched(tmp_path):
 
 def test_a_refused_claim_gives_the_lock_back(tmp_path):
     prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
     with pytest.raises(OutputError, match="seed"):
         claim_output(tmp_path, CONFIG.replace("seed: 0", "seed: 1"))
-    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "ledger.jsonl"]
 
 
 def test_a_foreign_directory_gets_no_lock(tmp_path):
