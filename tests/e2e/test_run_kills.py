@@ -43,3 +43,19 @@ def test_under_plain_mpirun_a_killed_trainer_ends_the_job_too(lab):
     assert "rank 3 (trainer, " in done.err, done
     done = lab.run(num_ranks=lab.num_ranks)
     assert done.code == 0, done
+
+
+def test_a_kill_inside_a_long_pass_loses_no_more_than_the_interval(lab, undisturbed, same_outcome):
+    lab.configure(checkpoint={"interval_s": 0.03})
+
+    def inside_a_pass() -> list[object]:
+        return [line for line in lab.events("checkpoint-written") if 0 < line["offset"] < 120]
+
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 2 and inside_a_pass(), "checkpoint inside a pass")
+    running.signal_rank(2, signal.SIGKILL)
+    assert running.wait(LIMIT_S).code == 1
+    assert lab.events()[-1]["event"] != "run-finished"
+    done = lab.run()
+    assert done.code == 0, done
+    same_outcome(lab.outcome(), undisturbed)
