@@ -32,6 +32,9 @@ from hpcbal.training.failure import GroupFailed
 
 log = logging.getLogger(__name__)
 
+LOOK_INTERVAL_S = 0.05
+"""How often a training rank looks for messages: a look costs 0.2 ms, as MPI moves all its transports on."""
+
 
 class GroupRound:
     """One rank's round; the master also reports and writes checkpoints.
@@ -66,6 +69,7 @@ class GroupRound:
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
         self._last_checkpoint_s = time.monotonic()
+        self._last_look_s = 0.0
         self._held_s = 0.0  # how long the last checkpoint kept the group from training
 
     def run(self) -> None:
@@ -197,6 +201,9 @@ class GroupRound:
 
     def _before_step(self, replica: Replica, position: Position) -> None:
         """Messages; and where epochs last longer than the interval, a checkpoint inside the pass."""
+        if time.monotonic() - self._last_look_s < LOOK_INTERVAL_S:
+            return
+        self._last_look_s = time.monotonic()
         self._between_steps()
         if position.offset > 0 and self._context.config.checkpoint.interval_s > 0.0:
             self._checkpoint_if_due(replica, position, inside_pass=True)
