@@ -60,6 +60,9 @@ class PassResult:
         seconds: wall time of what was done of it.
         wait_s: the part of it spent without a batch.
         num_steps: steps done.
+        num_samples: valid samples of these steps, over all ranks.
+        num_trained: those of them that were trained on.
+        train_s: the time in training steps, waiting for batches left out.
     """
 
     position: Position
@@ -68,6 +71,19 @@ class PassResult:
     seconds: float
     wait_s: float
     num_steps: int
+    num_samples: int
+    num_trained: int
+    train_s: float
+
+    def facts(self) -> dict[str, float]:
+        """Measurements for the ledger that no decision depends on."""
+        return {
+            "wait_s": self.wait_s,
+            "steps": float(self.num_steps),
+            "samples": float(self.num_samples),
+            "trained_samples": float(self.num_trained),
+            "trained_s": self.train_s,
+        }
 
 
 class PassRunner:
@@ -109,6 +125,7 @@ class PassRunner:
         """
         began, waited = time.monotonic(), self._feeder.wait_s
         offset, num_steps, too_many_bad = start.offset, 0, False
+        num_samples, num_trained, train_s = 0, 0, 0.0
         with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
             for step in steps:
                 num_valid = sums.train.count + sums.validation.count + step.num_samples_total
@@ -116,8 +133,13 @@ class PassRunner:
                 if too_many_bad:
                     break
                 self._between_steps(Position(start.pass_index, offset))
+                step_began = time.monotonic()
                 stop = self._perform(step, sums)
                 offset, num_steps = step.end, num_steps + 1
+                num_samples += step.num_samples_total
+                if step.training:
+                    num_trained += step.num_samples_total
+                    train_s += time.monotonic() - step_began
                 if stop:
                     break
         return PassResult(
@@ -127,6 +149,9 @@ class PassRunner:
             seconds=time.monotonic() - began,
             wait_s=self._feeder.wait_s - waited,
             num_steps=num_steps,
+            num_samples=num_samples,
+            num_trained=num_trained,
+            train_s=train_s,
         )
 
     def _perform(self, step: Step, sums: EpochSums) -> bool:

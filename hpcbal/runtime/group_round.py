@@ -22,7 +22,7 @@ from hpcbal.control.messages import (
 )
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.waiting import Backoff
-from hpcbal.runtime.epoch import SUMS_NAME, EpochSums, PassRunner
+from hpcbal.runtime.epoch import SUMS_NAME, EpochSums, PassResult, PassRunner
 from hpcbal.runtime.feeding import Feeder
 from hpcbal.runtime.member import GroupMember
 from hpcbal.runtime.protocol import Happened, Leave, Message, Proceed, Suspend
@@ -133,7 +133,7 @@ class GroupRound:
             if not result.complete:
                 self._leave(replica, result.position, inside_pass=result.position.offset > 0)
                 return
-            self._end_epoch(result.position, result.seconds, result.wait_s, result.num_steps)
+            self._end_epoch(result)
             order = self._wait_for_order(result.position)
             if not isinstance(order, Proceed):
                 self._leave(replica, result.position)
@@ -142,14 +142,14 @@ class GroupRound:
                 self._checkpoint_if_due(replica, result.position, inside_pass=False)
             start = Position(order.pass_index)
 
-    def _end_epoch(self, position: Position, seconds: float, wait_s: float, num_steps: int) -> None:
-        metrics = self._sums.metrics()
+    def _end_epoch(self, result: PassResult) -> None:
+        metrics, pass_index = self._sums.metrics(), result.position.pass_index
         self._sums = EpochSums()
-        record = EpochRecord(len(self._history) + 1, position.pass_index, metrics, seconds)
+        record = EpochRecord(len(self._history) + 1, pass_index, metrics, result.seconds)
         self._history.append(record)
+        busy_s = result.seconds - result.wait_s
         self._report(
-            EpochDone(self._member.dnn.name, position.pass_index, metrics, seconds, seconds - wait_s),
-            {"wait_s": wait_s, "steps": float(num_steps)},
+            EpochDone(self._member.dnn.name, pass_index, metrics, result.seconds, busy_s), result.facts()
         )
 
     def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:

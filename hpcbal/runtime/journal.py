@@ -78,6 +78,7 @@ class Journal:
         self._round_plans: list[Mapping[str, Any]] = list(opened.earlier.round_plans)
         self._joined_s: dict[str, tuple[float, int]] = {}
         self._done: set[str] = set()
+        self._decided_s = 0.0
         for dnn_id, progress in opened.earlier.resume.dnns.items():
             if opened.resumed:
                 self._metrics.rewind(dnn_id, progress.epochs, progress.history)
@@ -108,6 +109,10 @@ class Journal:
         if isinstance(message, DnnFailed):
             message = replace(message, detail=last_line(message.detail))
         self._progress.show(message)
+
+    def note_decision(self, seconds: float) -> None:
+        """What the state machine took to decide on one event; the sum is told at the end."""
+        self._decided_s += seconds
 
     def note_event(self, event: Event, ensemble: Ensemble) -> None:
         """After the state machine has taken `event` in."""
@@ -164,6 +169,8 @@ class Journal:
             case StartProfiling(groups):
                 self.keep_rates(ensemble)
                 self._join(groups)
+                wave = [{"dnn": group.dnn_id, "gpus": list(group.gpus)} for group in groups]
+                self._ledger.append("profiling-started", groups=wave)
             case StartRound(plan):
                 self.keep_rates(ensemble)
                 self._join(plan.groups)
@@ -197,7 +204,9 @@ class Journal:
         if outcome != "profiled":
             write_results(self._run.results, rows)
         self._metrics.close()
-        self._ledger.append("run-finished", durable=True, outcome=outcome, exit_code=exit_code)
+        self._ledger.append(
+            "run-finished", durable=True, outcome=outcome, exit_code=exit_code, decided_s=self._decided_s
+        )
         self._fill_status(ensemble, stats)
         self._status["phase"] = "finished"
         self._status["outcome"] = outcome

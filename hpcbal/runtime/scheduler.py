@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -106,7 +107,9 @@ class Scheduler:
         self._journal.show(event)
         if isinstance(event, GroupLeft):
             del self._groups[event.dnn_id]
+        began = time.monotonic()
         instructions = self._ensemble.handle(event)
+        self._journal.note_decision(time.monotonic() - began)
         self._journal.note_event(event, self._ensemble)
         for instruction in instructions:
             log.debug("%r", instruction)
