@@ -1,5 +1,11 @@
-"""Entry for tools that still look for a setup.py; everything is declared in pyproject.toml."""
+"""The one part that pyproject.toml cannot declare yet: a C module that hpcbal also works without."""
 
-from setuptools import setup
+from setuptools import Extension, setup
 
-setup()
+setup(
+    ext_modules=[
+        # Optional: without a compiler or Python's headers the install goes on, and blocks are written
+        # with NumPy (hpcbal/dataplane/streaming.py).
+        Extension("hpcbal.dataplane._streaming", ["hpcbal/dataplane/_streaming.c"], optional=True)
+    ]
+)

@@ -24,6 +24,7 @@ STATE=$VENV/.hpcbal
 LOG=$STATE/setup.log
 LOCK=$STATE/lock
 REQUIREMENTS=$ROOT/scripts/requirements
+HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c) # what its installation is made from
 TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==2.18.1}
 HOROVOD=horovod==0.28.1
 MPI4PY=mpi4py==4.1.2
@@ -335,7 +336,7 @@ install_dev() {
   pip_install -r "$REQUIREMENTS/dev.txt"
 }
 
-install_hpcbal() {
+install_hpcbal() { # builds the C modules in place too, or goes on without them
   pip_install --no-deps --no-build-isolation --editable "$ROOT"
 }
 
@@ -382,7 +383,7 @@ key_of() { # key_of FILE... -- WORD...: what a step depends on, as one word
 }
 
 whole_key() { # all that the environment as a whole depends on; its Python is part of it
-  key_of "$REQUIREMENTS"/*.txt "$ROOT/scripts/setup.sh" "$ROOT/pyproject.toml" "$ROOT/setup.py" -- \
+  key_of "$REQUIREMENTS"/*.txt "$ROOT/scripts/setup.sh" "${HPCBAL_SOURCES[@]}" -- \
     "$MPI_ID" "$TENSORFLOW" "${HOROVOD_GPU_OPERATIONS:-}" "$ROOT"
 }
 
@@ -397,7 +398,7 @@ steps() { # steps run | dev
   step mpi4py "$MPI4PY $MPI_ID" "$MPI4PY for $MPI_ID" install_mpi4py
   step horovod "$HOROVOD ${built_for[*]}" "$HOROVOD for $TENSORFLOW and $MPI_ID (built in 1 to 2 minutes, or from \
 the wheel cache)" install_horovod
-  step hpcbal "$(key_of "$ROOT/pyproject.toml" "$ROOT/setup.py" -- "$ROOT")" "hpcbal" install_hpcbal
+  step hpcbal "$(key_of "${HPCBAL_SOURCES[@]}" -- "$ROOT")" "hpcbal" install_hpcbal
   [[ $1 == run ]] ||
     step dev "$(key_of "$REQUIREMENTS/dev.txt" "$REQUIREMENTS/constraints.txt" --)" "tools for tests" install_dev
   step check "$packages ${built_for[*]}" "checking that they load together" check_together

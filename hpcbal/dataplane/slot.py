@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane import streaming
 
 LINE_BYTES = 64
 """A cache line; parts start on one so that two ranks never write to the same line."""
@@ -77,6 +78,7 @@ class Slot:
 
     __slots__ = (
         "_extents",
+        "_is_large",
         "_layout",
         "_payload",
         "_static",
@@ -94,6 +96,7 @@ class Slot:
         num, sample = layout.block_samples, layout.sample
         self._layout = layout
         self._static = sample.is_static
+        self._is_large = sample.max_bytes >= streaming.MIN_BYTES
         self._used = 0
         self.memory = memory
         self.header = memory[:LINE_BYTES].view(np.int64).data
@@ -135,14 +138,16 @@ class Slot:
 
     def put(self, index: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
         """Write one sample that fits the spec; `index` grows from call to call."""
-        if self._static:
-            self.x[index] = sample
-        else:
+        if not self._static:
             flat = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
-            self._payload[self._used : self._used + flat.nbytes] = flat
+            streaming.write(self._payload[self._used : self._used + flat.nbytes], flat)
             self._extents[index, 0] = self._used
             self._extents[index, 1:] = sample.shape
             self._used += aligned(flat.nbytes, 16)
+        elif self._is_large:
+            streaming.write(self.x[index], sample)
+        else:
+            self.x[index] = sample
         self.y[index] = label
         self.valid[index] = True
         self.header[NUM_VALID] += 1
@@ -150,7 +155,7 @@ class Slot:
     def put_many(self, first: int, samples: NDArray[Any], labels: NDArray[Any]) -> None:
         """Write samples of static shape, stacked along the first axis, from index `first` on."""
         last = first + len(samples)
-        self.x[first:last] = samples
+        streaming.write(self.x[first:last], samples)
         self.y[first:last] = labels
         self.valid[first:last] = True
         self.header[NUM_VALID] += len(samples)

@@ -6,6 +6,7 @@ import logging
 import time
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.dataplane import streaming
 from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.waiting import Backoff
 from hpcbal.runtime.context import RankContext
@@ -34,6 +35,7 @@ class Preprocessor:
 
     def run(self) -> int:
         """Work until Shutdown; returns the exit code that it carries."""
+        log.info("large samples are written into the ring with %s", streaming.method())
         backoff = Backoff()
         while True:
             found = self._context.channel.receive()

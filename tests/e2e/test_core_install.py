@@ -27,7 +27,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         source.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "hpcbal", source / "hpcbal", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "hpcbal", source / "hpcbal", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     base = Path(getattr(sys, "_base_executable", sys.executable))
     subprocess.run([base, "-m", "venv", folder / "venv"], check=True)
     bin_folder = folder / "venv" / "bin"
@@ -93,3 +93,15 @@ def test_package_holds_every_module(core: Path) -> None:
         if not (installed / path.relative_to(ROOT / "hpcbal")).is_file()
     ]
     assert missing == []
+
+
+def test_blocks_are_written_with_numpy_where_nothing_was_compiled(core: Path) -> None:
+    done = subprocess.run(
+        [core / "python", "-c", "from hpcbal.dataplane import streaming; print(streaming.method())"],
+        cwd=core,
+        env=environment(core),
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "NumPy\n", done.stderr
+    assert list(core.parent.glob("lib/python3*/site-packages/hpcbal/**/*.so")) == []
