@@ -18,6 +18,7 @@ from hpcbal.control.messages import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    StartAlone,
     Started,
     StartProfiling,
     StartRound,
@@ -25,6 +26,7 @@ from hpcbal.control.messages import (
     SuspendGroups,
     SuspendRequested,
 )
+from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES
 from hpcbal.control.progress import (
     DnnProgress,
     DnnSpec,
@@ -36,6 +38,8 @@ from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import StopDecision, StopRule, evaluate
 
 __all__ = [
+    "INDEPENDENT",
+    "PARADIGM_NAMES",
     "CheckpointWritten",
     "ControlError",
     "DnnFailed",
@@ -59,6 +63,7 @@ __all__ = [
     "ResumeState",
     "RoundPlan",
     "ScheduleSettings",
+    "StartAlone",
     "StartProfiling",
     "StartRound",
     "Started",

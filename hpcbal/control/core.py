@@ -10,6 +10,7 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds
 from hpcbal.control.event_log import ControlError, EventLog
 from hpcbal.control.messages import Event, Finish, Instruction, Started
+from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
 from hpcbal.control.state import Dnn, EnsembleState
 from hpcbal.control.states import TRANSITIONS, DnnState, Phase
@@ -45,6 +46,13 @@ class Core:
         self.state = EnsembleState.begin(self.specs, rates, resume)
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
             self.state.interrupted = None
+        if not rounds.is_alike(resume.cluster, cluster):
+            self.state.kept = {}
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether each DNN trains alone, so that there are no rounds."""
+        return self.settings.paradigm == INDEPENDENT
 
     def planner(self) -> rounds.Planner:
         """Plans rounds with what is known now."""
@@ -101,6 +109,7 @@ class Core:
             interrupted=s.plan if s.plan is not None else s.interrupted,
             cluster=self.cluster,
             preprocessing_samples_per_s=s.preprocessing_samples_per_s,
+            kept=dict(s.kept),
         )
 
     def bound_log(self) -> None:
@@ -114,6 +123,9 @@ class Core:
             raise ClusterError(
                 "the allocation has no GPU slot; give every node at least one, or ask for more"
             )
+        if self.settings.paradigm not in PARADIGM_NAMES:
+            allowed = ", ".join(PARADIGM_NAMES)
+            raise self.error(f"schedule.paradigm: got {self.settings.paradigm!r}, allowed: {allowed}")
         counts = Counter(spec.dnn_id for spec in self.specs)
         repeated = sorted(dnn_id for dnn_id, count in counts.items() if count > 1)
         if repeated:

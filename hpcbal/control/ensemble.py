@@ -7,6 +7,7 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import invariants, rounds, snapshot
+from hpcbal.control.alone import fill_gpus
 from hpcbal.control.core import Core
 from hpcbal.control.messages import (
     CheckpointWritten,
@@ -216,6 +217,8 @@ def _on_group_left(core: Core, event: GroupLeft) -> list[Instruction]:
             raise core.unexpected(event, dnn, f"CheckpointWritten of epoch {dnn.epochs} before GroupLeft")
         core.move(dnn, DnnState.SUSPENDED if group.leaving == "suspended" else DnnState.WAITING)
     del s.groups[event.dnn_id]
+    if s.phase is Phase.ROUND and core.is_independent:
+        return fill_gpus(core)
     if s.groups:
         return []
     if s.phase is Phase.PROFILING:

@@ -15,6 +15,7 @@ def problems(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     yield from _gpus(state, cluster)
     yield from _groups(state)
     yield from _phase(state)
+    yield from _lock_step(state)
     yield from _dnns(state)
 
 
@@ -56,9 +57,22 @@ def _phase(state: EnsembleState) -> Iterator[str]:
         yield f"phase {state.phase} with {len(state.groups)} groups"
     if (state.phase is Phase.FINISHED) != bool(state.outcome):
         yield f"phase {state.phase} with outcome {state.outcome!r}"
-    if state.phase is Phase.ROUND:
-        if state.plan is None:
-            yield "a round without a plan"
+    if (
+        state.phase is Phase.ROUND
+        and state.plan is None
+        and any(len(g.gpus) > 1 for g in state.groups.values())
+    ):
+        yield "a round without a plan"
+    all_done = all(dnn.state is DnnState.DONE for dnn in state.dnns.values())
+    if state.outcome and (state.outcome == "done") != all_done:
+        yield f"outcome {state.outcome!r} contradicts the states of the DNNs"
+    if state.outcome and (state.outcome == "suspended") != bool(state.live_ids()):
+        yield f"outcome {state.outcome!r} with {len(state.live_ids())} live DNNs"
+
+
+def _lock_step(state: EnsembleState) -> Iterator[str]:
+    """Of a round with a shared stream; there is none in the independent paradigm."""
+    if state.phase is Phase.ROUND and state.plan is not None:
         if state.next_pass <= state.pass_index:
             yield f"pass {state.pass_index} runs, but the next unused one is said to be {state.next_pass}"
         staying = state.staying_groups()
@@ -66,11 +80,6 @@ def _phase(state: EnsembleState) -> Iterator[str]:
             yield f"nobody trains pass {state.pass_index}, and nothing was decided"
         if staying and state.suspend_reason:
             yield f"{staying[0].dnn_id} was not told to suspend"
-    all_done = all(dnn.state is DnnState.DONE for dnn in state.dnns.values())
-    if state.outcome and (state.outcome == "done") != all_done:
-        yield f"outcome {state.outcome!r} contradicts the states of the DNNs"
-    if state.outcome and (state.outcome == "suspended") != bool(state.live_ids()):
-        yield f"outcome {state.outcome!r} with {len(state.live_ids())} live DNNs"
 
 
 def _dnns(state: EnsembleState) -> Iterator[str]:

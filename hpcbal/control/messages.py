@@ -24,7 +24,7 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """One round of [FLEET] Alg. 1: a flotilla with its placement.
+    """One round of [FLEET] Alg. 1: a flotilla with its placement; or one DNN that trains alone.
 
     Attributes:
         index: rounds count from 0 over the life of the ensemble, resumes included.
@@ -36,7 +36,8 @@ class RoundPlan:
             crash DNNs may start in later passes than first_pass.
         epochs: epochs that each DNN has completed before this round.
         num_preprocessors: how many preprocessor ranks make blocks, >= 1.
-        predicted_rate_samples_per_s: per DNN, from the rate table.
+        predicted_rate_samples_per_s: per DNN, from the rate table; paradigms that decide without rates may
+            know none.
         num_gpus: GPUs of the flotilla when it was formed (>= those of `groups`, since a continued round
             lacks the DNNs that had left); the share alpha of [FLEET] Sec. 4.3.2 refers to it. 0: those of
             `groups`.
@@ -152,6 +153,16 @@ class StartProfiling(Instruction):
 @dataclass(frozen=True, slots=True)
 class StartRound(Instruction):
     """Start the shared stream and these groups; answer with EpochDone per group and pass."""
+
+    plan: RoundPlan
+
+
+@dataclass(frozen=True, slots=True)
+class StartAlone(Instruction):
+    """Start the one group of `plan`, on one GPU, beside those that run, with a stream of its own.
+
+    Answer with EpochDone per pass. There is no StopStream: its stream ends when the group leaves.
+    """
 
     plan: RoundPlan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcbal.control.core import Core
 from hpcbal.control.messages import Instruction, RateMeasured, StartProfiling
+from hpcbal.control.paradigms import needs_rates
 from hpcbal.control.profiling import missing_jobs, next_wave, place_wave
 from hpcbal.control.round_phase import next_round
 from hpcbal.control.state import Group
@@ -22,6 +23,8 @@ def profile_or_train(core: Core) -> list[Instruction]:
     s.rates, s.fresh_rates = s.all_rates(), {}
     if s.suspend_reason or not s.live_ids():
         return core.finish()
+    if not needs_rates(core.settings.paradigm):
+        return next_round(core)
     if not core.settings.profile:
         unknown = [dnn_id for dnn_id in s.live_ids() if not s.rates.is_measured(dnn_id, 1)]
         if unknown:

@@ -44,6 +44,8 @@ class ScheduleSettings:
         max_preprocessors: preprocessor ranks that there are, >= 1.
         checkpoint_every_pass: whether NextPass asks for a checkpoint of every DNN that goes on.
         max_events: bound of the event log, >= 2.
+        paradigm: one of `paradigms.PARADIGM_NAMES`.
+        seed: of whatever a paradigm draws at random, >= 0.
     """
 
     num_positions: int
@@ -55,6 +57,8 @@ class ScheduleSettings:
     max_preprocessors: int = 1
     checkpoint_every_pass: bool = True
     max_events: int = 20_000
+    paradigm: str = "global"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and 0.0 <= self.alpha <= 1.0):
@@ -65,6 +69,7 @@ class ScheduleSettings:
             ("max_profile_gpus", self.max_profile_gpus, 1),
             ("max_preprocessors", self.max_preprocessors, 1),
             ("max_events", self.max_events, 2),
+            ("seed", self.seed, 0),
         )
         for name, value, least in bounds:
             if value is not None and value < least:
@@ -103,6 +108,7 @@ class ResumeState:
         interrupted: the round that was running when the run before stopped; None between rounds.
         cluster: the allocation that `interrupted` was made for; None: like the present one.
         preprocessing_samples_per_s: what one preprocessor makes; None if not measured.
+        kept: GPUs of the DNNs that go on where they are in the next round; see `EnsembleState`.
     """
 
     dnns: Mapping[str, DnnProgress] = field(default_factory=dict)
@@ -111,3 +117,4 @@ class ResumeState:
     interrupted: RoundPlan | None = None
     cluster: Cluster | None = None
     preprocessing_samples_per_s: float | None = None
+    kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

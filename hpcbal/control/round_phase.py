@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from hpcbal.control import rounds
+from hpcbal.control import alone, rounds
 from hpcbal.control.core import Core
 from hpcbal.control.messages import (
     EpochDone,
@@ -32,12 +32,16 @@ def next_round(core: Core) -> list[Instruction]:
     if s.suspend_reason or not s.live_ids():
         return core.finish()
     core.bound_log()
+    if core.is_independent:
+        s.interrupted = None  # every DNN goes on from where it stands, whatever rounds there were
+        return alone.fill_gpus(core)
     interrupted, s.interrupted = s.interrupted, None
     plan = _continued_round(core, interrupted) if interrupted is not None else None
     if plan is None:
         plan = _catch_up_round(core)
     if plan is None:
-        plan = _new_round(core, s.live_ids(), s.next_pass)
+        plan = _new_round(core, s.live_ids(), s.next_pass, kept=s.kept)
+    s.kept = {}
     return _start_round(core, plan)
 
 
@@ -60,6 +64,7 @@ def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
         # All stand between two passes: what was to be decided there is decided again, the same way.
         going_on = {g.dnn_id: len(g.gpus) for g in groups}
         if _is_over(core, interrupted, first_pass - 1, going_on):
+            s.kept = {group.dnn_id: group.gpus for group in groups}
             return None
     rates = interrupted.predicted_rate_samples_per_s
     return RoundPlan(
@@ -68,8 +73,8 @@ def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
         first_pass=first_pass,
         start={d: rounds.start_of(p, first_pass, num_positions) for d, p in position.items()},
         epochs={d: s.dnns[d].epochs for d in position},
-        num_preprocessors=core.planner().num_preprocessors([rates[d] for d in position]),
-        predicted_rate_samples_per_s={d: rates[d] for d in position},
+        num_preprocessors=core.planner().num_preprocessors([rates.get(d) for d in position]),
+        predicted_rate_samples_per_s={d: rates[d] for d in position if d in rates},
         num_gpus=rounds.num_gpus_of(interrupted),
         last_pass=interrupted.last_pass,
     )
@@ -99,6 +104,7 @@ def _new_round(
     first_pass: int,
     start: dict[str, Position] | None = None,
     last_pass: int | None = None,
+    kept: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RoundPlan:
     s = core.state
     return core.planner().new_round(
@@ -108,6 +114,7 @@ def _new_round(
         start=start or {},
         epochs={d: s.dnns[d].epochs for d in candidates},
         last_pass=last_pass,
+        kept={d: gpus for d, gpus in (kept or {}).items() if d in candidates},
     )
 
 
@@ -146,7 +153,7 @@ def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
     evaluate(dnn.spec.stop, [record])  # a missing metric must be told before anything is changed
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
-    return decide(core)
+    return alone.on_pass_end(core, group) if core.is_independent else decide(core)
 
 
 def decide(core: Core) -> list[Instruction]:
@@ -160,7 +167,7 @@ def decide(core: Core) -> list[Instruction]:
     """
     s = core.state
     told: list[Instruction] = []
-    if s.phase is not Phase.ROUND:
+    if s.phase is not Phase.ROUND or core.is_independent:
         return told
     assert s.plan is not None
     while staying := s.staying_groups():
@@ -171,6 +178,7 @@ def decide(core: Core) -> list[Instruction]:
         told += _leave_if_converged(core, waiting)
         staying = s.staying_groups()
         if _is_over(core, s.plan, finished, {g.dnn_id: len(g.gpus) for g in staying}):
+            s.kept = {group.dnn_id: group.gpus for group in staying}
             return told + [_leave(core, group, "regroup") for group in staying]
         told += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
     return told

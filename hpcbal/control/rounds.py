@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.messages import EpochRecord, GroupPlan, Position, RoundPlan
+from hpcbal.control.messages import EpochRecord, Position, RoundPlan
+from hpcbal.control.paradigms import PARADIGMS, View
 from hpcbal.control.progress import ScheduleSettings
-from hpcbal.policies import Flotilla, RateTable, assign_gpus, create_flotilla, demand, num_preprocessors
-
-ROUNDING = 1e-9
-"""Slack for alpha * M, whose product may be a hair above the whole number that was meant (0.55 * 100)."""
+from hpcbal.policies import RateTable, demand, num_preprocessors
 
 
 class Planner:
@@ -25,18 +23,9 @@ class Planner:
     ) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._rates = rates
+        self._paradigm = PARADIGMS[settings.paradigm]
+        self._view = View(cluster, settings, rates)
         self._preprocessing_samples_per_s = preprocessing_samples_per_s
-
-    def flotilla(self, candidates: Sequence[str]) -> Flotilla:
-        """The flotilla that [FLEET] Alg. 2 forms of `candidates` (at least one)."""
-        return create_flotilla(
-            candidates,
-            self._rates,
-            self._cluster.num_gpus,
-            self._settings.delta,
-            self._settings.max_gpus_per_dnn,
-        )
 
     def new_round(
         self,
@@ -47,60 +36,55 @@ class Planner:
         start: Mapping[str, Position],
         epochs: Mapping[str, int],
         last_pass: int | None = None,
+        kept: Mapping[str, tuple[int, ...]] | None = None,
     ) -> RoundPlan:
-        """Form a flotilla of `candidates` and place it.
+        """Choose some of `candidates` by the paradigm and place them.
 
         Args:
             candidates: DNNs that may be chosen, at least one.
             index, first_pass, last_pass: of the plan.
             start: where DNNs start that were stopped inside `first_pass`; the others start at its beginning.
             epochs: completed epochs of every candidate.
+            kept: GPUs of candidates that a paradigm may leave where they are.
 
         Source: [FLEET] Alg. 1, lines 4 and 5.
         """
-        flotilla = self.flotilla(candidates)
-        gpus = assign_gpus(flotilla, self._cluster).gpus
+        choice = self._paradigm.choose(self._view, candidates, kept or {})
+        chosen = [group.dnn_id for group in choice.groups]
         beginning = Position(first_pass)
         return RoundPlan(
             index=index,
-            groups=tuple(GroupPlan(d, tuple(gpus[d])) for d in flotilla.dnn_ids),
+            groups=choice.groups,
             first_pass=first_pass,
-            start={d: start.get(d, beginning) for d in flotilla.dnn_ids},
-            epochs={d: epochs[d] for d in flotilla.dnn_ids},
-            num_preprocessors=self.num_preprocessors(flotilla.rates),
-            predicted_rate_samples_per_s=dict(zip(flotilla.dnn_ids, flotilla.rates, strict=True)),
-            num_gpus=sum(flotilla.num_gpus),
+            start={d: start.get(d, beginning) for d in chosen},
+            epochs={d: epochs[d] for d in chosen},
+            num_preprocessors=self.num_preprocessors([choice.rates.get(d) for d in chosen]),
+            predicted_rate_samples_per_s=choice.rates,
+            num_gpus=choice.num_gpus,
             last_pass=last_pass,
         )
 
-    def num_preprocessors(self, rates_samples_per_s: Sequence[float]) -> int:
-        """Preprocessors that feed groups of these rates; all that there are while their rate is unknown."""
-        if self._preprocessing_samples_per_s is None:
+    def num_preprocessors(self, rates_samples_per_s: Sequence[float | None]) -> int:
+        """Preprocessors that feed groups of these rates; all that there are while any rate is unknown."""
+        known = [rate for rate in rates_samples_per_s if rate is not None]
+        if self._preprocessing_samples_per_s is None or len(known) < len(rates_samples_per_s):
             return self._settings.max_preprocessors
-        needed = demand(rates_samples_per_s, max(1, self._cluster.num_gpus))
+        needed = demand(known, max(1, self._cluster.num_gpus))
         return num_preprocessors(needed, self._preprocessing_samples_per_s, self._settings.max_preprocessors)
 
     def must_regroup(
         self, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
     ) -> bool:
-        """Whether a round ends because too few of its GPUs stay busy.
+        """Whether a round ends because nobody goes on, or because the paradigm says so.
 
         Args:
             going_on: GPUs of the DNNs that would go on.
             num_gpus_of_round: GPUs of the flotilla when the round was formed.
             candidates: DNNs that could be in the next flotilla, in order; holds all of `going_on`.
-
-        Source: [FLEET] Sec. 4.3.2, "Training". Deviations: alpha refers to the GPUs that the flotilla was
-            given, not to all M, which a flotilla bounded by `max_gpus_per_dnn` could never keep busy; and
-            a round does not end if the next flotilla would be the same DNNs with the same numbers of GPUs,
-            since stopping and starting would change nothing.
         """
         if not going_on:
             return True
-        if sum(going_on.values()) >= self._settings.alpha * num_gpus_of_round - ROUNDING:
-            return False
-        flotilla = self.flotilla(candidates)
-        return dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True)) != dict(going_on)
+        return self._paradigm.must_regroup(self._view, going_on, num_gpus_of_round, candidates)
 
 
 def num_gpus_of(plan: RoundPlan) -> int:
@@ -114,9 +98,14 @@ def fits(plan: RoundPlan | None, made_for: Cluster | None, cluster: Cluster) -> 
     Nodes may have other names, but must have the same numbers of GPUs in the same order, so that the plan's
     placement means the same.
     """
-    if plan is None or (made_for is not None and _gpus_per_node(made_for) != _gpus_per_node(cluster)):
+    if plan is None or not is_alike(made_for, cluster):
         return False
     return all(gpu < cluster.num_gpus for group in plan.groups for gpu in group.gpus)
+
+
+def is_alike(made_for: Cluster | None, cluster: Cluster) -> bool:
+    """Whether GPU numbers of one allocation (None: like the other) mean the same on another."""
+    return made_for is None or _gpus_per_node(made_for) == _gpus_per_node(cluster)
 
 
 def is_inside_pass(position: Position | None, num_positions: int) -> bool:

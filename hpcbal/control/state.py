@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hpcbal.control.messages import EpochRecord, Position, RoundPlan
@@ -97,6 +97,8 @@ class EnsembleState:
         pass_index: the pass that the round is in; those ahead of it wait for the others.
         next_pass: 1 + the largest pass ever started.
         next_round_index: index of the next round.
+        kept: GPUs of the DNNs that were in training when the last round ended; a paradigm may leave them
+            where they are.
         suspend_reason: why a clean stop was asked for; empty if it was not.
         outcome: of Finish; empty before.
     """
@@ -112,6 +114,7 @@ class EnsembleState:
     pass_index: int = 0
     next_pass: int = 0
     next_round_index: int = 0
+    kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     suspend_reason: str = ""
     outcome: str = ""
 
@@ -126,6 +129,7 @@ class EnsembleState:
             interrupted=resume.interrupted,
             next_pass=_next_pass(resume),
             next_round_index=_next_round_index(resume),
+            kept=dict(resume.kept),
         )
 
     def live_ids(self) -> list[str]:

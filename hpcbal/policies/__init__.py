@@ -5,6 +5,7 @@ from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_
 from hpcbal.policies.placement import Placement, assign_gpus, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors
 from hpcbal.policies.profile import profile_by_name, profile_from_dict, profile_to_dict
+from hpcbal.policies.random_order import random_order
 from hpcbal.policies.rates import RateTable, profiling_counts, rate_key
 from hpcbal.policies.sample_order import sample_order
 
@@ -24,6 +25,7 @@ __all__ = [
     "profile_from_dict",
     "profile_to_dict",
     "profiling_counts",
+    "random_order",
     "rate_key",
     "sample_order",
     "split_evenly",

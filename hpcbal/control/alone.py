@@ -1,0 +1,90 @@
+"""The independent paradigm: each DNN alone on one GPU with a stream of its own, the next when one is free."""
+
+from __future__ import annotations
+
+from hpcbal.control.core import Core
+from hpcbal.control.messages import (
+    GroupPlan,
+    Instruction,
+    LeaveRound,
+    NextPass,
+    Position,
+    RoundPlan,
+    StartAlone,
+)
+from hpcbal.control.state import Dnn, Group
+from hpcbal.control.states import DnnState, Phase
+from hpcbal.control.stopping import evaluate
+from hpcbal.policies import random_order
+
+
+def fill_gpus(core: Core) -> list[Instruction]:
+    """Let the next DNNs have the GPUs that are free; finish when nobody is left.
+
+    DNNs that an earlier start has begun come first; the others in a random order that is fixed for the run,
+    so that which DNN a free GPU takes is as random as in the paper and the same after a resume.
+
+    Source: [FLEET] Sec. 6.1, "Baseline": a GPU randomly picks one yet-to-be-trained DNN whenever it becomes
+        free until there are no DNN left.
+    """
+    s = core.state
+    told: list[Instruction] = []
+    if not s.suspend_reason:
+        taken = {gpu for group in s.groups.values() for gpu in group.gpus}
+        free = [gpu for gpu in range(core.cluster.num_gpus) if gpu not in taken]
+        told = [_start(core, dnn, gpu) for dnn, gpu in zip(_waiting(core), free, strict=False)]
+    return told if s.groups else core.finish()
+
+
+def _waiting(core: Core) -> list[Dnn]:
+    order = random_order(list(core.state.dnns), core.settings.seed)
+    waiting = [dnn for d in order if (dnn := core.state.dnns[d]).state is DnnState.WAITING]
+    return sorted(waiting, key=lambda dnn: not (dnn.epochs or dnn.position))  # stable: begun ones first
+
+
+def _start(core: Core, dnn: Dnn, gpu: int) -> StartAlone:
+    s, name = core.state, dnn.spec.dnn_id
+    position = _position(dnn, core.settings.num_positions)
+    rates = {name: s.rates.rate(name, 1)} if s.rates.is_measured(name, 1) else {}
+    plan = RoundPlan(
+        index=s.next_round_index,
+        groups=(GroupPlan(name, (gpu,)),),
+        first_pass=position.pass_index,
+        start={name: position},
+        epochs={name: dnn.epochs},
+        num_preprocessors=1,
+        predicted_rate_samples_per_s=rates,
+        num_gpus=1,
+    )
+    core.move(dnn, DnnState.RUNNING)
+    dnn.position = None
+    s.phase = Phase.ROUND
+    s.next_round_index += 1
+    s.next_pass = max(s.next_pass, position.pass_index + 1)
+    s.groups[name] = Group(
+        name, (gpu,), training_pass=position.pass_index, reported_pass=position.pass_index - 1
+    )
+    return StartAlone(plan)
+
+
+def _position(dnn: Dnn, num_positions: int) -> Position:
+    """Where a DNN goes on: inside the pass where it was stopped, else with the pass after its last."""
+    if dnn.position is not None and 0 < dnn.position.offset < num_positions:
+        return dnn.position
+    return Position(dnn.history[-1].pass_index + 1 if dnn.history else 0)
+
+
+def on_pass_end(core: Core, group: Group) -> list[Instruction]:
+    """A DNN has finished a pass of its own stream: it goes on at once, or leaves if it has converged."""
+    dnn = core.state.dnns[group.dnn_id]
+    if group.leaving:
+        return []  # told to suspend while it trained the last step
+    decision = evaluate(dnn.spec.stop, dnn.history)
+    if decision is not None:
+        core.move(dnn, DnnState.LEAVING)
+        group.leaving, group.detail = "converged", decision.detail
+        return [LeaveRound(group.dnn_id, "converged", decision.detail)]
+    group.training_pass = group.reported_pass + 1
+    core.state.next_pass = max(core.state.next_pass, group.training_pass + 1)
+    told = (group.dnn_id,)
+    return [NextPass(told, group.training_pass, told if core.settings.checkpoint_every_pass else ())]

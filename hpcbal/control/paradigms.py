@@ -1,0 +1,176 @@
+"""The paradigms that train DNNs in rounds: who is in the next round, and when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.control.messages import GroupPlan
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.policies import Flotilla, RateTable, assign_gpus, create_flotilla, random_order
+
+ROUNDING = 1e-9
+"""Slack for alpha * M, whose product may be a hair above the whole number that was meant (0.55 * 100)."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a paradigm decides from."""
+
+    cluster: Cluster
+    settings: ScheduleSettings
+    rates: RateTable
+
+    def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
+        """The flotilla that [FLEET] Alg. 2 forms of `candidates` (at least one) for so many GPUs."""
+        settings = self.settings
+        return create_flotilla(candidates, self.rates, num_gpus, settings.delta, settings.max_gpus_per_dnn)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The trainer groups of a round, and the rate (samples/s) of each DNN, as far as it is known."""
+
+    groups: tuple[GroupPlan, ...]
+    rates: Mapping[str, float]
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(len(group.gpus) for group in self.groups)
+
+
+class Paradigm(Protocol):
+    """How DNNs are put into rounds.
+
+    Attributes:
+        needs_rates: whether it decides by training rates, so that these are profiled first.
+    """
+
+    needs_rates: bool
+
+    def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
+        """The groups of the next round.
+
+        Args:
+            candidates: DNNs that are not done, in the order of the config, at least one.
+            kept: GPUs of those candidates that were in training when the last round ended.
+        """
+
+    def must_regroup(
+        self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+    ) -> bool:
+        """Whether a round ends at the end of a pass.
+
+        Args:
+            going_on: GPUs of the DNNs that would go on, at least one.
+            num_gpus_of_round: GPUs of the round when it was formed.
+            candidates: DNNs that could be in the next round, in order; holds all of `going_on`.
+        """
+
+
+class Global:
+    """FLEET-G: every round is a new flotilla of all DNNs that are left ([FLEET] Alg. 1)."""
+
+    needs_rates = True
+
+    def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
+        """Source: [FLEET] Alg. 1, lines 4 and 5."""
+        return _placed(view.flotilla(candidates, view.cluster.num_gpus), view.cluster)
+
+    def must_regroup(
+        self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+    ) -> bool:
+        """When too few of the round's GPUs stay busy.
+
+        Source: [FLEET] Sec. 4.3.2, "Training". Deviations: alpha refers to the GPUs that the flotilla was
+            given, not to all M, which a flotilla bounded by `max_gpus_per_dnn` could never keep busy; and
+            a round does not end if the next flotilla would be the same DNNs with the same numbers of GPUs,
+            since stopping and starting would change nothing.
+        """
+        if sum(going_on.values()) >= view.settings.alpha * num_gpus_of_round - ROUNDING:
+            return False
+        flotilla = view.flotilla(candidates, view.cluster.num_gpus)
+        return dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True)) != dict(going_on)
+
+
+class Local:
+    """FLEET-L: GPUs that become free are filled at once, by the same greedy rule, the others train on."""
+
+    needs_rates = True
+
+    def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
+        """Those who were in training on the GPUs that they had, and a flotilla of the others for the rest.
+
+        Source: [FLEET] Sec. 4.3.3; Sec. 6.1: "only locally (for the newly released GPUs)". The flotilla of
+            the newcomers has its own reference rate, that of the fastest of them.
+        """
+        staying = tuple(GroupPlan(d, kept[d]) for d in candidates if d in kept)
+        taken = {gpu for group in staying for gpu in group.gpus}
+        free = [gpu for gpu in range(view.cluster.num_gpus) if gpu not in taken]
+        others = [d for d in candidates if d not in kept]
+        rates = {group.dnn_id: view.rates.rate(group.dnn_id, len(group.gpus)) for group in staying}
+        if not (free and others):
+            return Choice(staying, rates)
+        new = _placed(view.flotilla(others, len(free)), _part_of(view.cluster, free))
+        groups = tuple(GroupPlan(group.dnn_id, tuple(free[j] for j in group.gpus)) for group in new.groups)
+        return Choice(staying + groups, {**rates, **new.rates})
+
+    def must_regroup(
+        self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+    ) -> bool:
+        """When a GPU was released and a DNN waits for one."""
+        return sum(going_on.values()) < num_gpus_of_round and len(candidates) > len(going_on)
+
+
+class Homogeneous:
+    """Random subsets, one GPU each, on shared data; the next subset when all of one are done.
+
+    Source: Pittman et al. 2018 as [FLEET] Sec. 6.1 describes it.
+    """
+
+    needs_rates = False
+
+    def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
+        """As many DNNs as there are GPUs, the next ones of a random order that is fixed for the run."""
+        chosen = random_order(candidates, view.settings.seed)[: view.cluster.num_gpus]
+        rates = {d: view.rates.rate(d, 1) for d in chosen if view.rates.is_measured(d, 1)}
+        return Choice(tuple(GroupPlan(d, (gpu,)) for gpu, d in enumerate(chosen)), rates)
+
+    def must_regroup(
+        self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+    ) -> bool:
+        """Never: the others wait for the last of the subset."""
+        return False
+
+
+PARADIGMS: Mapping[str, Paradigm] = {"global": Global(), "local": Local(), "homogeneous": Homogeneous()}
+"""By the names that `schedule.paradigm` of the config may have, without `INDEPENDENT`: it has no rounds."""
+
+INDEPENDENT = "independent"
+"""Each DNN alone on one GPU with a stream of its own; see `hpcbal.control.alone`."""
+
+PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
+
+
+def needs_rates(paradigm: str) -> bool:
+    """Whether a paradigm decides by training rates."""
+    return paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates
+
+
+def _placed(flotilla: Flotilla, cluster: Cluster) -> Choice:
+    gpus = assign_gpus(flotilla, cluster).gpus
+    return Choice(
+        tuple(GroupPlan(d, tuple(gpus[d])) for d in flotilla.dnn_ids),
+        dict(zip(flotilla.dnn_ids, flotilla.rates, strict=True)),
+    )
+
+
+def _part_of(cluster: Cluster, gpus: Sequence[int]) -> Cluster:
+    """The cluster as if it had only these GPUs; its GPU j is `gpus[j]` (ascending)."""
+    node_of_gpu = cluster.node_of_gpus()
+    counts = [0] * len(cluster.nodes)
+    for gpu in gpus:
+        counts[node_of_gpu[gpu]] += 1
+    return Cluster(tuple(Node(node.host, n) for node, n in zip(cluster.nodes, counts, strict=True)))

@@ -1,0 +1,201 @@
+"""Paradigms: who trains next, and when, told one event after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control import (
+    ControlError,
+    DnnFailed,
+    Ensemble,
+    Event,
+    Finish,
+    GroupLeft,
+    GroupPlan,
+    LeaveRound,
+    NextPass,
+    Position,
+    ScheduleSettings,
+    StartAlone,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendRequested,
+)
+from hpcbal.policies import RateTable, random_order
+
+Drive = Callable[..., Any]
+
+EQUAL = {name: [100.0, 100.0, 100.0, 100.0] for name in "abcd"}  # no DNN gains by a second GPU
+
+
+def groups_of(instructions: Sequence[Any]) -> dict[str, tuple[int, ...]]:
+    """GPUs by DNN of the round that starts."""
+    (start,) = [told for told in instructions if isinstance(told, StartRound)]
+    return {group.dnn_id: group.gpus for group in start.plan.groups}
+
+
+def alone_of(instructions: Sequence[Any]) -> dict[str, int]:
+    """GPU by DNN of those that start alone."""
+    plans = [told.plan for told in instructions if isinstance(told, StartAlone)]
+    return {group.dnn_id: group.gpus[0] for plan in plans for group in plan.groups}
+
+
+# ---- local -----------------------------------------------------------------------------------------
+
+
+def test_local_fills_a_released_gpu_at_once_and_moves_nobody(drive: Drive) -> None:
+    run = drive({"a": 9, "b": 1, "c": 9}, (2,), EQUAL, paradigm="local")
+    assert groups_of(run.start()) == {"a": (0,), "b": (1,)}
+    told = run.epoch("a", "b")
+    assert told == [LeaveRound("b", "converged", "1 of at most 1 epochs"), LeaveRound("a", "regroup")]
+    told = run.leave("b", "a")
+    assert isinstance(told[0], StopStream)
+    assert groups_of(told) == {"a": (0,), "c": (1,)}
+    assert told[1].plan.first_pass == 1
+
+
+def test_local_lets_the_others_train_on_when_nobody_waits(drive: Drive) -> None:
+    run = drive({"a": 9, "b": 1}, (2,), EQUAL, paradigm="local")
+    run.start()
+    assert run.epoch("a", "b") == [
+        LeaveRound("b", "converged", "1 of at most 1 epochs"),
+        NextPass(("a",), 1, ("a",)),
+    ]
+
+
+def test_local_fills_what_a_failed_dnn_releases(drive: Drive) -> None:
+    run = drive({"a": 9, "b": 9, "c": 9}, (2,), EQUAL, paradigm="local")
+    run.start()
+    run.epoch("a")
+    run.send(failure("b"))
+    run.send(left("b"))
+    assert groups_of(run.leave("a")) == {"a": (0,), "c": (1,)}
+
+
+def test_local_gives_newcomers_only_gpus_that_are_free_on_any_node(drive: Drive) -> None:
+    rates = {"a": [100.0], "b": [100.0], "c": [100.0], "wide": [50.0, 100.0]}
+    run = drive({"a": 9, "b": 1, "c": 1, "wide": 9}, (1, 2), rates, paradigm="local")
+    first = groups_of(run.start())
+    run.epoch("a", "b", "c")
+    second = groups_of(run.leave("b", "c", "a"))
+    assert second["a"] == first["a"]
+    assert set(second["wide"]) == {0, 1, 2} - set(first["a"])
+
+
+def test_local_keeps_its_gpus_over_a_suspension_between_two_rounds(drive: Drive) -> None:
+    run = drive({"a": 9, "b": 1, "c": 9}, (2,), EQUAL, paradigm="local")
+    run.start()
+    run.epoch("a", "b")
+    run.send(SuspendRequested("walltime"))
+    assert run.leave("b", "a")[-1] == Finish("suspended")
+    again = drive({"a": 9, "b": 1, "c": 9}, (2,), EQUAL, run.ensemble.resume_state(), paradigm="local")
+    assert groups_of(again.start()) == {"a": (0,), "c": (1,)}
+
+
+# ---- homogeneous -----------------------------------------------------------------------------------
+
+
+def test_homogeneous_waits_for_the_last_of_a_subset(drive: Drive) -> None:
+    names = {"a": 2, "b": 1, "c": 1}
+    first, second, third = random_order("abc", 3)
+    run = drive(names, (2,), EQUAL, paradigm="homogeneous", seed=3)
+    assert groups_of(run.start()) == {first: (0,), second: (1,)}
+    told: Sequence[Any] = ()
+    while not any(isinstance(instruction, StartRound) for instruction in told):
+        told = finish_pass(run)
+    assert groups_of(told) == {third: (0,)}
+
+
+def test_homogeneous_gives_one_gpu_each_even_when_some_stay_idle(drive: Drive) -> None:
+    run = drive({"a": 1}, (4,), {"a": [10.0, 20.0, 30.0, 40.0]}, paradigm="homogeneous")
+    assert groups_of(run.start()) == {"a": (0,)}
+
+
+# ---- independent -----------------------------------------------------------------------------------
+
+
+def test_independent_dnns_do_not_wait_for_each_other(drive: Drive) -> None:
+    run = drive({"a": 9, "b": 9}, (2,), EQUAL, paradigm="independent")
+    assert set(alone_of(run.start())) == {"a", "b"}
+    assert run.epoch("a") == [NextPass(("a",), 1, ("a",))]
+    assert run.epoch("a") == [NextPass(("a",), 2, ("a",))]
+    assert run.epoch("b") == [NextPass(("b",), 1, ("b",))]
+
+
+def test_independent_fills_a_gpu_as_soon_as_its_dnn_has_left(drive: Drive) -> None:
+    first, second, third = random_order("abc", 0)
+    run = drive({"a": 1, "b": 1, "c": 1}, (2,), EQUAL, paradigm="independent")
+    assert alone_of(run.start()) == {first: 0, second: 1}
+    assert run.epoch(second) == [LeaveRound(second, "converged", "1 of at most 1 epochs")]
+    assert alone_of(run.leave(second)) == {third: 1}
+    run.epoch(third)
+    assert run.leave(third) == []
+    run.epoch(first)
+    assert run.leave(first) == [Finish("done")]
+
+
+def test_independent_streams_begin_with_the_first_pass_and_go_on_with_the_next(drive: Drive) -> None:
+    run = drive({"a": 9, "b": 9}, (1,), EQUAL, paradigm="independent")
+    (name,) = alone_of(run.start())
+    run.epoch(name)
+    run.send(SuspendRequested("walltime"))
+    run.save(name, Position(1))
+    assert run.send(left(name)) == [Finish("suspended")]
+    again = drive({"a": 9, "b": 9}, (1,), EQUAL, run.ensemble.resume_state(), paradigm="independent")
+    (told,) = again.start()
+    assert told.plan.groups == (GroupPlan(name, (0,)),)  # the one that was begun comes first
+    assert told.plan.start[name] == Position(1)
+    assert told.plan.epochs[name] == 1
+
+
+def test_a_failed_independent_dnn_makes_room(drive: Drive) -> None:
+    run = drive({"a": 1, "b": 1}, (1,), EQUAL, paradigm="independent")
+    (first,) = alone_of(run.start())
+    run.send(failure(first))
+    (second,) = alone_of(run.send(left(first)))
+    run.epoch(second)
+    assert run.leave(second) == [Finish("failed-dnns")]
+
+
+# ---- all -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("paradigm", ["homogeneous", "independent"])
+def test_paradigms_that_decide_without_rates_measure_none(drive: Drive, paradigm: str) -> None:
+    run = drive({"a": 1, "b": 1}, (2,), {}, paradigm=paradigm, profile=True)
+    assert not any(isinstance(told, StartProfiling) for told in run.start())
+
+
+def test_an_unknown_paradigm_is_refused() -> None:
+    settings = ScheduleSettings(num_positions=1, paradigm="globl")
+    with pytest.raises(ControlError, match=r"got 'globl', allowed: global, local, homogeneous, independent"):
+        Ensemble([], Cluster.uniform(1, 1), settings, RateTable({}, 1))
+
+
+def test_a_random_order_does_not_depend_on_who_else_is_left() -> None:
+    names = [f"dnn{i}" for i in range(30)]
+    whole = random_order(names, 7)
+    assert sorted(whole) == sorted(names)
+    assert random_order(list(reversed(names)), 7) == whole
+    assert random_order(whole[10:], 7) == whole[10:]
+    assert random_order(names, 8) != whole
+
+
+def finish_pass(run: Any) -> list[Any]:
+    """All groups finish their pass, and those that are told to leave do; what the last of it led to."""
+    told = run.epoch(*run.ensemble.state.groups)
+    leaving = [t.dnn_id for t in told if isinstance(t, LeaveRound)]
+    return run.leave(*leaving) if leaving else told
+
+
+def failure(dnn_id: str) -> Event:
+    return DnnFailed(dnn_id, "nan", "loss is NaN")
+
+
+def left(dnn_id: str) -> Event:
+    return GroupLeft(dnn_id)
