@@ -9,10 +9,15 @@ Every consumer copies every block into memory of its own. In turns, so that a no
   `CrossTrainerCache`; infinite data set, no compression;
 - `plain copies`: as many processes (consumers and producer) do nothing but copy one block, with NumPy;
 - `shared copies`: the same, but from and to the ring's memory, in no order: what the machine takes for
-  moving the data between cores.
+  moving the data between cores;
+- `hand-over`: the ring's copies strictly in turn, each on another core than the one before, each timed
+  (median). The rate is a bound: the number of cores over the sum of the copies, with every hand-over between
+  cores paid. Where a process happens to find a block in its own core's cache, the ring may do better;
+- `hand-over, NumPy`: the same, but written with plain stores.
 
 Per round the ratios of the ring to the others; the medians of the rounds are the result. The limits say how
-much of a core each way costs: with fewer cores than processes that decides.
+much of a core each way costs: with fewer cores than processes that decides. Other load slows the ring and the
+plain copies, but hardly the hand-over's medians: only on a quiet machine do they compare.
 """
 
 from __future__ import annotations
@@ -31,12 +36,23 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-WAYS = ("ring", "memcpy", "shared", "tfdata")
+WAYS = ("ring", "memcpy", "shared", "handover", "plain_handover", "tfdata")
 TITLES = {
     "ring": "ring",
     "memcpy": "plain copies",
     "shared": "shared copies",
+    "handover": "hand-over",
+    "plain_handover": "hand-over, NumPy",
     "tfdata": "tf.data service",
+}
+NUM_HAND_OVERS = 100  # per round: enough for a median
+# What the ring's rate is divided by, and what the quotient is called.
+RATIOS = {
+    "tfdata": "vs_tfdata",
+    "memcpy": "of_memcpy",
+    "shared": "of_shared_copies",
+    "handover": "of_handover_bound",
+    "plain_handover": "of_plain_handover_bound",
 }
 WANTED = {"vs_tfdata": 20.0, "of_memcpy": 0.6}
 
@@ -106,7 +122,7 @@ def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
         [*mpirun(), "-n", str(args.num_consumers + 1), sys.executable, *ring],
         {**environment, **MPI_ENVIRONMENT},
     )
-    yield {"ring": ranks, "memcpy": ranks, "shared": ranks, "tfdata": service}
+    yield {way: service if way == "tfdata" else ranks for way in WAYS}
     ranks.tell("quit")
     ranks.wait()
     service.wait()
@@ -133,18 +149,16 @@ def mpirun() -> list[str]:
 
 def measure(args: argparse.Namespace) -> list[dict[str, float]]:
     """Blocks per second and CPU time of all ways, one entry per round."""
-    num_blocks = {"ring": args.num_blocks, "memcpy": args.num_blocks, "shared": args.num_blocks}
+    num_blocks = dict.fromkeys(WAYS, args.num_blocks)
     num_blocks["tfdata"] = max(1, args.num_blocks // 20)
-    command = {"ring": "ring", "memcpy": "memcpy", "shared": "shared", "tfdata": "run"}
+    num_blocks["handover"] = num_blocks["plain_handover"] = min(args.num_blocks, NUM_HAND_OVERS)
     rounds = []
     with peers(args) as children:
         for _ in range(args.rounds):
             facts: dict[str, float] = {}
             for way in WAYS:
-                answer = children[way].ask(f"{command[way]} {num_blocks[way]}")
-                facts[way] = answer["blocks_per_s"]
-                if "cpu_us_per_block" in answer:
-                    facts[f"{way}_cpu"] = answer["cpu_us_per_block"]
+                answer = children[way].ask(f"{'run' if way == 'tfdata' else way} {num_blocks[way]}")
+                facts |= {f"{way}_{name}": value for name, value in answer.items()}
             rounds.append(facts)
     return rounds
 
@@ -152,14 +166,12 @@ def measure(args: argparse.Namespace) -> list[dict[str, float]]:
 def summarise(rounds: list[dict[str, float]]) -> dict[str, float]:
     """Medians over the rounds: of the rates, and of the ratios within each round."""
     result = {
-        "vs_tfdata": statistics.median(facts["ring"] / facts["tfdata"] for facts in rounds),
-        "of_memcpy": statistics.median(facts["ring"] / facts["memcpy"] for facts in rounds),
-        "of_shared_copies": statistics.median(facts["ring"] / facts["shared"] for facts in rounds),
+        RATIOS[way]: statistics.median(
+            facts["ring_blocks_per_s"] / facts[f"{way}_blocks_per_s"] for facts in rounds
+        )
+        for way in RATIOS
     }
-    for key in rounds[0]:
-        name = f"{key}_us_per_block" if key.endswith("_cpu") else f"{key}_blocks_per_s"
-        result[name] = statistics.median(facts[key] for facts in rounds)
-    return result
+    return result | {key: statistics.median(facts[key] for facts in rounds) for key in rounds[0]}
 
 
 def provenance() -> dict[str, Any]:
@@ -191,8 +203,11 @@ def main() -> None:
     for way in WAYS:
         rate = result[f"{way}_blocks_per_s"]
         cpu = f"{result[f'{way}_cpu_us_per_block']:.0f}" if f"{way}_cpu_us_per_block" in result else ""
-        ratio = {"ring": 1.0, "memcpy": result["of_memcpy"], "shared": result["of_shared_copies"]}
-        print(f"{TITLES[way]:<16} {rate:>10.0f} {cpu:>13} {ratio.get(way, result['vs_tfdata']):>11.2f}")
+        ratio = result[RATIOS[way]] if way in RATIOS else 1.0
+        print(f"{TITLES[way]:<16} {rate:>10.0f} {cpu:>13} {ratio:>11.2f}")
+    for way in ("handover", "plain_handover"):
+        copies = f"write {result[f'{way}_write_us']:.0f} us, each reader {result[f'{way}_read_us']:.0f} us"
+        print(f"{TITLES[way]}: {copies}")
     for key, wanted in WANTED.items():
         print(f"{key} {result[key]:.2f} (wanted: at least {wanted})")
     if args.json:

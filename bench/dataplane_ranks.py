@@ -1,8 +1,8 @@
 """Ranks of bench_dataplane.py: blocks through the ring, and the same copies with plain NumPy.
 
 Started under mpirun with one producer (rank 0) and the consumers. Rank 0 obeys lines on stdin: "ring N",
-"memcpy N" and "shared N" measure N blocks and print one JSON line; "quit" ends:
-mpirun keeps the end of stdin to itself.
+"memcpy N", "shared N", "handover N" and "plain_handover N" measure N blocks and print one JSON line; "quit"
+ends: mpirun keeps the end of stdin to itself.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import time
 from typing import Any
 
 import numpy as np
+from dataplane_handover import hand_over
 from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.control.messages import Position
 from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane import streaming
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
@@ -148,6 +150,12 @@ def next_command(world: MPI.Comm) -> list[str]:
     return bytes(line).rstrip(b"\0").decode().split()
 
 
+def answer(world: MPI.Comm, facts: dict[str, float]) -> None:
+    """Print one JSON line, from rank 0."""
+    if world.rank == 0:
+        print(json.dumps(facts), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", type=int, nargs="+", required=True, help="of a block, samples first")
@@ -165,6 +173,10 @@ def main() -> None:
         generation = 0
         while (command := next_command(world))[0] != "quit":
             num_blocks, took_s, busy_s = int(command[1]), 0.0, time.process_time()
+            if command[0].endswith("handover"):
+                write = np.copyto if command[0] == "plain_handover" else streaming.write
+                answer(world, hand_over(world, ring, source.block, num_blocks, write))
+                continue
             if command[0] == "memcpy":
                 took_s = copy(world, source.block, num_blocks)
             elif command[0] == "shared":
@@ -178,10 +190,8 @@ def main() -> None:
                     took_s = consume(world, reader, spec, plan, num_blocks)
             busy_s = world.allreduce(time.process_time() - busy_s)
             slowest_s = world.allreduce(took_s, MPI.MAX)
-            if world.rank == 0:
-                cpu_us = 1e6 * busy_s / (num_blocks + WARM_UP_BLOCKS)
-                facts = {"blocks_per_s": num_blocks / slowest_s, "cpu_us_per_block": cpu_us}
-                print(json.dumps({**facts, "num_slots": spec.num_slots}), flush=True)
+            cpu_us = 1e6 * busy_s / (num_blocks + WARM_UP_BLOCKS)
+            answer(world, {"blocks_per_s": num_blocks / slowest_s, "cpu_us_per_block": cpu_us})
     comm.Free()
 
 
