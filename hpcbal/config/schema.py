@@ -108,7 +108,12 @@ class ProfilingConfig(Section):
 class ScheduleConfig(Section):
     """Which DNNs train together, and on how many GPUs."""
 
-    paradigm: Literal["global"] = key("global", "How DNNs are scheduled.", "global")
+    paradigm: Literal["global", "local", "homogeneous", "independent"] = key(
+        "global",
+        "How DNNs are scheduled: flotillas of all that are left (global), or of the GPUs that become free "
+        "(local); random subsets, one GPU each (homogeneous); each alone with its own stream (independent).",
+        "global, local, homogeneous, independent",
+    )
     delta: Annotated[Annotated[float, Field(ge=0.0)] | str, BeforeValidator(_delta)] = key(
         20.0,
         "DNNs train together when their rates differ by at most this: samples/s, or a share of the "

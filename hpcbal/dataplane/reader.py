@@ -165,6 +165,10 @@ class StreamReader:
             while not self._ring.has_block(generation, block):
                 if self._poll is not None:
                     self._poll()
-                backoff.wait()
+                self._pause(backoff.wait)
         finally:
             self.wait_s += time.perf_counter() - began
+
+    def _pause(self, pause: Callable[[], None]) -> None:
+        """What to do while a block is awaited."""
+        pause()

@@ -20,12 +20,13 @@ from hpcbal.control.messages import (
     Position,
     RoundPlan,
 )
+from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.waiting import Backoff
 from hpcbal.runtime.epoch import SUMS_NAME, EpochSums, PassResult, PassRunner
 from hpcbal.runtime.feeding import Feeder
 from hpcbal.runtime.member import GroupMember
-from hpcbal.runtime.protocol import Happened, Leave, Message, Proceed, Suspend
+from hpcbal.runtime.protocol import Happened, Leave, Message, PreprocessorReport, Proceed, Suspend
 from hpcbal.runtime.replicas import Moment
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import GroupFailed
@@ -84,6 +85,7 @@ class GroupRound:
             self._report(DnnFailed(name, failure.cause, failure.detail))
         finally:
             self._reader.end()
+            self._report_preprocessing()
         if member.is_master:
             self._writer.wait()  # a write of before the failure may still be under way
             self._report_written()
@@ -129,6 +131,7 @@ class GroupRound:
             member.cache.mark(name, None)  # in motion
             result = runner.run(start, self._sums)
             if result.too_many_bad:
+                self._report_preprocessing()
                 self._wait_for_order(result.position)  # the scheduler hears of them too, and suspends all
             if not result.complete:
                 self._leave(replica, result.position, inside_pass=result.position.offset > 0)
@@ -147,6 +150,7 @@ class GroupRound:
         self._sums = EpochSums()
         record = EpochRecord(len(self._history) + 1, pass_index, metrics, result.seconds)
         self._history.append(record)
+        self._report_preprocessing()
         busy_s = result.seconds - result.wait_s
         self._report(
             EpochDone(self._member.dnn.name, pass_index, metrics, result.seconds, busy_s), result.facts()
@@ -236,6 +240,13 @@ class GroupRound:
             if self._suspend:
                 return Suspend(self._serial)
             backoff.wait()
+
+    def _report_preprocessing(self) -> None:
+        """A rank that makes its own samples tells of them as a preprocessor does."""
+        stream = self._reader
+        if isinstance(stream, PrivateStream):
+            report = PreprocessorReport(stream.samples_made, stream.busy_s, tuple(stream.take_bad()))
+            self._context.channel.send(SCHEDULER_RANK, report)
 
     def _report(self, event: Event, facts: dict[str, float] | None = None) -> None:
         if self._member.is_master:

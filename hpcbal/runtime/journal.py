@@ -23,6 +23,8 @@ from hpcbal.control.messages import (
     NextPass,
     PreprocessingMeasured,
     RateMeasured,
+    RoundPlan,
+    StartAlone,
     Started,
     StartProfiling,
     StartRound,
@@ -174,10 +176,10 @@ class Journal:
             case StartRound(plan):
                 self.keep_rates(ensemble)
                 self._join(plan.groups)
-                fields = round_plan_to_dict(plan)
-                self._round_plans.append(fields)
-                self._ledger.append("round-started", durable=True, plan=fields)
-                write_json_atomic(self._run.plan, {"schema": 1, "rounds": self._round_plans})
+                self._note_plan("round-started", plan)
+            case StartAlone(plan):
+                self._join(plan.groups)
+                self._note_plan("started-alone", plan)
             case NextPass():
                 self._ledger.append("pass-started", pass_index=instruction.pass_index)
             case LeaveRound():
@@ -189,7 +191,10 @@ class Journal:
                 )
             case StopStream():
                 suspended = bool(ensemble.snapshot()["suspending"])
-                self._ledger.append("round-ended", durable=True, index=instruction.index, suspended=suspended)
+                kept = {name: list(gpus) for name, gpus in ensemble.state.kept.items()}
+                self._ledger.append(
+                    "round-ended", durable=True, index=instruction.index, suspended=suspended, kept=kept
+                )
             case Finish():
                 self.keep_rates(ensemble)
                 self._metrics.flush()
@@ -272,6 +277,12 @@ class Journal:
         if rate is not None:
             profile["preprocessing"] = {"samples_per_s": rate}
         write_json_atomic(self._run.profile, profile)
+
+    def _note_plan(self, event: str, plan: RoundPlan) -> None:
+        fields = round_plan_to_dict(plan)
+        self._round_plans.append(fields)
+        self._ledger.append(event, durable=True, plan=fields)
+        write_json_atomic(self._run.plan, {"schema": 1, "rounds": self._round_plans})
 
     # ---- parts ---------------------------------------------------------------------------------
 

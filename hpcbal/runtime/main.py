@@ -204,13 +204,14 @@ def _play_role(
         raise
     if scheduler is not None:
         return scheduler.run()
-    if source is not None:
+    if context.rank in roles.preprocessor_ranks:
+        assert source is not None
         topology = NodeTopology(roles.node_of_rank, roles.gateway_of_node)
         producer = Producer(context.ring, data_comm, topology, source, roles.local_producer(context.rank))
         return Preprocessor(context, producer).run()
     assert backend is not None
     assert groups is not None
     try:
-        return Trainer(context, trainers, backend, groups).run()
+        return Trainer(context, trainers, backend, groups, source).run()
     finally:
         backend.close()

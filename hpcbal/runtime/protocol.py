@@ -42,6 +42,14 @@ class OpenGroups(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class TrainAlone(Message):
+    """Scheduler -> one trainer: train the DNN of `round_plan` with a stream of this rank's own."""
+
+    serial: int
+    round_plan: RoundPlan
+
+
+@dataclass(frozen=True, slots=True)
 class Proceed(Message):
     """Scheduler -> all ranks of a group that waits at the end of a pass: train `pass_index` next."""
 
@@ -109,6 +117,8 @@ class StreamStopped(Message):
 @dataclass(frozen=True, slots=True)
 class PreprocessorReport(Message):
     """Preprocessor -> scheduler, every second while it works: counts since the start of the run.
+
+    A trainer with a stream of its own sends it at the end of each pass.
 
     Attributes:
         samples_made: samples preprocessed.

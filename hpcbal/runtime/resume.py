@@ -94,6 +94,7 @@ def read_earlier(
         interrupted=facts.interrupted(),
         cluster=facts.cluster,
         preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
+        kept=facts.kept,
     )
     retried = tuple(spec.dnn_id for spec in specs if retry_failed and spec.dnn_id in facts.failed)
     return Earlier(resume, facts.accounts, facts.round_plans, warnings, fingerprints, retried)
@@ -147,6 +148,7 @@ class _Facts:
         self.next_round_index = 0
         self.next_pass = 0
         self.cluster: Cluster | None = None
+        self.kept: dict[str, tuple[int, ...]] = {}
         self.preprocessing_samples_per_s: float | None = None
         self._open_round: Mapping[str, Any] | None = None
         self._started_on: Cluster | None = None
@@ -160,14 +162,19 @@ class _Facts:
                 self.preprocessing_samples_per_s = line["samples_per_s"]
             case "round-started":
                 self.cluster = self._started_on
+                self.kept = {}
                 plan = line["plan"]
                 self.round_plans.append(plan)
                 self._open_round = plan
                 self.next_round_index = max(self.next_round_index, plan["index"] + 1)
                 self.next_pass = max(self.next_pass, plan["first_pass"] + 1)
+            case "started-alone":
+                self.round_plans.append(line["plan"])
+                self.next_round_index = max(self.next_round_index, line["plan"]["index"] + 1)
             case "pass-started":
                 self.next_pass = max(self.next_pass, line["pass_index"] + 1)
             case "round-ended":
+                self.kept = {name: tuple(gpus) for name, gpus in line.get("kept", {}).items()}
                 if not line.get("suspended"):
                     self._open_round = None
             case "dnn-done":

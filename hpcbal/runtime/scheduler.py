@@ -20,6 +20,7 @@ from hpcbal.control.messages import (
     NextPass,
     PreprocessingMeasured,
     RoundPlan,
+    StartAlone,
     Started,
     StartProfiling,
     StartRound,
@@ -74,6 +75,7 @@ class Scheduler:
         self._events: deque[Event] = deque()
         self._serial = 0
         self._groups: dict[str, GroupPlan] = {}
+        self._serial_of: dict[str, int] = {}
         self._ready: set[int] = set()
         self._stopped: set[int] = set()
         self._stream_open = False
@@ -159,10 +161,9 @@ class Scheduler:
                 raise TypeError(f"the scheduler got {message!r} from rank {source}")
 
     def _take_event(self, message: protocol.Happened) -> None:
-        if message.serial != self._serial:
-            raise RuntimeError(
-                f"an event of groups {message.serial}, but these are {self._serial}: {message}"
-            )
+        expected = self._serial_of.get(getattr(message.event, "dnn_id", ""))
+        if message.serial != expected:
+            raise RuntimeError(f"an event of groups {message.serial}, but these are {expected}: {message}")
         self._journal.note_facts(message.event, message.facts or {})
         self._events.append(message.event)
 
@@ -188,17 +189,17 @@ class Scheduler:
                 self._open(groups, None)
             case StartRound(plan):
                 self._open(plan.groups, plan)
+            case StartAlone(plan):
+                self._start_alone(plan)
             case NextPass():
                 for dnn_id in instruction.dnn_ids:
-                    checkpoint = dnn_id in instruction.checkpoint
-                    self._tell_group(
-                        dnn_id, protocol.Proceed(self._serial, instruction.pass_index, checkpoint)
-                    )
-            case LeaveRound():
-                self._tell_group(instruction.dnn_id, protocol.Leave(self._serial, instruction.reason))
+                    serial, checkpoint = self._serial_of[dnn_id], dnn_id in instruction.checkpoint
+                    self._tell_group(dnn_id, protocol.Proceed(serial, instruction.pass_index, checkpoint))
+            case LeaveRound(dnn_id, reason):
+                self._tell_group(dnn_id, protocol.Leave(self._serial_of[dnn_id], reason))
             case SuspendGroups():
                 for dnn_id in instruction.dnn_ids:
-                    self._tell_group(dnn_id, protocol.Suspend(self._serial))
+                    self._tell_group(dnn_id, protocol.Suspend(self._serial_of[dnn_id]))
             case StopStream():
                 self._end_stream()
             case Finish():
@@ -212,12 +213,21 @@ class Scheduler:
         self._serial += 1
         stream = self._plan_stream(groups, plan)
         self._groups = {group.dnn_id: group for group in groups}
+        self._serial_of = dict.fromkeys(self._groups, self._serial)
         self._ready.clear()
         order = protocol.OpenGroups(self._serial, tuple(groups), stream, plan)
         self._context.channel.send_to_all(self._roles.trainer_ranks, order)
         self._await(lambda: len(self._ready) == len(self._roles.trainer_ranks))
         self._tell_preprocessors(protocol.StartStream(stream))
         self._stream_open = True
+
+    def _start_alone(self, plan: RoundPlan) -> None:
+        """Let one trainer train one DNN with a stream of its own; nobody else is asked."""
+        (group,) = plan.groups
+        self._serial += 1
+        self._groups[group.dnn_id] = group
+        self._serial_of[group.dnn_id] = self._serial
+        self._tell_group(group.dnn_id, protocol.TrainAlone(self._serial, plan))
 
     def _plan_stream(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> StreamPlan:
         node_of_gpu = self._roles.cluster.node_of_gpus()

@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from hpcbal.cluster.roles import Roles
 from hpcbal.config import RunConfig
+from hpcbal.control import INDEPENDENT
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
@@ -18,7 +19,7 @@ from hpcbal.runtime.together import together
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What the first preprocessor tells the others of the data."""
+    """What the first rank with the dataset tells the others of the data."""
 
     spec: StreamSpec
     num_classes: int
@@ -28,8 +29,14 @@ class StreamFacts:
 def open_data(
     world: MPI.Intracomm, config: RunConfig, roles: Roles
 ) -> tuple[SampleSource | None, StreamFacts]:
-    """Open the dataset on the preprocessors; all ranks learn the shape of the stream; collective."""
-    source = together(world, lambda: open_source(config) if world.rank in roles.preprocessor_ranks else None)
+    """Open the dataset where samples are made; all ranks learn the shape of the stream; collective.
+
+    That is on the preprocessors, and on the trainers where each of them has a stream of its own.
+    """
+    makers = set(roles.preprocessor_ranks)
+    if config.schedule.paradigm == INDEPENDENT:
+        makers |= set(roles.trainer_ranks)
+    source = together(world, lambda: open_source(config) if world.rank in makers else None)
     mine = together(world, lambda: None if source is None else _facts_of(config, source))
     everyone = patient_allgather(world, mine)
     known = [facts for facts in everyone if facts is not None]

@@ -118,4 +118,6 @@ def _settings(config: RunConfig, context: RankContext, opened: OpenedRun) -> Sch
         profile=opened.request.profile_only or not given,
         max_profile_gpus=schedule.profiling.max_gpus,
         max_preprocessors=len(context.roles.preprocessor_ranks),
+        paradigm="global" if opened.request.profile_only else schedule.paradigm,
+        seed=config.seed,
     )

@@ -11,34 +11,45 @@ from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.config import DnnConfig
 from hpcbal.control.messages import Position
+from hpcbal.data.source import SampleSource
+from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.group_profile import GroupProfile
 from hpcbal.runtime.group_round import GroupRound
 from hpcbal.runtime.member import GroupMember
-from hpcbal.runtime.protocol import OpenGroups, ReaderReady, Shutdown
+from hpcbal.runtime.protocol import OpenGroups, ReaderReady, Shutdown, TrainAlone
 from hpcbal.runtime.replicas import ReplicaCache
 from hpcbal.training.backend import Backend
+from hpcbal.training.collective import LocalCollective
 from hpcbal.training.groups import TrainerGroups
 
 log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Obeys OpenGroups and Shutdown.
+    """Obeys OpenGroups, TrainAlone and Shutdown.
 
     Args:
         trainers: communicator of all trainers; its rank j trains on GPU j.
         groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
+        source: of the samples, where this rank has a stream of its own.
     """
 
     def __init__(
-        self, context: RankContext, trainers: MPI.Intracomm, backend: Backend, groups: TrainerGroups
+        self,
+        context: RankContext,
+        trainers: MPI.Intracomm,
+        backend: Backend,
+        groups: TrainerGroups,
+        source: SampleSource | None,
     ) -> None:
         self._context = context
         self._trainers = trainers
         self._backend = backend
         self._groups = groups
+        self._source = source
+        self._own_stream: PrivateStream | None = None
         self._cache = ReplicaCache()
         self._reader = StreamReader(context.ring, context.roles.local_slot(context.rank))
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
@@ -56,11 +67,15 @@ class Trainer:
                 self._writer.close()
                 if self._fetcher is not None:
                     self._fetcher.shutdown()
+                if self._own_stream is not None:
+                    self._own_stream.close()
                 self._groups.shutdown()
                 self._cache.clear()
                 return message.exit_code
             if isinstance(message, OpenGroups):
                 self._take_part(message)
+            elif isinstance(message, TrainAlone):
+                self._train_alone(message)
             else:
                 log.debug("dropped %r: it came after its groups", message)
 
@@ -90,3 +105,20 @@ class Trainer:
             GroupRound(
                 member, self._reader, order.round_plan, order.serial, self._writer, self._fetcher
             ).run()
+
+    def _train_alone(self, order: TrainAlone) -> None:
+        """Train one DNN on this rank, with a stream of its own."""
+        context, plan = self._context, order.round_plan
+        dnn = self._dnns[plan.groups[0].dnn_id]
+        context.announce(f"training {dnn.name}")
+        stream = self._stream_of_its_own()
+        stream.open(plan.start[dnn.name])
+        member = GroupMember(context, self._backend, self._cache, dnn, MPI.COMM_SELF, LocalCollective())
+        GroupRound(member, stream, plan, order.serial, self._writer, self._fetcher).run()
+
+    def _stream_of_its_own(self) -> PrivateStream:
+        if self._own_stream is None:
+            assert self._source is not None, "a stream of its own was asked of a rank without the dataset"
+            largest = max(dnn.batch_size for dnn in self._dnns.values())
+            self._own_stream = PrivateStream(self._context.stream_spec, self._source, largest)
+        return self._own_stream

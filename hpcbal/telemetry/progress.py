@@ -23,6 +23,7 @@ from hpcbal.control.messages import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    StartAlone,
     StartProfiling,
     StartRound,
     StopStream,
@@ -63,6 +64,7 @@ class Progress:
         self._clock = clock
         self._started_s = clock()
         self._round: _Round | None = None
+        self._alone_epochs: dict[str, int] = {}
         self._rates: list[str] = []
         self._profiling: set[str] = set()
         self._best: dict[str, float] = {}
@@ -89,6 +91,8 @@ class Progress:
                 self.note(f"one preprocessor makes {rate:.0f} samples/s")
             case StartRound(plan):
                 self._start_round(plan)
+            case StartAlone(plan):
+                self._start_alone(plan)
             case EpochDone():
                 self._epoch_done(message)
             case CheckpointWritten(dnn_id, _, _) if self._round is not None:
@@ -134,6 +138,11 @@ class Progress:
         )
         self.note("\n".join([title, *table]))
 
+    def _start_alone(self, plan: RoundPlan) -> None:
+        (group,) = plan.groups
+        self._alone_epochs[group.dnn_id] = plan.epochs[group.dnn_id]
+        self.note(f"{group.dnn_id} alone on GPU {group.gpus[0]}, from pass {plan.first_pass}")
+
     def _epoch_done(self, event: EpochDone) -> None:
         accuracy = event.metrics.get("val_accuracy", math.nan)
         if not math.isnan(accuracy):
@@ -142,6 +151,12 @@ class Progress:
             self._round.epochs[event.dnn_id] = self._round.epochs.get(event.dnn_id, 0) + 1
             self._round.reports[event.dnn_id] = event
             self._tell_pass_if_complete()
+        elif event.dnn_id in self._alone_epochs:
+            self._alone_epochs[event.dnn_id] += 1
+            self.note(
+                f"{event.dnn_id} pass {event.pass_index:<3d} {event.seconds:6.1f} s  "
+                f"val acc {number_text(accuracy)}"
+            )
 
     def _tell_pass_if_complete(self) -> None:
         round_ = self._round
@@ -164,13 +179,13 @@ class Progress:
         self.note(_wrap(head, cells, "  ") + saved)
 
     def _leave(self, message: LeaveRound) -> None:
-        if self._round is None:
-            return
         dnn_id = message.dnn_id
+        epochs_by_name = self._round.epochs if self._round is not None else self._alone_epochs
         if message.reason == "converged":
             self._num_done += 1
-            self._round.num_converged += 1
-            epochs = count_text(self._round.epochs.get(dnn_id, 0), "epoch")
+            if self._round is not None:
+                self._round.num_converged += 1
+            epochs = count_text(epochs_by_name.get(dnn_id, 0), "epoch")
             detail = f" ({message.detail})" if message.detail else ""
             best = f", best val acc {number_text(self._best.get(dnn_id))}"
             self.note(self._paint(_GREEN, f"{dnn_id} converged after {epochs}{best}{detail}"))

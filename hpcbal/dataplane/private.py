@@ -1,0 +1,87 @@
+"""A trainer's own stream: it makes the blocks that it reads, in the thread that waits for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from mpi4py import MPI
+
+from hpcbal.control.messages import Position
+from hpcbal.dataplane.composer import StreamSource
+from hpcbal.dataplane.producer import NodeTopology, Producer
+from hpcbal.dataplane.reader import StreamReader
+from hpcbal.dataplane.ring import NodeRing
+from hpcbal.dataplane.stream import StreamPlan, StreamSpec, round_block
+
+NUM_BLOCKS_AHEAD = 1
+"""Blocks that fit into the ring besides those of the batch that is read."""
+
+
+class PrivateStream(StreamReader):
+    """The same samples in the same order as those of the shared stream, preprocessed for one trainer alone.
+
+    It is what the independent paradigm compares sharing with: every DNN pays for its own preprocessing, on
+    the core where it is fed. Ring and producer are those of the shared stream, with one reader.
+    """
+
+    def __init__(self, spec: StreamSpec, source: StreamSource, max_batch_size: int) -> None:
+        """Make a ring of this process alone.
+
+        Args:
+            spec: of the shared stream.
+            source: of the samples.
+            max_batch_size: samples that are read at once, at most.
+
+        Raises:
+            InputError: there is no memory for it.
+        """
+        most = min(max_batch_size, spec.num_positions)
+        num_blocks = math.ceil((most - 1) / spec.block_samples) + 1 + NUM_BLOCKS_AHEAD
+        own_spec = dataclasses.replace(spec, ring_bytes=max(2, num_blocks) * spec.slot_bytes)
+        self._own_ring = NodeRing.create(MPI.COMM_SELF, own_spec, num_readers=1, num_producers=1)
+        self._comm = MPI.COMM_SELF.Dup()
+        self._producer = Producer(self._own_ring, self._comm, NodeTopology((0,), (0,)), source, 0)
+        self._generation = 0
+        super().__init__(self._own_ring, 0)
+
+    @property
+    def samples_made(self) -> int:
+        """Samples preprocessed so far, over all DNNs."""
+        return self._producer.samples_made
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds spent on them."""
+        return self._producer.busy_s
+
+    def take_bad(self) -> list[tuple[int, str, str]]:
+        """(id, where, reason) of the broken samples found since the last call."""
+        return self._producer.take_bad()
+
+    def open(self, start: Position) -> None:
+        """Begin a stream at `start`; `end` closes it."""
+        self._generation += 1
+        offset = start.offset if start.offset < self._spec.num_positions else 0
+        first_pass = start.pass_index if offset == start.offset else start.pass_index + 1
+        first_block = round_block(self._spec, first_pass, first_pass, offset)
+        plan = StreamPlan(self._generation, first_pass, first_block, producers=(0,), training_nodes=(0,))
+        self.begin(plan, Position(first_pass, offset))
+        self._producer.start(plan)
+
+    def end(self) -> None:
+        """Leave the stream; what was made ahead is lost."""
+        super().end()
+        self._producer.stop()
+        while self._producer.active:
+            self._producer.step()
+
+    def close(self) -> None:
+        """Free the ring; the last call."""
+        self._own_ring.close()
+        self._comm.Free()
+
+    def _pause(self, pause: Callable[[], None]) -> None:
+        if not self._producer.step():
+            pause()
