@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -73,3 +74,18 @@ def test_a_stop_while_profiling_keeps_what_was_measured(lab):
     assert done.code == 0, done
     assert len(set(measured(lab))) == len(measured(lab)), "a rate was measured twice"
     assert set(before) < set(measured(lab))
+
+
+def test_a_damaged_profile_is_warned_of_and_measured_anew(lab):
+    configure(lab)
+    assert lab.run("profile", "run.yaml").code == 0
+    first = measured(lab)
+    profile = lab.out / "profile.json"
+    profile.write_text(profile.read_text(encoding="utf-8")[:-20], encoding="utf-8")
+    done = lab.run("profile", "run.yaml")
+    assert done.code == 0, done
+    assert "profile.json: profile cannot be read" in done.err, done
+    assert "the rates are measured anew" in done.err, done
+    assert "Traceback" not in done.err, done
+    assert measured(lab) == sorted(2 * first)
+    assert json.loads(profile.read_text(encoding="utf-8"))["entries"]
