@@ -56,6 +56,23 @@ def headless(input_shape: tuple[int, ...], num_classes: int) -> Any:
     return Sequential([layers.Input(input_shape), layers.Flatten(), layers.Dense(num_classes + 1)])
 
 
+def counting(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """A network with a layer that counts, in integers, how often it is called."""
+    from keras import Sequential, layers
+
+    class Counter(layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.calls = self.add_weight(
+                shape=(), dtype="int32", initializer="zeros", trainable=False, name="calls"
+            )
+
+        def call(self, x: Any) -> Any:
+            self.calls.assign_add(1)
+            return x
+
+    return Sequential([layers.Input(input_shape), Counter(), layers.Flatten(), layers.Dense(num_classes)])
+
+
 def random(input_shape: tuple[int, ...], num_classes: int) -> Any:
     """A network with dropout."""
     from keras import Sequential, layers
