@@ -85,6 +85,12 @@ class Toy(EmulatedModel):
         """Whether the trouble is that of this rank of the job."""
         return self._only_rank in (None, int(os.environ["OMPI_COMM_WORLD_RANK"]))
 
+    def initial_parameters(self, rng):
+        parameters = super().initial_parameters(rng)
+        if self._trouble == "name" and self.is_here():
+            parameters["odd//name"] = np.zeros(1)
+        return parameters
+
     def loss_and_gradient(self, parameters, x, y):
         self._steps += 1
         time.sleep(self._pace_s * len(x))

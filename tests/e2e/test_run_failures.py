@@ -9,6 +9,11 @@ pytestmark = pytest.mark.e2e
 # DNN -> what happens to it, and how the table tells it.
 TROUBLES = {
     "builds-not": ({"trouble": "build"}, "error: RuntimeError: no such layer"),
+    "saves-not": (
+        {"trouble": "name"},
+        "error: array name 'weights/odd//name' cannot stand in a checkpoint: parts between '/' must be "
+        "printable and neither empty nor '.'",
+    ),
     "raises": ({"trouble": "raise", "at": 4}, "error: RuntimeError: the layers do not fit"),
     "exits": ({"trouble": "exit", "at": 3}, "error: SystemExit: 4"),
     "turns-nan": ({"trouble": "nan", "at": 11}, "nan: the loss (nan per sample) or a gradient is not finite"),
