@@ -41,6 +41,14 @@ class RunDirectory:
         return self.root / "results.csv"
 
     @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def timeline(self) -> Path:
+        return self.root / "timeline.json.gz"
+
+    @property
     def lock(self) -> Path:
         return self.root / "run.lock"
 

@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "models": (("numpy", "tensorflow", "keras"), ("errors",)),
     "telemetry": (("numpy", "yaml"), (*PURE, "telemetry")),
     "checkpoint": (("numpy", "h5py"), (*PURE, "telemetry")),
+    "report": (("matplotlib",), ("errors", "telemetry")),
 }
 # Package -> the only places that may import it.
 PLACES: dict[str, tuple[str, ...]] = {
@@ -35,6 +36,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "horovod": ("training.horovod_collective",),
     "mpi4py": ("cluster", "dataplane", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
+    "matplotlib": ("report.png",),
     "yaml": ("config", "telemetry.output"),
     "pydantic": ("config",),
     "hpcbal.runtime": ("runtime", "cli"),
@@ -146,14 +148,20 @@ sys.exit(f"{heavy} imported" if heavy else code)
 """
 
 
-@pytest.mark.parametrize("verb", ["--help", "run --help", "validate", "plan", "status", "schema"])
+@pytest.mark.parametrize("verb", ["--help", "run --help", "validate", "plan", "status", "report", "schema"])
 def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
+    from hpcbal.telemetry.ledger import Ledger
     from hpcbal.telemetry.status import new_status, write_status
 
     config = tmp_path / "run.yaml"
     config.write_text(CONFIG, encoding="utf-8")
     write_status(tmp_path / "status.json", new_status("a", 2))
-    argument = {"validate": [str(config)], "plan": [str(config)], "status": [str(tmp_path)]}.get(verb, [])
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        ledger.append("run-started", name="a", nodes=[{"host": "n", "num_gpus": 2}], versions={})
+    directory = [str(tmp_path)]
+    arguments = {"validate": [str(config)], "plan": [str(config)], "status": directory}
+    arguments["report"] = [*directory, "--no-plots"]
+    argument = arguments.get(verb, [])
     result = subprocess.run(
         [sys.executable, "-c", PROBE % (HEAVY,), *verb.split(), *argument],
         capture_output=True,

@@ -1,0 +1,57 @@
+"""`hpcbal report`: a run as one page to show around, from its files alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hpcbal.cli.options import Subparsers, add_json, print_json
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "report",
+        help="make a page and plots of a run",
+        description="Make one self-contained HTML page and plots of a run, whatever state it is in; works "
+        "on a copy of its directory too.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="the page (default: DIR/report.html); plots go into FILE's name with -plots beside it",
+    )
+    parser.add_argument("--no-plots", action="store_true", help="make the page only")
+    add_json(parser)
+    parser.set_defaults(function=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the page and the plots; with --json print the values instead."""
+    from hpcbal.report import read_run, write_page, write_plots
+    from hpcbal.report.png import can_write_png
+    from hpcbal.report.write import NO_MATPLOTLIB, plots_beside
+    from hpcbal.telemetry.jsonable import to_jsonable
+    from hpcbal.telemetry.run_directory import RunDirectory
+
+    data = read_run(args.directory)
+    if args.json:
+        print_json(to_jsonable(data))
+        return 0
+    page = args.output or RunDirectory(args.directory).report
+    write_page(data, page)
+    print(f"report: {page}")
+    if not args.no_plots:
+        plots = plots_beside(page)
+        files = write_plots(data, plots)
+        kinds = sorted({path.suffix[1:].upper() for path in files})
+        print(
+            f"plots:  {plots}/ ({len(files)} files, {' and '.join(kinds)})" if files else "plots:  none yet"
+        )
+        if not can_write_png():
+            print(f"hpcbal: {NO_MATPLOTLIB}", file=sys.stderr)
+    return 0

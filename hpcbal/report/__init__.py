@@ -1,0 +1,36 @@
+"""The report on a run: values, charts, one self-contained page, and plots."""
+
+from hpcbal.report.model import (
+    USE_KINDS,
+    DnnReport,
+    EpochPoint,
+    Overhead,
+    Prediction,
+    Preprocessing,
+    RateComparison,
+    ReportData,
+    RoundReport,
+    SlotSpan,
+    SlotUse,
+)
+from hpcbal.report.page import render_page
+from hpcbal.report.run_files import read_run
+from hpcbal.report.write import write_page, write_plots
+
+__all__ = [
+    "USE_KINDS",
+    "DnnReport",
+    "EpochPoint",
+    "Overhead",
+    "Prediction",
+    "Preprocessing",
+    "RateComparison",
+    "ReportData",
+    "RoundReport",
+    "SlotSpan",
+    "SlotUse",
+    "read_run",
+    "render_page",
+    "write_page",
+    "write_plots",
+]

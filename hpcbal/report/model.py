@@ -1,0 +1,179 @@
+"""What a report tells, as plain values: of a run or of a simulation, whoever has collected them.
+
+Nothing here knows of files. Times are seconds of running: pauses between two starts of a run do not count, so
+that an ensemble that waited in the queue overnight is not drawn as a night of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+SpanKind = Literal["training", "profiling"]
+
+USE_KINDS = ("training", "data", "peers", "checkpoint", "starting", "profiling", "idle")
+"""What a slot does, in the order in which it is shown; every second of a slot is exactly one of them."""
+
+USE_NAMES: Mapping[str, str] = {
+    "training": "training",
+    "data": "waiting for data",
+    "peers": "waiting for other DNNs",
+    "checkpoint": "checkpointing",
+    "starting": "starting groups",
+    "profiling": "profiling",
+    "idle": "idle",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPoint:
+    """One epoch of a learning curve.
+
+    Attributes:
+        epoch: counts from 1.
+        metrics: as the run wrote them; None stands for NaN.
+    """
+
+    epoch: int
+    metrics: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DnnReport:
+    """What became of one DNN; `cause` and `detail` are empty unless it has failed."""
+
+    name: str
+    state: str
+    epochs: int
+    best_val_accuracy: float | None = None
+    wall_time_s: float = 0.0
+    slot_seconds: float = 0.0
+    cause: str = ""
+    detail: str = ""
+    curve: tuple[EpochPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSpan:
+    """A DNN holds a slot from `start_s` to `end_s`."""
+
+    gpu: int
+    dnn: str
+    start_s: float
+    end_s: float
+    kind: SpanKind = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round; `stream_samples_per_s` is what its passes asked of the preprocessors, None if unknown."""
+
+    index: int
+    start_s: float
+    end_s: float
+    num_dnns: int
+    num_preprocessors: int = 0
+    stream_samples_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """Seconds of one slot by what it did; keys are USE_KINDS, missing ones are 0."""
+
+    gpu: int
+    seconds: Mapping[str, float]
+
+    def share(self, kind: str) -> float:
+        """Part of the slot's time, 0..1."""
+        total = sum(self.seconds.values())
+        return self.seconds.get(kind, 0.0) / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RateComparison:
+    """Samples per second of one DNN on `num_gpus` slots.
+
+    Attributes:
+        planned: what the schedule reckoned with; None if it reckoned with nothing.
+        measured: of the training steps, waiting for data left out; mean over the epochs.
+    """
+
+    dnn: str
+    num_gpus: int
+    planned: float | None
+    measured: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """A cost that is not training: `share` of all slot time, 0..1, and a note on what is in it."""
+
+    name: str
+    share: float
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """The shared stream; `samples_per_s` is what one preprocessor makes in a second of work."""
+
+    samples_per_s: float | None = None
+    num_bad_samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Wall time in seconds that was foretold, and what it was; `actual_s` is None until the end."""
+
+    predicted_s: float
+    actual_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """Everything that the page and the plots show.
+
+    Attributes:
+        name: of the ensemble.
+        kind: `run` or `simulation`.
+        state: in a word: done, failed DNNs, stopped, interrupted, running, profiled.
+        note: a sentence on the state, empty if there is nothing to add.
+        started_at: UTC text of the first start, empty for a simulation.
+        duration_s: of all starts together: the length of the time axis.
+        slot_names: one per slot, like `node3 GPU 1`.
+        start_s: where each start of the run begins on the time axis; the first is 0.
+        facts: (name, value) of environment and versions, in the order of showing.
+    """
+
+    name: str
+    kind: Literal["run", "simulation"]
+    state: str
+    duration_s: float
+    slot_names: tuple[str, ...]
+    note: str = ""
+    started_at: str = ""
+    start_s: tuple[float, ...] = (0.0,)
+    dnns: tuple[DnnReport, ...] = ()
+    rounds: tuple[RoundReport, ...] = ()
+    spans: tuple[SlotSpan, ...] = ()
+    use: tuple[SlotUse, ...] = ()
+    rates: tuple[RateComparison, ...] = ()
+    overheads: tuple[Overhead, ...] = ()
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    prediction: Prediction | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def num_slots(self) -> int:
+        return len(self.slot_names)
+
+    @property
+    def failed(self) -> tuple[DnnReport, ...]:
+        """The DNNs that have failed, in the order of the config."""
+        return tuple(dnn for dnn in self.dnns if dnn.state == "failed")
+
+    def use_share(self, kind: str) -> float:
+        """Part of all slot time that went into `kind`, 0..1."""
+        total = sum(sum(use.seconds.values()) for use in self.use)
+        return sum(use.seconds.get(kind, 0.0) for use in self.use) / total if total else 0.0

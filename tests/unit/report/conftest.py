@@ -1,0 +1,115 @@
+"""Ledgers as the journal writes them, made by hand: every second in them is chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbal.report import ReportData, read_run
+from hpcbal.telemetry.utc import utc_text
+
+EPOCH_0 = 1_790_000_000.0  # unix seconds of the first line
+
+
+class History:
+    """Appends lines at `at` seconds after the first one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lines: list[dict[str, Any]] = []
+
+    def add(self, at: float, event: str, **fields: Any) -> History:
+        line = {"schema": 1, "seq": len(self._lines), "time": utc_text(EPOCH_0 + at), "event": event}
+        self._lines.append({**line, **fields})
+        return self
+
+    def start(self, at: float, slots: tuple[int, ...] = (2,), *, resumed: bool = False) -> History:
+        nodes = [{"host": f"n{i}", "num_gpus": count} for i, count in enumerate(slots)]
+        versions = {"hpcbal": "9.9", "python": "3.11"}
+        return self.add(
+            at,
+            "run-started",
+            name="birds",
+            resumed=resumed,
+            nodes=nodes,
+            num_ranks=4,
+            device="emulated",
+            seed=1,
+            versions=versions,
+        )
+
+    def round(self, at: float, index: int, groups: dict[str, list[int]], **epochs: int) -> History:
+        plan = {
+            "index": index,
+            "groups": [{"dnn": dnn, "gpus": gpus} for dnn, gpus in groups.items()],
+            "first_pass": 0,
+            "start": {},
+            "epochs": {dnn: epochs.get(dnn, 0) for dnn in groups},
+            "num_preprocessors": 2,
+            "predicted_rate_samples_per_s": dict.fromkeys(groups, 100.0),
+            "num_gpus": 2,
+            "last_pass": None,
+        }
+        return self.add(at, "round-started", plan=plan)
+
+    def epoch(
+        self, at: float, dnn: str, seconds: float, wait_s: float = 0.0, accuracy: float = 0.5
+    ) -> History:
+        return self.add(
+            at,
+            "epoch-done",
+            dnn=dnn,
+            pass_index=0,
+            seconds=seconds,
+            busy_s=seconds - wait_s,
+            metrics={"val_accuracy": accuracy},
+            wait_s=wait_s,
+            steps=10.0,
+            samples=1000.0,
+            trained_samples=800.0,
+            trained_s=(seconds - wait_s) * 0.9,
+        )
+
+    def leave(self, at: float, dnn: str, *, told: bool = True) -> History:
+        if told:
+            self.add(at, "leave-round", dnn=dnn, reason="converged", detail="")
+        return self.add(at, "group-left", dnn=dnn, wall_time_s=0.0, slot_seconds=0.0)
+
+    def write(self) -> Path:
+        text = "".join(json.dumps(line) + "\n" for line in self._lines)
+        (self.directory / "ledger.jsonl").write_text(text, encoding="utf-8")
+        return self.directory
+
+    def read(self) -> ReportData:
+        return read_run(self.write())
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path)
+
+
+@pytest.fixture
+def finished(history: History) -> ReportData:
+    """Two DNNs on two slots for ten seconds; b fails half-way."""
+    history.start(0).round(1, 0, {"a": [0], "b": [1]})
+    history.epoch(5, "a", seconds=3.0, wait_s=1.0, accuracy=0.7)
+    history.add(6, "dnn-failed", dnn="b", cause="nan", detail="Traceback\n  File x\nValueError: <NaN> & co")
+    history.leave(6, "b", told=False).leave(9, "a").add(9, "dnn-done", dnn="a", detail="")
+    history.add(9, "round-ended", index=0, suspended=False)
+    history.add(10, "run-finished", outcome="failed-dnns", exit_code=3, decided_s=0.5)
+    return history.read()
+
+
+@pytest.fixture(scope="session")
+def shares() -> Callable[[ReportData, int], dict[str, float]]:
+    """Seconds of a slot by what it did, zeros left out, to milliseconds."""
+
+    def of(data: ReportData, gpu: int) -> dict[str, float]:
+        return {kind: round(s, 3) for kind, s in data.use[gpu].seconds.items() if round(s, 3)}
+
+    return of
