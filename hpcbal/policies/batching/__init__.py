@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
+from hpcbal.policies.batching.bsp import Even
 from hpcbal.policies.batching.even import split_evenly
+from hpcbal.policies.batching.rounding import scale_shares
+from hpcbal.policies.batching.task import BatchingPolicy, BatchTask, Decision, Observation, WorkerLimits
 
-BATCHING: Mapping[str, Callable[[int, int], tuple[int, ...]]] = MappingProxyType({"even": split_evenly})
+BATCHING: Mapping[str, BatchingPolicy[Any]] = MappingProxyType({"even": Even()})
 
-__all__ = ["BATCHING", "split_evenly"]
+__all__ = [
+    "BATCHING",
+    "BatchTask",
+    "BatchingPolicy",
+    "Decision",
+    "Observation",
+    "WorkerLimits",
+    "scale_shares",
+    "split_evenly",
+]

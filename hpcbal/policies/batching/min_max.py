@@ -1,0 +1,74 @@
+"""Split a global batch so that the last worker is done as early as whole samples allow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching.curves import IntArray, TimeCurves
+from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.task import BatchTask
+
+
+def split_min_max(curves: TimeCurves, task: BatchTask) -> tuple[int, ...]:
+    """The split with the least makespan, exact for whole samples under the workers' limits.
+
+    The least makespan T is one of the times t_i(x). T is bisected: a deadline can be kept if the samples
+    that the workers finish by then are enough. Each probe moves its bound on to the next time that some
+    worker really takes, so the search ends at T itself, not near it.
+
+    Among the splits of makespan T, workers that could not be done sooner take what they can within T; then
+    the makespan of the others is least, and so on. Ties that are left are broken by `apportion`.
+
+    Args:
+        curves: of the task's workers, in its order.
+
+    Returns: samples of each worker.
+    Raises: PolicyError: the curves are not those of the task's workers.
+    Source: [LBBSP] Eq. 3. The paper solves it in real numbers for lines through 0 (Alg. 1) and approaches it
+        step by step for other curves (Alg. 2).
+    """
+    if curves.num_workers != task.num_workers:
+        raise PolicyError(f"got the curves of {curves.num_workers} workers for {task.num_workers}")
+    minima = np.array(task.minima, np.int64)
+    maxima = np.array(task.maxima, np.int64)
+    sizes = minima.copy()
+    open_ = np.arange(task.num_workers)
+    missing = task.num_samples
+    while open_.size:
+        part = TimeCurves(curves.floor_s[open_], curves.launch_s[open_], curves.slope_s[open_])
+        least, most = minima[open_], maxima[open_]
+        makespan_s = _least_makespan(part, least, most, missing)
+        at = part.within(makespan_s, least, most)
+        late = part.seconds(least) >= makespan_s  # not even their minimum is done sooner
+        if not late.any():
+            sooner = part.within(float(np.nextafter(makespan_s, -np.inf)), least, most)
+            sizes[open_] = sooner + _fill(at - sooner, missing - int(sooner.sum()))
+            break
+        room = at[late] - least[late]
+        taken = least[late] + _fill(room, min(int(room.sum()), missing - int(least.sum())))
+        sizes[open_[late]] = taken
+        missing -= int(taken.sum())
+        open_ = open_[~late]
+    return tuple(int(size) for size in sizes)
+
+
+def _fill(room: IntArray, number: int) -> IntArray:
+    """`number` samples over workers with `room` for them, in proportion to it."""
+    return np.array(apportion(number, room.tolist(), maxima=room.tolist()), np.int64)
+
+
+def _least_makespan(curves: TimeCurves, minima: IntArray, maxima: IntArray, num_samples: int) -> float:
+    """The least T by which the workers finish `num_samples` samples; a time that one of them takes."""
+    low_s = curves.makespan(minima)  # no split is done sooner
+    high_s = max(low_s, curves.makespan(maxima))
+    while low_s < high_s:
+        middle_s = low_s + (high_s - low_s) / 2
+        deadline_s = middle_s if middle_s < high_s else low_s  # between neighbours it rounds either way
+        sizes = curves.within(deadline_s, minima, maxima)
+        if int(sizes.sum()) >= num_samples:
+            high_s = max(low_s, curves.makespan(sizes))
+        else:
+            more = curves.seconds(np.minimum(sizes + 1, maxima))
+            low_s = float(more[sizes < maxima].min())
+    return low_s

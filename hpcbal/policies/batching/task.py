@@ -1,0 +1,203 @@
+"""What a batching policy is given, what it remembers, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching.even import split_evenly
+
+# A worker with less of its memory free than this share gets no more samples ([LBBSP] Sec. 3.3.2).
+LEAST_FREE_MEMORY_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """How many samples of an iteration one worker may get.
+
+    Attributes:
+        min_samples: >= 0; with 1 no worker is idle, and every worker goes on being measured.
+        max_samples: what its memory holds, >= min_samples; None: no limit.
+
+    Raises: PolicyError: the minimum is negative or above the maximum.
+    """
+
+    min_samples: int = 1
+    max_samples: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_samples < 0 or (self.max_samples is not None and self.max_samples < self.min_samples):
+            raise PolicyError(
+                f"limits of a worker: got {self.min_samples} to {self.max_samples} samples, "
+                "allowed: 0 <= minimum <= maximum"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTask:
+    """What is to be split: the global batch, over workers with limits.
+
+    Attributes:
+        num_samples: of the global batch, >= 1.
+        limits: one per worker, in the group's rank order; at least one.
+
+    Raises: PolicyError: no split keeps the limits; tells by how much.
+    """
+
+    num_samples: int
+    limits: tuple[WorkerLimits, ...]
+
+    def __post_init__(self) -> None:
+        if self.num_samples < 1 or not self.limits:
+            raise PolicyError(
+                f"cannot balance {self.num_samples} samples over {len(self.limits)} workers; "
+                "allowed: 1 or more samples, 1 or more workers"
+            )
+        least, most = sum(self.minima), sum(self.maxima)
+        if not least <= self.num_samples <= most:
+            raise PolicyError(
+                f"cannot balance {self.num_samples} samples over {len(self.limits)} workers that take at "
+                f"least {least} and at most {most} together; change the batch size, the limits or the workers"
+            )
+
+    @classmethod
+    def uniform(cls, num_samples: int, num_workers: int, limits: WorkerLimits | None = None) -> BatchTask:
+        """The same limits for all workers: those given, or at least 1 sample where there are enough."""
+        each = limits or WorkerLimits(min_samples=int(num_samples >= num_workers))
+        return cls(num_samples, (each,) * num_workers)
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.limits)
+
+    @property
+    def minima(self) -> tuple[int, ...]:
+        """Least samples of each worker."""
+        return tuple(limits.min_samples for limits in self.limits)
+
+    @property
+    def maxima(self) -> tuple[int, ...]:
+        """Most samples of each worker; without a limit, the whole batch."""
+        return tuple(
+            self.num_samples if limits.max_samples is None else min(limits.max_samples, self.num_samples)
+            for limits in self.limits
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one worker did in the last iteration, and how it stands before the next one.
+
+    Attributes:
+        num_samples: that it processed, >= 0.
+        processing_s: seconds until it arrived at the collective, without waiting for others; finite, > 0,
+            or 0 where it had no samples.
+        cpu_share: of its host's CPU that is free for it or used by it (whichever is measured, always the
+            same), 0 to 1; None: not measured.
+        memory_share: of its host's memory in use, 0 to 1; None: not measured.
+        device_memory_share: of its accelerator's memory in use, 0 to 1; None: not measured.
+
+    Raises: PolicyError: a value is out of range.
+    """
+
+    num_samples: int
+    processing_s: float
+    cpu_share: float | None = None
+    memory_share: float | None = None
+    device_memory_share: float | None = None
+
+    def __post_init__(self) -> None:
+        positive = self.processing_s > 0 or (self.num_samples == 0 and self.processing_s == 0)
+        if self.num_samples < 0 or not (math.isfinite(self.processing_s) and positive):
+            raise PolicyError(
+                f"observation of a worker: got {self.num_samples} samples in {self.processing_s!r} s, "
+                "allowed: 0 or more samples in a finite time above 0"
+            )
+        for name in ("cpu_share", "memory_share", "device_memory_share"):
+            share = getattr(self, name)
+            if share is not None and not 0.0 <= share <= 1.0:
+                raise PolicyError(f"observation of a worker: {name}: got {share!r}, allowed: 0 to 1, or None")
+
+    @property
+    def memory_is_full(self) -> bool:
+        """Whether another sample could be one too many for the accelerator's memory."""
+        used = self.device_memory_share
+        return used is not None and used > 1.0 - LEAST_FREE_MEMORY_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """What a policy remembers between iterations; policies that learn extend it.
+
+    Attributes:
+        task: what is split.
+        batch_sizes: samples of each worker in the next iteration.
+    """
+
+    task: BatchTask
+    batch_sizes: tuple[int, ...]
+
+
+State = TypeVar("State", bound=BatchState)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[State]):
+    """What a policy answers.
+
+    Attributes:
+        state: to be given back at the next decision.
+        remove: index of a worker without which the group would be faster, or None. It still gets its
+            samples: removing it is for the scheduler to decide, and means a new group with a new task.
+    """
+
+    state: State
+    remove: int | None = None
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each worker in the next iteration; they sum to the global batch and keep the limits."""
+        return self.state.batch_sizes
+
+
+class BatchingPolicy(ABC, Generic[State]):
+    """Right-sizes every worker's share of a fixed global batch at iteration boundaries.
+
+    A policy is a frozen value: its fields are its settings, what it learns is in the state that goes in and
+    comes out. Observations may lag behind the state by some iterations (where decisions are asked for in the
+    background), and may be of a step that held fewer samples than the global batch (the last one of a pass).
+
+    Source: [LBBSP] Eq. 3 and Alg. 3.
+    """
+
+    def __call__(self, num_samples: int, num_workers: int) -> tuple[int, ...]:
+        """The split of workers of which nothing is known: even, see `split_evenly`."""
+        return split_evenly(num_samples, num_workers)
+
+    @abstractmethod
+    def start(self, task: BatchTask) -> State:
+        """The state before the first iteration; `state.batch_sizes` are as even as the limits allow."""
+
+    @abstractmethod
+    def decide(self, state: State, observations: Sequence[Observation]) -> Decision[State]:
+        """The split of the next iteration.
+
+        Args:
+            state: of the last decision.
+            observations: one per worker, in the task's order.
+
+        Raises: PolicyError: the number of observations is not the number of workers.
+        """
+
+
+def check_observations(state: BatchState, observations: Sequence[Observation]) -> None:
+    """Raises: PolicyError: not one observation per worker."""
+    if len(observations) != state.task.num_workers:
+        raise PolicyError(
+            f"got {len(observations)} observations of {state.task.num_workers} workers; "
+            "give one per worker, in the group's rank order"
+        )
