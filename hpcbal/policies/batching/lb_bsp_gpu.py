@@ -1,0 +1,130 @@
+"""Alg. 2 of LB-BSP: move samples from the straggler to the leader until neither stays what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching.bsp import even_sizes
+from hpcbal.policies.batching.task import (
+    BatchingPolicy,
+    BatchState,
+    BatchTask,
+    Decision,
+    Observation,
+    check_observations,
+)
+
+Times = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSettings:
+    """One phase of Alg. 2.
+
+    Attributes:
+        step_samples: moved at once, >= 1.
+        window_iterations: a pair must have kept its order for so long before samples move, >= 1.
+    """
+
+    step_samples: int
+    window_iterations: int
+
+    def __post_init__(self) -> None:
+        if self.step_samples < 1 or self.window_iterations < 1:
+            raise PolicyError(
+                f"phase of lb-bsp-gpu: got a step of {self.step_samples} samples and a window of "
+                f"{self.window_iterations} iterations, allowed: 1 or more of each"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class LbBspGpuState(BatchState):
+    """What Alg. 2 remembers.
+
+    Attributes:
+        fine_tunes: which of the two phases it is in.
+        recent_s: processing times of the last iterations, oldest first, at most a fine-tune window.
+        was_slower: row i, column j: whether worker i was slower than worker j in any iteration so far.
+    """
+
+    fine_tunes: bool = False
+    recent_s: tuple[Times, ...] = ()
+    was_slower: tuple[tuple[bool, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LbBspGpu(BatchingPolicy[LbBspGpuState]):
+    """The drop-in algorithm for accelerators: it needs times only, no model of the workers.
+
+    Attributes:
+        fast_approach, fine_tune: settings of the two phases.
+
+    Source: [LBBSP] Sec. 3.3.2, Alg. 2. Deviations:
+        - Line 5 gives up on a straggler with no more samples than the step. Here that ends the fast-approach
+          phase first: with steps of 5 a worker whose best share is 3 would be removed, and a group whose even
+          share is 5 would never be balanced. With steps of 1 it is offered for removal, once it was the
+          slowest for a whole window: one slow iteration does not cost a worker its place.
+        - Workers' minima and maxima are kept: the step is cut to what they leave, and a worker at its
+          maximum does not lead, like one without free memory.
+        - Iterations that held another number of samples than the global batch are passed over.
+    """
+
+    fast_approach: PhaseSettings = PhaseSettings(5, 5)
+    fine_tune: PhaseSettings = PhaseSettings(1, 20)
+
+    def start(self, task: BatchTask) -> LbBspGpuState:
+        """As `BatchingPolicy.start`."""
+        never = ((False,) * task.num_workers,) * task.num_workers
+        return LbBspGpuState(task, even_sizes(task), was_slower=never)
+
+    def decide(self, state: LbBspGpuState, observations: Sequence[Observation]) -> Decision[LbBspGpuState]:
+        """As `BatchingPolicy.decide`; `remove` is the straggler that has no samples left to give."""
+        check_observations(state, observations)
+        if sum(observation.num_samples for observation in observations) != state.task.num_samples:
+            return Decision(state)
+        times = tuple(observation.processing_s for observation in observations)
+        longest = max(self.fast_approach.window_iterations, self.fine_tune.window_iterations)
+        recent = (*state.recent_s, times)[-longest:]
+        slower = tuple(
+            tuple(was or own > other for was, other in zip(row, times, strict=True))
+            for row, own in zip(state.was_slower, times, strict=True)
+        )
+        leader = self._leader(state, observations)
+        straggler = max(range(len(times)), key=lambda i: (times[i], -i))
+        sizes, fine_tunes, remove = state.batch_sizes, state.fine_tunes, None
+        phase = self.fine_tune if fine_tunes else self.fast_approach
+        window = recent[-phase.window_iterations :]
+        is_full = len(window) == phase.window_iterations
+        if sizes[straggler] <= phase.step_samples:
+            always = is_full and len(times) > 1 and all(t[straggler] == max(t) for t in window)
+            remove = straggler if fine_tunes and always else None
+            fine_tunes = True
+        elif leader is not None and leader != straggler:
+            if is_full and all(t[leader] < t[straggler] for t in window):
+                sizes = _moved(state, leader, straggler, phase.step_samples)
+            elif slower[leader][straggler]:
+                fine_tunes = True
+        return Decision(LbBspGpuState(state.task, sizes, fine_tunes, recent, slower), remove)
+
+    @staticmethod
+    def _leader(state: LbBspGpuState, observations: Sequence[Observation]) -> int | None:
+        """The fastest worker that can take more; None where none can."""
+        most = state.task.maxima
+        able = [
+            i
+            for i, observation in enumerate(observations)
+            if not observation.memory_is_full and state.batch_sizes[i] < most[i]
+        ]
+        return min(able, key=lambda i: (observations[i].processing_s, i), default=None)
+
+
+def _moved(state: LbBspGpuState, leader: int, straggler: int, step_samples: int) -> tuple[int, ...]:
+    """The batch sizes after at most a step from the straggler to the leader."""
+    sizes = list(state.batch_sizes)
+    spare = sizes[straggler] - state.task.minima[straggler]
+    step = min(step_samples, spare, state.task.maxima[leader] - sizes[leader])
+    sizes[leader] += step
+    sizes[straggler] -= step
+    return tuple(sizes)

@@ -1,0 +1,109 @@
+"""Alg. 2 line by line: who gives, who gets, when it slows down, and when a worker is offered for removal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching import BatchTask, Observation, WorkerLimits
+from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu, LbBspGpuState, PhaseSettings
+from hpcbal.policies.batching.task import Decision
+
+POLICY = LbBspGpu()
+
+
+def observe(
+    sizes: Sequence[int], times_s: Sequence[float], memory: Sequence[float | None] | None = None
+) -> list[Observation]:
+    used = memory or [None] * len(sizes)
+    return [
+        Observation(size, time_s, device_memory_share=share)
+        for size, time_s, share in zip(sizes, times_s, used, strict=True)
+    ]
+
+
+def repeat(
+    state: LbBspGpuState,
+    times_s: Sequence[float],
+    number: int,
+    memory: Sequence[float | None] | None = None,
+    policy: LbBspGpu = POLICY,
+) -> Decision[LbBspGpuState]:
+    """The last of `number` decisions, each worker taking the same time whatever its batch."""
+    for _ in range(number):
+        decision = policy.decide(state, observe(state.batch_sizes, times_s, memory))
+        state = decision.state
+    return decision
+
+
+def test_five_samples_move_when_the_order_has_held_for_five_iterations() -> None:
+    state = POLICY.start(BatchTask.uniform(96, 3))
+    assert repeat(state, (1.0, 2.0, 3.0), 4).batch_sizes == (32, 32, 32)
+    assert repeat(state, (1.0, 2.0, 3.0), 5).batch_sizes == (37, 32, 27)
+    assert repeat(state, (1.0, 2.0, 3.0), 7).batch_sizes == (47, 32, 17)
+
+
+def test_a_leader_that_was_a_straggler_starts_the_fine_tuning() -> None:
+    state = repeat(POLICY.start(BatchTask.uniform(64, 2)), (1.0, 2.0), 5).state
+    assert (state.batch_sizes, state.fine_tunes) == ((37, 27), False)
+    state = repeat(state, (2.0, 1.0), 1).state
+    assert (state.batch_sizes, state.fine_tunes) == ((37, 27), True)
+    assert repeat(state, (2.0, 1.0), 18).batch_sizes == (37, 27)
+    assert repeat(state, (2.0, 1.0), 19).batch_sizes == (36, 28)
+    assert repeat(state, (2.0, 1.0), 20).batch_sizes == (35, 29)
+
+
+def test_a_worker_without_free_memory_does_not_lead() -> None:
+    state = POLICY.start(BatchTask.uniform(96, 3))
+    assert repeat(state, (1.0, 2.0, 3.0), 5, (0.96, 0.5, 0.5)).batch_sizes == (32, 37, 27)
+    assert repeat(state, (1.0, 2.0, 3.0), 5, (0.95, 0.5, 0.5)).batch_sizes == (37, 32, 27)
+    assert repeat(state, (1.0, 2.0, 3.0), 5, (0.96, 0.99, 1.0)).batch_sizes == (32, 32, 32)
+
+
+def test_limits_cut_the_step_and_take_the_lead() -> None:
+    task = BatchTask(96, (WorkerLimits(1, 34), WorkerLimits(1, None), WorkerLimits(25, None)))
+    state = POLICY.start(task)
+    assert repeat(state, (1.0, 2.0, 3.0), 5).batch_sizes == (34, 32, 30)
+    assert repeat(state, (1.0, 2.0, 3.0), 6).batch_sizes == (34, 37, 25)
+    assert repeat(state, (1.0, 2.0, 3.0), 9).batch_sizes == (34, 37, 25)
+
+
+def test_a_straggler_that_is_slow_with_its_last_sample_is_offered_for_removal() -> None:
+    policy = LbBspGpu(PhaseSettings(5, 2), PhaseSettings(1, 3))
+    state = policy.start(BatchTask.uniform(12, 2))
+    decision = repeat(state, (1.0, 9.0), 2, policy=policy)
+    assert (decision.batch_sizes, decision.remove) == ((11, 1), None)
+    decision = repeat(decision.state, (1.0, 9.0), 1, policy=policy)
+    assert (decision.state.fine_tunes, decision.remove) == (True, None)
+    decision = repeat(decision.state, (1.0, 9.0), 1, policy=policy)
+    assert (decision.batch_sizes, decision.remove) == ((11, 1), 1)
+    assert repeat(decision.state, (9.0, 1.0), 1, policy=policy).remove is None
+
+
+def test_one_slow_iteration_costs_no_worker_its_place() -> None:
+    policy = LbBspGpu(PhaseSettings(5, 2), PhaseSettings(1, 3))
+    state = repeat(policy.start(BatchTask.uniform(12, 2)), (1.0, 9.0), 3, policy=policy).state
+    state = repeat(state, (1.0, 0.9), 1, policy=policy).state
+    assert repeat(state, (1.0, 9.0), 2, policy=policy).remove is None
+    assert repeat(state, (1.0, 9.0), 3, policy=policy).remove == 1
+
+
+def test_a_small_even_share_is_still_balanced() -> None:
+    state = POLICY.start(BatchTask.uniform(8, 2))
+    assert repeat(state, (1.0, 2.0), 20).batch_sizes == (5, 3)
+
+
+def test_steps_that_hold_fewer_samples_are_passed_over() -> None:
+    state = POLICY.start(BatchTask.uniform(64, 2))
+    for _ in range(9):
+        state = POLICY.decide(state, observe((10, 10), (1.0, 2.0))).state
+    assert state == POLICY.start(BatchTask.uniform(64, 2))
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(PolicyError, match="step of 0 samples"):
+        PhaseSettings(0, 5)
+    with pytest.raises(PolicyError, match="window of 0 iterations"):
+        PhaseSettings(1, 0)
