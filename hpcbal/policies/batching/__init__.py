@@ -8,11 +8,14 @@ from typing import Any
 
 from hpcbal.policies.batching.bsp import Even
 from hpcbal.policies.batching.even import split_evenly
+from hpcbal.policies.batching.fitted import Fitted
 from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu
 from hpcbal.policies.batching.rounding import scale_shares
 from hpcbal.policies.batching.task import BatchingPolicy, BatchTask, Decision, Observation, WorkerLimits
 
-BATCHING: Mapping[str, BatchingPolicy[Any]] = MappingProxyType({"even": Even(), "lb-bsp-gpu": LbBspGpu()})
+BATCHING: Mapping[str, BatchingPolicy[Any]] = MappingProxyType(
+    {"even": Even(), "fitted": Fitted(), "lb-bsp-gpu": LbBspGpu()}
+)
 
 __all__ = [
     "BATCHING",

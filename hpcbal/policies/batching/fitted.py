@@ -1,0 +1,108 @@
+"""Learn each worker's time curve online, and give it the share that the exact optimum wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hpcbal.policies.batching.bsp import even_sizes
+from hpcbal.policies.batching.curve_learning import CurveMemory, learn
+from hpcbal.policies.batching.curves import TimeCurves
+from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.policies.batching.task import (
+    LEAST_FREE_MEMORY_SHARE,
+    BatchingPolicy,
+    BatchState,
+    BatchTask,
+    Decision,
+    Observation,
+    WorkerLimits,
+    check_observations,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedState(BatchState):
+    """What `Fitted` remembers.
+
+    Attributes:
+        memory: of the workers' iterations.
+        largest: most samples that each worker has processed so far, shape (num_workers,).
+    """
+
+    memory: CurveMemory = field(default_factory=lambda: CurveMemory.empty(0))
+    largest: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted(BatchingPolicy[FittedState]):
+    """Eq. 3, solved exactly for curves that are learnt while training.
+
+    From a cold start the first iteration is even; the second is split by speed, which shows every worker at
+    a second batch size; from then on slopes, launch costs and floors are told apart. A split is kept until
+    another one is expected to be better by `least_gain`: what noise alone would gain is not worth a change.
+
+    Attributes:
+        least_gain: share of the makespan, >= 0.
+        growth: a worker gets at most this many times the largest batch it ever processed, > 1, so that what
+            was learnt is not stretched too far, nor memory all at once.
+
+    Source: [LBBSP] Eq. 3, with the curves of Sec. 3.3.1, which the paper takes to be too costly to profile.
+    """
+
+    least_gain: float = 0.005
+    growth: float = 3.0
+
+    def start(self, task: BatchTask) -> FittedState:
+        """As `BatchingPolicy.start`."""
+        return FittedState(
+            task, even_sizes(task), CurveMemory.empty(task.num_workers), (0,) * task.num_workers
+        )
+
+    def decide(self, state: FittedState, observations: Sequence[Observation]) -> Decision[FittedState]:
+        """As `BatchingPolicy.decide`; `remove` is a worker at its minimum that still holds up all others."""
+        check_observations(state, observations)
+        sizes = np.array([observation.num_samples for observation in observations], np.float64)
+        times_s = np.array([observation.processing_s for observation in observations], np.float64)
+        memory = learn(state.memory, sizes, times_s)
+        largest = tuple(max(most, int(size)) for most, size in zip(state.largest, sizes, strict=True))
+        state = replace(state, memory=memory, largest=largest)
+        if not memory.is_known:
+            return Decision(state)
+        curves = memory.fitted.curves
+        task = self._reachable(state, observations)
+        wanted = split_min_max(curves, task)
+        keeps = all(size <= most for size, most in zip(state.batch_sizes, task.maxima, strict=True))
+        gain = 1.0 - curves.makespan(wanted) / max(curves.makespan(state.batch_sizes), 1e-300)
+        if not keeps or gain > self.least_gain:
+            state = replace(state, batch_sizes=wanted)
+        return Decision(state, _hopeless(curves, task, state.batch_sizes))
+
+    def _reachable(self, state: FittedState, observations: Sequence[Observation]) -> BatchTask:
+        """The task with maxima that memory and experience allow for the next iteration."""
+        limits = []
+        for i, observation in enumerate(observations):
+            least, most = state.task.minima[i], state.task.maxima[i]
+            now = max(state.batch_sizes[i], least)
+            allowed = max(now, int(self.growth * state.largest[i]), 2)
+            used = observation.device_memory_share
+            if used:
+                # It grows by no more than in proportion to the batch: weights take the same for any batch.
+                allowed = max(now, int(min(allowed, now * (1.0 - LEAST_FREE_MEMORY_SHARE) / used)))
+            limits.append(WorkerLimits(least, min(most, max(allowed, least))))
+        return BatchTask(state.task.num_samples, tuple(limits))
+
+
+def _hopeless(curves: TimeCurves, task: BatchTask, batch_sizes: Sequence[int]) -> int | None:
+    """The worker that holds up the others with the least it can be given, if they were faster without it."""
+    times_s = curves.seconds(batch_sizes)
+    slowest = int(times_s.argmax())
+    others = [i for i in range(task.num_workers) if i != slowest]
+    least = max(task.minima[slowest], 1)
+    if not others or batch_sizes[slowest] > least or sum(task.maxima[i] for i in others) < task.num_samples:
+        return None
+    rest = TimeCurves(curves.floor_s[others], curves.launch_s[others], curves.slope_s[others])
+    without = split_min_max(rest, BatchTask(task.num_samples, tuple(task.limits[i] for i in others)))
+    return slowest if rest.makespan(without) < float(times_s[slowest]) else None

@@ -1,0 +1,136 @@
+"""The fitted policy finds the exact optimum of unlike workers, soon, and finds it again when they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from hpcbal.policies.batching import BatchTask, Observation
+from hpcbal.policies.batching.curve_learning import CurveMemory, learn
+from hpcbal.policies.batching.curves import FloatArray, TimeCurves
+from hpcbal.policies.batching.fitted import Fitted, FittedState
+from hpcbal.policies.batching.min_max import split_min_max
+
+GPUS = TimeCurves.of([(0.30, 0.23, 0.0088), (0.45, 0.37, 0.030), (0.50, 0.46, 0.045), (0.55, 0.54, 0.077)])
+TASK = BatchTask.uniform(128, 4)
+POLICY = Fitted()
+
+
+def run(
+    state: FittedState,
+    curves: TimeCurves,
+    number: int,
+    noise: Callable[[int], FloatArray | float] = lambda _: 1.0,
+    memory: Sequence[float] | None = None,
+) -> tuple[FittedState, list[float]]:
+    """The state after `number` iterations, and what each took over the least that it could."""
+    best = curves.makespan(split_min_max(curves, state.task))
+    ratios = []
+    for k in range(number):
+        ratios.append(curves.makespan(state.batch_sizes) / best)
+        times_s = curves.seconds(state.batch_sizes) * noise(k)
+        used = memory or [None] * len(state.batch_sizes)
+        state = POLICY.decide(
+            state,
+            [
+                Observation(size, float(time_s), device_memory_share=share)
+                for size, time_s, share in zip(state.batch_sizes, times_s, used, strict=True)
+            ],
+        ).state
+    return state, ratios
+
+
+def gaussian(seed: int, num_workers: int = 4, spread: float = 0.03) -> Callable[[int], FloatArray]:
+    rng = np.random.default_rng(seed)
+    return lambda _: np.maximum(0.5, 1.0 + spread * rng.standard_normal(num_workers))
+
+
+def test_without_noise_it_is_at_the_optimum_within_six_iterations() -> None:
+    state, ratios = run(POLICY.start(TASK), GPUS, 20)
+    assert ratios[0] > 2.5
+    assert max(ratios[6:]) <= 1.0 + POLICY.least_gain
+    assert state.batch_sizes == (89, 21, 12, 6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_noise_it_settles_within_six_iterations_and_again_after_a_change(seed: int) -> None:
+    noise = gaussian(seed)
+    state, ratios = run(POLICY.start(TASK), GPUS, 60, noise)
+    assert min(ratios[:7]) <= 1.05
+    assert np.mean(ratios[10:]) <= 1.02
+    lost = np.array([0.0, 0.45, 0.0, 0.0])
+    changed = TimeCurves(GPUS.floor_s + lost, GPUS.launch_s + lost, GPUS.slope_s)
+    _, ratios = run(state, changed, 40, noise)
+    assert min(ratios[:11]) <= 1.05
+    assert np.mean(ratios[10:]) <= 1.02
+
+
+def test_a_single_spike_changes_nothing() -> None:
+    noise = gaussian(1, spread=0.01)
+    state, _ = run(POLICY.start(TASK), GPUS, 40, noise)
+    spike = np.array([1.0, 3.0, 1.0, 1.0])
+    after, _ = run(state, GPUS, 1, lambda _: spike)
+    assert after.batch_sizes == state.batch_sizes
+    _, ratios = run(after, GPUS, 20, noise)
+    assert max(ratios) <= 1.03
+
+
+def test_a_worker_that_slows_down_to_half_its_speed_is_learnt_anew() -> None:
+    noise = gaussian(2)
+    state, _ = run(POLICY.start(TASK), GPUS, 40, noise)
+    factor = np.array([2.0, 1.0, 1.0, 1.0])
+    slower = TimeCurves(GPUS.floor_s * factor, GPUS.launch_s * factor, GPUS.slope_s * factor)
+    _, ratios = run(state, slower, 40, noise)
+    assert min(ratios[:11]) <= 1.05
+    assert np.mean(ratios[10:]) <= 1.02
+
+
+def test_a_floor_is_told_from_a_launch() -> None:
+    sizes = np.array([2, 4, 8, 16, 32, 48, 64], np.float64)
+    truth = TimeCurves.of([(0.5, 0.1, 0.02), (0.0, 0.2, 0.01)])
+    memory = CurveMemory.empty(2)
+    for _ in range(2):
+        for size in sizes:
+            both = np.full(2, size)
+            memory = learn(memory, both, truth.seconds(both))
+    for size in sizes:
+        both = np.full(2, size)
+        np.testing.assert_allclose(memory.fitted.curves.seconds(both), truth.seconds(both), rtol=0.02)
+
+
+def test_equal_workers_keep_their_even_shares() -> None:
+    equal = TimeCurves.of([(0.0, 0.2, 0.01)] * 4)
+    _, ratios = run(POLICY.start(TASK), equal, 100, gaussian(3))
+    assert np.mean(ratios[10:]) <= 1.02
+
+
+def test_what_memory_does_not_hold_is_not_given() -> None:
+    state, _ = run(POLICY.start(TASK), GPUS, 5, memory=(0.96, 0.2, 0.2, 0.2))
+    assert state.batch_sizes[0] <= 32
+    state, _ = run(POLICY.start(TASK), GPUS, 1, memory=(0.5, 0.2, 0.2, 0.2))
+    assert 32 < state.batch_sizes[0] <= 60
+
+
+def test_a_worker_is_offered_for_removal_only_where_its_least_is_too_much() -> None:
+    task = BatchTask.uniform(40, 3)
+    slow = TimeCurves.of([(0.0, 0.1, 0.01), (0.0, 0.1, 0.01), (0.0, 9.0, 0.5)])
+    state = POLICY.start(task)
+    removed = []
+    for _ in range(8):
+        times_s = slow.seconds(state.batch_sizes)
+        seen = [Observation(n, float(t)) for n, t in zip(state.batch_sizes, times_s, strict=True)]
+        decision = POLICY.decide(state, seen)
+        removed.append(decision.remove)
+        state = decision.state
+    assert state.batch_sizes == (20, 19, 1)
+    assert removed[-1] == 2
+    state, _ = run(POLICY.start(TASK), GPUS, 20)
+    assert POLICY.decide(state, [Observation(n, 1.0) for n in state.batch_sizes]).remove is None
+
+
+def test_it_waits_until_every_worker_was_seen() -> None:
+    state = POLICY.start(BatchTask.uniform(3, 4))
+    seen = [Observation(1, 1.0), Observation(1, 3.0), Observation(1, 1.0), Observation(0, 0.0)]
+    assert POLICY.decide(state, seen).batch_sizes == state.batch_sizes
