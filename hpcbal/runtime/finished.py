@@ -35,7 +35,7 @@ def report_of_finished(request: RunRequest, config: RunConfig) -> tuple[str, int
 
 def files_line(run: RunDirectory) -> str:
     """Where the files of a run are, for the last line."""
-    return f"files: {run.root}/ (results.csv, ledger.jsonl, dnns/<name>/, logs/)"
+    return f"files: {run.root}/ (report.html, results.csv, ledger.jsonl, dnns/<name>/, logs/)"
 
 
 def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:

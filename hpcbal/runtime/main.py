@@ -26,6 +26,7 @@ from hpcbal.runtime.channel import (
 )
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.ending import JobEnd, write_last_words
+from hpcbal.runtime.final_report import write_final_report
 from hpcbal.runtime.launch_dir import leave_exit_code, tell_ready
 from hpcbal.runtime.opening import OpenedRun, open_run
 from hpcbal.runtime.preprocessor import Preprocessor
@@ -203,7 +204,9 @@ def _play_role(
             groups.shutdown()
         raise
     if scheduler is not None:
-        return scheduler.run()
+        code = scheduler.run()
+        write_final_report(RunDirectory(context.output))
+        return code
     if context.rank in roles.preprocessor_ranks:
         assert source is not None
         topology = NodeTopology(roles.node_of_rank, roles.gateway_of_node)
