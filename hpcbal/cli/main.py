@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 
 from hpcbal import __version__
-from hpcbal.cli import plan, profile, report, run, schema, status, validate
+from hpcbal.cli import plan, profile, report, run, schema, simulate, status, validate
 from hpcbal.errors import ConfigError, ExitCode, HpcbalError
 
 INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 
-_VERBS = (run, validate, plan, profile, status, report, schema)
+_VERBS = (run, validate, plan, simulate, profile, status, report, schema)
 _EPILOG = """\
 exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs failed,
             70 stalled, 75 stopped cleanly: start the same command again

@@ -26,6 +26,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "data": (("numpy", "PIL", "h5py", "sklearn"), ("errors", "config", "policies")),
     "models": (("numpy", "tensorflow", "keras"), ("errors",)),
     "telemetry": (("numpy", "yaml"), (*PURE, "telemetry")),
+    "simulator": (("numpy", "yaml"), (*PURE, "simulator")),
     "checkpoint": (("numpy", "h5py"), (*PURE, "telemetry")),
     "report": (("matplotlib",), ("errors", "telemetry")),
 }
@@ -37,7 +38,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "mpi4py": ("cluster", "dataplane", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.png",),
-    "yaml": ("config", "telemetry.output"),
+    "yaml": ("config", "telemetry.output", "simulator.preset"),
     "pydantic": ("config",),
     "hpcbal.runtime": ("runtime", "cli"),
     "hpcbal.cli": ("cli", "__main__"),
@@ -159,7 +160,12 @@ def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         ledger.append("run-started", name="a", nodes=[{"host": "n", "num_gpus": 2}], versions={})
     directory = [str(tmp_path)]
-    arguments = {"validate": [str(config)], "plan": [str(config)], "status": directory}
+    arguments = {
+        "validate": [str(config)],
+        "plan": [str(config)],
+        "simulate": [str(config), "--samples", "100"],
+        "status": directory,
+    }
     arguments["report"] = [*directory, "--no-plots"]
     argument = arguments.get(verb, [])
     result = subprocess.run(

@@ -1,0 +1,90 @@
+"""Simulated schedules as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hpcbal.simulator import Row, Scenario
+from hpcbal.telemetry.table import count_text, format_table
+
+FORMAT = 1
+
+
+def rows_to_dict(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> dict[str, Any]:
+    """The rows as plain values; times in seconds."""
+    published = scenario.published
+    return {
+        "format": FORMAT,
+        "name": scenario.name,
+        "gpus_per_node": scenario.gpus_per_node,
+        "num_seeds": num_seeds,
+        "published": published.source if published is not None else None,
+        "rows": [row.to_dict() for row in rows],
+    }
+
+
+def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list[str]:
+    """The rows as text, line by line; with one number of GPUs also the flotillas."""
+    num_dnns = len(scenario.draw(0).specs)
+    lines = [
+        f"{scenario.name}: {count_text(num_dnns, 'DNN')}, nodes of "
+        f"{count_text(scenario.gpus_per_node, 'GPU')}, mean of {count_text(num_seeds, 'seed')}, seconds",
+        "",
+        *_main_table(scenario, rows),
+        "",
+        "speed-up over independent; bound: max(work on one GPU each / GPUs, longest DNN at its best);",
+        "wait: GPUs without a DNN; lock-step: GPUs that wait for the stream; run length: DNNs, in rounds",
+    ]
+    if len({row.gpus for row in rows}) == 1:
+        for row in rows:
+            if row.paradigm != "independent" and row.flotillas:
+                lines += ["", *_flotilla_table(row)]
+    return lines
+
+
+def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
+    headers = ["GPUs", "schedule", "makespan", "speed-up", "bound", "wait/GPU", "lock-step/GPU", "rounds"]
+    headers += ["run length", "scheduling", "checkpoints", "profiling"]
+    has_published = any(row.published_s is not None for row in rows)
+    if has_published:
+        headers += ["published", "ours/published"]
+    cells = []
+    for row in rows:
+        line = [
+            str(row.gpus),
+            row.paradigm,
+            f"{row.makespan_s:.0f}",
+            f"{row.speedup_vs_independent:.2f}",
+            f"{row.lower_bound_s:.0f}",
+            f"{row.wait_s_per_gpu:.0f}",
+            f"{row.lockstep_s_per_gpu:.0f}",
+            f"{row.rounds:.0f}",
+            f"{row.running_mean_s:.0f} +- {row.running_deviation_s:.0f}",
+            *(
+                f"{seconds:.0f} ({row.percent(seconds):.1f}%)"
+                for seconds in (row.scheduling_s, row.checkpointing_s, row.profiling_s)
+            ),
+        ]
+        if has_published and row.published_s is not None:
+            line += [f"{row.published_s:.0f}", f"{row.makespan_s / row.published_s:.2f}"]
+        elif has_published:
+            line += ["-", "-"]
+        cells.append(line)
+    return format_table(headers, cells, right=[0, *range(2, len(headers))])
+
+
+def _flotilla_table(row: Row) -> list[str]:
+    headers = ("round", "DNNs", "GPUs", "passes", "run length", "deviation")
+    cells = [
+        [
+            str(flotilla.index),
+            str(flotilla.num_dnns),
+            str(flotilla.num_gpus),
+            str(flotilla.num_passes),
+            f"{flotilla.mean_s:.1f}",
+            f"{flotilla.deviation_s:.1f}",
+        ]
+        for flotilla in row.flotillas
+    ]
+    return [f"{row.paradigm}, first seed:", *format_table(headers, cells, right=range(len(headers)))]

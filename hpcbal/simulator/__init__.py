@@ -1,0 +1,35 @@
+"""Runs in virtual time: the state machine and the policies of a real run, with a made-up clock."""
+
+from hpcbal.simulator.bound import lower_bound
+from hpcbal.simulator.comparison import FlotillaRow, Row, compare
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel, Reader
+from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
+from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun, Span, TimedEvent
+from hpcbal.simulator.run import Prediction, predict, simulate
+from hpcbal.simulator.scenario import Published, Scenario, Workload, cluster_of
+
+__all__ = [
+    "Costs",
+    "DnnRecord",
+    "EnsembleLaw",
+    "FlotillaRow",
+    "PassModel",
+    "Prediction",
+    "Published",
+    "Reader",
+    "RoundRecord",
+    "Row",
+    "Scenario",
+    "SimulatedRun",
+    "Span",
+    "TimedEvent",
+    "Workload",
+    "cluster_of",
+    "compare",
+    "load_preset",
+    "lower_bound",
+    "predict",
+    "preset_names",
+    "simulate",
+]

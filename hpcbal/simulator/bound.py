@@ -1,0 +1,45 @@
+"""A makespan that no schedule can beat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from hpcbal.policies import RateTable
+from hpcbal.simulator.pass_model import PassModel
+
+
+def lower_bound(
+    epochs: Mapping[str, int],
+    num_gpus: int,
+    max_gpus_per_dnn: int | None,
+    rates: RateTable,
+    passes: PassModel,
+) -> float:
+    """The larger of: all work done without loss on all GPUs, and the longest DNN at its best.
+
+    The work of a DNN is its time on one GPU, since rates grow more slowly than the number of GPUs do; where
+    a measured rate per GPU is above that on one, the best of them counts. Costs, preprocessing and the
+    whole number of passes in a round are left out, so the bound holds for any schedule.
+
+    Args:
+        epochs: that each DNN has to train; those that are done are left out.
+        num_gpus: M, >= 1.
+        max_gpus_per_dnn: None: M.
+        rates: of all these DNNs.
+        passes: for the length of an epoch.
+
+    Returns: seconds; 0 without DNNs.
+    """
+    if not epochs:
+        return 0.0
+    most = num_gpus if max_gpus_per_dnn is None else min(num_gpus, max_gpus_per_dnn)
+    matrix = rates.matrix(list(epochs), most)
+    counts = range(1, most + 1)
+    one_epoch = passes.seconds(1.0)
+    work, longest = [], 0.0
+    for count, row in zip(epochs.values(), matrix.tolist(), strict=True):
+        per_gpu = max(rate / m for rate, m in zip(row, counts, strict=True))
+        work.append(count * one_epoch / per_gpu)
+        longest = max(longest, count * one_epoch / max(row))
+    return max(math.fsum(work) / num_gpus, longest)

@@ -1,0 +1,162 @@
+"""Compare schedules: every number of GPUs with every paradigm, averaged over seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hpcbal.control import INDEPENDENT, PARADIGM_NAMES
+from hpcbal.errors import InputError
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class FlotillaRow:
+    """Running lengths in one round of a run ([FLEET] Table 3)."""
+
+    index: int
+    num_dnns: int
+    num_gpus: int
+    num_passes: int
+    mean_s: float
+    deviation_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number of GPUs with one paradigm; means over the seeds.
+
+    Attributes:
+        gpus: M.
+        paradigm: as `schedule.paradigm` names it.
+        makespan_s: until the last DNN is done, everything included.
+        makespan_deviation_s: over the seeds.
+        speedup_vs_independent: makespan of the independent schedule over this one, seed by seed.
+        wait_s_per_gpu: time that a GPU had no DNN ([FLEET] Fig. 6).
+        lockstep_s_per_gpu: time that a GPU with a DNN waited for the shared stream.
+        rounds: flotillas; with the independent schedule one per DNN.
+        running_mean_s, running_deviation_s: running lengths of the DNNs ([FLEET] Table 3).
+        scheduling_s, checkpointing_s, profiling_s: overheads ([FLEET] Table 4).
+        lower_bound_s: no schedule can be faster.
+        over_lower_bound: makespan over that.
+        published_s: what others have measured; None: nothing.
+        flotillas: of the first seed.
+    """
+
+    gpus: int
+    paradigm: str
+    makespan_s: float
+    makespan_deviation_s: float
+    speedup_vs_independent: float
+    wait_s_per_gpu: float
+    lockstep_s_per_gpu: float
+    rounds: float
+    running_mean_s: float
+    running_deviation_s: float
+    scheduling_s: float
+    checkpointing_s: float
+    profiling_s: float
+    lower_bound_s: float
+    over_lower_bound: float
+    published_s: float | None
+    flotillas: tuple[FlotillaRow, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain values for JSON, with overheads also in percent and the ratio to `published_s`."""
+        values = asdict(self)
+        for name in ("scheduling", "checkpointing", "profiling"):
+            values[f"{name}_percent"] = self.percent(values[f"{name}_s"])
+        values["over_published"] = None if self.published_s is None else self.makespan_s / self.published_s
+        return values
+
+    def percent(self, seconds: float) -> float:
+        """Of the makespan."""
+        return 100.0 * seconds / self.makespan_s if self.makespan_s else 0.0
+
+
+def compare(
+    scenario: Scenario, gpus: Sequence[int], paradigms: Sequence[str], seeds: Sequence[int]
+) -> list[Row]:
+    """Simulate all combinations.
+
+    Args:
+        scenario: what to simulate.
+        gpus: numbers of GPUs, each >= 1.
+        paradigms: names; the independent one is simulated in any case, to compare with.
+        seeds: at least one; of the ensemble that is drawn, and of random schedules.
+
+    Returns: a row per number of GPUs and paradigm, in the order given.
+    Raises:
+        InputError: an unknown paradigm, or a number of GPUs below 1.
+    """
+    unknown = [name for name in paradigms if name not in PARADIGM_NAMES]
+    if unknown:
+        raise InputError(f"paradigm: got {unknown[0]!r}, allowed: {', '.join(PARADIGM_NAMES)}, or all")
+    wrong = [number for number in gpus if number < 1]
+    if wrong:
+        raise InputError(f"gpus: got {wrong[0]}, allowed: 1 or more")
+    rows = []
+    for number in gpus:
+        baseline = [scenario.run(number, INDEPENDENT, seed) for seed in seeds]
+        for name in paradigms:
+            runs = baseline if name == INDEPENDENT else [scenario.run(number, name, seed) for seed in seeds]
+            rows.append(_row(scenario, number, name, runs, baseline))
+    return rows
+
+
+def _row(
+    scenario: Scenario,
+    num_gpus: int,
+    paradigm: str,
+    runs: Sequence[SimulatedRun],
+    baseline: Sequence[SimulatedRun],
+) -> Row:
+    mean = statistics.fmean
+    makespans = [run.makespan_s for run in runs]
+    lengths = [run.running_lengths() for run in runs]
+    published = scenario.published
+    is_published = published is not None and published.paradigm == paradigm
+    return Row(
+        gpus=num_gpus,
+        paradigm=paradigm,
+        makespan_s=mean(makespans),
+        makespan_deviation_s=statistics.pstdev(makespans),
+        speedup_vs_independent=mean(
+            _ratio(other.makespan_s, run.makespan_s) for other, run in zip(baseline, runs, strict=True)
+        ),
+        wait_s_per_gpu=mean(float(run.idle_seconds().mean()) for run in runs),
+        lockstep_s_per_gpu=mean(float(run.gpu_seconds("wait").mean()) for run in runs),
+        rounds=mean(len(run.rounds) for run in runs),
+        running_mean_s=mean(length for length, _ in lengths),
+        running_deviation_s=mean(deviation for _, deviation in lengths),
+        scheduling_s=mean(run.scheduling_s for run in runs),
+        checkpointing_s=mean(run.checkpointing_s() for run in runs),
+        profiling_s=mean(run.profiling_s for run in runs),
+        lower_bound_s=mean(run.lower_bound_s for run in runs),
+        over_lower_bound=mean(_ratio(run.makespan_s, run.lower_bound_s) for run in runs),
+        published_s=published.makespan_s.get(num_gpus) if published is not None and is_published else None,
+        flotillas=_flotillas(runs[0]),
+    )
+
+
+def _ratio(a: float, b: float) -> float:
+    """a / b, and 1 where both are nothing (an ensemble that was done before)."""
+    return a / b if b > 0.0 else (1.0 if a == 0.0 else math.inf)
+
+
+def _flotillas(run: SimulatedRun) -> tuple[FlotillaRow, ...]:
+    return tuple(
+        FlotillaRow(
+            index=record.plan.index,
+            num_dnns=len(record.plan.groups),
+            num_gpus=sum(len(group.gpus) for group in record.plan.groups),
+            num_passes=record.num_passes,
+            mean_s=record.mean_running_s,
+            deviation_s=record.deviation_running_s,
+        )
+        for record in run.rounds
+    )

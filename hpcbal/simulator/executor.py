@@ -1,0 +1,281 @@
+"""Perform the instructions of the state machine in virtual time, and tell it what has happened."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcbal.control import (
+    CheckpointWritten,
+    DnnSpec,
+    Ensemble,
+    EpochDone,
+    Event,
+    Finish,
+    GroupLeft,
+    GroupPlan,
+    Instruction,
+    LeaveRound,
+    NextPass,
+    Position,
+    RateMeasured,
+    RoundPlan,
+    StartAlone,
+    Started,
+    StartProfiling,
+    StartRound,
+    StopStream,
+)
+from hpcbal.policies import RateTable
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel, Reader
+from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
+
+
+@dataclass(slots=True)
+class _Group:
+    """A trainer group in a stream.
+
+    Attributes:
+        rate: samples/s that it really trains with.
+        pass_index, offset: what it trains, or where it stands.
+        ready_s: when it can train (or go on).
+        is_training: whether its EpochDone is under way.
+        held_since_s: since when nothing but waiting goes on; the end of its own work in the last pass.
+    """
+
+    plan: GroupPlan
+    rate: float
+    pass_index: int
+    offset: int
+    ready_s: float
+    is_training: bool = False
+    held_since_s: float = math.nan
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Groups that read one stream of samples: a round's, or that of a DNN alone."""
+
+    plan: RoundPlan
+    start_s: float
+    groups: dict[str, _Group] = field(default_factory=dict)
+    running_s: dict[str, float] = field(default_factory=dict)
+    passes: set[int] = field(default_factory=set)
+
+
+class Executor:
+    """Runs an ensemble to its end; use it once.
+
+    Args:
+        ensemble: fresh, not started.
+        specs: the DNNs, for their batch sizes and what they monitor.
+        rates: how fast they really are.
+        passes: what a pass is.
+        costs: of everything else.
+        keep_events: whether `events` is filled.
+
+    Attributes:
+        now_s: virtual time.
+        rounds, spans, events: see `SimulatedRun`.
+        num_events: handled so far.
+        profiled_until_s: end of the last profiling wave.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        specs: Mapping[str, DnnSpec],
+        rates: RateTable,
+        passes: PassModel,
+        costs: Costs,
+        *,
+        keep_events: bool = False,
+    ) -> None:
+        self.now_s = 0.0
+        self.rounds: list[RoundRecord] = []
+        self.spans: list[Span] = []
+        self.events: list[TimedEvent] = []
+        self.num_events = 0
+        self.scheduling_s = 0.0
+        self.profiled_until_s = 0.0
+        self._ensemble = ensemble
+        self._specs = specs
+        self._rates = rates
+        self._passes = passes
+        self._costs = costs
+        self._keep_events = keep_events
+        self._heap: list[tuple[float, int, Event]] = []
+        self._num_scheduled = 0
+        self._stream_of: dict[str, _Stream] = {}
+        self._profiled: dict[str, GroupPlan] = {}
+        self._last_gpus: dict[str, tuple[int, ...]] = {}  # where a DNN was trained last
+
+    def run(self) -> str:
+        """From Started to Finish.
+
+        Returns: the outcome.
+        Raises:
+            HpcbalError: what `Ensemble.handle` raises.
+        """
+        self._at(0.0, Started())
+        while self._heap:
+            self.now_s, _, event = heapq.heappop(self._heap)
+            self.num_events += 1
+            if self._keep_events:
+                self.events.append(TimedEvent(self.now_s, event))
+            if isinstance(event, EpochDone):
+                self._on_epoch_done(event.dnn_id)
+            elif isinstance(event, GroupLeft):
+                self._on_left(event.dnn_id)
+            self._perform(self._ensemble.handle(event))
+        assert self._ensemble.finished, "nothing is under way, but the ensemble is not finished"
+        return self._ensemble.outcome
+
+    def _perform(self, instructions: list[Instruction]) -> None:
+        shrunk: dict[int, _Stream] = {}
+        for instruction in instructions:
+            _PERFORM[type(instruction)](self, instruction)
+            if isinstance(instruction, LeaveRound):
+                stream = self._stream_of[instruction.dnn_id]
+                shrunk[id(stream)] = stream
+        for stream in shrunk.values():
+            self._begin_next_if_none_trains(stream)
+
+    def _at(self, time_s: float, event: Event) -> None:
+        heapq.heappush(self._heap, (time_s, self._num_scheduled, event))
+        self._num_scheduled += 1
+
+    def _span(self, kind: str, group: GroupPlan, start_s: float, end_s: float) -> None:
+        if end_s > start_s:
+            self.spans.append(Span(kind, group.dnn_id, group.gpus, start_s, end_s))
+
+    # ---- profiling ---------------------------------------------------------------------------
+
+    def _profile(self, instruction: StartProfiling) -> None:
+        for group in instruction.groups:
+            rate = self._rates.rate(group.dnn_id, len(group.gpus))
+            samples = self._passes.profile_batches * self._specs[group.dnn_id].batch_size
+            end_s = self.now_s + self._costs.profile_start_s + samples / rate
+            self._span(PROFILE, group, self.now_s, end_s)
+            self._profiled[group.dnn_id] = group
+            self.profiled_until_s = max(self.profiled_until_s, end_s)
+            self._at(end_s, RateMeasured(group.dnn_id, len(group.gpus), rate))
+            self._at(end_s, GroupLeft(group.dnn_id))
+
+    # ---- streams -----------------------------------------------------------------------------
+
+    def _start_round(self, instruction: StartRound | StartAlone) -> None:
+        plan = instruction.plan
+        decided_s = self._costs.scheduling_s if isinstance(instruction, StartRound) else 0.0
+        self.scheduling_s += decided_s
+        stream = _Stream(plan, self.now_s)
+        formed_s = self.now_s + decided_s + self._costs.form_s
+        for group in plan.groups:
+            ready_s = formed_s + self._start_cost(plan, group)
+            self._span(START, group, self.now_s, ready_s)
+            start = plan.start[group.dnn_id]
+            rate = self._rates.rate(group.dnn_id, len(group.gpus))
+            stream.groups[group.dnn_id] = _Group(group, rate, start.pass_index, start.offset, ready_s)
+            self._stream_of[group.dnn_id] = stream
+            self._last_gpus[group.dnn_id] = group.gpus
+            if start.offset >= self._passes.num_positions:
+                stream.groups[group.dnn_id].held_since_s = ready_s
+        self._begin_pass(stream, plan.first_pass)
+        self._begin_next_if_none_trains(stream)
+
+    def _start_cost(self, plan: RoundPlan, group: GroupPlan) -> float:
+        if self._last_gpus.get(group.dnn_id) == group.gpus:
+            return 0.0  # its network is still there
+        begun = plan.epochs[group.dnn_id] > 0 or plan.start[group.dnn_id].offset > 0
+        return self._costs.load_s if begun else self._costs.build_s
+
+    def _begin_pass(self, stream: _Stream, pass_index: int) -> None:
+        """All groups that stand at the beginning, or inside, of this pass train it to its end."""
+        begun = [
+            group
+            for group in stream.groups.values()
+            if group.pass_index == pass_index
+            and not group.is_training
+            and group.offset < self._passes.num_positions
+        ]
+        if not begun:
+            return
+        stream.passes.add(pass_index)
+        for group in begun:
+            group.ready_s = max(group.ready_s, self.now_s)
+            self._span(WAIT, group.plan, group.held_since_s, self.now_s)
+        readers = [Reader(group.ready_s, group.offset, group.rate) for group in begun]
+        ends_s = self._passes.finish_times(readers, stream.plan.num_preprocessors)
+        for group, reader, end_s in zip(begun, readers, ends_s, strict=True):
+            own_s = self._passes.own_seconds(reader)
+            self._span(TRAIN, group.plan, reader.start_s, reader.start_s + own_s)
+            group.held_since_s = reader.start_s + own_s
+            group.is_training = True
+            end_s += self._costs.pass_s
+            metrics = {self._specs[group.plan.dnn_id].stop.monitor: math.nan}
+            seconds = end_s - reader.start_s
+            self._at(end_s, EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s))
+
+    def _next_pass(self, instruction: NextPass) -> None:
+        streams: dict[int, _Stream] = {}
+        for dnn_id in instruction.dnn_ids:
+            stream = self._stream_of[dnn_id]
+            group = stream.groups[dnn_id]
+            streams[id(stream)] = stream
+            group.pass_index, group.offset = instruction.pass_index, 0
+            group.ready_s = self.now_s + self._costs.snapshot_s * (dnn_id in instruction.checkpoint)
+        for stream in streams.values():
+            self._begin_pass(stream, instruction.pass_index)
+
+    def _begin_next_if_none_trains(self, stream: _Stream) -> None:
+        """Groups that began ahead of the others (after a crash) train when those behind have dropped out."""
+        if any(group.is_training for group in stream.groups.values()):
+            return
+        ahead = [g.pass_index for g in stream.groups.values() if g.offset < self._passes.num_positions]
+        if ahead:
+            self._begin_pass(stream, min(ahead))
+
+    def _leave(self, instruction: LeaveRound) -> None:
+        dnn_id = instruction.dnn_id
+        group = self._stream_of[dnn_id].groups[dnn_id]
+        end_s = self.now_s + self._costs.checkpoint_s
+        self._span(WAIT, group.plan, group.held_since_s, self.now_s)
+        self._span(SAVE, group.plan, self.now_s, end_s)
+        epochs = self._ensemble.state.dnns[dnn_id].epochs
+        position = Position(group.pass_index, self._passes.num_positions)
+        self._at(end_s, CheckpointWritten(dnn_id, epochs, position))
+        self._at(end_s, GroupLeft(dnn_id))
+
+    def _on_epoch_done(self, dnn_id: str) -> None:
+        group = self._stream_of[dnn_id].groups[dnn_id]
+        group.is_training, group.offset = False, self._passes.num_positions
+
+    def _on_left(self, dnn_id: str) -> None:
+        """The GPUs of a DNN are free: they leave the stream, and with the last one the round is over."""
+        if self._profiled.pop(dnn_id, None) is not None:
+            return
+        stream = self._stream_of.pop(dnn_id)
+        del stream.groups[dnn_id]
+        stream.running_s[dnn_id] = self.now_s - stream.start_s
+        if stream.groups:
+            return
+        record = RoundRecord(stream.plan, stream.start_s, self.now_s, stream.running_s, len(stream.passes))
+        self.rounds.append(record)
+
+    def _nothing(self, instruction: StopStream | Finish) -> None:
+        """The last group's leaving has ended the stream; after Finish no event is left."""
+
+
+_PERFORM: dict[type[Instruction], Callable[[Executor, Any], None]] = {
+    StartProfiling: Executor._profile,
+    StartRound: Executor._start_round,
+    StartAlone: Executor._start_round,
+    NextPass: Executor._next_pass,
+    LeaveRound: Executor._leave,
+    StopStream: Executor._nothing,
+    Finish: Executor._nothing,
+}

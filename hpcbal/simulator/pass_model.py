@@ -1,0 +1,116 @@
+"""How long a pass of a shared stream takes: the slowest sets the pace, the ring gives slack, makers limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcbal.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class PassModel:
+    """The samples of a pass, and what it takes to make and to read them.
+
+    Attributes:
+        num_train: training samples of a pass, >= 1.
+        num_validation: validation samples after them, >= 0.
+        validation_speedup: how many times faster than training a sample is evaluated, > 0. One forward pass
+            of the three that a training step costs makes 3.
+        ring_samples: samples that the fastest group can be ahead of the slowest, >= 0: the ring's slots.
+        preprocessing_samples_per_s: what one preprocessor makes, > 0; None: preprocessing never limits.
+        profile_batches: batches of a profiling run, >= 1 ([FLEET] App. B.3: 48).
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+
+    num_train: int
+    num_validation: int = 0
+    validation_speedup: float = 3.0
+    ring_samples: int = 0
+    preprocessing_samples_per_s: float | None = None
+    profile_batches: int = 48
+
+    def __post_init__(self) -> None:
+        counts = (
+            ("num_train", 1),
+            ("num_validation", 0),
+            ("ring_samples", 0),
+            ("profile_batches", 1),
+        )
+        for name, least in counts:
+            if getattr(self, name) < least:
+                raise InputError(f"{name}: got {getattr(self, name)}, allowed: an integer >= {least}")
+        for name in ("validation_speedup", "preprocessing_samples_per_s"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0.0):
+                raise InputError(f"{name}: got {value!r}, allowed: a number above 0")
+
+    @property
+    def num_positions(self) -> int:
+        return self.num_train + self.num_validation
+
+    def seconds(self, rate_samples_per_s: float, start: int = 0, end: int | None = None) -> float:
+        """Time that a DNN of this training rate needs for positions start..end of a pass, left alone.
+
+        Args:
+            rate_samples_per_s: > 0.
+            start, end: offsets in the pass, 0..num_positions; None: the end of the pass.
+        """
+        stop = self.num_positions if end is None else end
+        training = max(0, min(stop, self.num_train) - start)
+        validation = max(0, stop - max(start, self.num_train))
+        return (training + validation / self.validation_speedup) / rate_samples_per_s
+
+    def finish_times(self, readers: Sequence[Reader], num_preprocessors: int) -> list[float]:
+        """When each reader of a stream comes to the end of the pass.
+
+        A reader comes there when it has done its own work, when the slowest is so near that the ring holds
+        all that lies between them, and when the last sample has been made. Rates are constant, so these
+        three are all there is.
+
+        Args:
+            readers: groups that train this pass, at least one.
+            num_preprocessors: ranks that make its samples, >= 1.
+
+        Returns: seconds on the readers' clock, in their order.
+        """
+        limit = max(
+            (
+                reader.start_s + self.seconds(reader.rate_samples_per_s, reader.offset, self._released)
+                for reader in readers
+                if reader.offset < self._released
+            ),
+            default=0.0,
+        )
+        if self.preprocessing_samples_per_s is not None:
+            begun = min(reader.start_s for reader in readers)
+            to_make = self.num_positions - min(reader.offset for reader in readers)
+            limit = max(limit, begun + to_make / (num_preprocessors * self.preprocessing_samples_per_s))
+        return [max(limit, reader.start_s + self.own_seconds(reader)) for reader in readers]
+
+    def own_seconds(self, reader: Reader) -> float:
+        """Time from the reader's start to the end of the pass if nothing held it up."""
+        return self.seconds(reader.rate_samples_per_s, reader.offset)
+
+    @property
+    def _released(self) -> int:
+        """The offset that the slowest reader must have reached before the last block fits into the ring."""
+        return max(0, self.num_positions - self.ring_samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A trainer group at work on a pass.
+
+    Attributes:
+        start_s: when it begins.
+        offset: where in the pass it begins.
+        rate_samples_per_s: its training rate with its GPUs, > 0.
+    """
+
+    start_s: float
+    offset: int
+    rate_samples_per_s: float

@@ -1,0 +1,164 @@
+"""What a simulated run leaves behind: what GPUs did and when, rounds, DNNs, and events with times."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbal.control import Event, RoundPlan
+
+FloatArray = npt.NDArray[np.float64]
+
+START, TRAIN, WAIT, SAVE, PROFILE = KINDS = ("start", "train", "wait", "save", "profile")
+"""Kinds of spans. `start`: forming groups, building, loading. `wait`: held up by the shared stream. `save`:
+writing the checkpoint with which a group leaves. A GPU without a span is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """GPUs that did one thing for one DNN from `start_s` to `end_s`.
+
+    Where a group waits for blocks now and then during a pass, its own work is put first and the waiting
+    last, so that both have their length.
+    """
+
+    kind: str
+    dnn_id: str
+    gpus: tuple[int, ...]
+    start_s: float
+    end_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One round; for the independent schedule, one DNN on its GPU.
+
+    Attributes:
+        plan: as the state machine made it.
+        start_s, end_s: from the order to start until all GPUs are free again.
+        running_s: by DNN, how long it held its GPUs in this round.
+        num_passes: passes that the slowest-leaving DNN trained.
+    """
+
+    plan: RoundPlan
+    start_s: float
+    end_s: float
+    running_s: Mapping[str, float]
+    num_passes: int
+
+    @property
+    def mean_running_s(self) -> float:
+        return statistics.fmean(self.running_s.values())
+
+    @property
+    def deviation_running_s(self) -> float:
+        """Standard deviation over the DNNs of the round; 0 for one DNN."""
+        return statistics.pstdev(self.running_s.values())
+
+
+@dataclass(frozen=True, slots=True)
+class DnnRecord:
+    """What one DNN did.
+
+    Attributes:
+        dnn_id: which one.
+        start_s: when it first held a GPU to train.
+        end_s: when it was done.
+        running_s: time in rounds, waiting between them left out: Table 3's running length.
+        gpu_seconds: that time times the GPUs it held.
+    """
+
+    dnn_id: str
+    start_s: float
+    end_s: float
+    running_s: float
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedEvent:
+    """An event that the state machine was given, and when."""
+
+    time_s: float
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """A whole run in virtual time, from 0.
+
+    Attributes:
+        makespan_s: until the last GPU is free.
+        outcome: of Finish.
+        num_gpus: of the cluster.
+        rounds: in the order in which they began.
+        dnns: in the order of the config; without those that were done before.
+        spans: what GPUs did, in the order of their ends.
+        events: in order; empty unless they were asked for.
+        profiling_s: until the first round began, if rates had to be measured.
+        scheduling_s: all decisions together.
+        lower_bound_s: no schedule of these DNNs can be faster; see `lower_bound`.
+        num_events: events that were handled.
+    """
+
+    makespan_s: float
+    outcome: str
+    num_gpus: int
+    rounds: tuple[RoundRecord, ...]
+    dnns: tuple[DnnRecord, ...]
+    spans: tuple[Span, ...]
+    events: tuple[TimedEvent, ...]
+    profiling_s: float
+    scheduling_s: float
+    lower_bound_s: float
+    num_events: int
+    _by_kind: dict[str, FloatArray] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def gpu_seconds(self, kind: str) -> FloatArray:
+        """Time that each GPU spent with one kind of span, shape (num_gpus,)."""
+        if not self._by_kind:
+            self._by_kind.update({kind: np.zeros(self.num_gpus) for kind in KINDS})
+            for span in self.spans:
+                self._by_kind[span.kind][list(span.gpus)] += span.seconds
+        return self._by_kind[kind]
+
+    def idle_seconds(self) -> FloatArray:
+        """Time that each GPU had no DNN while the run went on, shape (num_gpus,): [FLEET] Fig. 6."""
+        used = sum((self.gpu_seconds(kind) for kind in KINDS), np.zeros(self.num_gpus))
+        return np.maximum(0.0, self.makespan_s - used)
+
+    def intervals(self, gpu: int) -> list[tuple[float, float, str, str]]:
+        """(start_s, end_s, kind, DNN) of one GPU in order, `idle` with the DNN "" in between."""
+        own = sorted((s for s in self.spans if gpu in s.gpus), key=lambda span: span.start_s)
+        result: list[tuple[float, float, str, str]] = []
+        now = 0.0
+        for span in own:
+            if span.start_s > now:
+                result.append((now, span.start_s, "idle", ""))
+            result.append((span.start_s, span.end_s, span.kind, span.dnn_id))
+            now = span.end_s
+        if now < self.makespan_s:
+            result.append((now, self.makespan_s, "idle", ""))
+        return result
+
+    def checkpointing_s(self) -> float:
+        """Time in which a GPU's DNN was saved or restored instead of trained, mean over the GPUs.
+
+        Source: [FLEET] Table 4, "Checkpointing Overhead"; building a DNN for its first round counts too.
+        """
+        return float(np.mean(self.gpu_seconds(SAVE) + self.gpu_seconds(START)))
+
+    def running_lengths(self) -> tuple[float, float]:
+        """Mean and standard deviation of the DNNs' running lengths, seconds ([FLEET] Table 3)."""
+        lengths = [dnn.running_s for dnn in self.dnns]
+        if not lengths:
+            return 0.0, 0.0
+        return statistics.fmean(lengths), statistics.pstdev(lengths)

@@ -1,0 +1,187 @@
+"""Simulate a run of an ensemble: the state machine of a real run, driven in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control import (
+    DnnProgress,
+    DnnSpec,
+    DnnState,
+    Ensemble,
+    ResumeState,
+    RoundPlan,
+    ScheduleSettings,
+    StopRule,
+)
+from hpcbal.errors import InputError
+from hpcbal.policies import RateTable
+from hpcbal.simulator.bound import lower_bound
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.executor import Executor
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun
+
+
+def simulate(
+    specs: Sequence[DnnSpec],
+    cluster: Cluster,
+    settings: ScheduleSettings,
+    rates: RateTable,
+    passes: PassModel,
+    *,
+    epochs: Mapping[str, int] | None = None,
+    known: RateTable | None = None,
+    costs: Costs | None = None,
+    resume: ResumeState | None = None,
+    keep_events: bool = False,
+) -> SimulatedRun:
+    """Run an ensemble to its end in virtual time.
+
+    The very `Ensemble` of a real run decides, so there is no second copy of a schedule; here only time is
+    made up. Given the same arguments the result is the same.
+
+    Args:
+        specs: the DNNs, in the order of the config.
+        cluster: the allocation.
+        settings: how to schedule; `num_positions` is taken from `passes`.
+        rates: how fast the DNNs really train; at least on one GPU each, the rest by Eq. 5.
+        passes: samples of a pass, and how they flow.
+        epochs: after how many epochs each DNN has converged, >= 1; one that is missing trains to its
+            stop rule's max_epochs, the most that it can.
+        known: the rates that the run knows when it starts; others that it needs are profiled, if the
+            settings allow. None: `rates`.
+        costs: None: none.
+        resume: how far an earlier run came.
+        keep_events: whether `SimulatedRun.events` is filled.
+
+    Raises:
+        InputError: a number of epochs is out of range, or of a DNN that there is not.
+        PolicyError: the rate of a DNN on one GPU is not given.
+        HpcbalError: what `Ensemble` raises.
+    """
+    start = resume or ResumeState()
+    converging = _specs_with_epochs(specs, epochs or {}, start)
+    preprocessing = passes.preprocessing_samples_per_s
+    if preprocessing is not None:
+        start = replace(start, preprocessing_samples_per_s=preprocessing)
+    settings = replace(settings, num_positions=passes.num_positions)
+    executor = Executor(
+        Ensemble(converging, cluster, settings, rates if known is None else known, start),
+        {spec.dnn_id: spec for spec in converging},
+        rates,
+        passes,
+        costs or Costs(),
+        keep_events=keep_events,
+    )
+    outcome = executor.run()
+    left = {
+        spec.dnn_id: spec.stop.max_epochs - start.dnns.get(spec.dnn_id, DnnProgress()).epochs
+        for spec in converging
+        if not _is_over(start, spec.dnn_id)
+    }
+    return SimulatedRun(
+        makespan_s=executor.now_s,
+        outcome=outcome,
+        num_gpus=cluster.num_gpus,
+        rounds=tuple(sorted(executor.rounds, key=lambda record: record.plan.index)),
+        dnns=_dnn_records([*left], executor.rounds),
+        spans=tuple(executor.spans),
+        events=tuple(executor.events),
+        profiling_s=executor.profiled_until_s,
+        scheduling_s=executor.scheduling_s,
+        lower_bound_s=lower_bound(left, cluster.num_gpus, settings.max_gpus_per_dnn, rates, passes),
+        num_events=executor.num_events,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is left of a run.
+
+    Attributes:
+        remaining_s: until it is over.
+        num_rounds: rounds that will begin.
+        done_s: by DNN, when it will be done, from now.
+    """
+
+    remaining_s: float
+    num_rounds: int
+    done_s: Mapping[str, float]
+
+
+def predict(
+    specs: Sequence[DnnSpec],
+    cluster: Cluster,
+    settings: ScheduleSettings,
+    rates: RateTable,
+    passes: PassModel,
+    *,
+    costs: Costs | None = None,
+    resume: ResumeState | None = None,
+) -> Prediction | None:
+    """How long a run will take from here, at most: every DNN trains to its max_epochs.
+
+    Args:
+        rates: what is known; what the settings want measured besides is counted as profiling.
+        Others: as for `simulate`.
+
+    Returns: None as long as the rate of a DNN that is left is not known even on one GPU.
+    """
+    start = resume or ResumeState()
+    left = [spec for spec in specs if not _is_over(start, spec.dnn_id)]
+    if not all(rates.is_measured(spec.dnn_id, 1) for spec in left):
+        return None
+    run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
+    return Prediction(run.makespan_s, len(run.rounds), {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
+
+
+def _is_over(start: ResumeState, dnn_id: str) -> bool:
+    return start.dnns.get(dnn_id, DnnProgress()).state in (DnnState.DONE, DnnState.FAILED)
+
+
+def _specs_with_epochs(
+    specs: Sequence[DnnSpec], epochs: Mapping[str, int], start: ResumeState
+) -> list[DnnSpec]:
+    """The DNNs with stop rules that end their training after the given epochs, whatever the metrics."""
+    unknown = sorted(set(epochs) - {spec.dnn_id for spec in specs})
+    if unknown:
+        raise InputError(f"epochs: the ensemble has no DNN {', '.join(unknown)}")
+    result = []
+    for spec in specs:
+        count = epochs.get(spec.dnn_id, spec.stop.max_epochs)
+        if not 1 <= count <= spec.stop.max_epochs:
+            raise InputError(
+                f"epochs of {spec.dnn_id}: got {count}, allowed: 1 to its max_epochs {spec.stop.max_epochs}"
+            )
+        # One that was interrupted where it may have converged already does one epoch more.
+        trained = start.dnns.get(spec.dnn_id, DnnProgress()).epochs
+        if not _is_over(start, spec.dnn_id):
+            count = max(count, trained + 1)
+        rule = StopRule(monitor=spec.stop.monitor, mode=spec.stop.mode, max_epochs=count)
+        result.append(replace(spec, stop=rule))
+    return result
+
+
+def _dnn_records(dnn_ids: Sequence[str], rounds: Sequence[RoundRecord]) -> tuple[DnnRecord, ...]:
+    """Sum up the rounds of each DNN."""
+    own: dict[str, list[RoundRecord]] = {dnn_id: [] for dnn_id in dnn_ids}
+    for record in rounds:
+        for dnn_id in record.running_s:
+            own[dnn_id].append(record)
+    return tuple(_dnn_record(dnn_id, records) for dnn_id, records in own.items() if records)
+
+
+def _dnn_record(dnn_id: str, records: Sequence[RoundRecord]) -> DnnRecord:
+    def num_gpus(plan: RoundPlan) -> int:
+        return next(len(group.gpus) for group in plan.groups if group.dnn_id == dnn_id)
+
+    return DnnRecord(
+        dnn_id,
+        start_s=min(record.start_s for record in records),
+        end_s=max(record.start_s + record.running_s[dnn_id] for record in records),
+        running_s=sum(record.running_s[dnn_id] for record in records),
+        gpu_seconds=sum(record.running_s[dnn_id] * num_gpus(record.plan) for record in records),
+    )

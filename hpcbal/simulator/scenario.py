@@ -1,0 +1,94 @@
+"""What is to be simulated: an ensemble that can be drawn for any seed, and the machine that trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.control import DnnSpec, ScheduleSettings
+from hpcbal.policies import RateTable
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.record import SimulatedRun
+from hpcbal.simulator.run import simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An ensemble with all that a run would only find out.
+
+    Attributes:
+        specs: the DNNs.
+        rates: how fast each trains.
+        epochs: after how many epochs each has converged.
+    """
+
+    specs: tuple[DnnSpec, ...]
+    rates: RateTable
+    epochs: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Measured makespans of the same scenario, to compare with.
+
+    Attributes:
+        source: key of docs/references.md with the table.
+        paradigm: that was measured.
+        makespan_s: by number of GPUs.
+    """
+
+    source: str
+    paradigm: str
+    makespan_s: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """An ensemble on a kind of machine.
+
+    Attributes:
+        name: for people.
+        gpus_per_node: of every node; the last one may have fewer.
+        gpus: numbers of GPUs to try unless others are asked for.
+        draw: the ensemble for a seed.
+        settings: of the schedule; paradigm and seed are set for each run.
+        passes: what a pass is.
+        costs: of everything else.
+        max_preprocessors: preprocessor ranks by number of GPUs.
+        published: what others have measured; None: nothing.
+    """
+
+    name: str
+    gpus_per_node: int
+    gpus: tuple[int, ...]
+    draw: Callable[[int], Workload]
+    settings: ScheduleSettings
+    passes: PassModel
+    costs: Costs
+    max_preprocessors: Callable[[int], int]
+    published: Published | None = None
+
+    def run(self, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
+        """Simulate one run; the same arguments give the same run."""
+        workload = self.draw(seed)
+        settings = replace(
+            self.settings, paradigm=paradigm, seed=seed, max_preprocessors=self.max_preprocessors(num_gpus)
+        )
+        return simulate(
+            workload.specs,
+            cluster_of(num_gpus, self.gpus_per_node),
+            settings,
+            workload.rates,
+            self.passes,
+            epochs=workload.epochs,
+            costs=self.costs,
+        )
+
+
+def cluster_of(num_gpus: int, gpus_per_node: int) -> Cluster:
+    """Full nodes, and one more with what is left (both arguments >= 1)."""
+    full, left = divmod(num_gpus, gpus_per_node)
+    sizes = [gpus_per_node] * full + [left] * (left > 0)
+    return Cluster(tuple(Node(f"node{i}", size) for i, size in enumerate(sizes)))

@@ -1,0 +1,117 @@
+"""`hpcbal simulate` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbal.cli import main
+
+pytestmark = pytest.mark.e2e
+
+CONFIG = """\
+defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 4}}
+dnns: [{name: fast, model: "m:f"}, {name: half, model: "m:f"}, {name: slow, model: "m:f"}]
+backend: {name: emulated, rates: {fast: {1: 100, 2: 190}, half: {1: 50, 2: 95}, slow: {1: 25, 2: 49}}}
+slots: {per_node: 2}
+"""
+PARADIGMS = ["global", "local", "homogeneous", "independent"]
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def hpcbal(capsys: Capture, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    try:
+        code = main(["simulate", *arguments])
+    except SystemExit as end:  # by argparse
+        code = int(end.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def simulated(capsys: Capture, *arguments: str) -> Any:
+    code, out, err = hpcbal(capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A configuration in the working directory."""
+    (tmp_path / "run.yaml").write_text(CONFIG, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return "run.yaml"
+
+
+def test_a_preset_under_every_schedule(capsys: Capture) -> None:
+    arguments = ("--preset", "fleet-summitdev", "--gpus", "160", "--paradigm", "all", "--seeds", "1")
+    result = simulated(capsys, *arguments)
+    rows = result["rows"]
+    assert [(row["gpus"], row["paradigm"]) for row in rows] == [(160, name) for name in PARADIGMS]
+    for row in rows:
+        assert row["makespan_s"] >= row["lower_bound_s"] > 0.0
+        assert (row["published_s"] is not None) == (row["paradigm"] == "global")
+    assert rows[3]["speedup_vs_independent"] == 1.0
+    assert result["published"] == "[FLEET] Table 4"
+
+
+def test_a_configuration_with_more_gpus_and_fewer(capsys: Capture, config: str) -> None:
+    rows = simulated(capsys, config, "--samples", "1000", "--gpus", "1,2,4")["rows"]
+    assert [(row["gpus"], row["paradigm"]) for row in rows] == [(n, "global") for n in (1, 2, 4)]
+    makespans = [row["makespan_s"] for row in rows]
+    assert makespans == sorted(makespans, reverse=True)
+    # On one GPU: 4 epochs of 800 training and 200 validation samples, one DNN after the other.
+    one_pass = sum((800 + 200 / 3) / rate for rate in (100, 50, 25))
+    assert makespans[0] == pytest.approx(4 * one_pass)
+
+
+def test_the_dataset_tells_its_size(capsys: Capture, config: str) -> None:
+    given = simulated(capsys, config, "--samples", "1797")["rows"][0]
+    found = simulated(capsys, config)["rows"][0]
+    assert found["lower_bound_s"] == pytest.approx(given["lower_bound_s"])
+
+
+def test_epochs_can_be_drawn(capsys: Capture, config: str) -> None:
+    most = simulated(capsys, config, "--samples", "1000")["rows"][0]
+    drawn = simulated(capsys, config, "--samples", "1000", "--epochs", "0.25")["rows"][0]
+    assert drawn["makespan_s"] < most["makespan_s"]
+
+
+def test_a_table_for_people(capsys: Capture, config: str) -> None:
+    code, out, err = hpcbal(capsys, config, "--samples", "1000", "--paradigm", "all")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "run: 3 DNNs, nodes of 2 GPUs, mean of 5 seeds, seconds"
+    assert lines[2].split()[:4] == ["GPUs", "schedule", "makespan", "speed-up"]
+    assert [line.split()[1] for line in lines[4:8]] == PARADIGMS
+    assert "global, first seed:" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "hpcbal: give either CONFIG or --preset NAME"),
+        (["run.yaml", "--preset", "fleet-summitdev"], "hpcbal: give either CONFIG or --preset NAME"),
+        (["--preset", "none"], "hpcbal: preset: got 'none', allowed: fleet-summitdev"),
+        (["--preset", "fleet-summitdev", "--samples", "3"], "hpcbal: --samples: belongs to CONFIG"),
+        (["run.yaml", "--paradigm", "fast"], "hpcbal: paradigm: got 'fast', allowed: global, local,"),
+        (["run.yaml", "--gpus", "0"], "argument --gpus: got '0', allowed: a whole number, 1 or more"),
+        (["run.yaml", "--epochs", "2"], "argument --epochs: got '2', allowed: a number above 0, at most 1"),
+        (["none.yaml"], "none.yaml: no such file; give the path of a YAML configuration"),
+        (
+            ["run.yaml", "--set", "backend={name: tensorflow}"],
+            "hpcbal: no training rates: runs/run/profile.json",
+        ),
+    ],
+)
+def test_wrong_input_is_told_in_a_sentence(
+    arguments: list[str], message: str, capsys: Capture, config: str
+) -> None:
+    code, out, err = hpcbal(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err

@@ -1,0 +1,49 @@
+"""Small ensembles in virtual time: `sim({"a": 100.0}, {"a": 3})` is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control import DnnSpec, ScheduleSettings, StopRule
+from hpcbal.policies import Delta, RateTable
+from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
+
+MAX_EPOCHS = 50
+
+
+def run(
+    rates: Mapping[str, float | Mapping[int, float]],
+    epochs: Mapping[str, int],
+    *,
+    gpus: tuple[int, ...] = (4,),
+    passes: PassModel | None = None,
+    costs: Costs | None = None,
+    **others: Any,
+) -> SimulatedRun:
+    """A run of DNNs with these rates (on one GPU, or by number) on nodes with so many GPUs.
+
+    A pass has 1,000 samples unless `passes` says else. `others` go to `simulate` or to ScheduleSettings.
+    """
+    passes = passes or PassModel(1000)
+    direct = {name: others.pop(name) for name in ("known", "resume", "keep_events") if name in others}
+    settings = {"delta": Delta(absolute=20.0), "profile": False} | others
+    return simulate(
+        [DnnSpec(name, 8, StopRule(max_epochs=MAX_EPOCHS)) for name in rates],
+        Cluster.uniform(len(gpus), gpus[0]),
+        ScheduleSettings(num_positions=passes.num_positions, **settings),
+        RateTable({n: dict(r) if isinstance(r, Mapping) else {1: r} for n, r in rates.items()}, gpus[0]),
+        passes,
+        epochs=epochs,
+        costs=costs,
+        **direct,
+    )
+
+
+@pytest.fixture
+def sim() -> Callable[..., SimulatedRun]:
+    """`run`, see above."""
+    return run

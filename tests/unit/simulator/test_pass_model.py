@@ -1,0 +1,79 @@
+"""When the readers of one stream finish a pass."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hpcbal.errors import InputError
+from hpcbal.simulator import Costs, PassModel, Reader
+
+
+def test_validation_is_faster_than_training() -> None:
+    passes = PassModel(900, 300, validation_speedup=3.0)
+    assert passes.num_positions == 1200
+    assert passes.seconds(10.0) == pytest.approx(90.0 + 10.0)
+    assert passes.seconds(10.0, start=600) == pytest.approx(30.0 + 10.0)
+    assert passes.seconds(10.0, start=1050) == pytest.approx(5.0)
+    assert passes.seconds(10.0, 600, 1050) == pytest.approx(30.0 + 5.0)
+
+
+def test_without_slack_all_finish_with_the_slowest() -> None:
+    readers = [Reader(0.0, 0, 100.0), Reader(0.0, 0, 50.0)]
+    assert PassModel(1000).finish_times(readers, 1) == pytest.approx([20.0, 20.0])
+
+
+def test_the_ring_lets_a_fast_reader_be_ahead() -> None:
+    passes = PassModel(1000, ring_samples=400)
+    fast, slow = passes.finish_times([Reader(0.0, 0, 100.0), Reader(0.0, 0, 50.0)], 1)
+    assert slow == pytest.approx(20.0)
+    assert fast == pytest.approx(12.0)  # when the slow one has read 600 of 1,000
+
+
+def test_with_room_for_a_pass_readers_do_not_wait() -> None:
+    passes = PassModel(1000, ring_samples=1000)
+    assert passes.finish_times([Reader(0.0, 0, 100.0), Reader(5.0, 0, 50.0)], 1) == pytest.approx(
+        [10.0, 25.0]
+    )
+
+
+def test_a_late_reader_holds_the_others_up() -> None:
+    assert PassModel(1000).finish_times([Reader(0.0, 0, 100.0), Reader(7.0, 0, 100.0)], 1) == pytest.approx(
+        [17.0, 17.0]
+    )
+
+
+def test_a_reader_that_begins_inside_the_pass_does_only_the_rest() -> None:
+    fast, slow = PassModel(1000).finish_times([Reader(0.0, 0, 100.0), Reader(0.0, 900, 50.0)], 1)
+    assert (fast, slow) == (pytest.approx(10.0), pytest.approx(10.0))
+
+
+def test_preprocessing_limits_the_pace() -> None:
+    passes = PassModel(1000, preprocessing_samples_per_s=20.0)
+    readers = [Reader(3.0, 0, 100.0)]
+    assert passes.finish_times(readers, 1) == pytest.approx([53.0])
+    assert passes.finish_times(readers, 2) == pytest.approx([28.0])
+    assert passes.finish_times(readers, 9) == pytest.approx([13.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_train": 0}, "num_train: got 0"),
+        ({"num_validation": -1}, "num_validation: got -1"),
+        ({"ring_samples": -1}, "ring_samples: got -1"),
+        ({"profile_batches": 0}, "profile_batches: got 0"),
+        ({"validation_speedup": 0.0}, "validation_speedup: got 0.0"),
+        ({"preprocessing_samples_per_s": math.inf}, "preprocessing_samples_per_s: got inf"),
+    ],
+)
+def test_values_out_of_range_are_told(values: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PassModel(**({"num_train": 10} | values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+def test_costs_are_not_negative(value: float) -> None:
+    with pytest.raises(InputError, match=r"costs.load_s: got .*, allowed: seconds, 0 or more"):
+        Costs(load_s=value)
