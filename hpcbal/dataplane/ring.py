@@ -41,7 +41,15 @@ class NodeRing:
     POWER and Arm reorder stores, and would show a stamp before the samples it stands for.
     """
 
-    def __init__(self, window: MPI.Win, spec: StreamSpec, num_readers: int, num_producers: int, shift: int):
+    def __init__(
+        self,
+        window: MPI.Win,
+        spec: StreamSpec,
+        num_readers: int,
+        num_producers: int,
+        shift: int,
+        is_shared: bool,
+    ):
         """Use `create`."""
         self._window: MPI.Win | None = window
         self.spec = spec
@@ -56,7 +64,7 @@ class NodeRing:
         self._stamps = words[num_readers + num_producers :]
         layout = spec.layout
         starts = range(slots_at, slots_at + self.num_slots * layout.num_bytes, layout.num_bytes)
-        self.slots = tuple(Slot(layout, memory[at : at + layout.num_bytes]) for at in starts)
+        self.slots = tuple(Slot(layout, memory[at : at + layout.num_bytes], is_shared) for at in starts)
         self.sync = window.Sync
 
     @classmethod
@@ -88,7 +96,7 @@ class NodeRing:
         memory = _memory_of(window)
         shift = node_comm.bcast(-memory.ctypes.data % LINE_BYTES if is_owner else None)
         window.Lock_all(MPI.MODE_NOCHECK)
-        ring = cls(window, spec, num_readers, num_producers, shift)
+        ring = cls(window, spec, num_readers, num_producers, shift, is_shared=node_comm.size > 1)
         if is_owner:
             for cursor in ring._cursors:
                 cursor[0] = INACTIVE

@@ -83,6 +83,7 @@ class Slot:
         "_payload",
         "_static",
         "_used",
+        "_write",
         "header",
         "ids",
         "memory",
@@ -91,11 +92,18 @@ class Slot:
         "y",
     )
 
-    def __init__(self, layout: SlotLayout, memory: NDArray[np.uint8]) -> None:
-        """View `memory`, uint8 of shape (layout.num_bytes,) that starts on a cache line."""
+    def __init__(self, layout: SlotLayout, memory: NDArray[np.uint8], is_shared: bool) -> None:
+        """View memory of a slot.
+
+        Args:
+            layout: of the slot.
+            memory: uint8 of shape (layout.num_bytes,) that starts on a cache line.
+            is_shared: whether other processes read it; their caches are then written past.
+        """
         num, sample = layout.block_samples, layout.sample
         self._layout = layout
         self._static = sample.is_static
+        self._write: streaming.Copy = streaming.write if is_shared else np.copyto
         self._is_large = sample.max_bytes >= streaming.MIN_BYTES
         self._used = 0
         self.memory = memory
@@ -121,7 +129,7 @@ class Slot:
         """A slot in memory of this rank's own."""
         raw = np.empty(layout.num_bytes + LINE_BYTES, np.uint8)
         shift = -raw.ctypes.data % LINE_BYTES
-        return cls(layout, raw[shift : shift + layout.num_bytes])
+        return cls(layout, raw[shift : shift + layout.num_bytes], is_shared=False)
 
     def begin(self, generation: int, block: int, ids: NDArray[np.int64]) -> None:
         """Start a new block with these ids, shape (1..block_samples,); all samples count as broken yet."""
@@ -140,12 +148,12 @@ class Slot:
         """Write one sample that fits the spec; `index` grows from call to call."""
         if not self._static:
             flat = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
-            streaming.write(self._payload[self._used : self._used + flat.nbytes], flat)
+            self._write(self._payload[self._used : self._used + flat.nbytes], flat)
             self._extents[index, 0] = self._used
             self._extents[index, 1:] = sample.shape
             self._used += aligned(flat.nbytes, 16)
         elif self._is_large:
-            streaming.write(self.x[index], sample)
+            self._write(self.x[index], sample)
         else:
             self.x[index] = sample
         self.y[index] = label
@@ -155,7 +163,7 @@ class Slot:
     def put_many(self, first: int, samples: NDArray[Any], labels: NDArray[Any]) -> None:
         """Write samples of static shape, stacked along the first axis, from index `first` on."""
         last = first + len(samples)
-        streaming.write(self.x[first:last], samples)
+        self._write(self.x[first:last], samples)
         self.y[first:last] = labels
         self.valid[first:last] = True
         self.header[NUM_VALID] += len(samples)

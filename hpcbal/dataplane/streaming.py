@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
+"""Writes the second array over the first."""
 
 MIN_BYTES = 4096
 """Smaller arrays are written with NumPy.

@@ -7,7 +7,7 @@ import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import streaming
-from hpcbal.dataplane.slot import Slot, SlotLayout
+from hpcbal.dataplane.slot import LINE_BYTES, Slot, SlotLayout
 
 LARGE = streaming.MIN_BYTES
 
@@ -73,9 +73,15 @@ def test_a_shape_that_does_not_fit_is_an_error():
         streaming.write(np.zeros(LARGE, np.uint8), np.zeros(LARGE + 1, np.uint8))
 
 
+def make_slot(layout: SlotLayout, is_shared: bool) -> Slot:
+    raw = np.zeros(layout.num_bytes + LINE_BYTES, np.uint8)
+    shift = -raw.ctypes.data % LINE_BYTES
+    return Slot(layout, raw[shift : shift + layout.num_bytes], is_shared)
+
+
 @pytest.mark.parametrize("shape", [(64, 64), (None, 64)], ids=["static", "ragged"])
 def test_a_slot_writes_large_samples_past_the_caches(copies: list[int], shape: tuple[int | None, ...]):
-    slot = Slot.private(SlotLayout.of(2, SampleSpec.of(shape, "uint8", LARGE), LabelSpec()))
+    slot = make_slot(SlotLayout.of(2, SampleSpec.of(shape, "uint8", LARGE), LabelSpec()), is_shared=True)
     slot.begin(1, 0, np.arange(2))
     samples = [np.full((64, 64), index, np.uint8) for index in range(2)]
     for index, sample in enumerate(samples):
@@ -86,9 +92,21 @@ def test_a_slot_writes_large_samples_past_the_caches(copies: list[int], shape: t
 
 
 def test_a_block_of_small_samples_goes_past_the_caches_as_a_whole(copies: list[int]):
-    slot = Slot.private(SlotLayout.of(8, SampleSpec.of((LARGE // 8,), "uint8"), LabelSpec()))
+    slot = make_slot(SlotLayout.of(8, SampleSpec.of((LARGE // 8,), "uint8"), LabelSpec()), is_shared=True)
     slot.begin(1, 0, np.arange(8))
     samples = np.arange(LARGE, dtype=np.uint8).reshape(8, -1)
     slot.put_many(0, samples, np.arange(8))
     np.testing.assert_array_equal(slot.x, samples)
     assert copies == [LARGE]
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (None, 64)], ids=["static", "ragged"])
+def test_memory_that_no_other_process_reads_is_written_plainly(
+    copies: list[int], shape: tuple[int | None, ...]
+):
+    slot = make_slot(SlotLayout.of(2, SampleSpec.of(shape, "uint8", LARGE), LabelSpec()), is_shared=False)
+    slot.begin(1, 0, np.arange(2))
+    slot.put(0, np.ones((64, 64), np.uint8), np.int64(0))
+    held = slot.x[0] if slot.x.size else slot.sample(0)
+    assert held.all()
+    assert copies == []
