@@ -1,0 +1,59 @@
+"""Alg. 1 of LB-BSP: batches in proportion to the speeds that the workers are predicted to have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hpcbal.policies.batching.bsp import even_sizes
+from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, positive_speeds
+from hpcbal.policies.batching.task import (
+    BatchingPolicy,
+    BatchState,
+    BatchTask,
+    Decision,
+    Observation,
+    check_observations,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LbBspCpuState(BatchState):
+    """What Alg. 1 remembers: the last iterations."""
+
+    history: SpeedHistory = field(default_factory=lambda: SpeedHistory.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
+class LbBspCpu(BatchingPolicy[LbBspCpuState]):
+    """For workers whose time is proportional to their batch, at a speed that changes with what they share.
+
+    Attributes:
+        predictor: one of `PREDICTORS`, or a model that `hpcbal.speed_models` has fitted. A policy with
+            another predictor goes on with the same state, so models can be refitted while training runs.
+
+    Source: [LBBSP] Alg. 1. Deviation: the workers' limits are kept, and one with full accelerator memory gets
+        no more samples.
+    """
+
+    predictor: SpeedPredictor = field(default_factory=Ema)
+
+    def start(self, task: BatchTask) -> LbBspCpuState:
+        """As `BatchingPolicy.start`."""
+        return LbBspCpuState(task, even_sizes(task), SpeedHistory.empty(task.num_workers))
+
+    def decide(self, state: LbBspCpuState, observations: Sequence[Observation]) -> Decision[LbBspCpuState]:
+        """As `BatchingPolicy.decide`; never offers a worker for removal."""
+        check_observations(state, observations)
+        task = state.task
+        history = state.history.with_observations(observations)
+        speeds = positive_speeds(self.predictor.predict(history), history)
+        maxima = [
+            max(least, size) if seen.memory_is_full else most
+            for seen, size, least, most in zip(
+                observations, state.batch_sizes, task.minima, task.maxima, strict=True
+            )
+        ]
+        sizes = apportion(task.num_samples, speeds.tolist(), task.minima, maxima)
+        return Decision(LbBspCpuState(task, sizes, history))
