@@ -202,6 +202,20 @@ class CheckpointConfig(Section):
     )
 
 
+class TimelineConfig(Section):
+    """What is noted of each rank's time, in timeline.json.gz."""
+
+    max_bytes: Bytes = key(
+        2**24,
+        "The file does not grow beyond this; beyond half of it only whole passes are noted; 0: no timeline.",
+        "bytes as a whole number, 0 or more, or text such as 16MiB",
+        ge=0,
+    )
+    steps_per_pass: int = key(
+        16, "So many steps of each pass are noted one by one.", "a whole number, 0 or more", ge=0
+    )
+
+
 class OutputConfig(Section):
     """Where results go."""
 
@@ -235,6 +249,9 @@ class RunConfig(Section):
     )
     checkpoint: CheckpointConfig = key(
         None, "How often state is saved.", "keys of checkpoint", default_factory=CheckpointConfig
+    )
+    timeline: TimelineConfig = key(
+        None, "What is noted of each rank's time.", "keys of timeline", default_factory=TimelineConfig
     )
     output: OutputConfig = key(None, "Where results go.", "keys of output", default_factory=OutputConfig)
     walltime: Seconds | None = key(

@@ -12,9 +12,10 @@ from hpcbal.config import RunConfig
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.runtime.channel import Channel
-from hpcbal.runtime.protocol import Heartbeat, StopRequest
+from hpcbal.runtime.protocol import Heartbeat, StopRequest, TimelinePart
 from hpcbal.runtime.signals import StopFlag
 from hpcbal.runtime.stalling import HangTrace, heartbeat_interval_s
+from hpcbal.telemetry.slices import SliceRecorder
 
 
 @dataclass
@@ -33,6 +34,7 @@ class RankContext:
         stop: signals that this rank has got.
         is_ending: whether a rank of this node has announced that it ends the job.
         hang_trace: tells in the log where this rank stands when it hangs.
+        slices: what this rank did when, for the timeline.
     """
 
     config: RunConfig
@@ -46,6 +48,7 @@ class RankContext:
     stop: StopFlag
     hang_trace: HangTrace
     is_ending: Callable[[], bool]
+    slices: SliceRecorder
     _last_heartbeat_s: float = field(default=0.0)
 
     @property
@@ -65,6 +68,13 @@ class RankContext:
             self.channel.send(SCHEDULER_RANK, StopRequest(f"{reason} at rank {self.rank}"))
         if time.monotonic() - self._last_heartbeat_s > heartbeat_interval_s(self.config.stall_timeout_s):
             self.announce(doing)
+        if slices := self.slices.take_due():
+            self.channel.send(SCHEDULER_RANK, TimelinePart(slices))
+
+    def send_slices(self) -> None:
+        """Send what the timeline has not got yet; when a group leaves or a stream ends."""
+        if slices := self.slices.take():
+            self.channel.send(SCHEDULER_RANK, TimelinePart(slices))
 
     def announce(self, doing: str) -> None:
         """Tell the scheduler what this rank begins now, which may take long."""

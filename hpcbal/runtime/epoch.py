@@ -11,9 +11,11 @@ import numpy as np
 
 from hpcbal.control.messages import Position
 from hpcbal.runtime.feeding import Feeder, Step
+from hpcbal.telemetry.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.training.timed_collective import TimedCollective
 
 SUMS_NAME = "epoch/sums"  # array of a checkpoint inside a pass: the sums behind the metrics so far
 
@@ -97,6 +99,7 @@ class PassRunner:
             step, before anything is called an epoch.
         suspended: whether this rank has been told to stop at the next step.
         between_steps: called before each step with its position, for messages, heartbeats, checkpoints.
+        trace: makes the trace of a pass, by its index.
     """
 
     def __init__(
@@ -108,14 +111,16 @@ class PassRunner:
         collective: GradientCollective,
         suspended: Callable[[], bool],
         between_steps: Callable[[Position], None],
+        trace: Callable[[int], StepTrace],
     ) -> None:
         self._feeder = feeder
         self._num_positions = num_positions
         self._max_bad = max_bad
         self._replica = replica
-        self._collective = collective
+        self._collective = TimedCollective(collective)
         self._suspended = suspended
         self._between_steps = between_steps
+        self._trace = trace
 
     def run(self, start: Position, sums: EpochSums) -> PassResult:
         """Train and validate from `start` to the end of its pass, adding to `sums`.
@@ -126,6 +131,7 @@ class PassRunner:
         began, waited = time.monotonic(), self._feeder.wait_s
         offset, num_steps, too_many_bad = start.offset, 0, False
         num_samples, num_trained, train_s = 0, 0, 0.0
+        trace, waited_before = self._trace(start.pass_index), waited
         with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
             for step in steps:
                 num_valid = sums.train.count + sums.validation.count + step.num_samples_total
@@ -140,14 +146,20 @@ class PassRunner:
                 if step.training:
                     num_trained += step.num_samples_total
                     train_s += time.monotonic() - step_began
+                collective = self._collective
+                waited_now = self._feeder.wait_s
+                trace.step(step_began, waited_now - waited_before, collective.began_s, collective.seconds)
+                waited_before = waited_now
                 if stop:
                     break
+        seconds, wait_s = time.monotonic() - began, self._feeder.wait_s - waited
+        trace.end(began, seconds, wait_s, num_steps)
         return PassResult(
             Position(start.pass_index, offset),
             complete=offset >= self._num_positions,
             too_many_bad=too_many_bad,
-            seconds=time.monotonic() - began,
-            wait_s=self._feeder.wait_s - waited,
+            seconds=seconds,
+            wait_s=wait_s,
             num_steps=num_steps,
             num_samples=num_samples,
             num_trained=num_trained,

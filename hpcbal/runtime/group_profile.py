@@ -39,13 +39,15 @@ class GroupProfile:
                 batch, total = self._first_batch()
             finally:
                 self._reader.end()
-            rate = self._measure(batch, total)
+            with self._context.slices.during("profile", f"profile {name}"):
+                rate = self._measure(batch, total)
             self._report(RateMeasured(name, member.collective.size, rate))
         except GroupFailed as error:
             failure = member.failure_for_people(error)
             member.cache.drop(name)
             log.error("%s failed: %s", name, failure)
             self._report(DnnFailed(name, failure.cause, failure.detail))
+        self._context.send_slices()
         self._report(GroupLeft(name))
 
     def _first_batch(self) -> tuple[Batch, int]:

@@ -28,6 +28,7 @@ from hpcbal.runtime.feeding import Feeder
 from hpcbal.runtime.member import GroupMember
 from hpcbal.runtime.protocol import Happened, Leave, Message, PreprocessorReport, Proceed, Suspend
 from hpcbal.runtime.replicas import Moment
+from hpcbal.telemetry.slices import CHECKPOINT, StepTrace
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import GroupFailed
 
@@ -85,6 +86,7 @@ class GroupRound:
             self._report(DnnFailed(name, failure.cause, failure.detail))
         finally:
             self._reader.end()
+            self._context.send_slices()
             self._report_preprocessing()
         if member.is_master:
             self._writer.wait()  # a write of before the failure may still be under way
@@ -98,7 +100,8 @@ class GroupRound:
         start = self._plan.start[name]
         epochs = self._plan.epochs[name]
         inside = start if 0 < start.offset < self._context.stream_spec.num_positions else None
-        loaded = member.load_together(epochs, inside)
+        with self._context.slices.during("load", f"load {name}"):
+            loaded = member.load_together(epochs, inside)
         replica = loaded.replica
         self._history = list(loaded.history)
         if loaded.sums is not None:
@@ -120,6 +123,7 @@ class GroupRound:
             member.collective,
             suspended=lambda: self._suspend,
             between_steps=lambda position: self._before_step(replica, position),
+            trace=lambda pass_index: StepTrace(self._context.slices, name, pass_index),
         )
         if start.offset >= self._context.stream_spec.num_positions:
             order = self._wait_for_order(start)  # this pass was done before the interruption
@@ -166,6 +170,7 @@ class GroupRound:
             self._submit(replica, position, inside_pass=inside_pass, final=True)
             self._writer.wait()
             self._held_s = time.monotonic() - began
+            self._context.slices.add(CHECKPOINT, began, self._held_s)
             self._report_written()
 
     # ---- checkpoints -------------------------------------------------------------------------
@@ -193,6 +198,8 @@ class GroupRound:
         )
         self._writer.submit(self._context.dnn_directory(state.dnn_id), state, final=final)
         self._held_s = time.monotonic() - began
+        if not final:  # else the caller waits for the disk, and notes it all
+            self._context.slices.add(CHECKPOINT, began, self._held_s)
 
     def _report_written(self) -> None:
         for done in self._writer.poll():
@@ -231,15 +238,16 @@ class GroupRound:
     def _wait_for_order(self, position: Position) -> Proceed | Leave | Suspend:
         """What to do after a pass; a Suspend that came during the last step of it counts here."""
         backoff = Backoff()
-        while True:
-            self._between_steps()
-            if self._orders:
-                order = self._orders.pop(0)
-                assert isinstance(order, Proceed | Leave), order
-                return order
-            if self._suspend:
-                return Suspend(self._serial)
-            backoff.wait()
+        with self._context.slices.during("wait for the others"):
+            while True:
+                self._between_steps()
+                if self._orders:
+                    order = self._orders.pop(0)
+                    assert isinstance(order, Proceed | Leave), order
+                    return order
+                if self._suspend:
+                    return Suspend(self._serial)
+                backoff.wait()
 
     def _report_preprocessing(self) -> None:
         """A rank that makes its own samples tells of them as a preprocessor does."""

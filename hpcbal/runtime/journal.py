@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hpcbal import env, policies
+from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.control import Ensemble
 from hpcbal.control.messages import (
     CheckpointWritten,
@@ -33,6 +34,7 @@ from hpcbal.control.messages import (
 )
 from hpcbal.control.resume_json import round_plan_to_dict
 from hpcbal.runtime.finished import files_line
+from hpcbal.runtime.forecast import Outlook
 from hpcbal.runtime.known_rates import read_profile
 from hpcbal.runtime.opening import OpenedRun
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
@@ -48,8 +50,14 @@ from hpcbal.telemetry import (
     write_results,
     write_status,
 )
+from hpcbal.telemetry.slices import Slice, SliceRecorder
+from hpcbal.telemetry.table import count_text
+from hpcbal.telemetry.timeline import TimelineFile
+from hpcbal.telemetry.utc import duration_text
 
 STATUS_INTERVAL_S = 2.0
+SHOWN_DECISION_S = 5e-4
+"""The timeline shows decisions that take longer than this."""
 
 
 class Journal:
@@ -74,6 +82,9 @@ class Journal:
         self._progress = Progress(sys.stdout, num_gpus, color=color)
         self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)
         self._status_due_s = 0.0
+        self._started_s = time.monotonic()
+        self._first_outlook: Outlook | None = None
+        self._outlook: Outlook | None = None
         self._accounts = {
             dnn.name: opened.earlier.accounts.get(dnn.name, Account()) for dnn in opened.config.dnns
         }
@@ -81,6 +92,10 @@ class Journal:
         self._joined_s: dict[str, tuple[float, int]] = {}
         self._done: set[str] = set()
         self._decided_s = 0.0
+        timeline = opened.config.timeline
+        self._slices = SliceRecorder(0, enabled=timeline.max_bytes > 0)
+        self._timeline = TimelineFile(opened.run.timeline, timeline.max_bytes)
+        self._node_of_rank: Sequence[int] = (0,)
         for dnn_id, progress in opened.earlier.resume.dnns.items():
             if opened.resumed:
                 self._metrics.rewind(dnn_id, progress.epochs, progress.history)
@@ -106,15 +121,33 @@ class Journal:
             self._ledger.append("checkpoint-damaged", detail=warning)
             self._progress.note(f"warning: {warning}")
 
+    def name_tracks(self, roles: Roles) -> None:
+        """Tell the timeline who is who; at each start, since roles may change."""
+        self._node_of_rank = roles.node_of_rank
+        for info in roles.ranks:
+            if info.rank == SCHEDULER_RANK:
+                role = "scheduler"
+            elif info.rank in roles.trainer_ranks:
+                role = f"GPU {roles.trainer_ranks.index(info.rank)}"
+            else:
+                role = "preprocessor"
+            self._timeline.name_track(info.rank, info.node, f"node {info.node} ({info.host})", role)
+
     def show(self, message: Event | Instruction) -> None:
         """Tell the user; before an event is taken in, and before an instruction is performed."""
         if isinstance(message, DnnFailed):
             message = replace(message, detail=last_line(message.detail))
         self._progress.show(message)
 
-    def note_decision(self, seconds: float) -> None:
+    def note_decision(self, began_s: float, seconds: float) -> None:
         """What the state machine took to decide on one event; the sum is told at the end."""
         self._decided_s += seconds
+        if seconds > SHOWN_DECISION_S:
+            self._slices.add("decide", began_s, seconds)
+
+    def note_slices(self, rank: int, slices: Sequence[Slice]) -> None:
+        """What a rank did when, for the timeline."""
+        self._timeline.add(rank, self._node_of_rank[rank], slices)
 
     def note_event(self, event: Event, ensemble: Ensemble) -> None:
         """After the state machine has taken `event` in."""
@@ -203,15 +236,34 @@ class Journal:
         self._ledger.append("bad-sample", sample_id=sample_id, where=where, reason=reason)
         self._progress.note(f"warning: broken sample skipped: {where}: {reason}")
 
+    def note_outlook(self, outlook: Outlook) -> None:
+        """A prediction has come; the first of a start is told and kept to be compared with the end."""
+        self._outlook = outlook
+        if self._first_outlook is not None:
+            return
+        self._first_outlook = outlook
+        seconds, rounds = outlook.prediction.remaining_s, outlook.prediction.num_rounds
+        self._ledger.append("prediction", wall_time_s=self._predicted_s(outlook), remaining_s=seconds)
+        self._progress.note(
+            f"predicted: {duration_text(seconds)} to go and {count_text(rounds, 'round')}, "
+            "if every DNN trains to its max_epochs"
+        )
+
+    def _predicted_s(self, outlook: Outlook) -> float:
+        """Of this start, from its beginning to its end."""
+        return outlook.asked_s - self._started_s + outlook.prediction.remaining_s
+
     def finish(self, ensemble: Ensemble, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
         """The last entries; returns the table for the user."""
         rows = self._rows(ensemble)
         if outcome != "profiled":
             write_results(self._run.results, rows)
         self._metrics.close()
-        self._ledger.append(
-            "run-finished", durable=True, outcome=outcome, exit_code=exit_code, decided_s=self._decided_s
-        )
+        self._flush_timeline()
+        self._timeline.close()
+        compared = self._compare(outcome)
+        facts = {"outcome": outcome, "exit_code": exit_code, "decided_s": self._decided_s, **compared}
+        self._ledger.append("run-finished", durable=True, **facts)
         self._fill_status(ensemble, stats)
         self._status["phase"] = "finished"
         self._status["outcome"] = outcome
@@ -219,7 +271,21 @@ class Journal:
         write_status(self._run.status, self._status)
         if outcome == "profiled":
             return f"rates: {self._run.profile} (see 'hpcbal plan')"
-        return f"{render_results(rows)}\n{files_line(self._run)}"
+        lines = [render_results(rows), files_line(self._run)]
+        if compared:
+            predicted, actual = compared["predicted_s"], compared["actual_s"]
+            lines.append(
+                f"predicted {duration_text(predicted)} for max_epochs, took {duration_text(actual)} "
+                f"(predicted / actual {predicted / actual:.2f})"
+            )
+        return "\n".join(lines)
+
+    def _compare(self, outcome: str) -> dict[str, float]:
+        """Seconds of this start, predicted and actual; nothing unless it has gone to the end."""
+        if self._first_outlook is None or outcome not in ("done", "failed-dnns"):
+            return {}
+        actual_s = time.monotonic() - self._started_s
+        return {"predicted_s": self._predicted_s(self._first_outlook), "actual_s": actual_s}
 
     # ---- status --------------------------------------------------------------------------------
 
@@ -232,6 +298,7 @@ class Journal:
         self._fill_status(ensemble, stats)
         write_status(self._run.status, self._status)
         self._metrics.flush_if_due()
+        self._flush_timeline()
 
     def _fill_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
         snapshot = ensemble.snapshot()
@@ -240,6 +307,12 @@ class Journal:
             "samples_per_s": stats.samples_per_s or 0.0,
             "bad_samples": len(stats.bad),
         }
+        if self._outlook is not None:
+            remaining_s = self._outlook.remaining_s(time.monotonic())
+            self._status["prediction"] = {
+                "wall_time_s": self._predicted_s(self._outlook),
+                "remaining_s": 0.0 if snapshot["phase"] == "finished" else remaining_s,
+            }
         phase = {"new": "starting", "round": "training"}.get(snapshot["phase"], snapshot["phase"])
         if snapshot["suspending"] and phase != "finished":
             phase = "suspending"
@@ -285,6 +358,10 @@ class Journal:
         write_json_atomic(self._run.plan, {"schema": 1, "rounds": self._round_plans})
 
     # ---- parts ---------------------------------------------------------------------------------
+
+    def _flush_timeline(self) -> None:
+        self.note_slices(SCHEDULER_RANK, self._slices.take())
+        self._timeline.flush()
 
     def _note_epoch(self, event: EpochDone, ensemble: Ensemble) -> None:
         history = ensemble.state.dnns[event.dnn_id].history

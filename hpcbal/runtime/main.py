@@ -39,6 +39,7 @@ from hpcbal.runtime.together import ToldError, together
 from hpcbal.runtime.trainer import Trainer
 from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
+from hpcbal.telemetry.slices import SliceRecorder
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +115,7 @@ def _run(
             ring=ring,
             stop=stop,
             is_ending=end.announced,
+            slices=SliceRecorder(config.timeline.steps_per_pass, enabled=config.timeline.max_bytes > 0),
             hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
         code = leave_exit_code(world.rank, _play_role(world, context, source, opened))

@@ -18,6 +18,7 @@ from hpcbal.runtime.protocol import (
     StopStream,
     StreamStopped,
 )
+from hpcbal.telemetry.slices import PREPROCESS, BusyTrace
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Preprocessor:
         self._producer = producer
         self._last_report_s = time.monotonic()
         self._reported_samples = 0
+        self._trace = BusyTrace(context.slices, PREPROCESS)
 
     def run(self) -> int:
         """Work until Shutdown; returns the exit code that it carries."""
@@ -46,7 +48,9 @@ class Preprocessor:
                 self._obey(message)
                 backoff.reset()
                 continue
-            if self._producer.step():
+            worked = self._producer.step()
+            self._trace.note(worked)
+            if worked:
                 backoff.reset()
             else:
                 backoff.wait()
@@ -72,6 +76,8 @@ class Preprocessor:
                 backoff.wait()
             self._context.keep_in_touch("ending the stream")
         self._report()
+        self._trace.end()
+        self._context.send_slices()
         self._context.channel.send(SCHEDULER_RANK, StreamStopped(generation))
 
     def _report(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hpcbal.control.messages import Event, GroupPlan, RoundPlan
 from hpcbal.dataplane.stream import StreamPlan
+from hpcbal.telemetry.slices import Slice
 
 
 class Tag(enum.IntEnum):
@@ -148,6 +149,13 @@ class Heartbeat(Message):
     """Any rank -> scheduler, every few seconds: alive, and what it does."""
 
     doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePart(Message):
+    """Any rank -> scheduler, every few seconds: what it has done since the last part."""
+
+    slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from hpcbal.dataplane.waiting import Backoff
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime import protocol
 from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.forecast import Forecast
 from hpcbal.runtime.journal import Journal
 from hpcbal.runtime.launch_dir import StarterWatch
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
@@ -84,6 +85,7 @@ class Scheduler:
         self._stall = StallDetector(context.config.stall_timeout_s, self._roles, logs)
         self._walltime = WalltimeLimit.from_config(context.config, started_s)
         self._starter = StarterWatch()
+        self._forecast = Forecast(context.stream_spec)
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
         self._outcome = ""
@@ -94,6 +96,7 @@ class Scheduler:
         while self._exit_code is None:
             self._await(lambda: bool(self._events))
             self._handle(self._events.popleft())
+        self._forecast.close()
         table = self._journal.finish(self._ensemble, self._preprocessing, self._outcome, self._exit_code)
         self._tell_all(protocol.Shutdown(self._exit_code))
         self._context.channel.flush()
@@ -111,7 +114,7 @@ class Scheduler:
             del self._groups[event.dnn_id]
         began = time.monotonic()
         instructions = self._ensemble.handle(event)
-        self._journal.note_decision(time.monotonic() - began)
+        self._journal.note_decision(began, time.monotonic() - began)
         self._journal.note_event(event, self._ensemble)
         for instruction in instructions:
             log.debug("%r", instruction)
@@ -121,6 +124,8 @@ class Scheduler:
             self._journal.show(instruction)
             self._journal.note_instruction(instruction, self._ensemble)
             self._perform(instruction)
+        if any(isinstance(instruction, StartRound | StartAlone) for instruction in instructions):
+            self._forecast.ask(self._ensemble)
 
     def _await(self, condition: Callable[[], bool]) -> None:
         """Take messages until `condition` holds; events are queued."""
@@ -139,6 +144,9 @@ class Scheduler:
         if reason is not None and not self._context.is_ending():
             self._request_stop(reason)
         self._stall.check()
+        outlook = self._forecast.take()
+        if outlook is not None:
+            self._journal.note_outlook(outlook)
         self._journal.heartbeat(self._ensemble, self._preprocessing)
 
     def _take(self, source: int, message: Message) -> None:
@@ -155,6 +163,8 @@ class Scheduler:
             case protocol.StopRequest():
                 if not self._context.is_ending():
                     self._request_stop(message.reason)
+            case protocol.TimelinePart():
+                self._journal.note_slices(source, message.slices)
             case protocol.Heartbeat():
                 pass
             case _:

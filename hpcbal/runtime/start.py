@@ -98,6 +98,7 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
     journal = Journal(opened, roles.cluster.num_gpus, keys)
     nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
     journal.note_start(opened, nodes, len(roles.ranks), device)
+    journal.name_tracks(roles)
     return Scheduler(
         context,
         ensemble,

@@ -24,6 +24,7 @@ _MAY_DIFFER = (
     "slots",
     "checkpoint",
     "schedule",
+    "timeline",
     "data.max_bad_fraction",
     "dataplane.ring_bytes",
 )

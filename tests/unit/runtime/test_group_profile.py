@@ -11,6 +11,7 @@ from hpcbal.control.messages import DnnFailed, Event, GroupLeft, RateMeasured
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.runtime.group_profile import GroupProfile
 from hpcbal.runtime.member import GroupMember
+from hpcbal.telemetry.slices import SliceRecorder
 from hpcbal.training.backend import Contribution, Sums
 from hpcbal.training.collective import LocalCollective
 
@@ -74,6 +75,8 @@ def profile(broken: set[int]) -> tuple[Reader, Replica, list[Event]]:
         ),
         channel=SimpleNamespace(send=lambda rank, message: reported.append(message.event)),
         keep_in_touch=lambda doing: None,
+        slices=SliceRecorder(0, enabled=False),
+        send_slices=lambda: None,
     )
     member = SimpleNamespace(
         context=context,

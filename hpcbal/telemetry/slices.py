@@ -1,0 +1,164 @@
+"""What a rank notes of its own time: short slices, few enough that noting them costs nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+COMPUTE = "compute"
+WAIT = "wait for data"
+REDUCE = "all-reduce"
+PREPROCESS = "preprocess"
+CHECKPOINT = "checkpoint"
+
+DETAIL = frozenset({COMPUTE, WAIT, REDUCE, PREPROCESS})
+"""Kinds that come by the step; the others come a few times per pass."""
+
+SEND_INTERVAL_S = 2.0
+MAX_WAITING = 400
+"""Slices of one interval; more are dropped: a rank that does a thousand things a second shows a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Something that a rank did for a while.
+
+    Attributes:
+        kind: COMPUTE, WAIT, ...
+        start_unix_s: when it began.
+        seconds: how long it took.
+        name: what is shown; the kind if empty.
+        facts: numbers and words shown when it is selected.
+    """
+
+    kind: str
+    start_unix_s: float
+    seconds: float
+    name: str = ""
+    facts: Mapping[str, float | str] | None = None
+
+
+class SliceRecorder:
+    """Keeps the slices of this rank until they are sent. Times are those of `time.monotonic`.
+
+    Args:
+        steps_per_pass: so many steps of each pass are noted one by one.
+        enabled: whether anything is noted at all.
+    """
+
+    def __init__(self, steps_per_pass: int, *, enabled: bool = True) -> None:
+        self.steps_per_pass = steps_per_pass if enabled else 0
+        self._enabled = enabled
+        self._to_unix_s = time.time() - time.monotonic()
+        self._waiting: list[Slice] = []
+        self._due_s = time.monotonic() + SEND_INTERVAL_S
+
+    def add(
+        self,
+        kind: str,
+        began_s: float,
+        seconds: float,
+        name: str = "",
+        facts: Mapping[str, float | str] | None = None,
+    ) -> None:
+        """Note that something of `kind` began at `began_s` and took `seconds`."""
+        if self._enabled and len(self._waiting) < MAX_WAITING:
+            self._waiting.append(Slice(kind, began_s + self._to_unix_s, seconds, name, facts))
+
+    @contextmanager
+    def during(self, kind: str, name: str = "") -> Iterator[None]:
+        """Note the time that the body takes, also when it raises."""
+        began_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add(kind, began_s, time.monotonic() - began_s, name)
+
+    def take_due(self) -> tuple[Slice, ...]:
+        """What waits, if it is time to send it; else nothing."""
+        if not self._waiting or time.monotonic() < self._due_s:
+            return ()
+        return self.take()
+
+    def take(self) -> tuple[Slice, ...]:
+        """All that waits."""
+        self._due_s = time.monotonic() + SEND_INTERVAL_S
+        taken, self._waiting = tuple(self._waiting), []
+        return taken
+
+
+class StepTrace:
+    """The steps of one pass: the first few one by one, all of them in the pass's own slice.
+
+    Args:
+        dnn: that is trained.
+        pass_index: of the shared stream.
+    """
+
+    def __init__(self, recorder: SliceRecorder, dnn: str, pass_index: int) -> None:
+        self._recorder = recorder
+        self._dnn = dnn
+        self._pass_index = pass_index
+        self._left = recorder.steps_per_pass
+        self._reduce_s = 0.0
+
+    def step(self, began_s: float, wait_s: float, reduce_began_s: float, reduce_s: float) -> None:
+        """A step has just ended: it began at `began_s` after waiting `wait_s` for its batch."""
+        self._reduce_s += reduce_s
+        if self._left <= 0:
+            return
+        self._left -= 1
+        add = self._recorder.add
+        if wait_s > 1e-4:
+            add(WAIT, began_s - wait_s, wait_s)
+        if reduce_s <= 0.0:  # a group of one has nothing to sum
+            add(COMPUTE, began_s, time.monotonic() - began_s)
+            return
+        add(COMPUTE, began_s, reduce_began_s - began_s)
+        add(REDUCE, reduce_began_s, reduce_s)
+        after_s = reduce_began_s + reduce_s
+        add(COMPUTE, after_s, time.monotonic() - after_s, "update")
+
+    def end(self, began_s: float, seconds: float, wait_s: float, num_steps: int) -> None:
+        """The pass is over, or was left."""
+        self._recorder.add(
+            "pass",
+            began_s,
+            seconds,
+            f"{self._dnn} pass {self._pass_index}",
+            {"steps": num_steps, "wait_for_data_s": wait_s, "all_reduce_s": self._reduce_s},
+        )
+
+
+class BusyTrace:
+    """Turns many short pieces of work into slices: pauses shorter than `PAUSE_S` are not shown."""
+
+    PAUSE_S = 0.02
+    LONGEST_S = 1.0
+
+    def __init__(self, recorder: SliceRecorder, kind: str) -> None:
+        self._recorder = recorder
+        self._kind = kind
+        self._began_s: float | None = None
+        self._last_s = self._worked_s = time.monotonic()
+
+    def note(self, worked: bool) -> None:
+        """Since the last call the rank has worked, or found nothing to do."""
+        now_s = time.monotonic()
+        if worked:
+            if self._began_s is None:
+                self._began_s = self._last_s
+            self._worked_s = now_s
+        self._last_s = now_s
+        if self._began_s is not None and (
+            now_s - self._worked_s > self.PAUSE_S or now_s - self._began_s > self.LONGEST_S
+        ):
+            self.end()
+
+    def end(self) -> None:
+        """Note what is under way."""
+        if self._began_s is not None:
+            self._recorder.add(self._kind, self._began_s, self._worked_s - self._began_s)
+            self._began_s = None

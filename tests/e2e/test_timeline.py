@@ -1,0 +1,85 @@
+"""timeline.json.gz of real runs: every rank has its track, and a kill leaves a whole file."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    """By the standard library alone, to the file's very end."""
+    events: list[dict[str, Any]] = json.loads(gzip.decompress(path.read_bytes()))
+    return events
+
+
+def kinds_by_rank(path: Path) -> dict[int, set[str]]:
+    kinds: dict[int, set[str]] = {}
+    for event in events_of(path):
+        if event["ph"] == "X":
+            kinds.setdefault(event["tid"] - 1, set()).add(event["cat"])
+    return kinds
+
+
+def test_every_rank_has_a_track_with_what_it_did(lab: Any) -> None:
+    done = lab.run()
+    assert done.code == 0, done
+    path = lab.out / "timeline.json.gz"
+    kinds = kinds_by_rank(path)
+    assert "preprocess" in kinds[1]
+    for rank in (2, 3, 4):
+        assert {"compute", "pass", "load", "wait for the others"} <= kinds[rank]
+    assert any("all-reduce" in kinds[rank] for rank in (2, 3, 4))
+    assert any("checkpoint" in kinds[rank] for rank in (2, 3, 4))
+    names = {e["args"]["name"] for e in events_of(path) if e["name"] == "thread_name"}
+    assert {"rank 0: scheduler", "rank 1: preprocessor", "rank 2: GPU 0"} <= names
+
+
+def test_slices_of_a_rank_nest_and_tell_the_true_time(lab: Any) -> None:
+    assert lab.run().code == 0
+    slices = [event for event in events_of(lab.out / "timeline.json.gz") if event["ph"] == "X"]
+    epochs = lab.events("epoch-done")
+    for rank in (2, 3, 4):
+        mine = [event for event in slices if event["tid"] == rank + 1]
+        passes = [event for event in mine if event["cat"] == "pass"]
+        for a, b in itertools.pairwise(passes):
+            assert a["ts"] + a["dur"] <= b["ts"]
+        for step in (event for event in mine if event["cat"] in ("compute", "all-reduce")):
+            assert any(
+                p["ts"] - 2 <= step["ts"] and step["ts"] + step["dur"] <= p["ts"] + p["dur"] + 2
+                for p in passes
+            )
+    by_name = {event["name"]: event["dur"] / 1e6 for event in slices if event["cat"] == "pass"}
+    for epoch in epochs:
+        shown_s = by_name[f"{epoch['dnn']} pass {epoch['pass_index']}"]
+        assert shown_s == pytest.approx(epoch["seconds"], rel=0.2, abs=0.05)
+
+
+def test_a_killed_run_leaves_a_whole_timeline_that_the_next_start_continues(lab: Any) -> None:
+    lab.configure(lambda config: config["backend"].update(rates={n: {1: 60} for n in "abc"}))
+    running = lab.start()
+    path = lab.out / "timeline.json.gz"
+    running.until(lambda: path.exists() and len(kinds_by_rank(path)) >= 4, "slices of four ranks")
+    running.signal_rank(0, signal.SIGKILL)
+    assert running.wait().code != 0
+    assert lab.events("run-finished") == []
+    before = events_of(path)
+    assert {"compute", "pass"} & set.union(*kinds_by_rank(path).values())
+    done = lab.run()
+    assert done.code == 0, done
+    after = events_of(path)
+    assert after[: len(before)] == before
+    assert len(after) > len(before)
+
+
+def test_no_timeline_is_made_when_it_is_switched_off(lab: Any) -> None:
+    lab.configure(timeline={"max_bytes": 0})
+    assert lab.run().code == 0
+    assert not (lab.out / "timeline.json.gz").exists()
