@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,13 @@ def add_parser(verbs: Subparsers) -> None:
         metavar="SHARE",
         help="least share of max_epochs after which DNNs converge, drawn evenly from there to 1 (default: 1)",
     )
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="DIR",
+        help="write the figures, charts and a page per schedule and number of GPUs there",
+    )
     add_json(parser)
     parser.set_defaults(function=run)
 
@@ -80,6 +88,11 @@ def run(args: argparse.Namespace) -> int:
     if "all" in paradigms:
         paradigms = list(PARADIGM_NAMES)
     rows = compare(scenario, args.gpus or scenario.gpus, paradigms, range(args.seeds))
+    if args.output is not None:
+        from hpcbal.cli.simulation_output import write_output
+
+        files = write_output(args.output, scenario, rows, args.seeds)
+        print(f"hpcbal: wrote {len(files)} files to {args.output}", file=sys.stderr)
     if args.json:
         print_json(rows_to_dict(scenario, rows, args.seeds))
     else:

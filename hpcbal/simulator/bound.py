@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from hpcbal.policies import RateTable
 from hpcbal.simulator.pass_model import PassModel
 
@@ -35,11 +37,7 @@ def lower_bound(
         return 0.0
     most = num_gpus if max_gpus_per_dnn is None else min(num_gpus, max_gpus_per_dnn)
     matrix = rates.matrix(list(epochs), most)
-    counts = range(1, most + 1)
-    one_epoch = passes.seconds(1.0)
-    work, longest = [], 0.0
-    for count, row in zip(epochs.values(), matrix.tolist(), strict=True):
-        per_gpu = max(rate / m for rate, m in zip(row, counts, strict=True))
-        work.append(count * one_epoch / per_gpu)
-        longest = max(longest, count * one_epoch / max(row))
-    return max(math.fsum(work) / num_gpus, longest)
+    per_gpu = (matrix / np.arange(1, most + 1)).max(axis=1)
+    samples = np.array(list(epochs.values())) * passes.seconds(1.0)  # as if one second each
+    work, longest = samples / per_gpu, samples / matrix.max(axis=1)
+    return max(math.fsum(work.tolist()) / num_gpus, float(longest.max()))

@@ -115,3 +115,21 @@ def test_wrong_input_is_told_in_a_sentence(
     code, out, err = hpcbal(capsys, *arguments)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_the_output_holds_figures_charts_and_pages(capsys: Capture, config: str) -> None:
+    arguments = (config, "--samples", "1000", "--gpus", "2", "--paradigm", "global,independent")
+    code, out, err = hpcbal(capsys, *arguments, "--json", "--output", "out")
+    assert (code, json.loads(out)) == (0, json.loads(Path("out/simulation.json").read_text(encoding="utf-8")))
+    names = {path.name for path in Path("out").iterdir()}
+    assert err == f"hpcbal: wrote {len(names)} files to out\n"
+    assert {"speedup.svg", "makespan.svg", "waiting.svg", "global-2.html", "independent-2.html"} <= names
+    page = Path("out/global-2.html").read_text(encoding="utf-8")
+    assert "simulation of 3 DNNs on 2 GPU slots" in page
+    assert "global on 2 GPUs: " in Path("out/speedup.svg").read_text(encoding="utf-8")
+
+
+def test_an_output_that_is_a_file_is_told(capsys: Capture, config: str) -> None:
+    code, _, err = hpcbal(capsys, config, "--samples", "1000", "--output", config)
+    assert code == 2
+    assert err.startswith("hpcbal: run.yaml: cannot make the directory")
