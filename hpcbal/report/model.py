@@ -124,7 +124,7 @@ class Preprocessing:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Wall time in seconds that was foretold, and what it was; `actual_s` is None until the end."""
+    """Seconds for the whole: foretold if every DNN needs its max_epochs, and taken, None until the end."""
 
     predicted_s: float
     actual_s: float | None = None

@@ -112,9 +112,10 @@ def _card_of_prediction(data: ReportData) -> tuple[str, str]:
     assert data.prediction is not None
     predicted_s, actual_s = data.prediction.predicted_s, data.prediction.actual_s
     if actual_s is None:
-        return duration_label(predicted_s), "predicted for the whole"
+        return duration_label(predicted_s), "predicted, if no DNN stops early"
     off = f"{100.0 * (actual_s / predicted_s - 1.0):+.0f} %".replace("-", "\N{MINUS SIGN}")
-    return off, f"actual {duration_label(actual_s)}, predicted {duration_label(predicted_s)}"
+    told = f"took {duration_label(actual_s)}, predicted {duration_label(predicted_s)} if no DNN stops early"
+    return off, told
 
 
 def _failure_row(dnn: DnnReport) -> str:

@@ -294,7 +294,7 @@ class Replay:
             case "bad-sample":
                 self.bad_samples.add(line["sample_id"])
             case "prediction":
-                self.predicted_s = line["wall_time_s"]
+                self.predicted_s = self.now_s + line["remaining_s"]
             case "run-finished":
                 self.outcome = line["outcome"]
                 self.decided_s += line.get("decided_s", 0.0)

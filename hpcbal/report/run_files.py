@@ -62,7 +62,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         use=replay.use(),
         rates=replay.rates(),
         preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),
-        prediction=_prediction(replay, status, finished=state.startswith("done")),
+        prediction=_prediction(replay, finished=state.startswith("done")),
         facts=_facts(replay),
     )
     return _with_overheads(data, replay.decided_s)
@@ -134,14 +134,10 @@ def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds:
     )
 
 
-def _prediction(replay: Replay, status: Status | None, *, finished: bool) -> Prediction | None:
-    predicted_s: Any = replay.predicted_s
-    if predicted_s is None and status is not None:
-        told: Any = dict(status).get("prediction")
-        predicted_s = told.get("wall_time_s") if isinstance(told, Mapping) else told
-    if not isinstance(predicted_s, int | float):
+def _prediction(replay: Replay, *, finished: bool) -> Prediction | None:
+    if replay.predicted_s is None:
         return None
-    return Prediction(float(predicted_s), replay.now_s if finished else None)
+    return Prediction(replay.predicted_s, replay.now_s if finished else None)
 
 
 def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:

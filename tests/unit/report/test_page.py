@@ -75,7 +75,7 @@ def test_a_run_that_has_just_begun_has_a_page(history: Any) -> None:
 def test_a_prediction_is_shown_with_its_error(finished: ReportData) -> None:
     page = render_page(dataclasses.replace(finished, prediction=Prediction(8.0, 10.0)))
     assert "+25 %" in page
-    assert "actual 10 s, predicted 8.0 s" in page
+    assert "took 10 s, predicted 8.0 s if no DNN stops early" in page
 
 
 def test_a_simulation_needs_no_files() -> None:

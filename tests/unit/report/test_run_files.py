@@ -116,7 +116,7 @@ def test_a_living_run_lasts_until_its_status(history: Any) -> None:
 
 
 def test_a_prediction_stands_beside_what_came(history: Any) -> None:
-    history.start(0).add(0, "prediction", wall_time_s=8.0)
+    history.start(0).add(1, "prediction", remaining_s=7.0)
     assert history.read().prediction.actual_s is None
     prediction = history.add(10, "run-finished", outcome="done", exit_code=0).read().prediction
     assert (prediction.predicted_s, prediction.actual_s) == pytest.approx((8.0, 10.0))
@@ -128,7 +128,7 @@ def test_groups_outside_of_rounds_are_drawn_too(history: Any) -> None:
         "epochs": {"a": 0},
         "predicted_rate_samples_per_s": {},
     }
-    data = history.start(0).add(1, "alone-started", plan=plan).leave(4, "a").read()
+    data = history.start(0).add(1, "started-alone", plan=plan).leave(4, "a").read()
     assert [(span.gpu, span.dnn) for span in data.spans] == [(1, "a")]
     assert data.rounds == ()
 
