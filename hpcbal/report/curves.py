@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hpcbal.report.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left, spread
+from hpcbal.report.colors import PALETTE, colors_of
 from hpcbal.report.drawing import INK, QUIET, Drawing, Sheet, shortened, text_width
 from hpcbal.report.model import DnnReport, ReportData
 from hpcbal.report.scales import Scale, number_label, number_ticks
@@ -43,6 +44,8 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     lines = {name: points for name, points in lines.items() if points}
     height = 300.0 if width > 600.0 else 250.0
     named = _best(lines, metric, MAX_NAMED if len(lines) > 2 * MAX_NAMED else int(height / _LABEL_GAP))
+    if len(lines) > len(PALETTE):  # colours repeat in the other charts, so here they may tell the best apart
+        colors = colors_of(named)
     texts = {name: _label(name, lines[name], width * 0.36 - 14.0) for name in named}
     room = max(text_width(text, LABEL_SIZE) for text in texts.values()) + 16.0
     values = [value for points in lines.values() for _, value in points]

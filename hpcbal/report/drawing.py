@@ -143,12 +143,12 @@ def text_width(text: str, size: float) -> float:
     return len(text) * size * CHAR_WIDTH
 
 
-def shortened(text: str, width: float, size: float) -> str:
-    """`text`, its middle left out if it is wider than `width`; empty if not even four characters fit."""
+def shortened(text: str, width: float, size: float, least: int = 4) -> str:
+    """`text`, its middle left out if it is wider than `width`; empty if fewer than `least` of it fit then."""
     fits = int(width / (size * CHAR_WIDTH))
     if len(text) <= fits:
         return text
-    if fits < 4:
+    if fits < least:
         return ""
     tail = (fits - 1) // 2
     return f"{text[: fits - 1 - tail]}\N{HORIZONTAL ELLIPSIS}{text[len(text) - tail :]}"

@@ -86,7 +86,7 @@ def _draw_block(sheet: Sheet, block: Block, time: Scale, top: float, row: float,
     what = "" if block.kind == "training" else ", profiling"
     title = f"{block.dnn}{what}: {slots}, {duration_label(block.end_s - block.start_s)}"
     sheet.rect(x, y, width, height, fill, dnn=block.dnn, title=title)
-    name = shortened(block.dnn, width - 8.0, LABEL_SIZE)
+    name = shortened(block.dnn, width - 8.0, LABEL_SIZE, least=8)
     if name and height >= _MIN_LABELLED:
         base = y + height / 2 + LABEL_SIZE * 0.36
         sheet.text(x + 4.0, base, name, LABEL_SIZE, ink_on(fill), dnn=block.dnn)
@@ -105,13 +105,15 @@ def _draw_rounds(sheet: Sheet, data: ReportData, time: Scale, top: float, bottom
 
 
 def _draw_starts(sheet: Sheet, data: ReportData, time: Scale, top: float, bottom: float) -> None:
+    text = "resumed"
+    room, base = text_width(text, LABEL_SIZE) + 6.0, bottom - 5.0
+    free_from = 0.0
     for start_s in data.start_s[1:]:
         x = time(start_s)
         sheet.line([(x, top), (x, bottom + 4.0)], INK, 1.5, dash="4 3")
-        text = "resumed"
-        room = text_width(text, LABEL_SIZE) + 6.0
-        anchor_left = x + room > time.end
-        y = bottom - 5.0
-        x_ground = x - room if anchor_left else x + 2.0
-        sheet.rect(x_ground, y - 11.0, room, 15.0, "#ffffff")
-        sheet.text(x_ground + 3.0, y, text, LABEL_SIZE, INK)
+        left = x + 2.0 if x + 2.0 + room <= time.end else x - 2.0 - room
+        if left < free_from:
+            continue
+        free_from = left + room
+        sheet.rect(left, base - 11.0, room, 15.0, "#ffffff")
+        sheet.text(left + 3.0, base, text, LABEL_SIZE, INK)

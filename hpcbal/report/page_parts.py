@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from hpcbal.report.colors import colors_of
 from hpcbal.report.model import DnnReport, ReportData
 from hpcbal.report.scales import duration_label, number_label, percent_label
 from hpcbal.telemetry.table import count_text
+
+MAX_OPEN_FAILURES = 5
+"""More DNNs that failed are folded."""
 
 MAX_OPEN_ROWS = 40
 """A longer table of DNNs is folded and can be searched."""
@@ -50,12 +54,11 @@ def failures(data: ReportData) -> str:
     """What failed and why; empty if nothing has."""
     if not data.failed:
         return ""
-    rows = "".join(_failure_row(dnn) for dnn in data.failed)
-    return (
-        '<section id="failed"><h2>What failed</h2><div class="scroll"><table><thead><tr><th>DNN</th>'
-        '<th>cause</th><th class="number">epochs</th><th>what it said</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div></section>"
-    )
+    shown, more = data.failed[:MAX_OPEN_FAILURES], data.failed[MAX_OPEN_FAILURES:]
+    folded = ""
+    if more:
+        folded = f"<details><summary>and {len(more)} more</summary>{_failure_table(more)}</details>"
+    return f'<section id="failed"><h2>What failed</h2>{_failure_table(shown)}{folded}</section>'
 
 
 def overhead_table(data: ReportData) -> str:
@@ -118,6 +121,14 @@ def _card_of_prediction(data: ReportData) -> tuple[str, str]:
     return off, told
 
 
+def _failure_table(dnns: Sequence[DnnReport]) -> str:
+    rows = "".join(_failure_row(dnn) for dnn in dnns)
+    return (
+        '<div class="scroll"><table><thead><tr><th>DNN</th><th>cause</th><th class="number minor">epochs</th>'
+        f"<th>what it said</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
 def _failure_row(dnn: DnnReport) -> str:
     told = last_line(dnn.detail)
     text = escape(told)
@@ -125,7 +136,7 @@ def _failure_row(dnn: DnnReport) -> str:
         text += f"<details><summary>traceback</summary><pre>{escape(dnn.detail.strip())}</pre></details>"
     return (
         f'<tr data-dnn="{escape(dnn.name)}"><td>{escape(dnn.name)}</td><td>{escape(dnn.cause)}</td>'
-        f'<td class="number">{dnn.epochs}</td><td>{text}</td></tr>'
+        f'<td class="number minor">{dnn.epochs}</td><td>{text}</td></tr>'
     )
 
 

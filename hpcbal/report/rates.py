@@ -48,7 +48,7 @@ def _draw_rows(
     bottom = top + _ROW * len(rates)
     x = Scale(0.0, high, left, width - 56.0)
     most = max(2, int((x.end - x.start) / 80.0))
-    draw_below(sheet, x, number_ticks(0.0, high, most), number_label, top, bottom, width, "samples/s")
+    draw_below(sheet, x, number_ticks(0.0, high, most), "{:,g}".format, top, bottom, width, "samples/s")
     sheet.circle(left + 4.0, 8.0, 4.5, "#ffffff", INK)
     sheet.text(left + 13.0, 12.0, "planned", LABEL_SIZE, QUIET)
     sheet.circle(left + 76.0, 8.0, 4.5, INK, INK)
@@ -76,7 +76,7 @@ def _draw_cloud(
     sheet.text(0.0, 12.0, "measured, samples/s", LABEL_SIZE, QUIET)
     draw_left(sheet, y, number_ticks(0.0, high, 5), left, x.end)
     ticks = number_ticks(0.0, high, max(2, int((x.end - left) / 80.0)))
-    draw_below(sheet, x, ticks, number_label, top + height, top + height, width, "planned")
+    draw_below(sheet, x, ticks, "{:,g}".format, top + height, top + height, width, "planned")
     sheet.line([(x(0.0), y(0.0)), (x(high), y(high))], QUIET, 1.0, dash="4 3")
     for rate in rates:
         color = colors.get(rate.dnn, INK)
