@@ -15,6 +15,9 @@ esac
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 set_up dev
+# shellcheck source=scripts/browser.sh
+source "$ROOT/scripts/browser.sh"
+bring_browser "$LOG"
 cd "$ROOT"
 export PATH=$VENV/bin:$PATH
 

@@ -1,0 +1,90 @@
+"""`hpcbal report` on what real runs leave behind: finished, stopped, killed, resumed, failed, copied."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbal.report import read_run
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
+
+
+def test_a_finished_run_has_its_page_and_every_second_adds_up(lab: Any) -> None:
+    done = lab.run()
+    assert done.code == 0, done
+    assert "report.html" in done.out
+    assert (lab.out / "report.html").exists()
+    data = read_run(lab.out)
+    assert (data.state, len(data.rounds), data.failed) == ("done", len(lab.events("round-started")), ())
+    results = lab.results()
+    for dnn in data.dnns:
+        assert (dnn.state, dnn.epochs) == (results[dnn.name].state, results[dnn.name].epochs)
+        assert dnn.best_val_accuracy == pytest.approx(results[dnn.name].best_val_accuracy)
+        assert dnn.wall_time_s == pytest.approx(results[dnn.name].wall_time_s, abs=0.1)
+    for use in data.use:
+        assert sum(use.seconds.values()) == pytest.approx(data.duration_s)
+        assert all(seconds >= 0.0 for seconds in use.seconds.values())
+    assert data.use_share("training") > 0.3
+    for rate in data.rates:
+        assert rate.planned is not None
+        assert 0.3 < rate.measured / rate.planned < 1.1
+    assert all(each.stream_samples_per_s for each in data.rounds)
+
+
+def test_page_plots_and_values_of_a_copy(lab: Any, tmp_path: Path) -> None:
+    assert lab.run().code == 0
+    copy = tmp_path / "laptop" / "copy"
+    shutil.copytree(lab.out, copy)
+    done = lab.run("report", str(copy), "--output", str(tmp_path / "mine.html"))
+    assert done.code == 0, done
+    assert done.err == ""
+    assert (tmp_path / "mine.html").read_text().startswith("<!DOCTYPE html>")
+    plots = {path.name for path in (tmp_path / "mine-plots").iterdir()}
+    names = ("slots", "learning", "use", "rates", "preprocessing")
+    assert plots == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
+    told = json.loads(lab.run("report", str(copy), "--json").out)
+    assert (told["name"], told["state"], len(told["dnns"])) == ("lab", "done", 3)
+
+
+def test_a_stopped_and_resumed_run_is_one_story(lab: Any) -> None:
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 3, "epoch")
+    running.signal_rank(0, signal.SIGTERM)
+    assert running.wait().code == 75
+    assert read_run(lab.out).state == "stopped"
+    assert lab.run().code == 0
+    data = read_run(lab.out)
+    assert (data.state, len(data.start_s)) == ("done", 2)
+    assert [len(dnn.curve) for dnn in data.dnns] == [5, 3, 4]
+
+
+def test_a_killed_run_has_a_report_and_says_what_to_do(lab: Any) -> None:
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
+    running.signal_rank(0, signal.SIGKILL)
+    assert running.wait().code != 0
+    done = lab.run("report", "out", "--no-plots")
+    assert done.code == 0, done
+    page = (lab.out / "report.html").read_text()
+    assert "interrupted" in page
+    assert "the same command continues it" in page
+    assert not (lab.out / "report-plots").exists()
+
+
+def test_what_is_no_run_is_refused_in_one_line(lab: Any) -> None:
+    for given, told in (
+        (".", "no ledger.jsonl"),
+        ("nowhere", "no such directory"),
+        ("run.yaml", "is a file"),
+    ):
+        done = lab.run("report", given)
+        assert done.code == 2, done
+        assert told in done.err
+        assert len(done.err.splitlines()) == 1, done
+    assert not (lab.folder / "report.html").exists()

@@ -1,0 +1,237 @@
+"""The report's page in a real browser, on a desktop and on a phone: legible, and nothing is fetched."""
+
+from __future__ import annotations
+
+import html
+import json
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbal.report import (
+    DnnReport,
+    EpochPoint,
+    Overhead,
+    Prediction,
+    Preprocessing,
+    RateComparison,
+    ReportData,
+    RoundReport,
+    SlotSpan,
+    SlotUse,
+    render_page,
+)
+
+pytestmark = pytest.mark.e2e
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+WIDTHS = {"desktop": 1280, "phone": 390}
+
+# Looks at the page from inside, when it has been drawn, and tells the frame around it what it saw.
+PROBE = """
+<script>
+const seen = {violations: [], errors: []};
+addEventListener("securitypolicyviolation", (event) => seen.violations.push(event.blockedURI));
+addEventListener("error", (event) => seen.errors.push(String(event.message || event.target.src)), true);
+addEventListener("load", () => setTimeout(() => {
+  const shown = (element) => element.getClientRects().length > 0 && element.getBoundingClientRect().width > 0;
+  seen.width = innerWidth;
+  seen.page_width = document.documentElement.scrollWidth;
+  seen.resources = performance.getEntriesByType("resource").map((entry) => entry.name);
+  seen.charts = {}; seen.sticking_out = []; seen.overlapping = []; seen.small = [];
+  for (const svg of [...document.querySelectorAll("svg")].filter(shown)) {
+    const name = svg.closest("section").id, box = svg.getBoundingClientRect();
+    seen.charts[name] = {width: box.width, height: box.height, shapes: svg.childElementCount};
+    const texts = [...svg.querySelectorAll("text")].map((text) => [text, text.getBoundingClientRect()]);
+    for (const [text, place] of texts) {
+      if (place.left < box.left - 1 || place.right > box.right + 1 || place.bottom > box.bottom + 1)
+        seen.sticking_out.push(`${name}: ${text.textContent}`);
+      if (text.getAttribute("font-size") * box.width / svg.viewBox.baseVal.width < 9)
+        seen.small.push(`${name}: ${text.textContent}`);
+    }
+    for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
+      const [a, b] = [texts[i][1], texts[j][1]];
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 1 && high > 4)
+        seen.overlapping.push(`${name}: ${texts[i][0].textContent} | ${texts[j][0].textContent}`);
+    }
+  }
+  const hit = [...document.querySelectorAll("svg [data-dnn]")].find(shown);
+  const click = () => hit.dispatchEvent(new MouseEvent("click", {bubbles: true}));
+  if (hit) {
+    click();
+    seen.followed = [...document.querySelectorAll(".on")].map((element) => element.dataset.dnn);
+    seen.wanted = hit.dataset.dnn;
+    click();
+    seen.followed_after = document.querySelectorAll(".on").length;
+  }
+  parent.postMessage(JSON.stringify(seen), "*");
+}, 50));
+</script>
+"""
+
+# A window cannot be as narrow as a phone, a frame can.
+FRAME = """<!DOCTYPE html>
+<iframe src="%s" style="border: 0; width: %dpx; height: 3000px"></iframe><div id="seen"></div>
+<script>addEventListener("message", (event) => {
+  document.getElementById("seen").textContent = event.data;
+});</script>
+"""
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    for name in BROWSERS:
+        if path := shutil.which(name):
+            return path
+    pytest.fail(
+        "no Chromium is on PATH, so the report's page cannot be looked at: install it (Debian: apt-get "
+        "install chromium; scripts/test.sh does so itself when it runs as root on Debian)"
+    )
+
+
+def look(browser: str, page: str, width: int, folder: Path, inside: str = "") -> dict[str, Any]:
+    """What the probe saw of `page` in a window of `width` pixels."""
+    assert "<body>" in page
+    path = folder / "page.html"
+    # First in the body, so that it hears of everything; the head keeps its policy.
+    path.write_text(page.replace("<body>", f"<body>{PROBE}{inside}"), encoding="utf-8")
+    frame = folder / "frame.html"
+    frame.write_text(FRAME % (path.name, width), encoding="utf-8")
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--host-resolver-rules=MAP * ~NOTFOUND",  # what the browser itself would like to ask somebody
+        "--hide-scrollbars",
+        f"--user-data-dir={folder / 'profile'}",
+        "--window-size=1400,3100",
+        "--virtual-time-budget=3000",
+        "--dump-dom",
+        frame.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    found = re.search(r'<div id="seen">(.+?)</div>', done.stdout, flags=re.DOTALL)
+    assert found is not None, f"the page was not drawn (exit code {done.returncode}):\n{done.stderr[-3000:]}"
+    seen: dict[str, Any] = json.loads(html.unescape(found[1]))
+    return seen
+
+
+def assert_legible_and_alone(seen: dict[str, Any], width: int, charts: set[str]) -> None:
+    assert seen["width"] == width
+    assert seen["page_width"] <= width, "the page can be scrolled sideways"
+    assert set(seen["charts"]) == charts
+    for name, chart in seen["charts"].items():
+        assert chart["width"] > 0.8 * min(width, 560), name
+        assert chart["height"] > 60, name
+        assert chart["shapes"] > 5, name
+    assert seen["sticking_out"] == []
+    assert seen["overlapping"] == []
+    assert seen["small"] == []
+    assert seen["errors"] == []
+    assert seen["violations"] == []
+    assert seen["resources"] == []
+
+
+def many_dnns() -> ReportData:
+    """120 DNNs on 160 slots in three starts, as a year's work of a group might look."""
+    rng = random.Random(7)
+    names = [f"densenet-{rng.choice([40, 121, 169])}-k{rng.choice([12, 24])}-{i:03d}" for i in range(120)]
+    spans, rounds, start_s = [], [], 0.0
+    for index in range(15):
+        length_s = rng.uniform(900.0, 6000.0)
+        chosen = rng.sample(names, 50)
+        for i, name in enumerate(chosen):
+            end_s = start_s + length_s * rng.uniform(0.6, 1.0)
+            spans += [SlotSpan(3 * i + j, name, start_s, end_s) for j in range(rng.randint(1, 3))]
+        rounds.append(RoundReport(index, start_s, start_s + length_s, 50, 8, rng.uniform(50.0, 900.0)))
+        start_s += length_s + 5.0
+    curves = {
+        name: tuple(
+            EpochPoint(e, {"val_accuracy": 0.93 - 0.5 / e - rng.uniform(0.0, 0.08)})
+            for e in range(1, rng.randint(3, 40))
+        )
+        for name in names
+    }
+    failed = set(names[::17])
+    detail = (
+        "Traceback (most recent call last):\n  File x\nResourceExhaustedError: OOM with shape[128,256,36,36]"
+    )
+    dnns = tuple(
+        DnnReport(
+            name,
+            "failed" if name in failed else "done",
+            len(curves[name]),
+            0.9,
+            4e3,
+            9e3,
+            "oom" if name in failed else "",
+            detail if name in failed else "",
+            curves[name],
+        )
+        for name in names
+    )
+    use = tuple(
+        SlotUse(gpu, {"training": start_s * 0.7, "data": start_s * 0.1, "idle": start_s * 0.2})
+        for gpu in range(160)
+    )
+    rates = tuple(RateComparison(n, 1, r := rng.uniform(21, 176), r * rng.gauss(0.97, 0.04)) for n in names)
+    return ReportData(
+        name="bird-sounds-2026-densenet-ensemble",
+        kind="run",
+        state="done, some DNNs failed",
+        duration_s=start_s,
+        slot_names=tuple(f"node{i // 4:03d}:{i % 4}" for i in range(160)),
+        started_at="2026-03-01T10:00:00.000Z",
+        start_s=(0.0, start_s / 3, start_s / 2),
+        dnns=dnns,
+        rounds=tuple(rounds),
+        spans=tuple(spans),
+        use=use,
+        rates=rates,
+        overheads=(Overhead("profiling", 0.012, "measuring"), Overhead("scheduling", 0.0001, "deciding")),
+        preprocessing=Preprocessing(120.0, 3),
+        prediction=Prediction(start_s * 1.04, start_s),
+        facts=(("nodes", "40"), ("device", "Tesla P100"), ("tensorflow", "2.18.1")),
+    )
+
+
+ALL = {"slots", "learning", "use", "rates", "preprocessing"}
+
+
+@pytest.mark.parametrize("device", WIDTHS)
+def test_a_large_ensemble_is_legible(browser: str, device: str, tmp_path: Path) -> None:
+    seen = look(browser, render_page(many_dnns()), WIDTHS[device], tmp_path)
+    assert_legible_and_alone(seen, WIDTHS[device], ALL)
+    assert set(seen["followed"]) == {seen["wanted"]}
+    assert len(seen["followed"]) > 3  # in several charts and the table
+    assert seen["followed_after"] == 0
+
+
+@pytest.mark.mpi
+def test_the_page_of_a_real_run_is_legible(browser: str, lab: Any, tmp_path: Path) -> None:
+    lab.configure(lambda config: config["dnns"][1].update(args={"trouble": "raise", "at": 10}))
+    done = lab.run()
+    assert done.code == 3, done
+    page = (lab.out / "report.html").read_text(encoding="utf-8")
+    assert "RuntimeError: the layers do not fit" in page
+    for width in WIDTHS.values():
+        assert_legible_and_alone(look(browser, page, width, tmp_path), width, ALL)
+
+
+def test_what_a_page_would_fetch_is_noticed_and_refused(browser: str, tmp_path: Path) -> None:
+    inside = '<img src="http://127.0.0.1:9/pixel.png">'
+    seen = look(browser, render_page(many_dnns()), 1280, tmp_path, inside=inside)
+    assert seen["violations"] == ["http://127.0.0.1:9/pixel.png"]
