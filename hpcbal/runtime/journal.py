@@ -143,7 +143,7 @@ class Journal:
         """What the state machine took to decide on one event; the sum is told at the end."""
         self._decided_s += seconds
         if seconds > SHOWN_DECISION_S:
-            self._slices.add("decide", began_s, seconds)
+            self._slices.add("decide", began_s, began_s + seconds)
 
     def note_slices(self, rank: int, slices: Sequence[Slice]) -> None:
         """What a rank did when, for the timeline."""

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.atomic_file import write_json_atomic
@@ -45,6 +45,13 @@ class PreprocessingStatus(TypedDict):
     bad_samples: int
 
 
+class PredictionStatus(TypedDict):
+    """If every DNN needs its max_epochs: seconds of this start, and what is left of them."""
+
+    wall_time_s: float
+    remaining_s: float
+
+
 # `pass` is a word of Python, so this one cannot be written as a class.
 Status = TypedDict(
     "Status",
@@ -64,6 +71,7 @@ Status = TypedDict(
         "busy_gpus": int,
         "dnns": list[DnnStatus],
         "preprocessing": PreprocessingStatus,
+        "prediction": NotRequired[PredictionStatus],  # missing while rates are not known
         "host": str,
         "pid": int,
     },

@@ -108,6 +108,21 @@ def test_independent_dnns_pay_for_their_own_preprocessing(lab):
     assert shared < 120 * (5 + 2)  # every pass once, and what was made ahead
 
 
+@pytest.mark.parametrize("paradigm", ["global", *OTHERS])
+def test_a_run_tells_how_long_it_will_take_and_how_right_it_was(lab, paradigm: str):
+    use(lab, paradigm)
+    done = lab.run()
+    assert done.code == 0
+    assert "if every DNN trains to its max_epochs" in done.out, done
+    assert "predicted / actual " in done.out, done
+    (told,) = lab.events("prediction")
+    last = lab.events("run-finished")[-1]
+    assert last["predicted_s"] == told["wall_time_s"]
+    # DNNs train to their max_epochs here; steps take the time of their rates, the rest adds some more.
+    assert 0.1 < last["predicted_s"] < last["actual_s"]
+    assert lab.status()["prediction"]["remaining_s"] == 0.0
+
+
 def test_no_gpu_is_idle_while_an_independent_dnn_waits(lab):
     use(lab, "independent", num_slots=1)
     assert lab.run().code == 0
