@@ -49,6 +49,9 @@ class Model(Protocol):
 class EmulatedReplica:
     """Weights in NumPy, SGD with momentum, and a clock; see `hpcbal.training.backend.Replica`.
 
+    A rate of several trainers is that of their whole step, the sum of the gradients included, as profiling
+    would measure it ([FLEET] App. B.3). So what a group spends in that sum is taken off its next step.
+
     Args:
         model: computes losses and gradients.
         parameters: to start with; taken over.
@@ -73,12 +76,15 @@ class EmulatedReplica:
         self._zeros = [np.zeros_like(array) for array in parameters.values()]
         self._group_rate = group_rate
         self._num_trainers = 1
+        self._computed_s: float | None = None  # when the last step's own gradient was there
+        self._summing_s = 0.0  # what the last step spent on the sum
         self.num_parameters = sum(array.size for array in parameters.values())
         self.num_bytes = num_bytes(self.state())
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
         """As `Replica.compute`; lasts `num_samples_total` / rate, whatever this rank's share."""
-        deadline_s = self._deadline(num_samples_total)
+        deadline_s = self._deadline(num_samples_total) - self._summing_s
+        self._summing_s = 0.0
         y = np.asarray(batch.y).reshape(-1)
         loss, correct, gradients = self._model.loss_and_gradient(self._parameters, batch.x, y)
         tensors = []
@@ -87,14 +93,18 @@ class EmulatedReplica:
         if not np.isfinite(loss) or not all(np.isfinite(tensor).all() for tensor in tensors):
             raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
         _sleep_until(deadline_s)
+        self._computed_s = time.perf_counter()
         return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
 
     def zeros(self) -> Contribution:
         """As `Replica.zeros`; takes no time."""
+        self._computed_s = None
         return Contribution(self._zeros, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
         """Heavy-ball momentum as Keras has it: v = mu*v - lr*g, w += v; weight decay w *= 1 - lr*decay."""
+        if self._num_trainers > 1 and self._computed_s is not None:
+            self._summing_s = time.perf_counter() - self._computed_s
         rate, momentum = self._optimizer.learning_rate, self._optimizer.momentum
         for (name, weights), tensor in zip(self._parameters.items(), tensors, strict=True):
             gradient = np.asarray(tensor)
@@ -140,6 +150,7 @@ class EmulatedReplica:
     def resize(self, num_trainers: int) -> None:
         """As `Replica.resize`; the group's rate follows."""
         self._num_trainers = num_trainers
+        self._computed_s, self._summing_s = None, 0.0
 
     def close(self) -> None:
         """Drop the weights."""

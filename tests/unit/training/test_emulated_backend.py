@@ -62,6 +62,27 @@ def test_step_lasts_its_samples_over_the_groups_rate(
     assert clock == pytest.approx([100 + 9 / 100, 100 + 18 / 180, 100 + 18 / 180 / EVALUATION_SPEEDUP])
 
 
+@pytest.mark.parametrize(("num_trainers", "summing_s"), [(1, 0.0), (2, 0.03)])
+def test_a_groups_rate_holds_the_sum_of_its_gradients(
+    clock: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    make_dnn: Make,
+    make_spec: Make,
+    make_batch: Make,
+    num_trainers: int,
+    summing_s: float,
+) -> None:
+    """What a step's sum took is taken off the next step; alone there is none."""
+    replica = EmulatedBackend({"dnn": {1: 100.0, 2: 100.0}}).build(make_dnn(), make_spec(), 5, seed=0)
+    replica.resize(num_trainers)
+    own = replica.compute(make_batch(10), 10)
+    monkeypatch.setattr(emulated_backend.time, "perf_counter", lambda: 100.03)  # summed
+    replica.apply(own.tensors)
+    replica.compute(make_batch(10), 10)
+    replica.compute(make_batch(10), 10)
+    assert clock == pytest.approx([100.1, 100.13 - summing_s, 100.13])
+
+
 def test_rate_of_an_unmeasured_group_size_follows_from_the_measured(
     clock: list[float], make_dnn: Make, make_spec: Make, make_batch: Make
 ) -> None:
