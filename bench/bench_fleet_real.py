@@ -1,0 +1,205 @@
+"""FLEET against its rivals, for real on emulated accelerators, and each run beside its simulation.
+
+24 DNNs of the preset `fleet-summitdev` on 16 emulated accelerators (4 nodes of 4: one machine cut into
+four), sped up so that a run takes one to three minutes. Each paradigm is a real `hpcbal run`: MPI ranks, the
+shared ring (or, for `independent`, a stream per DNN), gradients summed in trainer groups, checkpoints. Only the
+accelerator is emulated: a step takes the time that the preset's rates give. Beside each run stands what the
+simulator says of it, from rates, epochs and the ring's size alone: nothing is fitted to the real run.
+
+    python bench/bench_fleet_real.py --json out.json
+
+The JSON holds one flat object. `sim_error_max`: the largest |simulated / real - 1| of the makespans (at most
+0.05). `global_vs_independent`, `global_vs_homogeneous`: how many times faster FLEET-G was, for real; the peers
+are the other paradigms, the limit is the lower bound max(total work / GPUs, longest DNN).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from bench_dataplane import MPI_ENVIRONMENT, mpirun
+from provenance import provenance
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control import PARADIGM_NAMES, ScheduleSettings
+from hpcbal.policies import Delta, RateTable
+from hpcbal.simulator import PassModel, SimulatedRun, Workload, load_preset, simulate
+from hpcbal.telemetry import read_ledger
+
+PRESET = "fleet-summitdev"
+NUM_NODES, GPUS_PER_NODE = 4, 4
+RANKS_PER_NODE = GPUS_PER_NODE + 2  # the first node: scheduler and one preprocessor; the others: two
+NUM_TRAIN, NUM_VALIDATION, BATCH = 480, 48, 32
+BLOCK_SAMPLES = 16
+RING_BLOCKS = 8
+FEATURES = 8
+DELTA, ALPHA = "25%", 0.8
+ERROR_ALLOWED = 0.05
+
+
+def scaled(num_dnns: int, seed: int, mean_run_s: float) -> Workload:
+    """The first DNNs of the preset, sped up so that one lasts `mean_run_s` on one GPU on average."""
+    whole = load_preset(PRESET).draw(seed)
+    specs = whole.specs[:num_dnns]
+    epochs = {spec.dnn_id: whole.epochs[spec.dnn_id] for spec in specs}
+    samples = NUM_TRAIN + NUM_VALIDATION / 3.0
+    lengths = [epochs[d] * samples / whole.rates.rate(d, 1) for d in epochs]
+    factor = statistics.mean(lengths) / mean_run_s
+    rates = {
+        d: {m: rate * factor for m, rate in whole.rates.measured[d].items() if m <= NUM_NODES * GPUS_PER_NODE}
+        for d in epochs
+    }
+    specs = tuple(replace(spec, batch_size=BATCH) for spec in specs)
+    return Workload(specs, RateTable(rates, GPUS_PER_NODE), epochs)
+
+
+def config_of(workload: Workload, paradigm: str, output: Path) -> dict[str, Any]:
+    """The run's YAML."""
+    return {
+        "name": f"fleet-real-{paradigm}",
+        "seed": 0,
+        "data": {
+            "dataset": "fleet_real_data:points",
+            "args": {"num_samples": NUM_TRAIN + NUM_VALIDATION, "num_features": FEATURES},
+            "validation_fraction": NUM_VALIDATION / (NUM_TRAIN + NUM_VALIDATION),
+        },
+        "dnns": [
+            {
+                "name": spec.dnn_id,
+                "model": "hpcbal.models:softmax",
+                "batch_size": BATCH,
+                "optimizer": {"name": "sgd", "learning_rate": 0.001},
+                "stop": {"max_epochs": workload.epochs[spec.dnn_id]},
+            }
+            for spec in workload.specs
+        ],
+        "backend": {
+            "name": "emulated",
+            "rates": {d: dict(by_count) for d, by_count in workload.rates.measured.items()},
+        },
+        "slots": {"per_node": GPUS_PER_NODE, "preprocessors_per_node": 1, "ranks_per_node": RANKS_PER_NODE},
+        "schedule": {"paradigm": paradigm, "delta": DELTA, "alpha": ALPHA},
+        "dataplane": {"block_samples": BLOCK_SAMPLES, "ring_bytes": ring_bytes()},
+        "output": {"dir": str(output)},
+    }
+
+
+def ring_bytes() -> int:
+    """Of a ring of RING_BLOCKS blocks and a bit."""
+    from hpcbal.data.spec import LabelSpec, SampleSpec
+    from hpcbal.dataplane.stream import StreamSpec
+
+    sample = SampleSpec.of((FEATURES,), "float32")
+    spec = StreamSpec(NUM_TRAIN, NUM_TRAIN + NUM_VALIDATION, BLOCK_SAMPLES, sample, LabelSpec(), 2**30)
+    return RING_BLOCKS * spec.slot_bytes
+
+
+def run_for_real(config: dict[str, Any], folder: Path) -> float:
+    """Start the run with all its ranks; seconds from the first line of its ledger to the last."""
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    ranks = ["-n", str(NUM_NODES * RANKS_PER_NODE)]
+    subprocess.run(
+        [*mpirun(), *ranks, sys.executable, "-m", "hpcbal", "run", str(path)],
+        check=True,
+        env={
+            **os.environ,
+            **MPI_ENVIRONMENT,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "OMP_NUM_THREADS": "1",
+        },
+        stdout=subprocess.DEVNULL,
+    )
+    events = read_ledger(Path(config["output"]["dir"]) / "ledger.jsonl")
+    first, last = (datetime.fromisoformat(events[i]["time"]).timestamp() for i in (0, -1))
+    return last - first
+
+
+def simulated(workload: Workload, paradigm: str) -> SimulatedRun:
+    """The same run in virtual time; whatever is not a step costs nothing there."""
+    settings = ScheduleSettings(
+        num_positions=NUM_TRAIN + NUM_VALIDATION,
+        delta=Delta(relative=float(DELTA.rstrip("%")) / 100.0),
+        alpha=ALPHA,
+        profile=False,
+        max_preprocessors=2 * NUM_NODES - 1,
+        paradigm=paradigm,
+        seed=0,
+    )
+    passes = PassModel(NUM_TRAIN, NUM_VALIDATION, ring_samples=RING_BLOCKS * BLOCK_SAMPLES)
+    cluster = Cluster.uniform(NUM_NODES, GPUS_PER_NODE)
+    return simulate(workload.specs, cluster, settings, workload.rates, passes, epochs=workload.epochs)
+
+
+def median_by_paradigm(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Medians over the repetitions."""
+    return {paradigm: statistics.median(series) for paradigm, series in values.items()}
+
+
+def report(real_s: Mapping[str, float], virtual_s: Mapping[str, float], bound_s: float) -> dict[str, Any]:
+    """Print the table; returns the flat object."""
+    print(
+        f"{'paradigm':<14} {'real':>8} {'simulated':>10} {'error':>7} {'x bound':>8} {'vs independent':>15}"
+    )
+    result: dict[str, Any] = {}
+    for paradigm in PARADIGM_NAMES:
+        real, virtual = real_s[paradigm], virtual_s[paradigm]
+        error, speedup = virtual / real - 1.0, real_s["independent"] / real
+        print(
+            f"{paradigm:<14} {real:>6.1f} s {virtual:>8.1f} s {error:>+7.1%} {real / bound_s:>8.2f} "
+            f"{speedup:>15.2f}"
+        )
+        result[f"real_{paradigm}_s"], result[f"simulated_{paradigm}_s"] = real, virtual
+        result[f"sim_error_{paradigm}"] = abs(error)
+    result["sim_error_max"] = max(result[f"sim_error_{paradigm}"] for paradigm in PARADIGM_NAMES)
+    for rival in ("independent", "homogeneous", "local"):
+        result[f"global_vs_{rival}"] = real_s[rival] / real_s["global"]
+        result[f"simulated_global_vs_{rival}"] = virtual_s[rival] / virtual_s["global"]
+    print(f"lower bound {bound_s:.1f} s")
+    print(f"sim_error_max {result['sim_error_max']:.3f} (at most {ERROR_ALLOWED})")
+    print(f"global_vs_independent {result['global_vs_independent']:.2f}")
+    print(f"global_vs_homogeneous {result['global_vs_homogeneous']:.2f}")
+    return result | {"lower_bound_s": bound_s}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dnns", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0, help="of the epochs that the DNNs need")
+    parser.add_argument("--mean-run-s", type=float, default=40.0, help="of a DNN alone on one accelerator")
+    parser.add_argument("--repeat", type=int, default=1, help="real runs of each paradigm; the median counts")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args(argv)
+    load_before = os.getloadavg()[0]
+    workload = scaled(args.dnns, args.seed, args.mean_run_s)
+    runs = {paradigm: simulated(workload, paradigm) for paradigm in PARADIGM_NAMES}
+    real: dict[str, list[float]] = {paradigm: [] for paradigm in PARADIGM_NAMES}
+    for _ in range(args.repeat):
+        for paradigm in PARADIGM_NAMES:
+            with tempfile.TemporaryDirectory() as folder:
+                config = config_of(workload, paradigm, Path(folder, "out"))
+                real[paradigm].append(run_for_real(config, Path(folder)))
+    virtual_s = {paradigm: run.makespan_s for paradigm, run in runs.items()}
+    result = report(median_by_paradigm(real), virtual_s, runs["global"].lower_bound_s)
+    if args.json:
+        facts = {"num_dnns": args.dnns, "num_gpus": NUM_NODES * GPUS_PER_NODE, "load_before": load_before}
+        args.json.write_text(json.dumps(result | facts | provenance(), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
