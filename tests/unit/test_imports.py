@@ -28,6 +28,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "telemetry": (("numpy", "yaml"), (*PURE, "telemetry")),
     "simulator": (("numpy", "yaml"), (*PURE, "simulator")),
     "checkpoint": (("numpy", "h5py"), (*PURE, "telemetry")),
+    "speed_models": (("numpy", "scipy"), (*PURE, "speed_models")),
     "report": (("matplotlib",), ("errors", "telemetry")),
 }
 # Package -> the only places that may import it.
@@ -38,6 +39,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "mpi4py": ("cluster", "dataplane", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.png",),
+    "scipy": ("speed_models",),
     "yaml": ("config", "telemetry.output", "simulator.preset"),
     "pydantic": ("config",),
     "hpcbal.runtime": ("runtime", "cli"),

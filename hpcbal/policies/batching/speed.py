@@ -144,3 +144,13 @@ def positive_speeds(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
     if some.any() and not some.all():
         limited[~some] = limited[some].mean()
     return limited
+
+
+def check_same_workers(name: str, num_fitted: int, history: SpeedHistory) -> None:
+    """Raises: PolicyError: a model that was fitted to some workers is asked about others."""
+    num_workers = history.speeds.shape[0]
+    if num_fitted != num_workers:
+        raise PolicyError(
+            f"{name}: the model was fitted to {num_fitted} workers, but {num_workers} are asked about; "
+            "fit it anew when a group changes"
+        )

@@ -1,0 +1,74 @@
+"""Speeds from speeds, CPU and memory by one small network per worker, evaluated in NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcbal.policies.batching.curves import FloatArray
+from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, check_same_workers
+
+LOOK_BACK = 2  # d_v = d_c = d_m
+NUM_INPUTS = LOOK_BACK + 2 * (LOOK_BACK + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Narx(SpeedPredictor):
+    """Fitted networks, one per worker: the next speed from the last two and from CPU and memory.
+
+    Speeds enter and leave as their square roots: an error of one sample/s counts more for a slow worker,
+    which is the one that all others wait for. One hidden layer of tanh units, and a straight path around it,
+    so that what is linear need not be learnt by bending. Where less than the look-back is known, or CPU or
+    memory were not measured, the average of the last speeds steps in.
+
+    Attributes:
+        input_mean, input_scale: of the inputs, shape (num_workers, NUM_INPUTS).
+        hidden_weights: shape (num_workers, NUM_INPUTS, num_hidden).
+        hidden_bias: shape (num_workers, num_hidden).
+        output_weights: from hidden units, shape (num_workers, num_hidden).
+        direct_weights: from inputs, shape (num_workers, NUM_INPUTS).
+        output_bias: shape (num_workers,).
+        speed_mean, speed_scale: of the roots, shape (num_workers,); the output counts scales from the mean.
+
+    Source: [LBBSP] Eq. 4, Fig. 3 and Sec. 4. Deviations: the direct path, the roots.
+    """
+
+    input_mean: FloatArray
+    input_scale: FloatArray
+    hidden_weights: FloatArray
+    hidden_bias: FloatArray
+    output_weights: FloatArray
+    direct_weights: FloatArray
+    output_bias: FloatArray
+    speed_mean: FloatArray
+    speed_scale: FloatArray
+
+    def predict(self, history: SpeedHistory) -> FloatArray:
+        """As `SpeedPredictor.predict`.
+
+        Raises: PolicyError: the history is not of the workers that the networks were fitted to.
+        """
+        check_same_workers("narx", len(self.speed_mean), history)
+        fallback = Ema().predict(history)
+        if history.num_iterations <= LOOK_BACK:
+            return fallback
+        inputs = (narx_inputs(history) - self.input_mean) / self.input_scale
+        hidden = np.tanh(np.einsum("wi,wih->wh", inputs, self.hidden_weights) + self.hidden_bias)
+        output = (hidden * self.output_weights).sum(axis=1) + (inputs * self.direct_weights).sum(axis=1)
+        root = self.speed_mean + self.speed_scale * (output + self.output_bias)
+        predicted = np.maximum(root, 0.0) ** 2
+        return np.where(np.isfinite(predicted), predicted, fallback)
+
+
+def narx_inputs(history: SpeedHistory) -> FloatArray:
+    """What the networks see of the newest iterations, newest first, shape (num_workers, NUM_INPUTS)."""
+    newest_first = slice(None, -LOOK_BACK - 2, -1)
+    return np.concatenate(
+        [
+            np.sqrt(history.speeds[:, : -LOOK_BACK - 1 : -1]),
+            history.cpu[:, newest_first],
+            history.memory[:, newest_first],
+        ],
+        axis=1,
+    )

@@ -1,0 +1,14 @@
+"""The predictors that are fitted, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from hpcbal.policies.batching.speed import SpeedHistory, SpeedPredictor
+from hpcbal.speed_models.narx import fit_narx
+
+# (recording, the predictor used so far) -> a model; libraries are imported when one is called.
+Fitter = Callable[[SpeedHistory, SpeedPredictor | None], SpeedPredictor]
+
+FITTERS: Mapping[str, Fitter] = MappingProxyType({"narx": fit_narx})

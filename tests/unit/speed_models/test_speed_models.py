@@ -1,0 +1,186 @@
+"""Fitted predictors learn what drives speed, and fall back to the average where they know nothing."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching import BatchTask, Observation
+from hpcbal.policies.batching.curves import FloatArray
+from hpcbal.policies.batching.narx import Narx
+from hpcbal.policies.batching.speed import Ema, Memoryless, SpeedHistory
+from hpcbal.speed_models import FITTERS, SpeedLearner, SpeedRecording
+from hpcbal.speed_models.narx import _first_weights, _loss, _Rows, fit_narx
+
+WORKERS = 2
+
+
+def shared_workers(num_iterations: int, seed: int = 0) -> SpeedHistory:
+    """Speeds that follow the free CPU of the same iteration, which changes about every fifth; some noise."""
+    rng = np.random.default_rng(seed)
+    shape = (WORKERS, num_iterations)
+    cpu = rng.uniform(0.2, 1.0, shape)
+    for k in range(1, num_iterations):
+        cpu[:, k] = np.where(rng.random(WORKERS) < 0.2, cpu[:, k], cpu[:, k - 1])
+    noise = 1.0 + 0.02 * rng.standard_normal(shape)
+    speeds = np.array([[40.0], [20.0]]) * cpu**0.8 * noise
+    # Column k holds the speed of iteration k and the resources before iteration k + 1.
+    return SpeedHistory(speeds[:, :-1], cpu[:, 1:], np.full(shape, 0.5)[:, 1:])
+
+
+def rmse(predictor: Narx | Ema | Memoryless, recording: SpeedHistory, since: int) -> FloatArray:
+    errors = [
+        predictor.predict(part(recording, k)) - recording.speeds[:, k]
+        for k in range(since, recording.num_iterations)
+    ]
+    return np.sqrt(np.mean(np.square(errors), axis=0))
+
+
+def part(recording: SpeedHistory, end: int, start: int = 0) -> SpeedHistory:
+    return SpeedHistory(*(a[:, start:end] for a in (recording.speeds, recording.cpu, recording.memory)))
+
+
+def observe(recording: SpeedHistory, k: int, batch: int = 16) -> list[Observation]:
+    return [
+        Observation(batch, batch / float(speed), cpu_share=float(cpu), memory_share=float(memory))
+        for speed, cpu, memory in zip(
+            recording.speeds[:, k], recording.cpu[:, k], recording.memory[:, k], strict=True
+        )
+    ]
+
+
+def test_narx_sees_in_the_resources_what_an_average_learns_too_late() -> None:
+    recording = shared_workers(700)
+    model = fit_narx(part(recording, 500))
+    assert (rmse(model, recording, 500) <= 0.5 * rmse(Ema(), recording, 500)).all()
+
+
+def test_the_gradient_is_that_of_the_loss() -> None:
+    rng = np.random.default_rng(0)
+    weights = _first_weights(rng)
+    weights += 0.1 * rng.standard_normal(weights.size)
+    rows = _Rows(rng.standard_normal((30, 8)), rng.standard_normal(30))
+    _, gradient = _loss(weights, rows)
+    for i in range(0, weights.size, 7):
+        step = np.zeros(weights.size)
+        step[i] = 1e-6
+        slope = (_loss(weights + step, rows)[0] - _loss(weights - step, rows)[0]) / 2e-6
+        assert gradient[i] == pytest.approx(slope, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", FITTERS)
+def test_a_fit_is_repeatable_and_survives_pickling(name: str) -> None:
+    recording = shared_workers(200)
+    first, second = (FITTERS[name](recording, None) for _ in range(2))
+    kept = pickle.loads(pickle.dumps(first))
+    for model in (second, kept):
+        np.testing.assert_array_equal(model.predict(recording), first.predict(recording))
+
+
+@pytest.mark.parametrize("name", FITTERS)
+def test_a_model_reused_is_at_least_as_good_on_what_it_is_refitted_to(name: str) -> None:
+    recording = shared_workers(600)
+    model = FITTERS[name](part(recording, 300), Ema())
+    again = FITTERS[name](recording, model)
+    assert (rmse(again, recording, 10) <= 1.05 * rmse(model, recording, 10)).all()
+
+
+@pytest.mark.parametrize("name", FITTERS)
+def test_what_was_not_recorded_is_predicted_by_the_average(name: str) -> None:
+    recording = shared_workers(30)
+    nothing = np.full(recording.speeds.shape, np.nan)
+    for unknown in (part(recording, 4), SpeedHistory(nothing, nothing, nothing)):
+        model = FITTERS[name](unknown, None)
+        np.testing.assert_array_equal(model.predict(recording), Ema().predict(recording))
+    model = FITTERS[name](shared_workers(200), None)
+    np.testing.assert_array_equal(model.predict(part(recording, 1)), recording.speeds[:, 0])
+
+
+def test_narx_without_cpu_and_memory_is_the_average() -> None:
+    recording = shared_workers(200)
+    nothing = np.full(recording.speeds.shape, np.nan)
+    blind = SpeedHistory(recording.speeds, nothing, nothing)
+    np.testing.assert_array_equal(fit_narx(recording).predict(blind), Ema().predict(blind))
+    np.testing.assert_array_equal(fit_narx(blind).predict(recording), Ema().predict(recording))
+
+
+@pytest.mark.parametrize("name", FITTERS)
+def test_constant_workers_are_predicted_to_stay_so(name: str) -> None:
+    constant = np.ones((WORKERS, 100))
+    recording = SpeedHistory(7.0 * constant, 0.5 * constant, 0.5 * constant)
+    np.testing.assert_allclose(FITTERS[name](recording, None).predict(recording), 7.0, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", FITTERS)
+def test_a_model_of_other_workers_is_refused(name: str) -> None:
+    model = FITTERS[name](shared_workers(100), None)
+    alone = SpeedHistory(*(np.ones((1, 9)) for _ in range(3)))
+    with pytest.raises(
+        PolicyError, match=f"{name}: the model was fitted to 2 workers, but 1 are asked about"
+    ):
+        model.predict(alone)
+
+
+def test_a_recording_keeps_the_newest() -> None:
+    recording, source = SpeedRecording(WORKERS, max_iterations=50), shared_workers(131)
+    for k in range(130):
+        recording.add(observe(source, k))
+        kept = recording.snapshot()
+        assert kept.num_iterations == min(k + 1, 50)
+        np.testing.assert_allclose(kept.speeds[:, -1], source.speeds[:, k])
+    for mine, theirs in zip(
+        (kept.speeds, kept.cpu), (source.speeds[:, 80:130], source.cpu[:, 80:130]), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs)
+    assert recording.num_recorded == 130
+
+
+def test_a_recording_refuses_what_makes_no_sense() -> None:
+    with pytest.raises(PolicyError, match="recording of 0 workers"):
+        SpeedRecording(0)
+    with pytest.raises(PolicyError, match="got 0 observations of 2 workers"):
+        SpeedRecording(2).add([])
+
+
+def learn(learner: SpeedLearner, source: SpeedHistory, iterations: Sequence[int]) -> list[int]:
+    """Iterations after which a fit was due; each result is put to use at once."""
+    due = []
+    state = learner.policy.start(BatchTask.uniform(32, WORKERS))
+    for k in iterations:
+        seen = observe(source, k)
+        learner.record(seen)
+        if (job := learner.job()) is not None:
+            learner.use(job())
+            due.append(k)
+        state = learner.policy.decide(state, seen).state
+        assert sum(state.batch_sizes) == 32
+    return due
+
+
+def test_a_learner_fits_first_after_some_iterations_and_then_again_and_again() -> None:
+    learner = SpeedLearner("narx", WORKERS, first_fit=50, refit_every=30)
+    assert learner.policy.predictor == Ema()
+    assert learn(learner, shared_workers(131), range(130)) == [49, 79, 109]
+    assert isinstance(learner.policy.predictor, Narx)
+
+
+def test_a_learner_starts_with_the_model_of_an_earlier_run() -> None:
+    model = fit_narx(shared_workers(200))
+    assert SpeedLearner("narx", WORKERS, model).policy.predictor is model
+
+
+def test_what_needs_no_fit_is_never_fitted() -> None:
+    learner = SpeedLearner("memoryless", WORKERS, first_fit=2, refit_every=1)
+    assert learn(learner, shared_workers(20), range(10)) == []
+    assert learner.policy.predictor == Memoryless()
+
+
+def test_a_learner_refuses_what_makes_no_sense() -> None:
+    with pytest.raises(PolicyError, match="got 'nrax', allowed: "):
+        SpeedLearner("nrax", 2)
+    with pytest.raises(PolicyError, match="first fit after 0 iterations"):
+        SpeedLearner("narx", 2, first_fit=0)
