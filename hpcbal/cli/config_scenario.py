@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.cli.ensemble_plan import gpus_per_node as slots_per_node
@@ -39,7 +40,8 @@ def scenario_of_config(
     rates = find_rates(config, per_node, profile, command=str(path))
     if num_samples is None:
         add_import_roots(path)
-    passes = pass_model(config, num_samples, rates.preprocessing_samples_per_s)
+    facts = facts_of_data(config) if num_samples is None else facts_of_size(config, num_samples)
+    passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
     specs = tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
 
     def draw(seed: int) -> Workload:
@@ -76,40 +78,62 @@ def schedule_settings(config: RunConfig, num_positions: int) -> ScheduleSettings
     )
 
 
-def pass_model(
-    config: RunConfig, num_samples: int | None, preprocessing_samples_per_s: float | None
-) -> PassModel:
-    """What a pass of this configuration is.
+@dataclass(frozen=True, slots=True)
+class PassFacts:
+    """How large a dataset is.
 
-    Args:
-        config: the ensemble.
-        num_samples: of the dataset; None: the dataset is opened, which also tells how many samples the ring
-            holds. Where they are given, it is taken to hold two blocks, the least that it may.
-        preprocessing_samples_per_s: what one preprocessor makes, as far as it is known.
+    Attributes:
+        num_train, num_validation: samples of a pass.
+        ring_samples: samples that the ring holds.
     """
-    block = config.dataplane.block_samples
-    if num_samples is None:
-        from hpcbal.data.source import open_source
-        from hpcbal.dataplane.stream import StreamSpec
 
-        source = open_source(config)
-        num_train, num_validation = source.num_train, source.num_validation
-        stream = StreamSpec(
-            num_train=num_train,
-            num_positions=source.num_positions,
-            block_samples=block,
-            sample=source.sample_spec,
-            label=source.label_spec,
-            ring_bytes=config.dataplane.ring_bytes,
-        )
-        ring_samples = stream.num_slots * block
-    else:
-        num_validation = round(num_samples * config.data.validation_fraction)
-        num_train, ring_samples = num_samples - num_validation, 2 * block
+    num_train: int
+    num_validation: int
+    ring_samples: int
+
+
+def facts_of_size(config: RunConfig, num_samples: int) -> PassFacts:
+    """From the number of samples alone: the ring is taken to hold two blocks, the least that it may.
+
+    A dataset that has a split of its own may differ.
+    """
+    num_validation = round(num_samples * config.data.validation_fraction)
+    return PassFacts(num_samples - num_validation, num_validation, 2 * config.dataplane.block_samples)
+
+
+def known_facts(config: RunConfig) -> PassFacts | None:
+    """For datasets that come with hpcbal and have always the same size; None for others."""
+    match config.data.dataset:
+        case "hpcbal.data:digits":
+            return facts_of_size(config, 1797)
+        case "hpcbal.data:fashion_mnist":
+            return PassFacts(60_000, 10_000, 2 * config.dataplane.block_samples)
+    return None
+
+
+def facts_of_data(config: RunConfig) -> PassFacts:
+    """From the dataset itself, which is opened: that runs the user's code."""
+    from hpcbal.data.source import open_source
+    from hpcbal.dataplane.stream import StreamSpec
+
+    source = open_source(config)
+    stream = StreamSpec(
+        num_train=source.num_train,
+        num_positions=source.num_positions,
+        block_samples=config.dataplane.block_samples,
+        sample=source.sample_spec,
+        label=source.label_spec,
+        ring_bytes=config.dataplane.ring_bytes,
+    )
+    return PassFacts(source.num_train, source.num_validation, stream.num_slots * stream.block_samples)
+
+
+def pass_model(config: RunConfig, facts: PassFacts, preprocessing_samples_per_s: float | None) -> PassModel:
+    """What a pass of this configuration is; the last argument is what one preprocessor makes, if known."""
     return PassModel(
-        num_train=num_train,
-        num_validation=num_validation,
-        ring_samples=ring_samples,
+        num_train=facts.num_train,
+        num_validation=facts.num_validation,
+        ring_samples=facts.ring_samples,
         preprocessing_samples_per_s=preprocessing_samples_per_s,
         profile_batches=config.schedule.profiling.max_batches,
     )

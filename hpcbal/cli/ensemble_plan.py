@@ -11,9 +11,17 @@ from hpcbal.cli.plan_rates import PlanRates
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig
+from hpcbal.control import INDEPENDENT
 from hpcbal.errors import InputError
-from hpcbal.policies import Flotilla, Placement, assign_gpus, demand, num_preprocessors, plan_all_flotillas
-from hpcbal.telemetry.table import count_text, format_table
+from hpcbal.policies import (
+    Flotilla,
+    Placement,
+    assign_gpus,
+    demand,
+    num_preprocessors,
+    plan_all_flotillas,
+    random_order,
+)
 
 FORMAT = 1
 
@@ -29,18 +37,23 @@ class PlannedFlotilla:
 
 @dataclass(frozen=True, slots=True)
 class EnsemblePlan:
-    """All flotillas of an ensemble, if the DNNs of each converge together.
+    """The flotillas of an ensemble, as far as they can be told beforehand.
 
     Attributes:
         name: of the ensemble.
+        paradigm: of the schedule.
+        num_dnns: of the ensemble.
         cluster: nodes with their trainer slots.
         ranks_per_node: ranks to start on each node: the same number on all, as launchers like it.
         max_preprocessors: ranks of all these that preprocess.
         rates: what the plan is made from.
-        flotillas: in the order of training.
+        flotillas: in the order of training; if the schedule is global, as if the DNNs of each converged
+            together. What follows the first is not told where it depends on who converges first.
     """
 
     name: str
+    paradigm: str
+    num_dnns: int
     cluster: Cluster
     ranks_per_node: int
     max_preprocessors: int
@@ -50,6 +63,14 @@ class EnsemblePlan:
     @property
     def num_ranks(self) -> int:
         return self.ranks_per_node * len(self.cluster.nodes)
+
+    @property
+    def preprocessors_per_node(self) -> tuple[int, ...]:
+        """Of each node; one fewer on the first, which holds the scheduler."""
+        return tuple(
+            self.ranks_per_node - node.num_gpus - (index == 0)
+            for index, node in enumerate(self.cluster.nodes)
+        )
 
 
 def gpus_per_node(config: RunConfig, given: int | None) -> int:
@@ -67,6 +88,23 @@ def gpus_per_node(config: RunConfig, given: int | None) -> int:
     )
 
 
+def nodes_for(num_gpus: int, per_node: int) -> tuple[int, int]:
+    """(nodes, trainer slots of each) that make `num_gpus`.
+
+    Raises:
+        InputError: it is neither less than a node nor whole nodes.
+    """
+    if num_gpus <= per_node:
+        return 1, num_gpus
+    if num_gpus % per_node:
+        below = num_gpus - num_gpus % per_node
+        raise InputError(
+            f"--gpus: got {num_gpus}, allowed with {per_node} slots per node: up to {per_node}, or whole "
+            f"nodes such as {below} or {below + per_node}; --gpus-per-node changes the size of a node"
+        )
+    return num_gpus // per_node, per_node
+
+
 def make_plan(config: RunConfig, rates: PlanRates, *, num_nodes: int, gpus_per_node: int) -> EnsemblePlan:
     """Plan the ensemble to its last DNN.
 
@@ -76,24 +114,47 @@ def make_plan(config: RunConfig, rates: PlanRates, *, num_nodes: int, gpus_per_n
         num_nodes: equal nodes, >= 1.
         gpus_per_node: trainer slots of each, >= 1.
 
-    Source: [FLEET] Alg. 1 without line 6: all DNNs of a flotilla converge together.
+    Source: [FLEET] Alg. 1 without line 6: all DNNs of a flotilla converge together; Sec. 6.1 for the others.
     """
     cluster = Cluster.uniform(num_nodes, gpus_per_node)
     # The scheduler's rank exists on the first node only; on the others that rank preprocesses too.
     ranks_per_node = num_ranks_needed(gpus_per_node, config.slots.preprocessors_per_node)
     max_preprocessors = ranks_per_node * num_nodes - 1 - cluster.num_gpus
-    flotillas = plan_all_flotillas(
-        [dnn.name for dnn in config.dnns],
-        rates.table,
-        cluster.num_gpus,
-        config.schedule.delta_rule(),
-        config.schedule.max_gpus_per_dnn,
-    )
+    flotillas = _flotillas(config, rates, cluster)
     planned = tuple(
         PlannedFlotilla(f, assign_gpus(f, cluster), _preprocessors(f, rates, cluster, max_preprocessors))
         for f in flotillas
     )
-    return EnsemblePlan(config.name, cluster, ranks_per_node, max_preprocessors, rates, planned)
+    return EnsemblePlan(
+        name=config.name,
+        paradigm=config.schedule.paradigm,
+        num_dnns=len(config.dnns),
+        cluster=cluster,
+        ranks_per_node=ranks_per_node,
+        max_preprocessors=max_preprocessors,
+        rates=rates,
+        flotillas=planned,
+    )
+
+
+def _flotillas(config: RunConfig, rates: PlanRates, cluster: Cluster) -> list[Flotilla]:
+    """The flotillas that are sure, by the schedule's rule."""
+    names, schedule = [dnn.name for dnn in config.dnns], config.schedule
+    if schedule.paradigm in ("global", "local"):
+        flotillas = plan_all_flotillas(
+            names, rates.table, cluster.num_gpus, schedule.delta_rule(), schedule.max_gpus_per_dnn
+        )
+        return flotillas if schedule.paradigm == "global" else flotillas[:1]
+    order = random_order(names, config.seed)
+    subsets = [order[first : first + cluster.num_gpus] for first in range(0, len(order), cluster.num_gpus)]
+    return [
+        _one_gpu_each(subset, rates) for subset in subsets[: 1 if schedule.paradigm == INDEPENDENT else None]
+    ]
+
+
+def _one_gpu_each(dnn_ids: tuple[str, ...], rates: PlanRates) -> Flotilla:
+    alone = tuple(rates.table.rate(dnn_id, 1) for dnn_id in dnn_ids)
+    return Flotilla(dnn_ids, (1,) * len(dnn_ids), alone, alone, max(alone))
 
 
 def _preprocessors(flotilla: Flotilla, rates: PlanRates, cluster: Cluster, available: int) -> int:
@@ -121,6 +182,7 @@ def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "ensemble": plan.name,
+        "paradigm": plan.paradigm,
         "rates_from": plan.rates.source,
         "preprocessing_samples_per_s": plan.rates.preprocessing_samples_per_s,
         "nodes": [{"name": node.host, "num_gpus": node.num_gpus} for node in plan.cluster.nodes],
@@ -131,6 +193,7 @@ def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
             "preprocessors": plan.max_preprocessors,
             "trainers": plan.cluster.num_gpus,
         },
+        "preprocessors_per_node": list(plan.preprocessors_per_node),
         "launch": launch_lines(plan, command),
         "flotillas": [_flotilla_to_dict(plan, planned) for planned in plan.flotillas],
     }
@@ -144,6 +207,7 @@ def _flotilla_to_dict(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str,
         "num_gpus": sum(flotilla.num_gpus),
         "num_preprocessors": planned.num_preprocessors,
         "placement_score": planned.placement.score,
+        "gpu_map": gpu_map(plan, planned),
         "dnns": [
             {
                 "name": name,
@@ -151,14 +215,14 @@ def _flotilla_to_dict(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str,
                 "rate_before_samples_per_s": before,
                 "rate_samples_per_s": rate,
                 "gpus": list(planned.placement.gpus[name]),
-                "gpus_by_node": _by_node(plan.cluster, planned.placement.gpus[name]),
+                "gpus_by_node": by_node(plan.cluster, planned.placement.gpus[name]),
             }
             for name, count, before, rate in rows
         ],
     }
 
 
-def _by_node(cluster: Cluster, gpus: Sequence[int]) -> dict[str, list[int]]:
+def by_node(cluster: Cluster, gpus: Sequence[int]) -> dict[str, list[int]]:
     """GPUs of one DNN by node name, numbered within the node."""
     node_of_gpu = cluster.node_of_gpus()
     first_gpu = [node_of_gpu.index(i) if n.num_gpus else 0 for i, n in enumerate(cluster.nodes)]
@@ -169,60 +233,10 @@ def _by_node(cluster: Cluster, gpus: Sequence[int]) -> dict[str, list[int]]:
     return result
 
 
-def render_plan(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:
-    """The plan as text, line by line."""
-    nodes = plan.cluster.nodes
-    num_dnns = sum(len(planned.flotilla.dnn_ids) for planned in plan.flotillas)
-    lines = [
-        f"{plan.name}: {count_text(num_dnns, 'DNN')} in {count_text(len(plan.flotillas), 'flotilla')} on "
-        f"{count_text(len(nodes), 'node')} with {count_text(nodes[0].num_gpus, 'GPU slot')} each",
-        "",
-    ]
-    headers = ("flotilla", "DNN", "GPUs", "samples/s", "with extra GPUs", "placement", "preprocessors")
-    rows: list[list[str]] = []
-    for index, planned in enumerate(plan.flotillas, start=1):
-        rows += _table_rows(plan, planned, index)
-    lines += format_table(headers, rows, right=(0, 2, 3, 4, 6))
-    lines += [
-        "",
-        f"ranks: {plan.num_ranks} = 1 scheduler + {count_text(plan.max_preprocessors, 'preprocessor')} + "
-        f"{count_text(plan.cluster.num_gpus, 'trainer')} ({plan.ranks_per_node} per node)",
-        "start: " + "\n   or: ".join(launch_lines(plan, command)),
-    ]
-    if plan.rates.preprocessing_samples_per_s is None:
-        lines.append("note: preprocessing was not measured, so all preprocessors are planned for")
-    return lines
-
-
-def _table_rows(plan: EnsemblePlan, planned: PlannedFlotilla, index: int) -> list[list[str]]:
-    flotilla = planned.flotilla
-    rows: list[list[str]] = []
-    members = zip(flotilla.dnn_ids, flotilla.num_gpus, flotilla.rates_before, flotilla.rates, strict=True)
-    for name, count, before, rate in members:
-        first = not rows
-        places = _by_node(plan.cluster, planned.placement.gpus[name])
-        text = " ".join(f"{node}:{_ranges(gpus)}" for node, gpus in places.items())
-        extra = f"{rate:.1f}" if rate != before else "-"
-        rows.append(
-            [
-                str(index) if first else "",
-                name,
-                str(count),
-                f"{before:.1f}",
-                extra,
-                text,
-                str(planned.num_preprocessors) if first else "",
-            ]
-        )
-    return rows
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """`0-3,6` for 0, 1, 2, 3, 6 (ascending)."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+def gpu_map(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str, list[str | None]]:
+    """The DNN of each GPU of a node, None where it is free, by node name."""
+    dnn_of_gpu = {gpu: name for name, gpus in planned.placement.gpus.items() for gpu in gpus}
+    result: dict[str, list[str | None]] = {node.host: [] for node in plan.cluster.nodes}
+    for gpu, node in enumerate(plan.cluster.node_of_gpus()):
+        result[plan.cluster.nodes[node].host].append(dnn_of_gpu.get(gpu))
+    return result

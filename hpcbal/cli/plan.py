@@ -1,50 +1,101 @@
-"""`hpcbal plan`: flotillas, placement and ranks, before anything is queued."""
+"""`hpcbal plan`: flotillas, placement, ranks, memory and wall time, before anything is queued."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print_json
+
+if TYPE_CHECKING:
+    from hpcbal.cli.config_scenario import PassFacts
+    from hpcbal.config import RunConfig
 
 
 def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "plan",
-        help="show flotillas, placement and the ranks to ask for",
-        description="Show which DNNs would train together and where, from measured or given rates, as if all "
-        "DNNs of a flotilla converged together. No user code runs.",
+        help="show flotillas, placement, wall time and the ranks to ask for",
+        description="Show which DNNs would train together and where, from measured or given rates, how long "
+        "all of it takes, and whether that fits. No user code runs, unless --open-data is given.",
     )
     add_config(parser)
     parser.add_argument(
         "--profile", type=Path, metavar="FILE", help="a profile.json, or an output directory that holds one"
     )
-    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--gpus", type=positive, metavar="N", help="trainer slots in all, instead of --nodes")
+    size.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
     )
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument("--samples", type=positive, metavar="N", help="samples of the dataset")
+    data.add_argument(
+        "--open-data", action="store_true", help="open the dataset to learn its size; runs its code"
+    )
+    parser.add_argument("--memory", type=_bytes, metavar="SIZE", help="memory of a node, such as 256GiB")
     add_json(parser)
     parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
-    from hpcbal.cli.ensemble_plan import gpus_per_node, make_plan, plan_to_dict, render_plan
+    from hpcbal.cli.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
+    from hpcbal.cli.plan_forecast import forecast
+    from hpcbal.cli.plan_memory import node_memory
     from hpcbal.cli.plan_rates import find_rates
+    from hpcbal.cli.plan_text import render_plan
     from hpcbal.config import load_config
 
     config = load_config(args.config, args.overrides)
-    per_node = gpus_per_node(config, args.gpus_per_node)
+    num_nodes, per_node = args.nodes, gpus_per_node(config, args.gpus_per_node)
+    if args.gpus is not None:
+        num_nodes, per_node = nodes_for(args.gpus, per_node)
     rates = find_rates(config, per_node, args.profile, command=str(args.config))
-    plan = make_plan(config, rates, num_nodes=args.nodes, gpus_per_node=per_node)
+    plan = make_plan(config, rates, num_nodes=num_nodes, gpus_per_node=per_node)
+    facts = _facts(args, config)
+    outlook = None
+    if facts is not None:
+        outlook = forecast(config, rates, facts, num_nodes=num_nodes, gpus_per_node=per_node)
+    memory = node_memory(config, [planned.placement for planned in plan.flotillas], plan.cluster)
     command = ["hpcbal", "run", str(args.config)]
-    for override in args.overrides:
+    overrides = list(args.overrides)
+    if config.slots.per_node not in ("auto", per_node):
+        overrides.append(f"slots.per_node={per_node}")
+    for override in overrides:
         command += ["--set", override]
     if args.json:
-        print_json(plan_to_dict(plan, command))
+        told = plan_to_dict(plan, command)
+        told["forecast"] = None if outlook is None else outlook.to_dict()
+        told["memory_per_node"] = memory.to_dict(args.memory)
+        print_json(told)
     else:
-        print("\n".join(render_plan(plan, command)))
+        print("\n".join(render_plan(plan, command, outlook, memory, args.memory)))
         print(f"hpcbal: rates from {rates.source}", file=sys.stderr)
     return 0
+
+
+def _facts(args: argparse.Namespace, config: RunConfig) -> PassFacts | None:
+    from hpcbal.cli.config_scenario import facts_of_data, facts_of_size, known_facts
+    from hpcbal.config import add_import_roots
+
+    if args.samples is not None:
+        return facts_of_size(config, args.samples)
+    if args.open_data:
+        add_import_roots(args.config)
+        return facts_of_data(config)
+    return known_facts(config)
+
+
+def _bytes(text: str) -> int:
+    """An argument type: bytes as a number, or with a unit."""
+    from hpcbal.config.values import parse_bytes
+
+    try:
+        return int(parse_bytes(int(text) if text.isdecimal() else text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: bytes, such as 256GiB ({error})") from None

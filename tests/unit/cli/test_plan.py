@@ -85,8 +85,14 @@ def test_the_table_tells_the_same_as_the_json(capsys: Capture) -> None:
     assert [row[:3] for row in rows if "fast" in row] == [["1", "fast", "1"]]
     assert next(row for row in rows if "slow" in row)[-3:] == ["node0:0-1", "node1:0-1", "3"]
     assert "ranks: 8 = 1 scheduler + 3 preprocessors + 4 trainers (4 per node)" in lines
-    assert "start: mpirun -n 8 --map-by ppr:4:node hpcbal run run.yaml" in lines
-    assert "   or: srun --nodes=2 --ntasks-per-node=4 hpcbal run run.yaml" in lines
+    command = "hpcbal run run.yaml --set slots.per_node=2"
+    assert f"start: mpirun -n 8 --map-by ppr:4:node {command}" in lines
+    assert f"   or: srun --nodes=2 --ntasks-per-node=4 {command}" in lines
+    assert "preprocessors per node: 1 on the first, 2 on the others" in lines
+    assert lines[lines.index("GPUs of the first flotilla:") + 1 :][:2] == [
+        "  node0  0:fast 1:half",
+        "  node1  0-1:half",
+    ]
     assert captured.err == "hpcbal: rates from backend.rates\n"
 
 
@@ -172,6 +178,100 @@ def test_slots_that_nobody_knows_must_be_given(capsys: Capture) -> None:
     config = write_config((DNNS + EMULATED).replace("per_node: 4", "per_node: auto"))
     assert "say --gpus-per-node N for a plan" in refused(capsys, config)
     assert plan(capsys, config, "--gpus-per-node", "3")["ranks"]["trainers"] == 3
+
+
+def test_numbers_of_gpus_stand_for_nodes(capsys: Capture) -> None:
+    config = write_config(DNNS + EMULATED)
+    assert [node["num_gpus"] for node in plan(capsys, config, "--gpus", "8")["nodes"]] == [4, 4]
+    part = plan(capsys, config, "--gpus", "3")
+    assert [node["num_gpus"] for node in part["nodes"]] == [3]
+    assert part["launch"][0] == "mpirun -n 5 hpcbal run run.yaml --set slots.per_node=3"
+    assert "got 6, allowed with 4 slots per node: up to 4, or whole nodes such as 4 or 8" in refused(
+        capsys, config, "--gpus", "6"
+    )
+
+
+def test_the_map_names_the_dnn_of_each_gpu(capsys: Capture) -> None:
+    first = plan(capsys, write_config(DNNS + EMULATED))["flotillas"][0]
+    assert first["gpu_map"] == {"node0": ["fast", "half", "half", "half"]}
+    second = plan(capsys, "run.yaml", "--set", "schedule.max_gpus_per_dnn=2")["flotillas"][-1]
+    assert second["gpu_map"]["node0"].count(None) == 2
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "sizes"), [("global", [2, 1]), ("local", [2]), ("homogeneous", [2, 1]), ("independent", [2])]
+)
+def test_what_is_sure_of_each_schedule_is_shown(capsys: Capture, paradigm: str, sizes: list[int]) -> None:
+    gpus = "4" if paradigm in ("global", "local") else "2"
+    config = write_config(DNNS + EMULATED)
+    result = plan(capsys, config, "--gpus", gpus, "--set", f"schedule.paradigm={paradigm}")
+    assert [len(flotilla["dnns"]) for flotilla in result["flotillas"]] == sizes
+    assert result["paradigm"] == paradigm
+    assert result["forecast"]["wall_time_s"] >= result["forecast"]["lower_bound_s"]
+
+
+def test_the_wall_time_is_that_of_the_simulation(capsys: Capture) -> None:
+    config = write_config(DNNS + EMULATED)
+    outlook = plan(capsys, config, "--gpus", "1", "--samples", "1000")["forecast"]
+    assert outlook["wall_time_s"] == pytest.approx(2 * (800 + 200 / 3) * (1 / 100 + 1 / 50 + 1 / 5))
+    assert (outlook["fits"], outlook["usable_s"], outlook["num_starts"]) == (True, None, 1)
+
+
+def test_a_dataset_of_unknown_size_leaves_the_wall_time_open(capsys: Capture) -> None:
+    config = write_config(DNNS + EMULATED + "data: {dataset: 'mine:data'}\n")
+    assert plan(capsys, config)["forecast"] is None
+    assert main(["plan", config]) == 0
+    assert (
+        "wall time: unknown, as nobody knows the size of the dataset: say --samples N"
+        in capsys.readouterr().out
+    )
+
+
+def test_the_known_size_of_the_digits_is_right(capsys: Capture) -> None:
+    config = write_config(DNNS + EMULATED)
+    known = plan(capsys, config, "--gpus", "1")["forecast"]
+    assert plan(capsys, config, "--gpus", "1", "--open-data")["forecast"] == known
+
+
+def test_a_walltime_that_does_not_suffice_is_told_with_what_would(capsys: Capture) -> None:
+    config = write_config(DNNS + EMULATED + "walltime: 600\n")
+    arguments = (config, "--gpus", "4", "--samples", "10000")
+    outlook = plan(capsys, *arguments)["forecast"]
+    assert (outlook["fits"], outlook["num_starts"]) == (False, 3)
+    more = plan(capsys, config, "--samples", "10000", "--nodes", str(outlook["num_nodes_that_fit"]))[
+        "forecast"
+    ]
+    assert more["fits"]
+    assert main(["plan", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert "DOES NOT FIT into the walltime (0:09:00 without the clean stop)" in text
+    assert f"{outlook['num_nodes_that_fit']} such nodes would do, or 3 starts of the same command" in text
+
+
+def test_no_number_of_nodes_may_suffice(capsys: Capture) -> None:
+    config = write_config(DNNS + EMULATED + "walltime: 40\n")
+    arguments = (config, "--samples", "10000", "--set", "schedule.max_gpus_per_dnn=1")
+    assert plan(capsys, *arguments)["forecast"]["num_nodes_that_fit"] is None
+    assert main(["plan", *arguments]) == 0
+    assert "no number of nodes up to 256 would do" in capsys.readouterr().out
+
+
+def test_memory_is_told_as_far_as_it_is_known(capsys: Capture, tmp_path: Path) -> None:
+    config = write_config(DNNS + EMULATED + "dataplane: {ring_bytes: 1MiB}\n")
+    memory = plan(capsys, config)["memory_per_node"]
+    assert memory["ring_bytes"] == memory["known_bytes"] == 2**20
+    assert (memory["networks_bytes"], memory["unknown"]) == (None, ["fast", "half", "slow"])
+    for name in ("fast", "half", "slow"):
+        directory = tmp_path / "runs/run/dnns" / name
+        directory.mkdir(parents=True)
+        (directory / "checkpoint.h5").write_bytes(b"x" * 1000)
+    memory = plan(capsys, config, "--memory", "1GiB")["memory_per_node"]
+    assert (memory["networks_bytes"], memory["snapshots_bytes"], memory["fits"]) == (4000, 2000, True)
+    assert main(["plan", config, "--memory", "1MB"]) == 0
+    text = capsys.readouterr().out
+    assert (
+        "DOES NOT FIT into 976.6 KiB: 53.3 KiB too much; set dataplane.ring_bytes to 994000 or less" in text
+    )
 
 
 def test_no_dnn_gets_more_than_its_limit(capsys: Capture) -> None:

@@ -1,0 +1,176 @@
+"""A plan as text: flotillas, the map of the GPUs, ranks, memory, and whether it fits the walltime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbal.cli.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, gpu_map, launch_lines
+from hpcbal.cli.plan_forecast import MOST_NODES_TRIED, Forecast
+from hpcbal.cli.plan_memory import NodeMemory
+from hpcbal.telemetry.table import count_text, format_table
+from hpcbal.telemetry.utc import duration_text
+
+_ORDER = {
+    "global": "as if the DNNs of each flotilla converged together",
+    "local": "the first flotilla; GPUs that become free are filled at once",
+    "homogeneous": "random subsets, one GPU each, one subset after the other",
+    "independent": "who begins; a GPU that becomes free takes the next DNN of a random order",
+}
+"""What the table shows, by paradigm."""
+
+_MAX_NAMES = 8
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def render_plan(
+    plan: EnsemblePlan,
+    command: Sequence[str],
+    outlook: Forecast | None,
+    memory: NodeMemory,
+    bytes_per_node: int | None,
+) -> list[str]:
+    """The plan as text, line by line.
+
+    Args:
+        plan: what is told.
+        command: that starts it, without launcher.
+        outlook: None: the size of the dataset is not known.
+        memory: of the fullest node.
+        bytes_per_node: that a node has; None: nobody said.
+    """
+    nodes = plan.cluster.nodes
+    many = f" in {count_text(len(plan.flotillas), 'flotilla')}" if plan.paradigm == "global" else ""
+    headers = ("flotilla", "DNN", "GPUs", "samples/s", "with extra GPUs", "placement", "preprocessors")
+    rows: list[list[str]] = []
+    for index, planned in enumerate(plan.flotillas, start=1):
+        rows += _table_rows(plan, planned, index)
+    lines = [
+        f"{plan.name}: {count_text(plan.num_dnns, 'DNN')}{many} on "
+        f"{count_text(len(nodes), 'node')} with {count_text(nodes[0].num_gpus, 'GPU slot')} each",
+        f"schedule {plan.paradigm}: {_ORDER[plan.paradigm]}",
+        "",
+        *format_table(headers, rows, right=(0, 2, 3, 4, 6)),
+        "",
+        *_map_lines(plan),
+        "",
+        f"ranks: {plan.num_ranks} = 1 scheduler + {count_text(plan.max_preprocessors, 'preprocessor')} + "
+        f"{count_text(plan.cluster.num_gpus, 'trainer')} ({plan.ranks_per_node} per node)",
+        f"preprocessors per node: {_counts_text(plan.preprocessors_per_node)}",
+        *_memory_lines(memory, bytes_per_node),
+        *_time_lines(outlook),
+        "start: " + "\n   or: ".join(launch_lines(plan, command)),
+    ]
+    if plan.rates.preprocessing_samples_per_s is None:
+        lines.append("note: preprocessing was not measured, so all preprocessors are planned for")
+    return lines
+
+
+def _map_lines(plan: EnsemblePlan) -> list[str]:
+    """Which DNN each GPU of the first flotilla trains, a line per node: `node0  0:fast 1-3:half`."""
+    width = max(len(node.host) for node in plan.cluster.nodes)
+    lines = ["GPUs of the first flotilla:"]
+    for host, names in gpu_map(plan, plan.flotillas[0]).items():
+        gpus_of: dict[str, list[int]] = {}
+        for gpu, name in enumerate(names):
+            gpus_of.setdefault(name or "free", []).append(gpu)
+        cells = (f"{_ranges(gpus)}:{name}" for name, gpus in gpus_of.items())
+        lines.append(f"  {host.ljust(width)}  {' '.join(cells)}")
+    return lines
+
+
+def _counts_text(counts: Sequence[int]) -> str:
+    first, others = counts[0], set(counts[1:])
+    if not others or others == {first}:
+        return str(first)
+    return f"{first} on the first, {' or '.join(map(str, sorted(others)))} on the others"
+
+
+def _memory_lines(memory: NodeMemory, bytes_per_node: int | None) -> list[str]:
+    text = f"memory per node: ring up to {bytes_text(memory.ring)}"
+    if memory.networks is None or memory.snapshots is None:
+        names = ", ".join(memory.unknown[:_MAX_NAMES]) + (", ..." if len(memory.unknown) > _MAX_NAMES else "")
+        text += f"; networks and checkpoints unknown, as there is no checkpoint yet of {names}"
+    else:
+        text += (
+            f" + {bytes_text(memory.networks)} networks (weights and optimizer, a copy per slot) + "
+            f"{bytes_text(memory.snapshots)} checkpoints under way = {bytes_text(memory.known)}"
+        )
+    if bytes_per_node is None:
+        return [text]
+    over = memory.known - bytes_per_node
+    if over <= 0:
+        return [text, f"  fits into {bytes_text(bytes_per_node)}, as far as it is known"]
+    advice = "use fewer slots per node, or nodes with more memory"
+    if memory.ring > over:
+        advice = f"set dataplane.ring_bytes to {memory.ring - over} or less"
+    return [text, f"  DOES NOT FIT into {bytes_text(bytes_per_node)}: {bytes_text(over)} too much; {advice}"]
+
+
+def _time_lines(outlook: Forecast | None) -> list[str]:
+    if outlook is None:
+        return [
+            "wall time: unknown, as nobody knows the size of the dataset: say --samples N, or --open-data to "
+            "open it (which runs its code)"
+        ]
+    profiling = f", {duration_text(outlook.profiling_s)} of it profiling" if outlook.profiling_s else ""
+    lines = [
+        f"wall time: {duration_text(outlook.wall_time_s)} in {count_text(outlook.num_rounds, 'round')}"
+        f"{profiling}, if every DNN trains to its max_epochs; at least {duration_text(outlook.lower_bound_s)}"
+    ]
+    if outlook.usable_s is None:
+        return [*lines, "  no walltime is configured"]
+    usable = duration_text(outlook.usable_s)
+    difference = duration_text(abs(outlook.usable_s - outlook.wall_time_s))
+    if outlook.fits:
+        return [*lines, f"  fits into the walltime ({usable} without the clean stop), {difference} to spare"]
+    if outlook.num_nodes_that_fit is None:
+        more = f"no number of nodes up to {MOST_NODES_TRIED} would do"
+    else:
+        more = f"{outlook.num_nodes_that_fit} such nodes would do"
+    return [
+        *lines,
+        f"  DOES NOT FIT into the walltime ({usable} without the clean stop): {difference} too long; {more}, "
+        f"or {outlook.num_starts} starts of the same command, which goes on where it was stopped",
+    ]
+
+
+def bytes_text(number: int) -> str:
+    """`512 B`, `1.5 GiB`."""
+    value, unit = float(number), 0
+    while value >= 1024.0 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024.0, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def _table_rows(plan: EnsemblePlan, planned: PlannedFlotilla, index: int) -> list[list[str]]:
+    flotilla = planned.flotilla
+    rows: list[list[str]] = []
+    members = zip(flotilla.dnn_ids, flotilla.num_gpus, flotilla.rates_before, flotilla.rates, strict=True)
+    for name, count, before, rate in members:
+        first = not rows
+        places = by_node(plan.cluster, planned.placement.gpus[name])
+        text = " ".join(f"{node}:{_ranges(gpus)}" for node, gpus in places.items())
+        extra = f"{rate:.1f}" if rate != before else "-"
+        rows.append(
+            [
+                str(index) if first else "",
+                name,
+                str(count),
+                f"{before:.1f}",
+                extra,
+                text,
+                str(planned.num_preprocessors) if first else "",
+            ]
+        )
+    return rows
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0-3,6` for 0, 1, 2, 3, 6 (ascending)."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
