@@ -146,20 +146,18 @@ class PassRunner:
                 if step.training:
                     num_trained += step.num_samples_total
                     train_s += time.monotonic() - step_began
-                collective = self._collective
-                waited_now = self._feeder.wait_s
-                trace.step(step_began, waited_now - waited_before, collective.began_s, collective.seconds)
-                waited_before = waited_now
+                reduced, wait_s = self._collective, self._feeder.wait_s - waited_before
+                trace.step(wait_s, step_began, reduced.began_s, reduced.ended_s)
+                waited_before = self._feeder.wait_s
                 if stop:
                     break
-        seconds, wait_s = time.monotonic() - began, self._feeder.wait_s - waited
-        trace.end(began, seconds, wait_s, num_steps)
+        trace.end()
         return PassResult(
             Position(start.pass_index, offset),
             complete=offset >= self._num_positions,
             too_many_bad=too_many_bad,
-            seconds=seconds,
-            wait_s=wait_s,
+            seconds=time.monotonic() - began,
+            wait_s=self._feeder.wait_s - waited,
             num_steps=num_steps,
             num_samples=num_samples,
             num_trained=num_trained,

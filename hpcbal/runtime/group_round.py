@@ -170,7 +170,7 @@ class GroupRound:
             self._submit(replica, position, inside_pass=inside_pass, final=True)
             self._writer.wait()
             self._held_s = time.monotonic() - began
-            self._context.slices.add(CHECKPOINT, began, self._held_s)
+            self._context.slices.add(CHECKPOINT, began, time.monotonic())
             self._report_written()
 
     # ---- checkpoints -------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class GroupRound:
         self._writer.submit(self._context.dnn_directory(state.dnn_id), state, final=final)
         self._held_s = time.monotonic() - began
         if not final:  # else the caller waits for the disk, and notes it all
-            self._context.slices.add(CHECKPOINT, began, self._held_s)
+            self._context.slices.add(CHECKPOINT, began, time.monotonic())
 
     def _report_written(self) -> None:
         for done in self._writer.poll():

@@ -16,6 +16,9 @@ CHECKPOINT = "checkpoint"
 DETAIL = frozenset({COMPUTE, WAIT, REDUCE, PREPROCESS})
 """Kinds that come by the step; the others come a few times per pass."""
 
+SHOWN_WAIT_S = 1e-4
+"""Shorter waits for a batch are only summed up."""
+
 SEND_INTERVAL_S = 2.0
 MAX_WAITING = 400
 """Slices of one interval; more are dropped: a rank that does a thousand things a second shows a sample."""
@@ -25,17 +28,19 @@ MAX_WAITING = 400
 class Slice:
     """Something that a rank did for a while.
 
+    Slices of one rank lie one behind the other or one inside the other, to the microsecond: viewers drop what
+    overlaps otherwise.
+
     Attributes:
         kind: COMPUTE, WAIT, ...
-        start_unix_s: when it began.
-        seconds: how long it took.
+        start_us, end_us: when, in microseconds of unix time.
         name: what is shown; the kind if empty.
         facts: numbers and words shown when it is selected.
     """
 
     kind: str
-    start_unix_s: float
-    seconds: float
+    start_us: int
+    end_us: int
     name: str = ""
     facts: Mapping[str, float | str] | None = None
 
@@ -59,13 +64,13 @@ class SliceRecorder:
         self,
         kind: str,
         began_s: float,
-        seconds: float,
+        ended_s: float,
         name: str = "",
         facts: Mapping[str, float | str] | None = None,
     ) -> None:
-        """Note that something of `kind` began at `began_s` and took `seconds`."""
+        """Note that something of `kind` went on from `began_s` to `ended_s`."""
         if self._enabled and len(self._waiting) < MAX_WAITING:
-            self._waiting.append(Slice(kind, began_s + self._to_unix_s, seconds, name, facts))
+            self._waiting.append(Slice(kind, self._unix_us(began_s), self._unix_us(ended_s), name, facts))
 
     @contextmanager
     def during(self, kind: str, name: str = "") -> Iterator[None]:
@@ -74,7 +79,7 @@ class SliceRecorder:
         try:
             yield
         finally:
-            self.add(kind, began_s, time.monotonic() - began_s, name)
+            self.add(kind, began_s, time.monotonic(), name)
 
     def take_due(self) -> tuple[Slice, ...]:
         """What waits, if it is time to send it; else nothing."""
@@ -87,6 +92,9 @@ class SliceRecorder:
         self._due_s = time.monotonic() + SEND_INTERVAL_S
         taken, self._waiting = tuple(self._waiting), []
         return taken
+
+    def _unix_us(self, moment_s: float) -> int:
+        return int((moment_s + self._to_unix_s) * 1e6)  # never swaps two moments
 
 
 class StepTrace:
@@ -102,34 +110,41 @@ class StepTrace:
         self._dnn = dnn
         self._pass_index = pass_index
         self._left = recorder.steps_per_pass
+        self._began_s = self._last_s = time.monotonic()
+        self._num_steps = 0
+        self._wait_s = 0.0
         self._reduce_s = 0.0
 
-    def step(self, began_s: float, wait_s: float, reduce_began_s: float, reduce_s: float) -> None:
-        """A step has just ended: it began at `began_s` after waiting `wait_s` for its batch."""
-        self._reduce_s += reduce_s
+    def step(self, wait_s: float, began_s: float, reduce_began_s: float, reduce_ended_s: float) -> None:
+        """A step has just ended.
+
+        Args:
+            wait_s: seconds without a batch, right after the step before.
+            began_s: when the step itself began.
+            reduce_began_s, reduce_ended_s: its all-reduce; equal if there was none.
+        """
+        self._num_steps += 1
+        self._wait_s += wait_s
+        self._reduce_s += reduce_ended_s - reduce_began_s
         if self._left <= 0:
             return
         self._left -= 1
-        add = self._recorder.add
-        if wait_s > 1e-4:
-            add(WAIT, began_s - wait_s, wait_s)
-        if reduce_s <= 0.0:  # a group of one has nothing to sum
-            add(COMPUTE, began_s, time.monotonic() - began_s)
-            return
-        add(COMPUTE, began_s, reduce_began_s - began_s)
-        add(REDUCE, reduce_began_s, reduce_s)
-        after_s = reduce_began_s + reduce_s
-        add(COMPUTE, after_s, time.monotonic() - after_s, "update")
+        add, now_s = self._recorder.add, time.monotonic()
+        if wait_s > SHOWN_WAIT_S:
+            add(WAIT, self._last_s, min(self._last_s + wait_s, began_s))
+        if reduce_ended_s > reduce_began_s:
+            add(COMPUTE, began_s, reduce_began_s)
+            add(REDUCE, reduce_began_s, reduce_ended_s)
+            add(COMPUTE, reduce_ended_s, now_s, "update")
+        else:
+            add(COMPUTE, began_s, now_s)
+        self._last_s = now_s
 
-    def end(self, began_s: float, seconds: float, wait_s: float, num_steps: int) -> None:
+    def end(self) -> None:
         """The pass is over, or was left."""
-        self._recorder.add(
-            "pass",
-            began_s,
-            seconds,
-            f"{self._dnn} pass {self._pass_index}",
-            {"steps": num_steps, "wait_for_data_s": wait_s, "all_reduce_s": self._reduce_s},
-        )
+        facts = {"steps": self._num_steps, "wait_for_data_s": self._wait_s, "all_reduce_s": self._reduce_s}
+        name = f"{self._dnn} pass {self._pass_index}"
+        self._recorder.add("pass", self._began_s, time.monotonic(), name, facts)
 
 
 class BusyTrace:
@@ -160,5 +175,5 @@ class BusyTrace:
     def end(self) -> None:
         """Note what is under way."""
         if self._began_s is not None:
-            self._recorder.add(self._kind, self._began_s, self._worked_s - self._began_s)
+            self._recorder.add(self._kind, self._began_s, self._worked_s)
             self._began_s = None

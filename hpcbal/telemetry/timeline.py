@@ -90,8 +90,8 @@ class TimelineFile:
                     "cat": one.kind,
                     "pid": FIRST_PID + node,
                     "tid": rank + 1,
-                    "ts": round(one.start_unix_s * 1e6),
-                    "dur": round(one.seconds * 1e6),
+                    "ts": one.start_us,
+                    "dur": one.end_us - one.start_us,
                     **({"args": dict(one.facts)} if one.facts else {}),
                 }
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import signal
 from pathlib import Path
@@ -42,23 +41,29 @@ def test_every_rank_has_a_track_with_what_it_did(lab: Any) -> None:
     assert {"rank 0: scheduler", "rank 1: preprocessor", "rank 2: GPU 0"} <= names
 
 
-def test_slices_of_a_rank_nest_and_tell_the_true_time(lab: Any) -> None:
+def test_slices_of_a_rank_lie_one_inside_or_behind_the_other(lab: Any) -> None:
     assert lab.run().code == 0
     slices = [event for event in events_of(lab.out / "timeline.json.gz") if event["ph"] == "X"]
-    epochs = lab.events("epoch-done")
-    for rank in (2, 3, 4):
+    for rank in range(lab.num_ranks):
         mine = [event for event in slices if event["tid"] == rank + 1]
-        passes = [event for event in mine if event["cat"] == "pass"]
-        for a, b in itertools.pairwise(passes):
-            assert a["ts"] + a["dur"] <= b["ts"]
-        for step in (event for event in mine if event["cat"] in ("compute", "all-reduce")):
-            assert any(
-                p["ts"] - 2 <= step["ts"] and step["ts"] + step["dur"] <= p["ts"] + p["dur"] + 2
-                for p in passes
-            )
-    by_name = {event["name"]: event["dur"] / 1e6 for event in slices if event["cat"] == "pass"}
-    for epoch in epochs:
-        shown_s = by_name[f"{epoch['dnn']} pass {epoch['pass_index']}"]
+        around: list[dict[str, Any]] = []
+        for event in sorted(mine, key=lambda event: (event["ts"], -event["dur"])):
+            assert event["dur"] >= 0
+            while around and around[-1]["ts"] + around[-1]["dur"] <= event["ts"]:
+                around.pop()
+            if around:
+                assert event["ts"] + event["dur"] <= around[-1]["ts"] + around[-1]["dur"], (event, around[-1])
+            around.append(event)
+            if event["cat"] in ("compute", "all-reduce", "wait for data"):
+                assert [outer["cat"] for outer in around[:-1]] == ["pass"], (event, around)
+
+
+def test_passes_take_what_the_ledger_says(lab: Any) -> None:
+    assert lab.run().code == 0
+    slices = [event for event in events_of(lab.out / "timeline.json.gz") if event.get("cat") == "pass"]
+    seconds = {event["name"]: event["dur"] / 1e6 for event in slices}
+    for epoch in lab.events("epoch-done"):
+        shown_s = seconds[f"{epoch['dnn']} pass {epoch['pass_index']}"]
         assert shown_s == pytest.approx(epoch["seconds"], rel=0.2, abs=0.05)
 
 

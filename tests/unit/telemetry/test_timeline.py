@@ -26,7 +26,11 @@ def load(path: Path) -> list[dict[str, Any]]:
 
 
 def some(count: int, kind: str = COMPUTE, start: float = 1000.0) -> list[Slice]:
-    return [Slice(kind, start + i, 0.5, facts={"step": i}) for i in range(count)]
+    return [of_s(kind, start + i, 0.5, step=i) for i in range(count)]
+
+
+def of_s(kind: str, start_s: float, seconds: float, name: str = "", **facts: float) -> Slice:
+    return Slice(kind, round(start_s * 1e6), round((start_s + seconds) * 1e6), name, facts)
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def test_it_is_whole_after_every_write(path: Path) -> None:
 def test_a_slice_becomes_an_event_of_its_rank(path: Path) -> None:
     timeline = TimelineFile(path, MANY)
     timeline.name_track(3, 1, "node 1 (n7)", "GPU 5")
-    timeline.add(3, 1, [Slice("pass", 1.5, 0.25, "a pass 0", {"steps": 4.0})])
+    timeline.add(3, 1, [of_s("pass", 1.5, 0.25, "a pass 0", steps=4.0)])
     timeline.close()
     node, rank, event = read_timeline(path)
     assert (node["name"], node["args"]) == ("process_name", {"name": "node 1 (n7)"})
@@ -80,7 +84,7 @@ def test_a_killed_writer_leaves_a_whole_file(path: Path) -> None:
         "from hpcbal.telemetry.timeline import TimelineFile\n"
         "timeline = TimelineFile(sys.argv[1], 1 << 24)\n"
         "for i in itertools.count():\n"
-        "    timeline.add(0, 0, [Slice('compute', float(i), 1.0)] * 20)\n"
+        "    timeline.add(0, 0, [Slice('compute', i, i + 1)] * 20)\n"
         "    timeline.flush()\n"
         "    print(i, flush=True)\n"
     )
@@ -125,8 +129,8 @@ def test_it_stays_below_its_limit_and_drops_steps_first(path: Path) -> None:
     timeline = TimelineFile(path, 20_000)
     for i in range(400):
         start = 1e9 + i * 3.123456
-        timeline.add(0, 0, [Slice(COMPUTE, start + j / 7, j / 13) for j in range(10)])
-        timeline.add(0, 0, [Slice(CHECKPOINT, start, i / 17)])
+        timeline.add(0, 0, [of_s(COMPUTE, start + j / 7, j / 13) for j in range(10)])
+        timeline.add(0, 0, [of_s(CHECKPOINT, start, i / 17)])
         timeline.flush()
     timeline.close()
     assert 10_000 < path.stat().st_size <= 20_000
