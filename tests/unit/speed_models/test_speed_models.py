@@ -12,8 +12,9 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchTask, Observation
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.narx import Narx
-from hpcbal.policies.batching.speed import Ema, Memoryless, SpeedHistory
+from hpcbal.policies.batching.speed import Ema, Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.speed_models import FITTERS, SpeedLearner, SpeedRecording
+from hpcbal.speed_models.arima import fit_arima
 from hpcbal.speed_models.narx import _first_weights, _loss, _Rows, fit_narx
 
 WORKERS = 2
@@ -32,7 +33,7 @@ def shared_workers(num_iterations: int, seed: int = 0) -> SpeedHistory:
     return SpeedHistory(speeds[:, :-1], cpu[:, 1:], np.full(shape, 0.5)[:, 1:])
 
 
-def rmse(predictor: Narx | Ema | Memoryless, recording: SpeedHistory, since: int) -> FloatArray:
+def rmse(predictor: SpeedPredictor, recording: SpeedHistory, since: int) -> FloatArray:
     errors = [
         predictor.predict(part(recording, k)) - recording.speeds[:, k]
         for k in range(since, recording.num_iterations)
@@ -70,6 +71,19 @@ def test_the_gradient_is_that_of_the_loss() -> None:
         step[i] = 1e-6
         slope = (_loss(weights + step, rows)[0] - _loss(weights - step, rows)[0]) / 2e-6
         assert gradient[i] == pytest.approx(slope, rel=1e-4, abs=1e-7)
+
+
+def test_arima_finds_the_coefficients_that_made_the_speeds() -> None:
+    rng = np.random.default_rng(0)
+    phi, theta, errors = (0.5, -0.3), -0.6, rng.standard_normal(3000)
+    w = np.zeros(3000)
+    for k in range(2, 3000):
+        w[k] = phi[0] * w[k - 1] + phi[1] * w[k - 2] + errors[k] + theta * errors[k - 1]
+    speeds = 1e6 + np.cumsum(np.cumsum(w))
+    recording = SpeedHistory(speeds[None], speeds[None], speeds[None])
+    model = fit_arima(recording)
+    np.testing.assert_allclose([*model.phi[0], *model.theta], [*phi, theta], atol=0.08)
+    assert rmse(model, recording, 2800)[0] == pytest.approx(1.0, rel=0.1)
 
 
 @pytest.mark.parametrize("name", FITTERS)
