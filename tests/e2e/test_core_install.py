@@ -13,6 +13,7 @@ import pytest
 
 from hpcbal.config import load_config
 from hpcbal.policies import RateTable, profile_to_dict
+from hpcbal.telemetry import Ledger
 
 pytestmark = pytest.mark.e2e
 
@@ -83,6 +84,22 @@ def test_plan(core: Path, tmp_path: Path) -> None:
     profile.write_text(json.dumps(profile_to_dict(RateTable(rates, gpus_per_node=4), keys)))
     told = hpcbal(core, "plan", "configs/quickstart.yaml", "--profile", str(profile))
     assert all(name in told for name in rates)
+
+
+def test_report_makes_page_and_svg_files(core: Path, tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        ledger.append("run-started", name="birds", nodes=[{"host": "n", "num_gpus": 1}], versions={})
+        plan = {"groups": [{"dnn": "a", "gpus": [0]}], "epochs": {"a": 0}, "predicted_rate_samples_per_s": {}}
+        ledger.append("round-started", plan={**plan, "index": 0, "num_preprocessors": 1})
+        ledger.append("run-finished", outcome="done", exit_code=0)
+    done = subprocess.run(
+        [core / "hpcbal", "report", str(tmp_path)], env=environment(core), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "birds" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert {path.suffix for path in (tmp_path / "report-plots").iterdir()} == {".svg"}
+    (told,) = done.stderr.splitlines()
+    assert "pip install 'hpcbal[report]'" in told
 
 
 def test_package_holds_every_module(core: Path) -> None:
