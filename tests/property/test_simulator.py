@@ -1,0 +1,138 @@
+"""Any ensemble, on any machine, under any schedule: what every simulated run must keep to."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.control import PARADIGM_NAMES, DnnSpec, EpochDone, ScheduleSettings, StopRule, replay
+from hpcbal.control.ensemble import Ensemble
+from hpcbal.policies import Delta, RateTable
+from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
+
+MAX_EPOCHS = 6
+
+
+@dataclass(frozen=True)
+class Case:
+    """Arguments of a simulation."""
+
+    epochs: dict[str, int]
+    rates: dict[str, dict[int, float]]
+    cluster: Cluster
+    paradigm: str
+    passes: PassModel
+    costs: Costs
+    alpha: float
+
+    def settings(self) -> ScheduleSettings:
+        return ScheduleSettings(
+            num_positions=self.passes.num_positions,
+            delta=Delta(relative=0.3),
+            alpha=self.alpha,
+            profile=False,
+            paradigm=self.paradigm,
+            seed=1,
+        )
+
+    def run(self, speed: float = 1.0, costs: Costs | None = None) -> SimulatedRun:
+        table = {name: {m: speed * r for m, r in row.items()} for name, row in self.rates.items()}
+        return simulate(
+            self.specs(),
+            self.cluster,
+            self.settings(),
+            RateTable(table, self.cluster.max_gpus_per_node),
+            self.passes,
+            epochs=self.epochs,
+            costs=costs or self.costs,
+            keep_events=True,
+        )
+
+    def specs(self) -> list[DnnSpec]:
+        return [DnnSpec(name, 4, StopRule(max_epochs=MAX_EPOCHS)) for name in self.rates]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    names = [f"d{i}" for i in range(draw(st.integers(1, 8)))]
+    one = st.floats(1.0, 200.0)
+    kept = st.floats(0.5, 1.0)
+    rates = {}
+    for name in names:
+        rate, share = draw(one), draw(kept)
+        rates[name] = {m: rate * m * share ** (m - 1) for m in (1, 2)}
+    seconds = st.floats(0.0, 20.0)
+    return Case(
+        epochs={name: draw(st.integers(1, MAX_EPOCHS)) for name in names},
+        rates=rates,
+        cluster=Cluster(
+            tuple(
+                Node(f"n{i}", size)
+                for i, size in enumerate(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+            )
+        ),
+        paradigm=draw(st.sampled_from(PARADIGM_NAMES)),
+        passes=PassModel(
+            num_train=draw(st.integers(1, 500)),
+            num_validation=draw(st.integers(0, 100)),
+            ring_samples=draw(st.integers(0, 700)),
+            preprocessing_samples_per_s=draw(st.none() | st.floats(1.0, 300.0)),
+        ),
+        costs=Costs(
+            build_s=draw(seconds),
+            load_s=draw(seconds),
+            checkpoint_s=draw(seconds),
+            pass_s=draw(seconds),
+            scheduling_s=draw(seconds),
+        ),
+        alpha=draw(st.floats(0.1, 1.0)),
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(cases())
+def test_every_run_ends_with_all_dnns_trained_and_no_faster_than_the_bound(case: Case) -> None:
+    run = case.run()
+    assert run.outcome == "done"
+    done = [timed.event.dnn_id for timed in run.events if isinstance(timed.event, EpochDone)]
+    assert {name: done.count(name) for name in case.epochs} == case.epochs
+    assert run.makespan_s >= run.lower_bound_s * (1 - 1e-9)
+    assert run.makespan_s == pytest.approx(max(dnn.end_s for dnn in run.dnns))
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_a_gpu_has_one_dnn_at_a_time_and_every_second_is_accounted_for(case: Case) -> None:
+    run = case.run()
+    for gpu in range(run.num_gpus):
+        intervals = run.intervals(gpu)
+        for before, after in itertools.pairwise(intervals):
+            assert before[1] == pytest.approx(after[0], abs=1e-6)
+        total = sum(end - start for start, end, _, _ in intervals)
+        assert total == pytest.approx(run.makespan_s, rel=1e-9, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.floats(0.1, 10.0))
+def test_faster_dnns_shorten_a_run_in_proportion(case: Case, speed: float) -> None:
+    free = PassModel(case.passes.num_train, case.passes.num_validation, ring_samples=case.passes.ring_samples)
+    plain = Case(case.epochs, case.rates, case.cluster, case.paradigm, free, Costs(), case.alpha)
+    assert plain.run(speed).makespan_s * speed == pytest.approx(plain.run().makespan_s, rel=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_the_events_replay_to_the_same_end(case: Case) -> None:
+    run = case.run()
+    table = RateTable(case.rates, case.cluster.max_gpus_per_node)
+    specs = [DnnSpec(spec.dnn_id, 4, StopRule(max_epochs=case.epochs[spec.dnn_id])) for spec in case.specs()]
+    again: Ensemble = replay(
+        specs, case.cluster, case.settings(), table, None, [timed.event for timed in run.events]
+    )
+    again.check_invariants()
+    assert (again.finished, again.outcome) == (True, "done")
