@@ -110,7 +110,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         row = measure(num_dnns, num_gpus, paradigm, args.repeats)
         print(
             f"{num_dnns:8d}  {num_gpus:8d}  {paradigm:11s}  {row['simulate_s']:10.2f}  "
-            f"{row['num_events']:10.0f}  {row['event_us']:8.0f}  {row['handle_us']:9.0f}  {row['over_lower_bound']:16.2f}",
+            f"{row['num_events']:10.0f}  {row['event_us']:8.0f}  {row['handle_us']:9.0f}  "
+            f"{row['over_lower_bound']:16.2f}",
             flush=True,
         )
         if (num_dnns, num_gpus) == CONTRACT_SIZE and paradigm == "global":
