@@ -12,6 +12,7 @@ from hpcbal.cli.plan_rates import find_rates
 from hpcbal.config import RunConfig, add_import_roots, load_config
 from hpcbal.control import DnnSpec, ScheduleSettings
 from hpcbal.simulator import Costs, PassModel, Scenario, Workload
+from hpcbal.telemetry import read_results
 
 
 def scenario_of_config(
@@ -21,7 +22,7 @@ def scenario_of_config(
     profile: Path | None = None,
     gpus_per_node: int | None = None,
     num_samples: int | None = None,
-    least_epochs_share: float = 1.0,
+    epochs: float | Path = 1.0,
 ) -> Scenario:
     """Read a configuration and what is known of its rates and its data.
 
@@ -30,7 +31,8 @@ def scenario_of_config(
         profile: where rates are from; None: as `find_rates` looks for them.
         gpus_per_node: None: `slots.per_node`.
         num_samples: of the dataset; None: open it, which runs the user's code.
-        least_epochs_share: DNNs converge after a share of max_epochs that is drawn from here to 1.
+        epochs: DNNs converge after a share of max_epochs that is drawn from this one to 1; or as they did in
+            the run whose results.csv this is (max_epochs, if they are not in it).
 
     Raises:
         InputError: the configuration is wrong, or rates or data cannot be had.
@@ -44,11 +46,15 @@ def scenario_of_config(
     passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
     specs = tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
 
+    fixed = _epochs_of_results(epochs, specs) if isinstance(epochs, Path) else None
+    least_share = epochs if isinstance(epochs, float) else 1.0
+
     def draw(seed: int) -> Workload:
         rng = random.Random(seed)
-        shares = {spec.dnn_id: rng.uniform(least_epochs_share, 1.0) for spec in specs}
-        epochs = {spec.dnn_id: max(1, round(shares[spec.dnn_id] * spec.stop.max_epochs)) for spec in specs}
-        return Workload(specs, rates.table, epochs)
+        drawn = {
+            spec.dnn_id: max(1, round(rng.uniform(least_share, 1.0) * spec.stop.max_epochs)) for spec in specs
+        }
+        return Workload(specs, rates.table, drawn if fixed is None else fixed)
 
     return Scenario(
         name=config.name,
@@ -60,6 +66,14 @@ def scenario_of_config(
         costs=Costs(),
         max_preprocessors=lambda num_gpus: preprocessor_ranks(config, -(-num_gpus // per_node)),
     )
+
+
+def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
+    trained = {row.name: row.epochs for row in read_results(path)}
+    return {
+        spec.dnn_id: min(max(1, trained.get(spec.dnn_id, spec.stop.max_epochs)), spec.stop.max_epochs)
+        for spec in specs
+    }
 
 
 def schedule_settings(config: RunConfig, num_positions: int) -> ScheduleSettings:

@@ -21,8 +21,7 @@ def add_parser(verbs: Subparsers) -> None:
         "simulate",
         help="tell how long an ensemble takes, on any number of GPUs",
         description="Run an ensemble in virtual time, with the state machine and the policies of a real run: "
-        "makespan, waiting and overheads under each schedule, beside a lower bound. Every DNN trains to its "
-        "max_epochs, or to a share of them that is drawn (--epochs).",
+        "makespan, waiting and overheads under each schedule, beside a lower bound.",
     )
     parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="YAML file of the ensemble")
     parser.add_argument(
@@ -61,10 +60,21 @@ def add_parser(verbs: Subparsers) -> None:
     )
     parser.add_argument(
         "--epochs",
-        type=_share,
+        type=_epochs,
         default=1.0,
-        metavar="SHARE",
-        help="least share of max_epochs after which DNNs converge, drawn evenly from there to 1 (default: 1)",
+        metavar="SHARE|FILE",
+        help="when DNNs converge: a least share of max_epochs, drawn evenly from there to 1, or the "
+        "results.csv of an earlier run (default: 1, so max_epochs)",
+    )
+    parser.add_argument(
+        "--cost",
+        dest="costs",
+        type=_cost,
+        action="append",
+        default=[],
+        metavar="NAME=SECONDS",
+        help="what takes time besides training: build_s, load_s, form_s, checkpoint_s, snapshot_s, pass_s, "
+        "scheduling_s, profile_start_s (default: the preset's; 0); may be repeated",
     )
     parser.add_argument(
         "--output",
@@ -83,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.control import PARADIGM_NAMES
     from hpcbal.simulator import compare
 
-    scenario = _scenario(args)
+    scenario = _with_costs(_scenario(args), args.costs)
     paradigms = args.paradigm or [scenario.settings.paradigm]
     if "all" in paradigms:
         paradigms = list(PARADIGM_NAMES)
@@ -115,7 +125,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
             profile=args.profile,
             gpus_per_node=args.gpus_per_node,
             num_samples=args.samples,
-            least_epochs_share=args.epochs,
+            epochs=args.epochs,
         )
     given = {
         "--set": bool(args.overrides),
@@ -130,6 +140,18 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     return load_preset(args.preset)
 
 
+def _with_costs(scenario: Scenario, given: list[tuple[str, float]]) -> Scenario:
+    from dataclasses import fields, replace
+
+    from hpcbal.errors import InputError
+
+    known = [field.name for field in fields(scenario.costs)]
+    for name, _ in given:
+        if name not in known:
+            raise InputError(f"--cost: got {name!r}, allowed: {', '.join(known)}")
+    return replace(scenario, costs=replace(scenario.costs, **dict(given)))
+
+
 def _numbers(text: str) -> list[int]:
     """`20,40` as numbers >= 1, no repetitions."""
     return list(dict.fromkeys(positive(part.strip()) for part in text.split(",")))
@@ -139,12 +161,21 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
-def _share(text: str) -> float:
-    """An argument type: a number above 0, at most 1."""
+def _epochs(text: str) -> float | Path:
+    """An argument type: a number above 0, at most 1, or a file."""
     try:
-        value = float(text)
+        share = float(text)
     except ValueError:
-        value = 0.0
-    if not 0.0 < value <= 1.0:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number above 0, at most 1")
-    return value
+        return Path(text)
+    if not 0.0 < share <= 1.0:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number above 0, at most 1, or a file")
+    return share
+
+
+def _cost(text: str) -> tuple[str, float]:
+    """`load_s=3` as name and number."""
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: NAME=SECONDS, such as load_s=3") from None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbal.cli import main
+from hpcbal.telemetry import ResultRow, write_results
 
 pytestmark = pytest.mark.e2e
 
@@ -82,6 +83,21 @@ def test_epochs_can_be_drawn(capsys: Capture, config: str) -> None:
     assert drawn["makespan_s"] < most["makespan_s"]
 
 
+def test_epochs_can_be_those_of_an_earlier_run(capsys: Capture, config: str) -> None:
+    results = [ResultRow("fast", "done", 1, None, 0.0, 0.0), ResultRow("half", "done", 2, None, 0.0, 0.0)]
+    write_results("results.csv", results)
+    arguments = (config, "--samples", "1000", "--gpus", "1", "--epochs", "results.csv")
+    row = simulated(capsys, *arguments)["rows"][0]
+    assert row["makespan_s"] == pytest.approx((800 + 200 / 3) * (1 / 100 + 2 / 50 + 4 / 25))
+
+
+def test_costs_can_be_given(capsys: Capture, config: str) -> None:
+    arguments = (config, "--samples", "1000", "--gpus", "1")
+    free = simulated(capsys, *arguments)["rows"][0]["makespan_s"]
+    row = simulated(capsys, *arguments, "--cost", "build_s=5", "--cost", "checkpoint_s=1")["rows"][0]
+    assert row["makespan_s"] == pytest.approx(free + 3 * 6)
+
+
 def test_a_table_for_people(capsys: Capture, config: str) -> None:
     code, out, err = hpcbal(capsys, config, "--samples", "1000", "--paradigm", "all")
     assert (code, err) == (0, "")
@@ -102,6 +118,10 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
         (["run.yaml", "--paradigm", "fast"], "hpcbal: paradigm: got 'fast', allowed: global, local,"),
         (["run.yaml", "--gpus", "0"], "argument --gpus: got '0', allowed: a whole number, 1 or more"),
         (["run.yaml", "--epochs", "2"], "argument --epochs: got '2', allowed: a number above 0, at most 1"),
+        (["run.yaml", "--epochs", "none.csv"], "hpcbal: none.csv: cannot read: No such file or directory"),
+        (["run.yaml", "--cost", "tea_s=3"], "hpcbal: --cost: got 'tea_s', allowed: build_s, load_s,"),
+        (["run.yaml", "--cost", "load_s"], "argument --cost: got 'load_s', allowed: NAME=SECONDS"),
+        (["run.yaml", "--cost", "load_s=-1"], "hpcbal: costs.load_s: got -1.0, allowed: seconds, 0 or more"),
         (["none.yaml"], "none.yaml: no such file; give the path of a YAML configuration"),
         (
             ["run.yaml", "--set", "backend={name: tensorflow}"],
