@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.narx import LOOK_BACK, NUM_INPUTS, Narx
 from hpcbal.policies.batching.speed import SpeedHistory, SpeedPredictor, check_same_workers
-
-if TYPE_CHECKING:
-    from scipy.optimize import OptimizeResult
+from hpcbal.speed_models.training import LEAST_ROWS, Rows, scale_of, train
 
 NUM_HIDDEN = 6
-# Every fifth stretch of so many iterations is kept from fitting: single ones would be too alike to their
-# neighbours, and the newest alone may all be of one kind.
-HELD_OUT_STRETCH = 20
-HELD_OUT_EVERY = 5
-PATIENCE_STEPS = 10
-MAX_STEPS = 200
-PENALTY = 1e-3  # of squared weights, per squared unit of standardised error
-LEAST_ROWS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Standardised inputs, shape (n, NUM_INPUTS), and roots of speeds, shape (n,)."""
-
-    inputs: FloatArray
-    speeds: FloatArray
 
 
 def fit_narx(recording: SpeedHistory, previous: SpeedPredictor | None = None, seed: int = 0) -> Narx:
@@ -65,7 +46,7 @@ def _fit_worker(
         nothing = _unpack(np.zeros(_num_weights()))
         return (np.zeros(NUM_INPUTS), np.ones(NUM_INPUTS), *nothing, np.array(np.nan), np.array(1.0))
     if previous is None or not np.isfinite(previous.speed_mean[worker]):
-        scales = (inputs.mean(0), _scale(inputs), speeds.mean(), _scale(speeds))
+        scales = (inputs.mean(0), scale_of(inputs), speeds.mean(), scale_of(speeds))
         start = _first_weights(np.random.default_rng((seed, worker)))
     else:
         scales = tuple(
@@ -79,8 +60,8 @@ def _fit_worker(
         )
         start = _pack(previous, worker)
     mean, scale, speed_mean, speed_scale = scales
-    rows = _Rows((inputs - mean) / scale, (speeds - speed_mean) / speed_scale)
-    weights = _train(rows, start)
+    rows = Rows((inputs - mean) / scale, (speeds - speed_mean) / speed_scale)
+    weights = train(narx_network, rows, start)
     return (mean, scale, *_unpack(weights), np.asarray(speed_mean), np.asarray(speed_scale))
 
 
@@ -98,56 +79,25 @@ def _rows_of(recording: SpeedHistory, worker: int) -> tuple[FloatArray, FloatArr
     return inputs[whole], np.sqrt(targets[whole])
 
 
-def _train(rows: _Rows, start: FloatArray) -> FloatArray:
-    """The weights with the least error on the rows held out, among those that L-BFGS passes through."""
-    from scipy.optimize import minimize
-
-    held_out = (np.arange(len(rows.speeds)) // HELD_OUT_STRETCH) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    if not held_out.any():
-        held_out = np.arange(len(rows.speeds)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    seen = _Rows(rows.inputs[~held_out], rows.speeds[~held_out])
-    kept = _Rows(rows.inputs[held_out], rows.speeds[held_out])
-    best, best_error, waited = start, _loss(start, kept)[0], 0
-
-    def stop_early(intermediate_result: OptimizeResult) -> None:
-        nonlocal best, best_error, waited
-        error = _loss(intermediate_result.x, kept)[0]
-        waited += 1
-        if error < best_error:
-            best, best_error, waited = intermediate_result.x.copy(), error, 0
-        if waited >= PATIENCE_STEPS:
-            raise StopIteration
-
-    minimize(
-        _loss,
-        start,
-        args=(seen,),
-        jac=True,
-        method="L-BFGS-B",
-        callback=stop_early,
-        options={"maxiter": MAX_STEPS},
-    )
-    return best
-
-
-def _loss(weights: FloatArray, rows: _Rows) -> tuple[float, FloatArray]:
-    """Mean squared error with the penalty of large weights, and its gradient."""
+def narx_network(weights: FloatArray, rows: Rows) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+    """Outputs and gradients of one worker's network, as `train` wants them."""
     hidden_weights, hidden_bias, output_weights, direct_weights, output_bias = _unpack(weights)
     hidden = np.tanh(rows.inputs @ hidden_weights + hidden_bias)
-    error = hidden @ output_weights + rows.inputs @ direct_weights + output_bias - rows.speeds
-    slope = 2.0 * error / len(error)
-    back = slope[:, None] * output_weights * (1.0 - hidden**2)
-    gradient = np.concatenate(
-        [
-            (rows.inputs.T @ back).ravel(),
-            back.sum(0),
-            hidden.T @ slope,
-            rows.inputs.T @ slope,
-            [slope.sum()],
-        ]
-    )
-    loss = float(error @ error) / len(error) + PENALTY * float(weights @ weights)
-    return loss, gradient + 2.0 * PENALTY * weights
+    outputs = hidden @ output_weights + rows.inputs @ direct_weights + output_bias
+
+    def back(slope: FloatArray) -> FloatArray:
+        d_hidden = slope[:, None] * output_weights * (1.0 - hidden**2)
+        return np.concatenate(
+            [
+                (rows.inputs.T @ d_hidden).ravel(),
+                d_hidden.sum(0),
+                hidden.T @ slope,
+                rows.inputs.T @ slope,
+                [slope.sum()],
+            ]
+        )
+
+    return outputs, back
 
 
 def _num_weights() -> int:
@@ -179,9 +129,3 @@ def _first_weights(rng: np.random.Generator) -> FloatArray:
     weights[:hidden] = rng.standard_normal(hidden) / np.sqrt(NUM_INPUTS)
     weights[hidden + NUM_HIDDEN : hidden + 2 * NUM_HIDDEN] = 0.1 * rng.standard_normal(NUM_HIDDEN)
     return weights
-
-
-def _scale(values: FloatArray) -> FloatArray:
-    """Standard deviations, 1 where nothing varies; shape of a row."""
-    spread = values.std(axis=0)
-    return np.where(spread > 1e-9 * np.maximum(np.abs(values.mean(axis=0)), 1e-9), spread, 1.0)

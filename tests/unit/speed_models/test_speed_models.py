@@ -15,7 +15,9 @@ from hpcbal.policies.batching.narx import Narx
 from hpcbal.policies.batching.speed import Ema, Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.speed_models import FITTERS, SpeedLearner, SpeedRecording
 from hpcbal.speed_models.arima import fit_arima
-from hpcbal.speed_models.narx import _first_weights, _loss, _Rows, fit_narx
+from hpcbal.speed_models.narx import fit_narx, narx_network
+from hpcbal.speed_models.recurrent import network_of
+from hpcbal.speed_models.training import Network, Rows, loss
 
 WORKERS = 2
 
@@ -60,17 +62,31 @@ def test_narx_sees_in_the_resources_what_an_average_learns_too_late() -> None:
     assert (rmse(model, recording, 500) <= 0.5 * rmse(Ema(), recording, 500)).all()
 
 
-def test_the_gradient_is_that_of_the_loss() -> None:
+@pytest.mark.parametrize(
+    ("network", "num_inputs", "num_weights"),
+    [(narx_network, 8, 69), (network_of("rnn"), 2, 29), (network_of("lstm"), 2, 101)],
+    ids=["narx", "rnn", "lstm"],
+)
+def test_gradients_are_those_of_the_loss(network: Network, num_inputs: int, num_weights: int) -> None:
     rng = np.random.default_rng(0)
-    weights = _first_weights(rng)
-    weights += 0.1 * rng.standard_normal(weights.size)
-    rows = _Rows(rng.standard_normal((30, 8)), rng.standard_normal(30))
-    _, gradient = _loss(weights, rows)
-    for i in range(0, weights.size, 7):
-        step = np.zeros(weights.size)
+    weights = 0.5 * rng.standard_normal(num_weights)
+    rows = Rows(rng.standard_normal((30, num_inputs)), rng.standard_normal(30))
+    _, gradient = loss(weights, network, rows)
+    assert gradient.shape == weights.shape
+    for i in range(num_weights):
+        step = np.zeros(num_weights)
         step[i] = 1e-6
-        slope = (_loss(weights + step, rows)[0] - _loss(weights - step, rows)[0]) / 2e-6
-        assert gradient[i] == pytest.approx(slope, rel=1e-4, abs=1e-7)
+        up, down = (loss(weights + sign * step, network, rows)[0] for sign in (1, -1))
+        assert gradient[i] == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", ["rnn", "lstm"])
+def test_a_recurrent_network_learns_that_speeds_alternate(name: str) -> None:
+    rng = np.random.default_rng(0)
+    speeds = np.where(np.arange(300) % 2, 10.0, 30.0) * (1.0 + 0.02 * rng.standard_normal((WORKERS, 300)))
+    recording = SpeedHistory(speeds, speeds, speeds)
+    model = FITTERS[name](part(recording, 200), None)
+    assert (rmse(model, recording, 200) <= 1.5).all()
 
 
 def test_arima_finds_the_coefficients_that_made_the_speeds() -> None:
