@@ -58,10 +58,7 @@ def fit_curves(
 
     Returns: the fit; launch >= 0 and slope > 0 for every worker with iterations.
     """
-    order = np.argsort(np.where(weights > 0, sizes, np.inf), axis=1, kind="stable")
-    x, t, w = (np.take_along_axis(array, order, axis=1) for array in (sizes, times_s, weights))
-    x, t = np.where(w > 0, x, 0.0), np.where(w > 0, t, 1.0)
-    q = w / (noise[:, None] * t) ** 2  # inverse variances
+    x, t, q = _by_size(sizes, times_s, np.where(weights > 0, weights, 0.0), noise)
     total = np.maximum(q.sum(axis=1), _TINY)
     middle = (q * x).sum(axis=1) / total
     d = x - middle[:, None]  # from the middle: sums of squares keep their digits
@@ -87,7 +84,7 @@ def fit_curves(
     cost[:, 1:][(x[:, 1:] <= x[:, :-1]) | (s[:, 1:] <= 0)] = np.inf
 
     best = np.argmin(cost, axis=1)[:, None]
-    seen = (w > 0).any(axis=1)
+    seen = (q > 0).any(axis=1)
 
     def at_best(values: FloatArray) -> FloatArray:
         return np.where(seen, np.take_along_axis(values, best, axis=1)[:, 0], 0.0)
@@ -99,6 +96,34 @@ def fit_curves(
         slope_variance=at_best(1.0 / np.maximum(spread + prior, _TINY)),
         centre=at_best(mean_x),
     )
+
+
+def _by_size(
+    sizes: FloatArray, times_s: FloatArray, weights: FloatArray, noise: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Batch sizes in ascending order, the mean time of each, and the inverse variance of that mean.
+
+    A settled worker has seen few sizes, and the fit tries as many places for the floor's end as there are
+    sizes. Returned arrays are of shape (num_workers, most sizes of a worker); inverse variance 0 marks an
+    empty place, and stands at a row's end.
+    """
+    num_workers, width = sizes.shape
+    order = np.argsort(np.where(weights > 0, sizes, np.inf), axis=1, kind="stable")
+    x, t, w = (np.take_along_axis(array, order, axis=1) for array in (sizes, times_s, weights))
+    t = np.where(w > 0, t, 1.0)
+    q = w / (noise[:, None] * t) ** 2
+    place = np.zeros((num_workers, width), np.int64)
+    np.cumsum((x[:, 1:] != x[:, :-1]) & (w[:, 1:] > 0), axis=1, out=place[:, 1:])
+    most = int(place.max(initial=0)) + 1
+    flat = (np.arange(num_workers)[:, None] * most + place).ravel()
+
+    def summed(values: FloatArray) -> FloatArray:
+        sums: FloatArray = np.bincount(flat, values.ravel(), num_workers * most)
+        return sums.reshape(num_workers, most)
+
+    sums = summed(q)
+    safe = np.maximum(sums, _TINY)
+    return summed(q * x) / safe, np.where(sums > 0, summed(q * t) / safe, 1.0), sums
 
 
 def _from_each_on(values: FloatArray) -> FloatArray:
