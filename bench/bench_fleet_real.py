@@ -2,15 +2,15 @@
 
 24 DNNs of the preset `fleet-summitdev` on 16 emulated accelerators (4 nodes of 4: one machine cut into
 four), sped up so that a run takes one to three minutes. Each paradigm is a real `hpcbal run`: MPI ranks, the
-shared ring (or, for `independent`, a stream per DNN), gradients summed in trainer groups, checkpoints. Only the
-accelerator is emulated: a step takes the time that the preset's rates give. Beside each run stands what the
-simulator says of it, from rates, epochs and the ring's size alone: nothing is fitted to the real run.
+shared ring (or, for `independent`, a stream per DNN), gradients summed in trainer groups, checkpoints. Only
+the accelerator is emulated: a step takes the time that the preset's rates give. Beside each run stands what
+the simulator says of it, from rates, epochs and the ring's size alone: nothing is fitted to the real run.
 
     python bench/bench_fleet_real.py --json out.json
 
 The JSON holds one flat object. `sim_error_max`: the largest |simulated / real - 1| of the makespans (at most
-0.05). `global_vs_independent`, `global_vs_homogeneous`: how many times faster FLEET-G was, for real; the peers
-are the other paradigms, the limit is the lower bound max(total work / GPUs, longest DNN).
+0.05). `global_vs_independent`, `global_vs_homogeneous`: how many times faster FLEET-G was, for real. The
+peers are the other paradigms, the limit is the lower bound max(total work / GPUs, longest DNN).
 """
 
 from __future__ import annotations

@@ -1,0 +1,129 @@
+"""What the simulator predicts of a run with TensorFlow, against the run: the quick start's ensemble.
+
+    python bench/bench_prediction.py --json out.json
+
+The networks, data and stop rules of configs/quickstart.yaml, on as many slots as the machine has cores, so
+that a slot's rate is its own. First `hpcbal profile` measures the rates, on one slot and on two; then
+`hpcbal run` trains. The prediction knows profile.json and, as stop rules cannot be foreseen, after how many
+epochs each network converged. Nothing else of the run goes into it: building networks, saving, regrouping
+cost nothing there.
+
+`prediction_error`: |predicted / actual - 1| of the run's wall time (at most 0.15). Beside it the peer, a
+guess without the schedule: the work of all networks, shared out over the slots; and what the run said at its
+start, when it had to assume max_epochs of every network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from provenance import provenance
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.config import RunConfig, load_config
+from hpcbal.control import DnnSpec, ScheduleSettings
+from hpcbal.policies import RateTable, profile_by_name
+from hpcbal.simulator import PassModel, SimulatedRun, simulate
+from hpcbal.telemetry import read_ledger, read_results
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "configs" / "quickstart.yaml"
+ERROR_ALLOWED = 0.15
+
+
+def overrides(num_slots: int, folder: Path) -> list[str]:
+    """What differs from the quick start."""
+    values = {
+        "slots.per_node": num_slots,
+        "schedule.profiling.max_gpus": 2,
+        "schedule.profiling.max_batches": 30,
+        "schedule.profiling.timed_batches": 20,
+        "output.dir": folder / "out",
+    }
+    return [f"--set={key}={value}" for key, value in values.items()]
+
+
+def run_for_real(num_slots: int, folder: Path) -> list[dict[str, Any]]:
+    """Profile, then train; the ledger of the training."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    for verb in ("profile", "run"):
+        command = [sys.executable, "-m", "hpcbal", verb, str(CONFIG), *overrides(num_slots, folder)]
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    events = [dict(event) for event in read_ledger(folder / "out" / "ledger.jsonl")]
+    last_start = max(i for i, event in enumerate(events) if event["event"] == "run-started")
+    return events[last_start:]
+
+
+def predict(config: RunConfig, folder: Path, num_slots: int) -> SimulatedRun:
+    """The run in virtual time, from profile.json and the epochs of the results."""
+    names = [dnn.name for dnn in config.dnns]
+    profile: Mapping[str, Any] = json.loads((folder / "out" / "profile.json").read_text(encoding="utf-8"))
+    rates: RateTable = profile_by_name(profile, names, num_slots)
+    epochs = {row.name: row.epochs for row in read_results(folder / "out" / "results.csv")}
+    num_validation = round(1797 * config.data.validation_fraction)
+    passes = PassModel(1797 - num_validation, num_validation, ring_samples=1797)
+    settings = ScheduleSettings(
+        num_positions=passes.num_positions,
+        delta=config.schedule.delta_rule(),
+        alpha=config.schedule.alpha,
+        max_gpus_per_dnn=config.schedule.max_gpus_per_dnn,
+        profile=False,
+    )
+    specs = [DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns]
+    return simulate(specs, Cluster.uniform(1, num_slots), settings, rates, passes, epochs=epochs)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--slots", type=int, default=os.cpu_count() or 1, help="trainers (default: the cores)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args(argv)
+    load_before = os.getloadavg()[0]
+    config = load_config(CONFIG, [], check_imports=False)
+    with tempfile.TemporaryDirectory() as name:
+        events = run_for_real(args.slots, Path(name))
+        run = predict(config, Path(name), args.slots)
+    actual_s = seconds_between(events[0], events[-1])
+    at_start = next((event["wall_time_s"] for event in events if event["event"] == "prediction"), None)
+    one_by_one_s = sum(dnn.gpu_seconds for dnn in run.dnns) / args.slots
+    result = {
+        "actual_s": actual_s,
+        "predicted_s": run.makespan_s,
+        "prediction_error": abs(run.makespan_s / actual_s - 1.0),
+        "shared_out_error": abs(one_by_one_s / actual_s - 1.0),
+        "num_rounds": len(run.rounds),
+        "num_slots": args.slots,
+        "load_before": load_before,
+    }
+    print(f"actual                      {actual_s:7.1f} s")
+    print(f"predicted from profile.json {run.makespan_s:7.1f} s  ({run.makespan_s / actual_s - 1.0:+.1%})")
+    print(f"work shared out             {one_by_one_s:7.1f} s  ({one_by_one_s / actual_s - 1.0:+.1%})")
+    if at_start is not None:
+        result["predicted_at_start_s"] = at_start
+        print(f"told at the start           {at_start:7.1f} s  (every network to its max_epochs)")
+    print(f"prediction_error {result['prediction_error']:.3f} (at most {ERROR_ALLOWED})")
+    if args.json:
+        args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")
+
+
+def seconds_between(first: Mapping[str, Any], last: Mapping[str, Any]) -> float:
+    """By the clock of the ledger."""
+    began, ended = (datetime.fromisoformat(event["time"]) for event in (first, last))
+    return (ended - began).total_seconds()
+
+
+if __name__ == "__main__":
+    main()
