@@ -4,7 +4,8 @@ The curves have the shape of [LBBSP] Fig. 4 and the best split of its Fig. 8 for
 Measured times carry Gaussian noise; the worth of a split is told without it, as the makespan of the true
 curves over the least makespan that any split of whole samples has (the limit: 1). At one iteration a worker
 loses bandwidth. A policy has settled when it is within 1.05 of the optimum and stays so to the end (or to the
-change); `first` counts the iterations until it is there for the first time.
+change); `first` counts the iterations until it is there for the first time. `lag 1`: decisions are made in
+the background, and know of an iteration only when the next one is over.
 
     python bench/bench_lbbsp_gpu.py --num-gpus 4 16 --seeds 100 --json out.json
 
@@ -20,7 +21,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ ALG2_ITERATIONS = 600
 
 @dataclass(frozen=True)
 class Scenario:
-    """Curves before and after a change, and when it happens."""
+    """Curves before and after a change, and when it happens; times as they are measured."""
 
     before: TimeCurves
     after: TimeCurves
@@ -58,6 +59,7 @@ class Scenario:
     change_at: int
     num_iterations: int
     noise: float
+    lag: int = 0
 
 
 def four_kinds(num_gpus: int, change_at: int, num_iterations: int, noise: float) -> Scenario:
@@ -87,10 +89,14 @@ def random_group(seed: int, change_at: int, num_iterations: int, noise: float) -
 
 
 def run(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
-    """Each iteration's makespan over the least one, shape (num_iterations,), and seconds per decision."""
+    """Each iteration's makespan over the least one, shape (num_iterations,), and seconds per decision.
+
+    Where a scenario has a lag, so many iterations pass before a decision knows of one.
+    """
     rng = np.random.default_rng((seed, 1))
     chosen = BATCHING[policy]
     state = chosen.start(scenario.task)
+    waiting: list[list[Observation]] = []
     ratios, spent_s = np.empty(scenario.num_iterations), 0.0
     best_s = [
         curves.makespan(split_min_max(curves, scenario.task)) for curves in (scenario.before, scenario.after)
@@ -102,8 +108,11 @@ def run(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
         noise = 1.0 + scenario.noise * rng.standard_normal(true_s.size)
         times_s = (true_s * np.maximum(noise, 0.5)).tolist()
         seen = [Observation(size, time_s) for size, time_s in zip(state.batch_sizes, times_s, strict=True)]
+        waiting.append(seen)
+        if len(waiting) <= scenario.lag:
+            continue
         start = time.perf_counter()
-        state = chosen.decide(state, seen).state
+        state = chosen.decide(state, waiting.pop(0)).state
         spent_s += time.perf_counter() - start
     return ratios, spent_s / scenario.num_iterations
 
@@ -181,6 +190,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             row = measure(policy, [four_kinds(num_gpus, *length)] * args.seeds)
             print(show(str(num_gpus), policy, row), flush=True)
             results |= {f"{policy}_{num_gpus}_{key}": value for key, value in row.items()}
+    lagged = replace(four_kinds(args.num_gpus[0], *length), lag=1)
+    for policy in ("lb-bsp-gpu", "fitted"):
+        row = measure(policy, [lagged] * args.seeds)
+        print(show(f"{args.num_gpus[0]}, lag 1", policy, row), flush=True)
+        results |= {f"{policy}_lag1_{key}": value for key, value in row.items()}
     for policy in ("even", "lb-bsp-gpu", "fitted"):
         row = measure(policy, [random_group(seed, *length) for seed in range(args.seeds)])
         print(show("random", policy, row), flush=True)

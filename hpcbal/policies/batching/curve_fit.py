@@ -118,8 +118,8 @@ def _by_size(
     flat = (np.arange(num_workers)[:, None] * most + place).ravel()
 
     def summed(values: FloatArray) -> FloatArray:
-        sums: FloatArray = np.bincount(flat, values.ravel(), num_workers * most)
-        return sums.reshape(num_workers, most)
+        added: FloatArray = np.bincount(flat, values.ravel(), num_workers * most).astype(np.float64)
+        return added.reshape(num_workers, most)
 
     sums = summed(q)
     safe = np.maximum(sums, _TINY)

@@ -29,11 +29,15 @@ class FittedState(BatchState):
 
     Attributes:
         memory: of the workers' iterations.
-        largest: most samples that each worker has processed so far, shape (num_workers,).
+        largest: most samples that each worker has processed so far.
+        hopeless: the worker without which the group is now expected to be faster, or None.
+        hopeless_iterations: for how many decisions in a row it has been that one.
     """
 
     memory: CurveMemory = field(default_factory=lambda: CurveMemory.empty(0))
     largest: tuple[int, ...] = ()
+    hopeless: int | None = None
+    hopeless_iterations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,15 @@ class Fitted(BatchingPolicy[FittedState]):
         least_gain: share of the makespan, >= 0.
         growth: a worker gets at most this many times the largest batch it ever processed, > 1, so that what
             was learnt is not stretched too far, nor memory all at once.
+        offer_after: decisions in a row that must find a worker hopeless before it is offered for removal,
+            >= 1: curves that are still being learnt may say so of any.
 
     Source: [LBBSP] Eq. 3, with the curves of Sec. 3.3.1, which the paper takes to be too costly to profile.
     """
 
     least_gain: float = 0.005
     growth: float = 3.0
+    offer_after: int = 20
 
     def start(self, task: BatchTask) -> FittedState:
         """As `BatchingPolicy.start`."""
@@ -78,7 +85,10 @@ class Fitted(BatchingPolicy[FittedState]):
         gain = 1.0 - curves.makespan(wanted) / max(curves.makespan(state.batch_sizes), 1e-300)
         if not keeps or gain > self.least_gain:
             state = replace(state, batch_sizes=wanted)
-        return Decision(state, _hopeless(curves, task, state.batch_sizes))
+        hopeless = _hopeless(curves, task, state.batch_sizes)
+        same = state.hopeless_iterations + 1 if hopeless == state.hopeless else 1
+        state = replace(state, hopeless=hopeless, hopeless_iterations=same)
+        return Decision(state, hopeless if same >= self.offer_after else None)
 
     def _reachable(self, state: FittedState, observations: Sequence[Observation]) -> BatchTask:
         """The task with maxima that memory and experience allow for the next iteration."""

@@ -67,6 +67,19 @@ def test_with_noise_it_settles_within_six_iterations_and_again_after_a_change(se
     assert np.mean(ratios[10:]) <= 1.02
 
 
+def test_answers_that_come_three_iterations_late_delay_it_but_do_not_confuse_it() -> None:
+    noise, state, late = gaussian(4), POLICY.start(TASK), []
+    ratios = []
+    for k in range(60):
+        ratios.append(GPUS.makespan(state.batch_sizes) / GPUS.makespan((89, 21, 12, 6)))
+        times_s = GPUS.seconds(state.batch_sizes) * noise(k)
+        late.append([Observation(n, float(t)) for n, t in zip(state.batch_sizes, times_s, strict=True)])
+        if len(late) > 3:
+            state = POLICY.decide(state, late.pop(0)).state
+    assert min(ratios[:10]) <= 1.05
+    assert np.mean(ratios[12:]) <= 1.02
+
+
 def test_a_single_spike_changes_nothing() -> None:
     noise = gaussian(1, spread=0.01)
     state, _ = run(POLICY.start(TASK), GPUS, 40, noise)
@@ -118,13 +131,14 @@ def test_a_worker_is_offered_for_removal_only_where_its_least_is_too_much() -> N
     slow = TimeCurves.of([(0.0, 0.1, 0.01), (0.0, 0.1, 0.01), (0.0, 9.0, 0.5)])
     state = POLICY.start(task)
     removed = []
-    for _ in range(8):
+    for _ in range(30):
         times_s = slow.seconds(state.batch_sizes)
         seen = [Observation(n, float(t)) for n, t in zip(state.batch_sizes, times_s, strict=True)]
         decision = POLICY.decide(state, seen)
         removed.append(decision.remove)
         state = decision.state
     assert state.batch_sizes == (20, 19, 1)
+    assert removed[: POLICY.offer_after - 1] == [None] * (POLICY.offer_after - 1)
     assert removed[-1] == 2
     state, _ = run(POLICY.start(TASK), GPUS, 20)
     assert POLICY.decide(state, [Observation(n, 1.0) for n in state.batch_sizes]).remove is None
