@@ -22,6 +22,7 @@ MAX_NAMED = 8
 
 _LABEL_GAP = 15.0
 _GREY = "#c8cdd3"
+_SECOND_DASH = "6 3"  # of lines whose colour is another one's too
 
 
 def metric_of(data: ReportData) -> str | None:
@@ -43,8 +44,9 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     lines = {dnn.name: _points(dnn, metric) for dnn in data.dnns}
     lines = {name: points for name, points in lines.items() if points}
     height = 300.0 if width > 600.0 else 250.0
-    named = _best(lines, metric, MAX_NAMED if len(lines) > 2 * MAX_NAMED else int(height / _LABEL_GAP))
-    if len(lines) > len(PALETTE):  # colours repeat in the other charts, so here they may tell the best apart
+    are_many = len(lines) > 2 * MAX_NAMED
+    named = _best(lines, metric, MAX_NAMED if are_many else int(height / _LABEL_GAP))
+    if are_many:  # colours repeat often in the other charts, so here they may tell the best apart
         colors = colors_of(named)
     texts = {name: _label(name, lines[name], width * 0.36 - 14.0) for name in named}
     room = max(text_width(text, LABEL_SIZE) for text in texts.values()) + 16.0
@@ -64,7 +66,9 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     ticks = [tick for tick in number_ticks(1.0, x.high, int((x.end - left) / 70.0) + 1) if tick == int(tick)]
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, width, "epochs")
     for name in sorted(lines, key=lambda name: name in texts):  # the named ones on top
-        _draw_line(sheet, name, lines[name], x, y, colors[name] if name in texts else _GREY)
+        color = colors[name] if name in texts else _GREY
+        dash = _SECOND_DASH if name in list(colors)[len(PALETTE) :] else ""
+        _draw_line(sheet, name, lines[name], x, y, color, dash)
     _draw_labels(sheet, texts, lines, x, y, colors)
     return sheet.done("learning", f"Learning curves, {data.name}", width, bottom + AXIS_HEIGHT)
 
@@ -87,12 +91,12 @@ def _label(name: str, points: list[tuple[int, float]], room: float) -> str:
 
 
 def _draw_line(
-    sheet: Sheet, name: str, points: list[tuple[int, float]], x: Scale, y: Scale, color: str
+    sheet: Sheet, name: str, points: list[tuple[int, float]], x: Scale, y: Scale, color: str, dash: str
 ) -> None:
     title = f"{name}: {number_label(points[-1][1])} after epoch {points[-1][0]}"
     places = [(x(epoch), y(value)) for epoch, value in points]
     if len(places) > 1:
-        sheet.line(places, color, 1.2 if color == _GREY else 2.0, dnn=name, title=title)
+        sheet.line(places, color, 1.2 if color == _GREY else 2.0, dash=dash, dnn=name, title=title)
     sheet.circle(*places[-1], 2.0 if color == _GREY else 3.0, color, color, dnn=name, title=title)
 
 

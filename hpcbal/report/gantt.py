@@ -60,7 +60,7 @@ def draw_gantt(data: ReportData, colors: Mapping[str, str], width: float) -> Dra
     names = [shortened(name, label_room, LABEL_SIZE) for name in data.slot_names]
     left = max((text_width(name, LABEL_SIZE) for name in names), default=0.0) + 8.0
     time = Scale(0.0, max(data.duration_s, 1e-9), left, width - 2.0)
-    top = _BAND_HEIGHT + 4.0
+    top = _BAND_HEIGHT + 4.0 if data.rounds else 1.0
     bottom = top + row * data.num_slots
     sheet.rect(left, top, time.end - left, bottom - top, _GROUND)
     draw_time_below(sheet, time, top, bottom)

@@ -19,8 +19,8 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 _CAPTIONS: Mapping[str, tuple[str, str]] = {
     "slots": (
         "Who trained where",
-        "One row per GPU slot, one block per DNN while it holds the slot; the band above shows the rounds. "
-        "Pale blocks are profiling, the grey ground is idle. Click a DNN to follow it through the page.",
+        "One row per GPU slot, one block per DNN while it holds the slot; pale blocks are profiling, the "
+        "grey ground is idle. Click a DNN to follow it through the page.",
     ),
     "learning": ("Learning curves", ""),
     "use": (
@@ -64,7 +64,9 @@ def _figure(name: str, data: ReportData, wide: Mapping[str, Drawing], narrow: Ma
     if name not in wide:
         return ""
     title, caption = _CAPTIONS[name]
-    if name == "learning":
+    if name == "slots" and data.rounds:
+        caption += " The band above shows the rounds."
+    elif name == "learning":
         metric = METRICS[metric_of(data) or "val_accuracy"]
         caption = f"{metric.capitalize()} after each epoch; with each name the value after the last one."
     return (

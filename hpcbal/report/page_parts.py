@@ -7,7 +7,7 @@ from html import escape
 
 from hpcbal.report.colors import colors_of
 from hpcbal.report.model import DnnReport, ReportData
-from hpcbal.report.scales import duration_label, number_label, percent_label
+from hpcbal.report.scales import change_label, duration_label, number_label, percent_label
 from hpcbal.telemetry.table import count_text
 
 MAX_OPEN_FAILURES = 5
@@ -116,9 +116,8 @@ def _card_of_prediction(data: ReportData) -> tuple[str, str]:
     predicted_s, actual_s = data.prediction.predicted_s, data.prediction.actual_s
     if actual_s is None:
         return duration_label(predicted_s), "predicted, if no DNN stops early"
-    off = f"{100.0 * (actual_s / predicted_s - 1.0):+.0f} %".replace("-", "\N{MINUS SIGN}")
     told = f"took {duration_label(actual_s)}, predicted {duration_label(predicted_s)} if no DNN stops early"
-    return off, told
+    return change_label(actual_s / predicted_s - 1.0), told
 
 
 def _failure_table(dnns: Sequence[DnnReport]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hpcbal.report.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left
 from hpcbal.report.drawing import INK, QUIET, Drawing, Sheet, shortened, text_width
 from hpcbal.report.model import RateComparison, ReportData
-from hpcbal.report.scales import Scale, number_label, number_ticks
+from hpcbal.report.scales import Scale, change_label, number_label, number_ticks
 
 MAX_ROWS = 24
 """With more comparisons than this they become dots around a diagonal."""
@@ -108,7 +108,7 @@ def _name_the_worst(sheet: Sheet, rates: Sequence[RateComparison], x: Scale, y: 
 
 def _deviation_label(rate: RateComparison) -> str:
     share = deviation(rate)
-    return "no plan" if share is None else f"{100.0 * share:+.0f} %".replace("-", "\N{MINUS SIGN}")
+    return "no plan" if share is None else change_label(share)
 
 
 def _title(rate: RateComparison) -> str:

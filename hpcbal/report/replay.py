@@ -7,8 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbal.report.model import EpochPoint, RateComparison, RoundReport, SlotSpan, SlotUse, SpanKind
+from hpcbal.report.model import (
+    EpochPoint,
+    Prediction,
+    RateComparison,
+    RoundReport,
+    SlotSpan,
+    SlotUse,
+    SpanKind,
+)
 from hpcbal.telemetry.utc import unix_seconds
+
+FACTS = ("nodes", "num_ranks", "device", "paradigm", "seed", "versions")
+"""Fields of `run-started` that are kept as they are."""
 
 
 @dataclass
@@ -109,7 +120,7 @@ class Replay:
         self.curves: dict[str, list[EpochPoint]] = {}
         self.preprocessor_samples_per_s: float | None = None
         self.bad_samples: set[int] = set()
-        self.predicted_s: float | None = None
+        self.prediction: Prediction | None = None
         self.decided_s = 0.0
         self._base_unix_s: float | None = None
         self._open: dict[str, Hold] = {}
@@ -224,7 +235,7 @@ class Replay:
         self.started_at = self.started_at or line["time"]
         self.name = line["name"]
         self.outcome = None
-        self.facts = {key: line.get(key) for key in ("nodes", "num_ranks", "device", "seed", "versions")}
+        self.facts = {key: line.get(key) for key in FACTS}
         names = slot_names([(node["host"], node["num_gpus"]) for node in line["nodes"]])
         self.slot_names = max(names, self.slot_names, key=len)
 
@@ -294,12 +305,21 @@ class Replay:
             case "bad-sample":
                 self.bad_samples.add(line["sample_id"])
             case "prediction":
-                self.predicted_s = self.now_s + line["remaining_s"]
+                self.prediction = Prediction(self.now_s + line["remaining_s"])
             case "run-finished":
                 self.outcome = line["outcome"]
                 self.decided_s += line.get("decided_s", 0.0)
+                self._take_end(line)
             case _ if isinstance(line.get("plan"), Mapping):  # a group outside of rounds
                 self._hold_plan(line["plan"], None)
+
+    def _take_end(self, line: Mapping[str, Any]) -> None:
+        """Sums over a whole start, which are better than what was known on the way."""
+        if "predicted_s" in line:  # of this start alone
+            before_s = self.start_s[-1]
+            self.prediction = Prediction(before_s + line["predicted_s"], before_s + line["actual_s"])
+        if line.get("preprocessing_s"):
+            self.preprocessor_samples_per_s = line["preprocessed_samples"] / line["preprocessing_s"]
 
 
 def _stream_rate(epochs: Iterable[Epoch]) -> float | None:

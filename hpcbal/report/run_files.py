@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal.errors import InputError
-from hpcbal.report.model import DnnReport, Overhead, Prediction, Preprocessing, ReportData
+from hpcbal.report.model import DnnReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.replay import Replay
 from hpcbal.telemetry.ledger import read_ledger
 from hpcbal.telemetry.run_directory import RunDirectory
@@ -62,7 +62,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         use=replay.use(),
         rates=replay.rates(),
         preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),
-        prediction=_prediction(replay, finished=state.startswith("done")),
+        prediction=replay.prediction,
         facts=_facts(replay),
     )
     return _with_overheads(data, replay.decided_s)
@@ -134,27 +134,22 @@ def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds:
     )
 
 
-def _prediction(replay: Replay, *, finished: bool) -> Prediction | None:
-    if replay.predicted_s is None:
-        return None
-    return Prediction(replay.predicted_s, replay.now_s if finished else None)
-
-
 def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
     nodes: Sequence[Mapping[str, Any]] = replay.facts["nodes"]
     hosts = list(dict.fromkeys(node["host"] for node in nodes))
     shown = ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
     versions: Mapping[str, str] = replay.facts["versions"] or {}
     facts = [
+        ("paradigm", replay.facts["paradigm"]),
         ("nodes", f"{len(nodes)} ({shown})"),
-        ("GPU slots", str(len(replay.slot_names))),
-        ("ranks", str(replay.facts["num_ranks"])),
-        ("device", str(replay.facts["device"])),
-        ("seed", str(replay.facts["seed"])),
-        ("starts", str(len(replay.start_s))),
+        ("GPU slots", len(replay.slot_names)),
+        ("ranks", replay.facts["num_ranks"]),
+        ("device", replay.facts["device"]),
+        ("seed", replay.facts["seed"]),
+        ("starts", len(replay.start_s)),
         *versions.items(),
     ]
-    return tuple((name, str(value)) for name, value in facts)
+    return tuple((name, str(value)) for name, value in facts if value is not None)
 
 
 def _with_overheads(data: ReportData, decided_s: float) -> ReportData:

@@ -86,6 +86,12 @@ def number_label(value: float) -> str:
     )
 
 
+def change_label(share: float) -> str:
+    """A relative change, to a percent: `+8 %`, `0 %`, with a true minus sign."""
+    percent = round(100.0 * share)
+    return f"{percent:+d} %".replace("-", "\N{MINUS SIGN}") if percent else "0 %"
+
+
 def percent_label(share: float) -> str:
     """`0 %`, `0.4 %`, `12 %`."""
     percent = 100.0 * share

@@ -113,6 +113,7 @@ class Journal:
             num_ranks=num_ranks,
             device=device,
             seed=opened.config.seed,
+            paradigm=opened.config.schedule.paradigm,
             versions=environment_versions(),
         )
         for dnn_id in opened.earlier.retried:
@@ -263,6 +264,7 @@ class Journal:
         self._timeline.close()
         compared = self._compare(outcome)
         facts = {"outcome": outcome, "exit_code": exit_code, "decided_s": self._decided_s, **compared}
+        facts |= {"preprocessed_samples": stats.samples_made, "preprocessing_s": stats.busy_s}
         self._ledger.append("run-finished", durable=True, **facts)
         self._fill_status(ensemble, stats)
         self._status["phase"] = "finished"

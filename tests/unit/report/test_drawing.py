@@ -12,6 +12,7 @@ from hpcbal.report.gantt import Block, blocks_of
 from hpcbal.report.png import to_png
 from hpcbal.report.scales import (
     Scale,
+    change_label,
     duration_label,
     number_label,
     number_ticks,
@@ -73,6 +74,7 @@ def test_durations_and_numbers_for_people() -> None:
         "1,230",
         "-2.00",
     ]
+    assert [change_label(v) for v in (0.08, -0.004, -0.126)] == ["+8 %", "0 %", "\N{MINUS SIGN}13 %"]
     assert [percent_label(v) for v in (0.0, 0.0004, 0.004, 0.0999, 0.5)] == [
         "0 %",
         "< 0.1 %",

@@ -116,10 +116,19 @@ def test_a_living_run_lasts_until_its_status(history: Any) -> None:
 
 
 def test_a_prediction_stands_beside_what_came(history: Any) -> None:
-    history.start(0).add(1, "prediction", remaining_s=7.0)
-    assert history.read().prediction.actual_s is None
-    prediction = history.add(10, "run-finished", outcome="done", exit_code=0).read().prediction
-    assert (prediction.predicted_s, prediction.actual_s) == pytest.approx((8.0, 10.0))
+    history.start(0).add(1, "prediction", wall_time_s=8.5, remaining_s=7.0)
+    before = history.read().prediction
+    assert (before.predicted_s, before.actual_s) == (pytest.approx(8.0), None)
+    history.start(100, resumed=True).add(110, "run-finished", outcome="done", predicted_s=9.0, actual_s=12.0)
+    after = history.read().prediction
+    assert (after.predicted_s, after.actual_s) == pytest.approx((10.0, 13.0))
+
+
+def test_the_sums_at_the_end_tell_what_a_preprocessor_makes(history: Any) -> None:
+    history.start(0).add(1, "preprocessing-measured", samples_per_s=100.0)
+    assert history.read().preprocessing.samples_per_s == 100.0
+    history.add(9, "run-finished", outcome="done", preprocessed_samples=900, preprocessing_s=6.0)
+    assert history.read().preprocessing.samples_per_s == pytest.approx(150.0)
 
 
 def test_groups_outside_of_rounds_are_drawn_too(history: Any) -> None:
