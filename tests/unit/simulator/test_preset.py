@@ -1,0 +1,101 @@
+"""The ensembles that come with hpcbal, and the comparison of schedules on them."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from hpcbal.errors import InputError
+from hpcbal.simulator import EnsembleLaw, Scenario, cluster_of, compare, load_preset, preset_names
+
+# [FLEET] Table 4, Table 3 and Sec. 6.1.
+TOTALS_S = (55200.1, 30204.8, 24495.0, 21891.0, 18359.1, 15323.9, 13366.3, 11825.2)
+BASELINE_S = (10372.2, 4178.9)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Scenario:
+    return load_preset("fleet-summitdev")
+
+
+def test_presets_are_found_by_name() -> None:
+    assert preset_names() == ["fleet-summitdev"]
+    with pytest.raises(InputError, match="preset: got 'fleet', allowed: fleet-summitdev"):
+        load_preset("fleet")
+
+
+def test_the_ensemble_is_the_papers(fleet: Scenario) -> None:
+    lengths, rates = [], []
+    for seed in range(20):
+        workload = fleet.draw(seed)
+        rates = [workload.rates.rate(spec.dnn_id, 1) for spec in workload.specs]
+        lengths += [
+            30_606 * workload.epochs[spec.dnn_id] / rate
+            for spec, rate in zip(workload.specs, rates, strict=True)
+        ]
+    assert len(rates) == 100
+    assert (min(rates), max(rates)) == pytest.approx((21.0, 176.0))
+    assert statistics.mean(lengths) == pytest.approx(BASELINE_S[0], rel=0.02)
+    assert statistics.pstdev(lengths) == pytest.approx(BASELINE_S[1], rel=0.05)
+
+
+def test_rates_scale_sublinearly_and_worse_across_nodes(fleet: Scenario) -> None:
+    rates = fleet.draw(0).rates
+    per_gpu = [rates.rate("dnn-00", m) / m for m in range(1, 20)]
+    assert per_gpu == sorted(per_gpu, reverse=True)
+    assert per_gpu[3] / per_gpu[2] == pytest.approx(0.995)
+    assert per_gpu[4] / per_gpu[3] == pytest.approx(0.92)
+    assert per_gpu[15] / per_gpu[14] == pytest.approx(0.92)  # by Eq. 5
+
+
+def test_a_seed_draws_the_epochs_and_leaves_the_rates(fleet: Scenario) -> None:
+    first, again, other = fleet.draw(1), fleet.draw(1), fleet.draw(2)
+    assert first.epochs == again.epochs != other.epochs
+    assert first.rates == other.rates
+
+
+def test_fleet_g_takes_about_as_long_as_in_the_paper_and_wins(fleet: Scenario) -> None:
+    """bench/bench_simulator.py says it over more seeds."""
+    assert fleet.published is not None
+    assert tuple(fleet.published.makespan_s.values()) == TOTALS_S
+    rows = compare(fleet, (40, 160), ["global", "local", "homogeneous", "independent"], [0, 1])
+    for row in rows:
+        if row.published_s is not None:
+            assert 0.75 < row.makespan_s / row.published_s < 1.25
+    by_gpus = {g: {r.paradigm: r for r in rows if r.gpus == g} for g in (40, 160)}
+    for found in by_gpus.values():
+        assert found["global"].speedup_vs_independent > 1.0
+        assert found["global"].makespan_s < found["local"].makespan_s < found["homogeneous"].makespan_s
+        assert found["global"].wait_s_per_gpu == min(row.wait_s_per_gpu for row in found.values())
+    assert by_gpus[40]["homogeneous"].speedup_vs_independent < 0.7
+
+
+def test_overheads_are_those_of_the_rounds(fleet: Scenario) -> None:
+    row = compare(fleet, [160], ["global"], [0])[0]
+    assert row.scheduling_s == pytest.approx(0.47 * row.rounds)
+    assert row.checkpointing_s <= (34.0 + 0.47) * row.rounds
+    assert len(row.flotillas) == row.rounds
+    plain = row.to_dict()
+    assert plain["checkpointing_percent"] == pytest.approx(100 * row.checkpointing_s / row.makespan_s)
+    assert plain["over_published"] == pytest.approx(row.makespan_s / 11825.2)
+
+
+def test_wrong_numbers_and_names_are_told(fleet: Scenario) -> None:
+    with pytest.raises(InputError, match="gpus: got 0, allowed: 1 or more"):
+        compare(fleet, [20, 0], ["global"], [0])
+    with pytest.raises(InputError, match="paradigm: got 'best', allowed: global, local"):
+        compare(fleet, [20], ["best"], [0])
+
+
+def test_a_law_that_no_distribution_keeps_is_told() -> None:
+    law = EnsembleLaw(10, 32, 21.0, 176.0, 0.02, 0.008, 15.0, 1.0, 0.99, 0.9, 9, 0)
+    assert len(law.single_gpu_rates()) == 10
+    with pytest.raises(InputError, match="no distribution between"):
+        replace(law, mean_time_s=0.1).single_gpu_rates()
+
+
+def test_the_last_node_may_have_fewer_gpus() -> None:
+    assert [node.num_gpus for node in cluster_of(10, 4).nodes] == [4, 4, 2]
+    assert [node.num_gpus for node in cluster_of(8, 4).nodes] == [4, 4]
