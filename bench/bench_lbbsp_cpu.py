@@ -3,7 +3,8 @@
 Traces of 32 workers whose tasks come and go (`resource_traces.py`) drive Alg. 1. Fitted predictors answer by
 the average until enough iterations are recorded, and are refitted as training goes on; errors and times count
 from then on, for all predictors alike. `rmse` is in samples/s, the mean over workers; `time` is the mean
-iteration time over that of even batches (BSP). The limit is a predictor that knows the next speed.
+iteration time over that of even batches (BSP). Below stand the policy `fitted`, which is made for workers
+that change seldom, and the limit: who knows the next speeds, random spikes included.
 
     python bench/bench_lbbsp_cpu.py --num-workers 32 --seeds 3 --json out.json
 
@@ -24,7 +25,7 @@ import numpy as np
 from provenance import provenance
 from resource_traces import Traces, make_traces
 
-from hpcbal.policies.batching import BatchTask, Observation
+from hpcbal.policies.batching import BATCHING, BatchTask, Observation
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.batching.speed import PREDICTORS
 from hpcbal.speed_models import FITTERS, SpeedLearner
@@ -73,6 +74,20 @@ def run(name: str, traces: Traces, fit_after: int, refit_every: int) -> dict[str
     }
 
 
+def run_fitted(traces: Traces, fit_after: int) -> float:
+    """Mean iteration time over that of even batches under the policy that learns curves, not speeds."""
+    num_workers, num_iterations = traces.speeds.shape
+    policy = BATCHING["fitted"]
+    state = policy.start(BatchTask.uniform(SAMPLES_PER_WORKER * num_workers, num_workers))
+    times_s, even_s = [], []
+    for k in range(num_iterations - 1):
+        if k > fit_after:
+            times_s.append((np.array(state.batch_sizes) / traces.speeds[:, k]).max())
+            even_s.append(SAMPLES_PER_WORKER / traces.speeds[:, k].min())
+        state = policy.decide(state, observe(traces, state.batch_sizes, k)).state
+    return float(np.mean(times_s) / np.mean(even_s))
+
+
 def limit(traces: Traces, fit_after: int) -> float:
     """Mean iteration time over that of even batches when every speed is known beforehand."""
     num_workers, num_iterations = traces.speeds.shape
@@ -110,6 +125,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             flush=True,
         )
         results |= {f"{name}_{key}": value for key, value in row.items()}
+    results["fitted_time"] = float(np.mean([run_fitted(traces, args.fit_after) for traces in all_traces]))
+    print(f"policy fitted      {results['fitted_time']:9.3f}", flush=True)
     results["limit_time"] = float(np.mean([limit(traces, args.fit_after) for traces in all_traces]))
     print(f"limit              {results['limit_time']:9.3f}")
     if {"narx", "ema"} <= set(args.predictors):
