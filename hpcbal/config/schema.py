@@ -160,6 +160,14 @@ class SlotsConfig(Section):
     )
 
 
+class WorkerConfig(Section):
+    """How one emulated GPU differs from the others: t(x) = max(floor_s, launch_s + x / (rate * speed))."""
+
+    speed: float = key(1.0, "Times the rate on 1 GPU.", "a number above 0", gt=0.0)
+    launch_s: float = key(0.0, "What a batch of any size costs.", "seconds, 0 or more", ge=0.0)
+    floor_s: float = key(0.0, "No batch takes less.", "seconds, 0 or more", ge=0.0)
+
+
 class BackendConfig(Section):
     """What computes the steps."""
 
@@ -177,11 +185,32 @@ class BackendConfig(Section):
         "For emulated: samples/s by number of GPUs, by DNN; missing counts follow [FLEET] Eq. 5.",
         "{dnn name: {number of GPUs: samples/s above 0}}, with the rate on 1 GPU at least",
     )
+    workers: Annotated[tuple[WorkerConfig, ...], Strict(False)] = key(
+        (),
+        "For emulated: unlike GPUs by number, again from the first if there are more; none: all alike.",
+        "a list of workers such as '{speed: 0.5}'",
+    )
 
     @property
     def effective_collective(self) -> Literal["horovod", "mpi"]:
         """`collective`, or mpi where the backend knows no other."""
         return "mpi" if self.name == "emulated" else self.collective
+
+
+class BalanceConfig(Section):
+    """How a step's samples are shared out to the GPUs of its DNN."""
+
+    policy: Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu"] = key(
+        "even",
+        "even: the same for all; fitted: by curves learnt while training; lb-bsp-gpu, lb-bsp-cpu: Alg. 2 and "
+        "Alg. 1 of [LBBSP].",
+        "even, fitted, lb-bsp-gpu, lb-bsp-cpu",
+    )
+    predictor: Literal["ema", "memoryless"] = key(
+        "ema",
+        "How lb-bsp-cpu predicts speeds: by a moving average (ema), or as the last step's.",
+        "ema, memoryless",
+    )
 
 
 class DataplaneConfig(Section):
@@ -243,6 +272,9 @@ class RunConfig(Section):
     slots: SlotsConfig = key(None, "How ranks are used.", "keys of slots", default_factory=SlotsConfig)
     backend: BackendConfig = key(
         None, "What computes the steps.", "keys of backend", default_factory=BackendConfig
+    )
+    balance: BalanceConfig = key(
+        None, "How steps are shared out.", "keys of balance", default_factory=BalanceConfig
     )
     dataplane: DataplaneConfig = key(
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig

@@ -34,7 +34,9 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
         from hpcbal.training.emulated_backend import EmulatedBackend
 
         gpus_per_node = roles.cluster.max_gpus_per_node
-        return EmulatedBackend(config.backend.rates, gpus_per_node, config.backend.precision)
+        workers = config.backend.workers
+        worker = workers[trainers.rank % len(workers)] if workers else None
+        return EmulatedBackend(config.backend.rates, gpus_per_node, config.backend.precision, worker)
     try:
         from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
     except ImportError as error:

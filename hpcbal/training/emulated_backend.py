@@ -46,6 +46,23 @@ class Model(Protocol):
     ) -> tuple[float, int, Arrays]: ...
 
 
+class WorkerSettings(Protocol):
+    """How one emulated GPU differs from the others, as `hpcbal.config` holds it.
+
+    Its time for x samples is max(floor_s, launch_s + x / (rate on 1 GPU * speed)), the curves of [LBBSP]
+    Sec. 3.3.1.
+    """
+
+    @property
+    def speed(self) -> float: ...
+
+    @property
+    def launch_s(self) -> float: ...
+
+    @property
+    def floor_s(self) -> float: ...
+
+
 class EmulatedReplica:
     """Weights in NumPy, SGD with momentum, and a clock; see `hpcbal.training.backend.Replica`.
 
@@ -58,6 +75,8 @@ class EmulatedReplica:
         optimizer: learning rate, momentum, nesterov and weight decay are used.
         group_rate: samples/s of the whole trainer group by its number of ranks; None computes as fast as
             it can.
+        worker: how this rank differs from others; with it a step takes what the rank's own share takes, and
+            the sum of the gradients comes on top.
     """
 
     def __init__(
@@ -66,6 +85,7 @@ class EmulatedReplica:
         parameters: Arrays,
         optimizer: OptimizerSettings,
         group_rate: Callable[[int], float] | None,
+        worker: WorkerSettings | None = None,
     ) -> None:
         self.broken: Exception | None = None
         self._model = model
@@ -75,6 +95,7 @@ class EmulatedReplica:
         self._iteration = np.zeros((), np.int64)
         self._zeros = [np.zeros_like(array) for array in parameters.values()]
         self._group_rate = group_rate
+        self._worker = worker
         self._num_trainers = 1
         self._computed_s: float | None = None  # when the last step's own gradient was there
         self._summing_s = 0.0  # what the last step spent on the sum
@@ -82,8 +103,14 @@ class EmulatedReplica:
         self.num_bytes = num_bytes(self.state())
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
-        """As `Replica.compute`; lasts `num_samples_total` / rate, whatever this rank's share."""
-        deadline_s = self._deadline(num_samples_total) - self._summing_s
+        """As `Replica.compute`; lasts `num_samples_total` / rate, whatever this rank's share.
+
+        Of a worker of its own kind it lasts what its own share takes.
+        """
+        if self._worker is None:
+            deadline_s = self._deadline(num_samples_total) - self._summing_s
+        else:
+            deadline_s = self._own_deadline(self._worker, len(batch.ids), 1.0)
         self._summing_s = 0.0
         y = np.asarray(batch.y).reshape(-1)
         loss, correct, gradients = self._model.loss_and_gradient(self._parameters, batch.x, y)
@@ -117,7 +144,10 @@ class EmulatedReplica:
     def evaluate(self, batch: Batch) -> Sums:
         """As `Replica.evaluate`; lasts this rank's share of the group's rate, `EVALUATION_SPEEDUP` faster."""
         y = np.asarray(batch.y).reshape(-1)
-        deadline_s = self._deadline(len(y) * self._num_trainers / EVALUATION_SPEEDUP)
+        if self._worker is None:
+            deadline_s = self._deadline(len(y) * self._num_trainers / EVALUATION_SPEEDUP)
+        else:
+            deadline_s = self._own_deadline(self._worker, len(y), EVALUATION_SPEEDUP)
         loss, correct = self._model.loss(self._parameters, batch.x, y)
         if not np.isfinite(loss):
             raise NonFiniteError(f"the validation loss is {loss / len(y)}")
@@ -129,6 +159,13 @@ class EmulatedReplica:
         if self._group_rate is None:
             return start_s
         return start_s + num_samples / self._group_rate(self._num_trainers)
+
+    def _own_deadline(self, worker: WorkerSettings, num_samples: int, speedup: float) -> float:
+        start_s = time.perf_counter()
+        if self._group_rate is None:
+            return start_s
+        linear_s = worker.launch_s + num_samples / (self._group_rate(1) * worker.speed)
+        return start_s + max(worker.floor_s, linear_s) / speedup
 
     def _live(self) -> Arrays:
         arrays = {f"weights/{name}": array for name, array in self._parameters.items()}
@@ -165,16 +202,22 @@ class EmulatedBackend:
             without rates is not slowed down.
         gpus_per_node: for Eq. 5.
         precision: "float32" or "float64".
+        worker: how the GPU of this rank differs; None: all are alike.
     """
 
     name = "emulated"
     device = "emulated"
 
     def __init__(
-        self, rates: Mapping[str, Mapping[int, float]], gpus_per_node: int = 1, precision: str = "float32"
+        self,
+        rates: Mapping[str, Mapping[int, float]],
+        gpus_per_node: int = 1,
+        precision: str = "float32",
+        worker: WorkerSettings | None = None,
     ) -> None:
         self._rates = RateTable(rates, gpus_per_node)
         self._dtype = np.dtype(precision)
+        self._worker = worker
 
     def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> EmulatedReplica:
         """As `Backend.build`.
@@ -197,9 +240,8 @@ class EmulatedBackend:
         initial = model.initial_parameters(np.random.default_rng(dnn_seed(seed, dnn.name)))
         parameters = {name: np.array(array, self._dtype) for name, array in initial.items()}
         known = self._rates.measured.get(dnn.name)
-        return EmulatedReplica(
-            model, parameters, dnn.optimizer, partial(self._rates.rate, dnn.name) if known else None
-        )
+        group_rate = partial(self._rates.rate, dnn.name) if known else None
+        return EmulatedReplica(model, parameters, dnn.optimizer, group_rate, self._worker)
 
     def close(self) -> None:
         """Nothing to free."""

@@ -46,6 +46,7 @@ def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     inherited = {"dnns.optimizer", "dnns.batch_size", "dnns.stop"}
     plain = {k for k in all_keys(RunConfig) if not any(k == i or k.startswith(f"{i}.") for i in inherited)}
     moved = {k.replace("dnns.", "defaults.", 1) for k in all_keys(RunConfig) if k not in plain}
+    plain = {k for k in plain if not k.startswith("backend.workers.")}  # shown in a comment: it is empty
     sweeps = {f"sweeps.{key}" for key in ("name", "model", *SWEEP_KEYS)}
     assert written == plain | operations | moved | set(FILE_ONLY_KEYS) | {"defaults"} | sweeps
 

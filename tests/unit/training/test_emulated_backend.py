@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hpcbal.training.emulated_backend as emulated_backend
+from hpcbal.config.schema import WorkerConfig
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.models import EmulatedModel, softmax
 from hpcbal.training.collective import LocalCollective
@@ -90,6 +91,19 @@ def test_rate_of_an_unmeasured_group_size_follows_from_the_measured(
     replica.resize(3)
     replica.compute(make_batch(4), 12)
     assert 100 + 12 / 300 <= clock[0] < 100 + 12 / 100
+
+
+def test_a_worker_of_its_own_kind_takes_what_its_own_share_takes(
+    clock: list[float], make_dnn: Make, make_spec: Make, make_batch: Make
+) -> None:
+    worker = WorkerConfig(speed=0.5, launch_s=0.01, floor_s=0.08)
+    backend = EmulatedBackend({"dnn": {1: 100.0, 2: 190.0}}, worker=worker)
+    replica = backend.build(make_dnn(), make_spec(), 5, seed=0)
+    replica.resize(2)
+    replica.compute(make_batch(9), 50)
+    replica.compute(make_batch(2), 50)
+    replica.evaluate(make_batch(9))
+    assert clock == pytest.approx([100.19, 100.08, 100 + 0.19 / EVALUATION_SPEEDUP])
 
 
 def test_dnn_without_rates_does_not_wait(
