@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from hpcbal.training.backend import Batch, Contribution, Replica, Sums
+from hpcbal.training.backend import Array, Batch, Contribution, Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.failure import CAUSES, USER_ERRORS, GroupFailed, as_exception, cause_of, detail_of
 
@@ -16,6 +16,8 @@ SUSPEND = len(CAUSES)
 LOSS, CORRECT, COUNT = SUSPEND + 1, SUSPEND + 2, SUSPEND + 3
 STATUS_LENGTH = COUNT + 1
 """The status vector: a failure flag per cause, the suspend flag, and the sums behind the metrics."""
+
+_NOTHING = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +27,12 @@ class StepOutcome:
     Attributes:
         sums: over the samples of all ranks.
         suspend: whether any rank asked to stop; the step itself was done.
+        report: sum of what the ranks reported, float64, shape (k,); empty where they report nothing.
     """
 
     sums: Sums
     suspend: bool
+    report: Array = field(default_factory=lambda: _NOTHING, compare=False)
 
 
 def train_step(
@@ -37,6 +41,7 @@ def train_step(
     num_samples_total: int,
     collective: GradientCollective,
     suspend: bool = False,
+    report: Callable[[], Array] | None = None,
 ) -> StepOutcome:
     """Compute on this rank's samples, sum over the group, apply; collective over the group.
 
@@ -51,6 +56,9 @@ def train_step(
         num_samples_total: samples of the step over all ranks; 0 (all samples broken) changes no weight.
         collective: of the group.
         suspend: whether this rank wants the group to stop after this step.
+        report: called when this rank has computed and goes to meet the others; the numbers that it returns,
+            shape (k,), k equal on all ranks, are summed with the gradients. They travel in the gradients'
+            type: float32 holds whole numbers up to 2**24.
 
     Raises:
         GroupFailed: on all ranks, if any rank failed; no weight has changed in this step.
@@ -60,7 +68,8 @@ def train_step(
     contribution, error = _attempt(
         replica, batch, lambda: replica.compute(batch, num_samples_total), replica.zeros()
     )
-    tensors, outcome = reduce_step(collective, contribution, error, suspend)
+    told = report() if report is not None else _NOTHING
+    tensors, outcome = reduce_step(collective, contribution, error, suspend, told)
     if outcome.sums.count != num_samples_total:
         raise GroupFailed(
             "error",
@@ -107,6 +116,7 @@ def reduce_step(
     contribution: Contribution,
     error: Exception | None = None,
     suspend: bool = False,
+    report: Array = _NOTHING,
 ) -> tuple[Sequence[Any], StepOutcome]:
     """What lies between computing and applying: sum tensors and status, and find out who failed.
 
@@ -114,6 +124,7 @@ def reduce_step(
         contribution: of this rank; zeros when it failed.
         error: what went wrong on this rank, if anything.
         suspend: this rank's wish to stop.
+        report: further numbers to sum, shape (k,).
 
     Returns:
         The summed tensors, and the outcome.
@@ -121,7 +132,8 @@ def reduce_step(
     Raises:
         GroupFailed: on all ranks, if any rank failed; carries the detail where it happened.
     """
-    status = np.zeros(STATUS_LENGTH)
+    status = np.zeros(STATUS_LENGTH + report.size)
+    status[STATUS_LENGTH:] = report
     if error is not None:
         status[CAUSES.index(cause_of(error))] = 1.0
     status[SUSPEND] = float(suspend)
@@ -134,4 +146,4 @@ def reduce_step(
                 raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
             raise GroupFailed(cause, "another rank of the group failed and tells more", local=False)
     total = Sums(float(status[LOSS]), float(status[CORRECT]), round(float(status[COUNT])))
-    return tensors, StepOutcome(total, bool(status[SUSPEND] > 0.0))
+    return tensors, StepOutcome(total, bool(status[SUSPEND] > 0.0), status[STATUS_LENGTH:])
