@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hpcbal.control.messages import Position
+from hpcbal.runtime.balancing import Balancer
 from hpcbal.runtime.feeding import Feeder, Step
+from hpcbal.runtime.rank_times import RankTimes
 from hpcbal.telemetry.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
@@ -65,6 +67,7 @@ class PassResult:
         num_samples: valid samples of these steps, over all ranks.
         num_trained: those of them that were trained on.
         train_s: the time in training steps, waiting for batches left out.
+        own: where this rank spent its training steps.
     """
 
     position: Position
@@ -76,6 +79,7 @@ class PassResult:
     num_samples: int
     num_trained: int
     train_s: float
+    own: RankTimes
 
     def facts(self) -> dict[str, float]:
         """Measurements for the ledger that no decision depends on."""
@@ -95,6 +99,7 @@ class PassRunner:
     ride in the all-reduce of a step, so that no rank is alone in a collective.
 
     Args:
+        balancer: how a step is split over the group; the feeder's too.
         max_bad: broken samples of a pass that are allowed; with more the pass stops, on all ranks at the same
             step, before anything is called an epoch.
         suspended: whether this rank has been told to stop at the next step.
@@ -105,6 +110,7 @@ class PassRunner:
     def __init__(
         self,
         feeder: Feeder,
+        balancer: Balancer,
         num_positions: int,
         max_bad: float,
         replica: Replica,
@@ -114,6 +120,7 @@ class PassRunner:
         trace: Callable[[int], StepTrace],
     ) -> None:
         self._feeder = feeder
+        self._balancer = balancer
         self._num_positions = num_positions
         self._max_bad = max_bad
         self._replica = replica
@@ -130,7 +137,7 @@ class PassRunner:
         """
         began, waited = time.monotonic(), self._feeder.wait_s
         offset, num_steps, too_many_bad = start.offset, 0, False
-        num_samples, num_trained, train_s = 0, 0, 0.0
+        num_samples, num_trained, train_s, own = 0, 0, 0.0, RankTimes()
         trace, waited_before = self._trace(start.pass_index), waited
         with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
             for step in steps:
@@ -146,6 +153,7 @@ class PassRunner:
                 if step.training:
                     num_trained += step.num_samples_total
                     train_s += time.monotonic() - step_began
+                    self._add(own, step, self._feeder.wait_s - waited_before, step_began)
                 reduced, wait_s = self._collective, self._feeder.wait_s - waited_before
                 trace.step(wait_s, step_began, reduced.began_s, reduced.ended_s)
                 waited_before = self._feeder.wait_s
@@ -162,7 +170,17 @@ class PassRunner:
             num_samples=num_samples,
             num_trained=num_trained,
             train_s=train_s,
+            own=own,
         )
+
+    def _add(self, own: RankTimes, step: Step, wait_s: float, began_s: float) -> None:
+        """Note a training step that has just ended."""
+        reduced = self._collective
+        own.wait_s += wait_s
+        own.samples += len(step.batch.ids)
+        if reduced.size > 1:  # alone there is no collective to arrive at
+            own.compute_s += reduced.began_s - began_s
+            own.collective_s += reduced.ended_s - reduced.began_s
 
     def _perform(self, step: Step, sums: EpochSums) -> bool:
         """Train or validate; returns whether the group stops after this step.
@@ -171,10 +189,12 @@ class PassRunner:
         run ahead and leave the round while another still waits for its blocks.
         """
         if step.training:
+            report = self._balancer.report(len(step.batch.ids), time.monotonic())
             outcome = train_step(
-                self._replica, step.batch, step.num_samples_total, self._collective, self._suspended()
+                self._replica, step.batch, step.num_samples_total, self._collective, self._suspended(), report
             )
             sums.train = sums.train + outcome.sums
+            self._balancer.take(outcome.report, step.shares)
         else:
             outcome = evaluate_step(self._replica, step.batch, self._collective, self._suspended())
             sums.validation = sums.validation + outcome.sums

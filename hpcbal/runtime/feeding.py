@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.policies.batching import BATCHING
+from hpcbal.runtime.balancing import Balancer
 
 NUM_BUFFERS = 2  # one that is computed on, one that is being filled
 POLL_INTERVAL_S = 0.1
@@ -23,6 +23,7 @@ class Step:
         start, end: positions of the whole step.
         training: whether it trains or validates.
         num_samples_total: valid samples of the whole step.
+        shares: positions of each rank.
         batch: this rank's share; its memory is used again two steps later.
     """
 
@@ -30,6 +31,7 @@ class Step:
     end: int
     training: bool
     num_samples_total: int
+    shares: tuple[int, ...]
     batch: Batch
 
 
@@ -47,7 +49,8 @@ class Feeder:
         reader: of this rank; while a pass runs, only the fetching thread touches it.
         batch_size: samples per step of the whole group.
         rank: of this trainer in its group.
-        size: of the group.
+        balancer: how a step is split over the group; asked by the trainer's own thread, at the same moments
+            on all ranks.
         executor: one thread that fetches ahead; None fetches when asked (an MPI without THREAD_MULTIPLE
             allows no second thread).
         poll: called by the trainer's own thread again and again while it waits, for messages and heartbeats:
@@ -63,7 +66,7 @@ class Feeder:
         reader: StreamReader,
         batch_size: int,
         rank: int,
-        size: int,
+        balancer: Balancer,
         executor: Executor | None,
         poll: Callable[[], None],
     ) -> None:
@@ -71,11 +74,10 @@ class Feeder:
         self._reader = reader
         self._batch_size = batch_size
         self._rank = rank
-        self._size = size
+        self._balancer = balancer
         self._executor = executor
-        self._split = BATCHING["even"]
-        largest = max(self._split(min(batch_size, spec.num_positions), size))
         static = spec.static_shape() is not None
+        largest = balancer.split(min(batch_size, spec.num_positions))[rank]
         self._buffers = [spec.empty_batch(largest) if static else None for _ in range(NUM_BUFFERS)]
         self._given_up = False
         self._poll = poll
@@ -86,20 +88,25 @@ class Feeder:
         """The steps of a pass from position `offset` on; close the iterator to leave the pass early."""
         ranges = self._ranges(offset)
         ahead: Future[Step] | None = None
+        shares: tuple[int, ...] | None = None  # of the step that comes, where they are fixed ahead
         self._given_up = False
         try:
             for number, (start, end) in enumerate(ranges):
                 began = time.perf_counter()
+                shares = shares or self._balancer.split(end - start)
                 if self._executor is None:
-                    step = self._fetch(pass_index, number, start, end)
+                    step = self._fetch(pass_index, number, start, end, shares)
                 else:
                     if ahead is None:
-                        ahead = self._executor.submit(self._fetch, pass_index, number, start, end)
+                        ahead = self._executor.submit(self._fetch, pass_index, number, start, end, shares)
                     step = self._wait_for(ahead)
                 self.wait_s += time.perf_counter() - began
-                ahead = None
-                if self._executor is not None and number + 1 < len(ranges):
-                    ahead = self._executor.submit(self._fetch, pass_index, number + 1, *ranges[number + 1])
+                ahead = shares = None
+                if not self._balancer.is_fresh and number + 1 < len(ranges):
+                    coming = ranges[number + 1]
+                    shares = self._balancer.split(coming[1] - coming[0])
+                    if self._executor is not None:
+                        ahead = self._executor.submit(self._fetch, pass_index, number + 1, *coming, shares)
                 yield step
         finally:
             if ahead is not None and not ahead.cancel():
@@ -122,14 +129,16 @@ class Feeder:
             offset = end
         return ranges
 
-    def _fetch(self, pass_index: int, number: int, start: int, end: int) -> Step:
+    def _fetch(self, pass_index: int, number: int, start: int, end: int, shares: tuple[int, ...]) -> Step:
         total = self._reader.count_valid(pass_index, start, end)
-        shares = self._split(end - start, self._size)
+        share = shares[self._rank]
         first = start + sum(shares[: self._rank])
         buffer = self._buffers[number % NUM_BUFFERS]
-        batch = self._reader.read(pass_index, first, first + shares[self._rank], out=buffer)
+        if buffer is not None and len(buffer) < share:
+            buffer = self._buffers[number % NUM_BUFFERS] = self._spec.empty_batch(share)
+        batch = self._reader.read(pass_index, first, first + share, out=buffer)
         self._reader.release(pass_index, end)
-        return Step(start, end, start < self._spec.num_train, total, batch)
+        return Step(start, end, start < self._spec.num_train, total, shares, batch)
 
     def _check_wanted(self) -> None:
         if self._given_up:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from concurrent.futures import Executor
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from hpcbal.control.messages import (
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.waiting import Backoff
+from hpcbal.runtime.balancing import Balancer
 from hpcbal.runtime.epoch import SUMS_NAME, EpochSums, PassResult, PassRunner
 from hpcbal.runtime.feeding import Feeder
 from hpcbal.runtime.member import GroupMember
@@ -48,6 +51,7 @@ class GroupRound:
         serial: of the groups; orders with another serial are not for us.
         writer: writes checkpoints aside; used by the master only.
         executor: fetches batches ahead, see `Feeder`.
+        balancer: splits the steps over the group; closed when the round ends.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class GroupRound:
         serial: int,
         writer: BackgroundWriter,
         executor: Executor | None,
+        balancer: Balancer,
     ) -> None:
         self._member = member
         self._context = member.context
@@ -66,6 +71,7 @@ class GroupRound:
         self._serial = serial
         self._writer = writer
         self._executor = executor
+        self._balancer = balancer
         self._suspend = False
         self._orders: list[Message] = []
         self._history: list[EpochRecord] = []
@@ -85,6 +91,7 @@ class GroupRound:
             log.error("%s failed: %s", name, failure)
             self._report(DnnFailed(name, failure.cause, failure.detail))
         finally:
+            self._balancer.close()
             self._reader.end()
             self._context.send_slices()
             self._report_preprocessing()
@@ -106,17 +113,19 @@ class GroupRound:
         self._history = list(loaded.history)
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
+        self._balancer.start()
         feeder = Feeder(
             self._context.stream_spec,
             self._reader,
             member.dnn.batch_size,
             member.collective.rank,
-            member.collective.size,
+            self._balancer,
             self._executor,
             poll=lambda: self._context.keep_in_touch(f"waiting for data of {name}"),
         )
         runner = PassRunner(
             feeder,
+            self._balancer,
             self._context.stream_spec.num_positions,
             self._context.config.data.max_bad_fraction * self._context.stream_spec.num_positions,
             replica,
@@ -156,9 +165,11 @@ class GroupRound:
         self._history.append(record)
         self._report_preprocessing()
         busy_s = result.seconds - result.wait_s
-        self._report(
-            EpochDone(self._member.dnn.name, pass_index, metrics, result.seconds, busy_s), result.facts()
-        )
+        facts: dict[str, Any] = dict(result.facts())
+        if self._member.collective.size > 1:
+            facts["ranks"] = result.own.by_rank(self._member.collective)
+        facts |= self._balancer.take_facts()
+        self._report(EpochDone(self._member.dnn.name, pass_index, metrics, result.seconds, busy_s), facts)
 
     def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
         """Checkpoint durably, then tell so."""
@@ -256,6 +267,6 @@ class GroupRound:
             report = PreprocessorReport(stream.samples_made, stream.busy_s, tuple(stream.take_bad()))
             self._context.channel.send(SCHEDULER_RANK, report)
 
-    def _report(self, event: Event, facts: dict[str, float] | None = None) -> None:
+    def _report(self, event: Event, facts: Mapping[str, Any] | None = None) -> None:
         if self._member.is_master:
             self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))

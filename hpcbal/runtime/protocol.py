@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hpcbal.control.messages import Event, GroupPlan, RoundPlan
 from hpcbal.dataplane.stream import StreamPlan
@@ -141,7 +142,7 @@ class Happened(Message):
 
     serial: int
     event: Event
-    facts: Mapping[str, float] | None = None
+    facts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

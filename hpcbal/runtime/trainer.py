@@ -14,6 +14,7 @@ from hpcbal.control.messages import Position
 from hpcbal.data.source import SampleSource
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
+from hpcbal.runtime.balancing import EvenSplit, SplitMemory, make_balancer
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.group_profile import GroupProfile
 from hpcbal.runtime.group_round import GroupRound
@@ -51,6 +52,7 @@ class Trainer:
         self._source = source
         self._own_stream: PrivateStream | None = None
         self._cache = ReplicaCache()
+        self._split_memories: dict[str, SplitMemory] = {}
         self._reader = StreamReader(context.ring, context.roles.local_slot(context.rank))
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
         self._writer = BackgroundWriter()
@@ -102,8 +104,16 @@ class Trainer:
             self._reader.set_poll(lambda: self._context.keep_in_touch(f"waiting for data of {mine.dnn_id}"))
             GroupProfile(member, self._reader, order.serial).run()
         else:
+            balancer = make_balancer(
+                self._context.config.balance,
+                member.dnn,
+                self._context.stream_spec.num_train,
+                member.collective,
+                self._split_memories,
+                key=f"{mine.dnn_id} on {mine.gpus}",
+            )
             GroupRound(
-                member, self._reader, order.round_plan, order.serial, self._writer, self._fetcher
+                member, self._reader, order.round_plan, order.serial, self._writer, self._fetcher, balancer
             ).run()
 
     def _train_alone(self, order: TrainAlone) -> None:
@@ -114,7 +124,7 @@ class Trainer:
         stream = self._stream_of_its_own()
         stream.open(plan.start[dnn.name])
         member = GroupMember(context, self._backend, self._cache, dnn, MPI.COMM_SELF, LocalCollective())
-        GroupRound(member, stream, plan, order.serial, self._writer, self._fetcher).run()
+        GroupRound(member, stream, plan, order.serial, self._writer, self._fetcher, EvenSplit(1)).run()
 
     def _stream_of_its_own(self) -> PrivateStream:
         if self._own_stream is None:

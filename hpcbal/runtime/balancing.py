@@ -1,0 +1,340 @@
+"""Share a step's samples out to the ranks of a trainer group, as its master's policy decides meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from hpcbal.config import DnnConfig
+from hpcbal.config.schema import BalanceConfig
+from hpcbal.policies.batching import (
+    BATCHING,
+    BatchingPolicy,
+    BatchTask,
+    Decision,
+    Observation,
+    scale_shares,
+    split_evenly,
+)
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
+from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.speed import PREDICTORS
+from hpcbal.training.backend import Array
+from hpcbal.training.collective import GradientCollective
+
+log = logging.getLogger(__name__)
+
+LEAST_PROCESSING_S = 1e-9
+SAMPLES, SECONDS, DEVICE_MEMORY, SHARES = range(4)
+"""Rows of what the ranks report with a step; each rank fills its own column, the master the last row."""
+NUM_ROWS = SHARES + 1
+
+
+class Balancer(Protocol):
+    """What feeds and runs a pass asks of a group's way to split its steps.
+
+    Attributes:
+        is_fresh: whether the shares of a step are known only when the step before has ended; otherwise they
+            are fixed when it begins, so that a batch can be fetched ahead.
+    """
+
+    is_fresh: bool
+
+    def start(self) -> None:
+        """Agree on the shares to begin with; collective over the group."""
+
+    def split(self, num_samples: int) -> tuple[int, ...]:
+        """Samples of each rank in the next step that is to be fetched; equal on all ranks."""
+
+    def report(self, num_samples: int, began_s: float) -> Callable[[], Array] | None:
+        """What this rank reports of a training step when it meets the others; None: nothing.
+
+        Args:
+            num_samples: valid samples of this rank in the step.
+            began_s: `time.monotonic` when it began to compute.
+        """
+
+    def take(self, summed: Array, shares: Sequence[int]) -> None:
+        """What all ranks have reported of a training step with these shares; collective over the group."""
+
+    def take_facts(self) -> dict[str, Any]:
+        """For the ledger, of the time since the last call."""
+
+    def close(self) -> None:
+        """End what runs in the background."""
+
+
+class EvenSplit:
+    """The same share for every rank; measures nothing and costs nothing."""
+
+    is_fresh = False
+
+    def __init__(self, num_ranks: int) -> None:
+        self._num_ranks = num_ranks
+
+    def start(self) -> None:
+        """As `Balancer.start`; all ranks know them."""
+
+    def split(self, num_samples: int) -> tuple[int, ...]:
+        """As `Balancer.split`."""
+        return split_evenly(num_samples, self._num_ranks)
+
+    def report(self, num_samples: int, began_s: float) -> None:
+        """As `Balancer.report`."""
+
+    def take(self, summed: Array, shares: Sequence[int]) -> None:
+        """As `Balancer.take`."""
+
+    def take_facts(self) -> dict[str, Any]:
+        """As `Balancer.take_facts`: none."""
+        return {}
+
+    def close(self) -> None:
+        """As `Balancer.close`."""
+
+
+@dataclass
+class SplitMemory:
+    """What a group knows of its split, kept by each rank for the group's next round.
+
+    Attributes:
+        sizes: samples of each rank in a full step.
+        state: of the policy; only the master's is used.
+    """
+
+    sizes: tuple[int, ...]
+    state: Any
+
+
+@dataclass
+class BalanceCount:
+    """What deciding has cost this rank since it was asked last.
+
+    Attributes:
+        num_decisions, seconds: decisions, and how long they took.
+        num_changes: times that the group has taken over other shares.
+    """
+
+    num_decisions: int = 0
+    seconds: float = 0.0
+    num_changes: int = 0
+
+
+class DecidedSplit:
+    """Shares that follow a policy of the group's master.
+
+    Each rank's samples and seconds of a training step ride in the step's all-reduce. The master alone
+    decides: the same numbers need not give the same decision on unlike processors, whose libraries round
+    differently. What it decides rides in the next all-reduce, so all ranks change their shares after the
+    same step.
+
+    - In the background (`fitted`, `lb-bsp-gpu`): what is seen in step k is decided while step k+1 runs, known
+      to all when it ends, and used from step k+3 on, as step k+2 has been fetched by then. A step never
+      waits for a decision; one that is late rides with a later step. Steps that still run under shares older
+      than the newest decision are not shown to the policy: it sees what its decisions did, nothing else.
+    - Fresh (`lb-bsp-cpu`): the master decides between two steps and tells it in a message of its own; the
+      next step is fetched after that.
+
+    A policy that fails is told once in the log and asked no more; the group goes on with its last shares.
+
+    Args:
+        name: of the DNN, for the log.
+        policy: decides; only the master's is asked.
+        num_samples: of a full step.
+        collective: of the group.
+        is_fresh: which of the two ways.
+        device_memory_share: of this rank's accelerator in use, 0 to 1, or None where it is not known.
+        memory: what this group knew when it last trained this DNN.
+
+    Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server and no messages of its own but in fresh mode.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: BatchingPolicy[Any],
+        num_samples: int,
+        collective: GradientCollective,
+        *,
+        is_fresh: bool,
+        device_memory_share: Callable[[], float | None] = lambda: None,
+        memory: SplitMemory | None = None,
+    ) -> None:
+        self.is_fresh = is_fresh
+        self.count = BalanceCount()
+        self.remove: int | None = None
+        self._name = name
+        self._policy = policy
+        self._num_samples = num_samples
+        self._collective = collective
+        self._device_memory_share = device_memory_share
+        if memory is None:
+            state = policy.start(BatchTask.uniform(num_samples, collective.size))
+            memory = SplitMemory(state.batch_sizes, state)
+        self.memory = memory
+        self._pending: Future[Decision[Any]] | None = None
+        self._gave_up = False
+        is_master = collective.rank == 0
+        self._executor = ThreadPoolExecutor(1, "balancer") if is_master and not is_fresh else None
+
+    def start(self) -> None:
+        """As `Balancer.start`: the master's."""
+        self._tell()
+
+    def split(self, num_samples: int) -> tuple[int, ...]:
+        """As `Balancer.split`; steps of fewer samples are split in the proportions of a full one."""
+        return _scaled(num_samples, self.memory.sizes)
+
+    def report(self, num_samples: int, began_s: float) -> Callable[[], Array]:
+        """As `Balancer.report`: the time until it is called, and the master's newest decision."""
+
+        def arrived() -> Array:
+            rows = np.zeros((NUM_ROWS, self._collective.size))
+            own = rows[:, self._collective.rank]
+            own[SAMPLES] = num_samples
+            own[SECONDS] = max(time.monotonic() - began_s, LEAST_PROCESSING_S) if num_samples else 0.0
+            used = self._device_memory_share()
+            own[DEVICE_MEMORY] = 0.0 if used is None else 1.0 + used  # 0: not known
+            self._collect_decision()
+            if self._collective.rank == 0:
+                rows[SHARES] = self.memory.state.batch_sizes
+            return rows.reshape(-1)
+
+        return arrived
+
+    def take(self, summed: Array, shares: Sequence[int]) -> None:
+        """As `Balancer.take`."""
+        rows = summed.reshape(NUM_ROWS, self._collective.size)
+        if self.is_fresh:
+            self._decide_now(rows, shares)
+            return
+        self._adopt(rows[SHARES])
+        if self._executor is None or self._pending is not None or self._gave_up:
+            return
+        state = self.memory.state
+        if tuple(shares) == _scaled(sum(shares), state.batch_sizes):
+            self._pending = self._executor.submit(self._decide, state, observations_of(rows))
+
+    def take_facts(self) -> dict[str, Any]:
+        """As `Balancer.take_facts`: the shares now, changes, and what deciding has taken."""
+        count, self.count = self.count, BalanceCount()
+        facts = {"shares": list(self.memory.sizes), "changes": count.num_changes, "decided_s": count.seconds}
+        return {"balance": facts | ({} if self.remove is None else {"remove": self.remove})}
+
+    def close(self) -> None:
+        """As `Balancer.close`."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._collect_decision()
+
+    def _decide_now(self, rows: Array, shares: Sequence[int]) -> None:
+        """Decide and tell it, while all ranks wait."""
+        if self._collective.rank == 0 and not self._gave_up:
+            decided: Future[Decision[Any]] = Future()
+            try:
+                decided.set_result(self._decide(self.memory.state, observations_of(rows)))
+            except Exception as error:  # whatever a policy raises must not leave the peers waiting
+                decided.set_exception(error)
+            self._pending = decided
+            self._collect_decision()
+        self._tell()
+
+    def _tell(self) -> None:
+        mine = np.zeros(self._collective.size)
+        if self._collective.rank == 0:
+            mine[:] = self.memory.state.batch_sizes
+        self._adopt(self._collective.sum((), mine)[1])
+
+    def _decide(self, state: Any, observations: Sequence[Observation]) -> Decision[Any]:
+        began = time.perf_counter()
+        decision = self._policy.decide(state, observations)
+        self.count.num_decisions += 1
+        self.count.seconds += time.perf_counter() - began
+        return decision
+
+    def _collect_decision(self) -> None:
+        """Take over what the policy has answered, if it has."""
+        if self._pending is None or not self._pending.done():
+            return
+        pending, self._pending = self._pending, None
+        error = pending.exception()
+        if error is not None:
+            self._gave_up = True
+            log.error("%s: balancing ends, the shares stay as they are", self._name, exc_info=error)
+            return
+        decision = pending.result()
+        self.memory.state = decision.state
+        if decision.remove is not None and decision.remove != self.remove:
+            log.warning("%s would be faster without rank %d of its group", self._name, decision.remove)
+        self.remove = decision.remove
+
+    def _adopt(self, told: Array) -> None:
+        sizes = tuple(round(float(size)) for size in told)
+        if sizes != self.memory.sizes:
+            self.memory.sizes = sizes
+            self.count.num_changes += 1
+            log.debug("%s: shares of a step are now %s", self._name, sizes)
+
+
+def make_balancer(
+    settings: BalanceConfig,
+    dnn: DnnConfig,
+    num_train: int,
+    collective: GradientCollective,
+    memories: dict[str, SplitMemory],
+    key: str,
+) -> Balancer:
+    """The balancer of a group as configured; a group of one has nothing to balance.
+
+    Args:
+        num_train: training samples of a pass.
+        memories: of this rank, by key; the group's is found there, or put there.
+        key: names DNN and group.
+    """
+    if settings.policy == "even" or collective.size == 1:
+        return EvenSplit(collective.size)
+    balancer = DecidedSplit(
+        dnn.name,
+        make_policy(settings),
+        min(dnn.batch_size, num_train),
+        collective,
+        is_fresh=settings.policy == "lb-bsp-cpu",
+        memory=memories.get(key),
+    )
+    memories[key] = balancer.memory
+    return balancer
+
+
+def make_policy(settings: BalanceConfig) -> BatchingPolicy[Any]:
+    """The policy that the configuration names."""
+    policy = BATCHING[settings.policy]
+    return (
+        replace(policy, predictor=PREDICTORS[settings.predictor]) if isinstance(policy, LbBspCpu) else policy
+    )
+
+
+def observations_of(rows: Array) -> tuple[Observation, ...]:
+    """What a policy is told of a step, by rank.
+
+    Args:
+        rows: summed reports, shape (NUM_ROWS, ranks).
+    """
+    found = []
+    for samples, seconds, used, _ in rows.T.tolist():
+        share = None if used == 0.0 else min(max(used - 1.0, 0.0), 1.0)
+        found.append(Observation(round(samples), seconds, device_memory_share=share))
+    return tuple(found)
+
+
+def _scaled(num_samples: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """`sizes` for a step of another number of samples; one of validation may hold more than a full one."""
+    total = sum(sizes)
+    if num_samples == total:
+        return tuple(sizes)
+    return scale_shares(num_samples, sizes) if num_samples < total else apportion(num_samples, sizes)

@@ -1,0 +1,197 @@
+"""Shares follow the master's decisions, at the same step on all ranks, and never wait for one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.config import DnnConfig
+from hpcbal.config.schema import BalanceConfig
+from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation
+from hpcbal.policies.batching.bsp import Even
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
+from hpcbal.policies.batching.speed import Memoryless
+from hpcbal.policies.batching.task import BatchState
+from hpcbal.runtime.balancing import (
+    DecidedSplit,
+    EvenSplit,
+    SplitMemory,
+    make_balancer,
+    make_policy,
+    observations_of,
+)
+
+SETTLE_S = 20.0
+
+
+@dataclass
+class OneRank:
+    """The master's view of a group of two whose other rank adds `other` to every sum."""
+
+    size: int = 2
+    rank: int = 0
+
+    def sum(self, tensors: Sequence[Any], status: np.ndarray[Any, Any]) -> tuple[Sequence[Any], Any]:
+        return tensors, status.copy()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+@dataclass(frozen=True)
+class Scripted(BatchingPolicy[BatchState]):
+    """Answers with the next of `answers`, after `gate` has opened; notes what it is shown."""
+
+    answers: list[tuple[int, ...] | Exception]
+    gate: threading.Event = field(default_factory=threading.Event)
+    seen: list[tuple[int, ...]] = field(default_factory=list)
+    removes: int | None = None
+
+    def start(self, task: BatchTask) -> BatchState:
+        return Even().start(task)
+
+    def decide(self, state: BatchState, observations: Sequence[Observation]) -> Decision[BatchState]:
+        assert self.gate.wait(SETTLE_S)
+        self.seen.append(tuple(seen.num_samples for seen in observations))
+        answer = self.answers.pop(0) if self.answers else state.batch_sizes
+        if isinstance(answer, Exception):
+            raise answer
+        return Decision(BatchState(state.task, answer), self.removes)
+
+
+def make_split(policy: BatchingPolicy[Any], *, is_fresh: bool = False, **settings: Any) -> DecidedSplit:
+    return DecidedSplit("dnn", policy, 10, OneRank(), is_fresh=is_fresh, **settings)
+
+
+def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
+    """One step: both ranks report, and the shares of the group follow."""
+    rows = split.report(shares[0], 0.0)().reshape(4, 2)
+    rows[:2, 1] = shares[1], 0.5
+    split.take(rows.reshape(-1), shares)
+    pending = split._pending
+    if settled and pending is not None:
+        pending.exception(SETTLE_S)
+
+
+def opened(*answers: tuple[int, ...] | Exception, removes: int | None = None) -> Scripted:
+    policy = Scripted(list(answers), removes=removes)
+    policy.gate.set()
+    return policy
+
+
+def test_a_decision_rides_with_the_next_step() -> None:
+    split = make_split(opened((7, 3)))
+    step(split, (5, 5))
+    assert split.split(10) == (5, 5)
+    step(split, (5, 5))
+    assert split.split(10) == (7, 3)
+    split.close()
+
+
+def test_a_step_does_not_wait_for_a_decision() -> None:
+    policy = Scripted([(7, 3)])
+    split = make_split(policy)
+    for _ in range(5):
+        step(split, (5, 5), settled=False)
+    assert split.split(10) == (5, 5)
+    policy.gate.set()
+    split._pending.exception(SETTLE_S)  # type: ignore[union-attr]
+    step(split, (5, 5))
+    assert split.split(10) == (7, 3)
+    assert len(policy.seen) == 1
+    split.close()
+
+
+def test_the_policy_sees_no_step_of_older_shares_than_its_last_answer() -> None:
+    policy = opened((7, 3), (8, 2))
+    split = make_split(policy)
+    for shares in [(5, 5), (5, 5), (5, 5), (7, 3), (7, 3)]:
+        step(split, shares)
+    assert policy.seen == [(5, 5), (7, 3)]
+    split.close()
+
+
+def test_fresh_decisions_hold_for_the_next_step() -> None:
+    split = make_split(opened((7, 3), (6, 4)), is_fresh=True)
+    step(split, (5, 5))
+    assert split.split(10) == (7, 3)
+    step(split, (7, 3))
+    assert split.split(10) == (6, 4)
+    assert split.take_facts()["balance"]["changes"] == 2
+    split.close()
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_a_policy_that_fails_is_asked_no_more(is_fresh: bool, caplog: pytest.LogCaptureFixture) -> None:
+    policy = opened((7, 3), ValueError("singular"))
+    split = make_split(policy, is_fresh=is_fresh)
+    for _ in range(8):
+        step(split, split.split(10))
+    assert split.split(10) == (7, 3)
+    assert len(policy.seen) == 2
+    assert caplog.text.count("balancing ends") == 1
+    split.close()
+
+
+def test_an_offer_to_remove_a_rank_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    split = make_split(opened(removes=1))
+    for _ in range(4):
+        step(split, (5, 5))
+    assert caplog.text.count("faster without rank 1") == 1
+    assert split.take_facts()["balance"]["remove"] == 1
+    split.close()
+
+
+def test_steps_of_other_sizes_keep_the_proportions() -> None:
+    split = make_split(Even(), memory=SplitMemory((8, 2), BatchState(BatchTask.uniform(10, 2), (8, 2))))
+    split.start()
+    assert split.split(10) == (8, 2)
+    assert split.split(5) == (4, 1)
+    assert split.split(20) == (16, 4)
+    split.close()
+
+
+def test_a_group_goes_on_with_what_it_knew() -> None:
+    dnn = DnnConfig.model_validate(
+        {
+            "name": "a",
+            "model": "m:f",
+            "optimizer": {"name": "sgd", "learning_rate": 0.1},
+            "batch_size": 10,
+            "stop": {"max_epochs": 1},
+        }
+    )
+    memories: dict[str, SplitMemory] = {}
+    settings = BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless")
+    first = make_balancer(settings, dnn, 100, OneRank(), memories, "a on (0, 1)")
+    assert isinstance(first, DecidedSplit)
+    rows = np.array([[5.0, 5.0], [0.1, 0.4], [0.0, 0.0], [0.0, 0.0]])
+    first.take(rows.reshape(-1), (5, 5))
+    first.close()
+    again = make_balancer(settings, dnn, 100, OneRank(), memories, "a on (0, 1)")
+    assert again.split(10) == first.split(10) == (8, 2)
+    again.close()
+
+
+def test_nothing_is_balanced_where_there_is_nothing_to_balance() -> None:
+    split = EvenSplit(3)
+    assert split.split(10) == (4, 3, 3)
+    split.start()
+    assert split.take_facts() == {}
+
+
+def test_the_predictor_is_that_of_the_config() -> None:
+    assert make_policy(BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless")) == LbBspCpu(Memoryless())
+
+
+def test_reports_become_observations() -> None:
+    rows = np.array([[4.0, 0.0], [0.5, 0.0], [1.75, 0.0], [3.0, 3.0]])
+    assert observations_of(rows) == (
+        Observation(4, 0.5, device_memory_share=0.75),
+        Observation(0, 0.0),
+    )
