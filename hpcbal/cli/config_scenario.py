@@ -11,8 +11,10 @@ from hpcbal.cli.ensemble_plan import gpus_per_node as slots_per_node
 from hpcbal.cli.plan_rates import find_rates
 from hpcbal.config import RunConfig, add_import_roots, load_config
 from hpcbal.control import DnnSpec, ScheduleSettings
-from hpcbal.simulator import Costs, PassModel, Scenario, Workload
-from hpcbal.telemetry import read_results
+from hpcbal.simulator import Costs, PassModel, Scenario, Workload, measured_costs
+from hpcbal.telemetry import read_ledger, read_results
+from hpcbal.telemetry.run_directory import RunDirectory
+from hpcbal.telemetry.utc import unix_seconds
 
 
 def scenario_of_config(
@@ -63,7 +65,7 @@ def scenario_of_config(
         draw=draw,
         settings=schedule_settings(config, passes.num_positions),
         passes=passes,
-        costs=Costs(),
+        costs=costs_of_run(Path(config.output.dir)) or Costs(),
         max_preprocessors=lambda num_gpus: preprocessor_ranks(config, -(-num_gpus // per_node)),
     )
 
@@ -74,6 +76,14 @@ def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
         spec.dnn_id: min(max(1, trained.get(spec.dnn_id, spec.stop.max_epochs)), spec.stop.max_epochs)
         for spec in specs
     }
+
+
+def costs_of_run(directory: Path) -> Costs | None:
+    """What starting and saving cost in an earlier run; None if it has no ledger, or no round in it."""
+    ledger = RunDirectory(directory).ledger
+    if not ledger.is_file():
+        return None
+    return measured_costs((unix_seconds(line["time"]), line) for line in read_ledger(ledger))
 
 
 def schedule_settings(config: RunConfig, num_positions: int) -> ScheduleSettings:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.cli.config_scenario import PassFacts, pass_model, preprocessor_ranks, schedule_settings
+from hpcbal.cli.config_scenario import (
+    PassFacts,
+    costs_of_run,
+    pass_model,
+    preprocessor_ranks,
+    schedule_settings,
+)
 from hpcbal.cli.plan_rates import PlanRates
 from hpcbal.config import RunConfig
 from hpcbal.control import DnnSpec
 from hpcbal.runtime.walltime import WALLTIME_MARGIN_S
-from hpcbal.simulator import SimulatedRun, cluster_of, simulate
+from hpcbal.simulator import Costs, SimulatedRun, cluster_of, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,14 +31,15 @@ class Forecast:
     """What the simulated run of a plan says.
 
     Attributes:
-        wall_time_s: of the whole ensemble, if every DNN trains to its max_epochs; networks are built and
-            checkpoints written in no time.
+        wall_time_s: of the whole ensemble, if every DNN trains to its max_epochs.
         num_rounds: expected; with the independent schedule one per DNN.
         profiling_s: the part of it that measures rates.
         lower_bound_s: no schedule on these GPUs is faster.
         usable_s: of the walltime, what is left before the clean stop; None: no walltime is configured.
         num_nodes_that_fit: the least number of such nodes that does it in that time; None: no walltime, or
             none of those tried does.
+        costs: of starting and saving, as an earlier run in the output directory measured them; None: there
+            is none, so they are taken to cost nothing.
     """
 
     wall_time_s: float
@@ -40,6 +48,7 @@ class Forecast:
     lower_bound_s: float
     usable_s: float | None
     num_nodes_that_fit: int | None
+    costs: Costs | None
 
     @property
     def fits(self) -> bool:
@@ -75,8 +84,9 @@ def forecast(
         )
         specs = [DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns]
         cluster = cluster_of(nodes * gpus_per_node, gpus_per_node)
-        return simulate(specs, cluster, settings, rates.table, passes)
+        return simulate(specs, cluster, settings, rates.table, passes, costs=costs)
 
+    costs = costs_of_run(Path(config.output.dir))
     planned = run(num_nodes)
     usable_s = None
     if config.walltime is not None:
@@ -86,6 +96,7 @@ def forecast(
         num_rounds=len(planned.rounds),
         profiling_s=planned.profiling_s,
         lower_bound_s=planned.lower_bound_s,
+        costs=costs,
         usable_s=usable_s,
         num_nodes_that_fit=(
             None

@@ -117,6 +117,8 @@ def _time_lines(outlook: Forecast | None) -> list[str]:
         f"wall time: {duration_text(outlook.wall_time_s)} in {count_text(outlook.num_rounds, 'round')}"
         f"{profiling}, if every DNN trains to its max_epochs; at least {duration_text(outlook.lower_bound_s)}"
     ]
+    if outlook.costs is None:
+        lines.append("  without the time to build, load and save networks, which a first run will tell")
     if outlook.usable_s is None:
         return [*lines, "  no walltime is configured"]
     usable = duration_text(outlook.usable_s)

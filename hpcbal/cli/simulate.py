@@ -74,7 +74,8 @@ def add_parser(verbs: Subparsers) -> None:
         default=[],
         metavar="NAME=SECONDS",
         help="what takes time besides training: build_s, load_s, form_s, checkpoint_s, snapshot_s, pass_s, "
-        "scheduling_s, profile_start_s (default: the preset's; 0); may be repeated",
+        "scheduling_s, profile_start_s (default: the preset's, or those of the run in CONFIG's output "
+        "directory, or 0); may be repeated",
     )
     parser.add_argument(
         "--output",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from hpcbal.simulator import Row, Scenario
@@ -19,6 +20,7 @@ def rows_to_dict(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> dic
         "name": scenario.name,
         "gpus_per_node": scenario.gpus_per_node,
         "num_seeds": num_seeds,
+        "costs": asdict(scenario.costs),
         "published": published.source if published is not None else None,
         "rows": [row.to_dict() for row in rows],
     }
@@ -33,6 +35,7 @@ def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list
         "",
         *_main_table(scenario, rows),
         "",
+        *_cost_lines(scenario),
         "speed-up over independent; bound: max(work on one GPU each / GPUs, longest DNN at its best);",
         "wait: GPUs without a DNN; lock-step: GPUs that wait for the stream; run length: DNNs, in rounds",
     ]
@@ -41,6 +44,11 @@ def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list
             if row.paradigm != "independent" and row.flotillas:
                 lines += ["", *_flotilla_table(row)]
     return lines
+
+
+def _cost_lines(scenario: Scenario) -> list[str]:
+    costs = [f"{name} {value:.3g}" for name, value in asdict(scenario.costs).items() if value]
+    return [f"costs: {', '.join(costs)}"] if costs else ["costs: none; --cost NAME=SECONDS sets them"]
 
 
 def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
@@ -54,15 +62,15 @@ def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
         line = [
             str(row.gpus),
             row.paradigm,
-            f"{row.makespan_s:.0f}",
+            _seconds(row.makespan_s),
             f"{row.speedup_vs_independent:.2f}",
-            f"{row.lower_bound_s:.0f}",
-            f"{row.wait_s_per_gpu:.0f}",
-            f"{row.lockstep_s_per_gpu:.0f}",
+            _seconds(row.lower_bound_s),
+            _seconds(row.wait_s_per_gpu),
+            _seconds(row.lockstep_s_per_gpu),
             f"{row.rounds:.0f}",
-            f"{row.running_mean_s:.0f} +- {row.running_deviation_s:.0f}",
+            f"{_seconds(row.running_mean_s)} +- {_seconds(row.running_deviation_s)}",
             *(
-                f"{seconds:.0f} ({row.percent(seconds):.1f}%)"
+                f"{_seconds(seconds)} ({row.percent(seconds):.1f}%)"
                 for seconds in (row.scheduling_s, row.checkpointing_s, row.profiling_s)
             ),
         ]
@@ -72,6 +80,11 @@ def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
             line += ["-", "-"]
         cells.append(line)
     return format_table(headers, cells, right=[0, *range(2, len(headers))])
+
+
+def _seconds(value: float) -> str:
+    """Whole seconds, of short times also tenths."""
+    return f"{value:.0f}" if value >= 100.0 else f"{value:.1f}"
 
 
 def _flotilla_table(row: Row) -> list[str]:

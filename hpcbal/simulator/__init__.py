@@ -3,6 +3,7 @@
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.measured_costs import measured_costs
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun, Span, TimedEvent
@@ -29,6 +30,7 @@ __all__ = [
     "compare",
     "load_preset",
     "lower_bound",
+    "measured_costs",
     "predict",
     "preset_names",
     "simulate",

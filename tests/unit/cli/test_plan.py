@@ -10,6 +10,7 @@ import pytest
 
 from hpcbal.cli import main
 from hpcbal.policies import RateTable, profile_to_dict
+from hpcbal.telemetry import Ledger
 
 DNNS = """\
 defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}
@@ -215,6 +216,23 @@ def test_the_wall_time_is_that_of_the_simulation(capsys: Capture) -> None:
     outlook = plan(capsys, config, "--gpus", "1", "--samples", "1000")["forecast"]
     assert outlook["wall_time_s"] == pytest.approx(2 * (800 + 200 / 3) * (1 / 100 + 1 / 50 + 1 / 5))
     assert (outlook["fits"], outlook["usable_s"], outlook["num_starts"]) == (True, None, 1)
+
+
+def test_an_earlier_run_tells_what_starting_and_saving_costs(capsys: Capture, tmp_path: Path) -> None:
+    config = write_config(DNNS + EMULATED)
+    arguments = (config, "--gpus", "1", "--samples", "1000")
+    free = plan(capsys, *arguments)["forecast"]
+    assert free["costs"] is None
+    assert main(["plan", *arguments]) == 0
+    assert "without the time to build, load and save networks" in capsys.readouterr().out
+    (tmp_path / "runs/run").mkdir(parents=True)
+    groups = {"groups": [{"dnn": "fast", "gpus": [0]}], "epochs": {"fast": 0}, "start": {"fast": [0, 0]}}
+    with Ledger(tmp_path / "runs/run/ledger.jsonl") as ledger:
+        ledger.append("round-started", plan=groups)
+        ledger.append("epoch-done", dnn="fast", seconds=0.0)
+    outlook = plan(capsys, *arguments)["forecast"]
+    assert outlook["costs"]["build_s"] == 0.0
+    assert outlook["wall_time_s"] == pytest.approx(free["wall_time_s"] + 3 * outlook["costs"]["form_s"])
 
 
 def test_a_dataset_of_unknown_size_leaves_the_wall_time_open(capsys: Capture) -> None:

@@ -1,0 +1,66 @@
+"""What the ledger of a run tells of its costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcbal.simulator import Costs, measured_costs
+
+Line = tuple[float, dict[str, Any]]
+
+
+def started(time_s: float, groups: dict[str, list[int]], **epochs: int) -> Line:
+    plan = {
+        "groups": [{"dnn": name, "gpus": gpus} for name, gpus in groups.items()],
+        "epochs": {name: epochs.get(name, 0) for name in groups},
+        "start": {name: [0, 0] for name in groups},
+    }
+    return time_s, {"event": "round-started", "plan": plan}
+
+
+def done(time_s: float, dnn: str, seconds: float) -> Line:
+    return time_s, {"event": "epoch-done", "dnn": dnn, "seconds": seconds}
+
+
+def told(time_s: float, event: str, **fields: Any) -> Line:
+    return time_s, {"event": event, **fields}
+
+
+def test_new_moved_and_staying_dnns_are_told_apart() -> None:
+    lines = [
+        told(0.0, "run-started"),
+        started(1.0, {"a": [0], "b": [1]}),
+        done(21.0, "a", 10.0),  # began 10 s after the round
+        done(23.0, "b", 10.0),  # 12 s
+        done(31.0, "a", 10.0),  # a later pass tells nothing
+        told(32.0, "leave-round", dnn="a"),
+        told(32.0, "leave-round", dnn="b"),
+        told(33.0, "group-left", dnn="a"),
+        told(35.0, "group-left", dnn="b"),
+        told(35.0, "round-ended"),
+        started(35.5, {"a": [0], "b": [2, 3]}, a=2, b=1),
+        done(46.5, "a", 10.0),  # stayed: 1 s
+        done(49.5, "b", 10.0),  # moved: 4 s
+    ]
+    costs = measured_costs(lines)
+    assert costs == Costs(form_s=1.0, build_s=10.0, load_s=3.0, checkpoint_s=2.0, scheduling_s=0.5)
+
+
+def test_a_restart_forgets_what_was_in_memory() -> None:
+    lines = [
+        started(0.0, {"a": [0]}),
+        done(12.0, "a", 10.0),
+        told(50.0, "run-started"),
+        started(51.0, {"a": [0]}, a=1),
+        done(66.0, "a", 10.0),  # loaded, though on the same GPU: 5 s
+    ]
+    costs = measured_costs(lines)
+    assert costs is not None
+    assert (costs.form_s, costs.build_s, costs.load_s) == pytest.approx((2.0, 0.0, 3.0))
+
+
+@pytest.mark.parametrize("lines", [[], [told(0.0, "run-started"), started(1.0, {"a": [0]})]])
+def test_without_a_report_nothing_is_known(lines: list[Line]) -> None:
+    assert measured_costs(lines) is None
