@@ -199,6 +199,24 @@ def test_an_interrupted_round_goes_on_where_its_dnns_stood() -> None:
     assert result.makespan_s == pytest.approx(20.0)
 
 
+def test_who_is_ahead_goes_on_alone_when_those_behind_have_left() -> None:
+    specs = [DnnSpec("a", 8, StopRule(max_epochs=3)), DnnSpec("b", 8, StopRule(max_epochs=2))]
+    cluster, passes = Cluster.uniform(1, 2), PassModel(100)
+    settings = ScheduleSettings(num_positions=100, profile=False)
+    rates = RateTable({"a": {1: 10.0}, "b": {1: 10.0}}, 2)
+    plan = simulate(specs, cluster, settings, rates, passes).rounds[0].plan
+    inside = DnnProgress(epochs=2, history=records(2), position=Position(2, 50))
+    resume = ResumeState(
+        {"a": inside, "b": DnnProgress(epochs=1, history=records(1))},
+        next_pass=3,
+        next_round_index=1,
+        interrupted=plan,
+    )
+    result = simulate(specs, cluster, settings, rates, passes, resume=resume)
+    assert result.outcome == "done"
+    assert [dnn.end_s for dnn in result.dnns] == pytest.approx([15.0, 10.0])
+
+
 def test_a_prediction_is_an_upper_bound_by_max_epochs() -> None:
     specs = [DnnSpec("a", 8, StopRule(max_epochs=5, patience=1)), DnnSpec("b", 8, StopRule(max_epochs=2))]
     args: Any = (specs, Cluster.uniform(1, 2), ScheduleSettings(num_positions=100, profile=False))
