@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
-from hpcbal.errors import PolicyError
+from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
 from hpcbal.policies.batching.task import Observation
@@ -31,7 +32,9 @@ class SpeedLearner:
     Attributes:
         policy: Alg. 1 with the newest predictor.
 
-    Raises: PolicyError: no predictor is called so, or an argument is out of range.
+    Raises:
+        PolicyError: no predictor is called so, or an argument is out of range.
+        InputError: the predictor needs SciPy, and there is none.
     Source: [LBBSP] Sec. 4.
     """
 
@@ -46,6 +49,11 @@ class SpeedLearner:
         if name not in PREDICTORS and name not in FITTERS:
             known = ", ".join(sorted([*PREDICTORS, *FITTERS]))
             raise PolicyError(f"speed predictor: got {name!r}, allowed: {known}")
+        if name in FITTERS and find_spec("scipy") is None:
+            raise InputError(
+                f"speed predictor {name} is fitted by SciPy, which is not installed; pip install "
+                f"'hpcbal[balance]', or take one of {', '.join(sorted(PREDICTORS))}"
+            )
         if first_fit < 1 or refit_every < 1:
             raise PolicyError(
                 f"speed predictor {name}: first fit after {first_fit} iterations and again every "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hpcbal.errors import PolicyError
+from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies.batching import BatchTask, Observation
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.narx import Narx
@@ -207,6 +207,13 @@ def test_what_needs_no_fit_is_never_fitted() -> None:
     learner = SpeedLearner("memoryless", WORKERS, first_fit=2, refit_every=1)
     assert learn(learner, shared_workers(20), range(10)) == []
     assert learner.policy.predictor == Memoryless()
+
+
+def test_without_scipy_a_fitted_predictor_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpcbal.speed_models.learner.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"hpcbal\[balance\]', or take one of ema, memoryless"):
+        SpeedLearner("narx", WORKERS)
+    assert SpeedLearner("ema", WORKERS).policy.predictor == Ema()
 
 
 def test_a_learner_refuses_what_makes_no_sense() -> None:
