@@ -3,10 +3,9 @@
     python bench/bench_prediction.py --json out.json
 
 The networks, data and stop rules of configs/quickstart.yaml, on as many slots as the machine has cores, so
-that a slot's rate is its own. First `hpcbal profile` measures the rates, on one slot and on two; then
-`hpcbal run` trains. The prediction knows profile.json and, as stop rules cannot be foreseen, after how many
-epochs each network converged. Nothing else of the run goes into it: building networks, saving, regrouping
-cost nothing there.
+that a slot's rate is its own. First `hpcbal profile` measures the rates, on one slot and on two, and what it
+takes to start a network; then `hpcbal run` trains. The prediction knows profile.json and, as stop rules
+cannot be foreseen, after how many epochs each network converged; nothing of the run itself goes into it.
 
 `prediction_error`: |predicted / actual - 1| of the run's wall time (at most 0.15). Beside it the peer, a
 guess without the schedule: the work of all networks, shared out over the slots; and what the run said at its
@@ -32,7 +31,7 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.config import RunConfig, load_config
 from hpcbal.control import DnnSpec, ScheduleSettings
 from hpcbal.policies import RateTable, profile_by_name
-from hpcbal.simulator import PassModel, SimulatedRun, simulate
+from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
 from hpcbal.telemetry import read_ledger, read_results
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,7 +78,16 @@ def predict(config: RunConfig, folder: Path, num_slots: int) -> SimulatedRun:
         profile=False,
     )
     specs = [DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns]
-    return simulate(specs, Cluster.uniform(1, num_slots), settings, rates, passes, epochs=epochs)
+    start_s = profile["start"]["build_s"]
+    return simulate(
+        specs,
+        Cluster.uniform(1, num_slots),
+        settings,
+        rates,
+        passes,
+        epochs=epochs,
+        costs=Costs(build_s=start_s, load_s=start_s),
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:

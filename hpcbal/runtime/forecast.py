@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.simulator import PassModel, Prediction, predict
+from hpcbal.simulator import Costs, PassModel, Prediction, predict
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,12 @@ class Forecast:
         self.first: Outlook | None = None
         self.latest: Outlook | None = None
 
-    def ask(self, ensemble: Ensemble) -> None:
-        """Predict from the state of this moment, unless the last question is still open."""
+    def ask(self, ensemble: Ensemble, start_s: float | None = None) -> None:
+        """Predict from the state of this moment, unless the last question is still open.
+
+        Args:
+            start_s: what it takes to start a network on a rank where it was not before; None: not known.
+        """
         if self._asked is not None:
             return
         specs, cluster, settings, _, _ = ensemble.origin
@@ -64,7 +68,10 @@ class Forecast:
             ring_samples=self._spec.num_slots * self._spec.block_samples,
             preprocessing_samples_per_s=ensemble.state.preprocessing_samples_per_s,
         )
-        work = self._thread.submit(predict, specs, cluster, settings, rates, passes, resume=resume)
+        costs = Costs(build_s=start_s or 0.0, load_s=start_s or 0.0)
+        work = self._thread.submit(
+            predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume
+        )
         self._asked = (self._clock(), work)
 
     def take(self) -> Outlook | None:

@@ -40,8 +40,8 @@ class GroupProfile:
             finally:
                 self._reader.end()
             with self._context.slices.during("profile", f"profile {name}"):
-                rate = self._measure(batch, total)
-            self._report(RateMeasured(name, member.collective.size, rate))
+                rate, start_s = self._measure(batch, total)
+            self._report(RateMeasured(name, member.collective.size, rate), {"start_s": start_s})
         except GroupFailed as error:
             failure = member.failure_for_people(error)
             member.cache.drop(name)
@@ -67,23 +67,29 @@ class GroupProfile:
             self._reader.release(0, end)
         raise GroupFailed("error", f"all {num_train} training samples are broken", local=True)
 
-    def _measure(self, batch: Batch, total: int) -> float:
-        """Samples per second of the last `timed_batches` of `max_batches` steps."""
+    def _measure(self, batch: Batch, total: int) -> tuple[float, float]:
+        """Samples/s of the last `timed_batches` of `max_batches` steps, and seconds until the first is done.
+
+        The latter is what it takes to start a network: it is built, and its step is traced and compiled.
+        """
         member, profiling = self._member, self._context.config.schedule.profiling
+        started = began = time.monotonic()
         replica = member.load_together(0, None).replica
         untrained = replica.state()
         member.cache.mark(member.dnn.name, None)
-        began = time.monotonic()
+        start_s = 0.0
         for step in range(profiling.max_batches):
             if step == profiling.max_batches - profiling.timed_batches:
                 began = time.monotonic()
             train_step(replica, batch, total, member.collective, suspend=False)
+            if step == 0:
+                start_s = time.monotonic() - started
             self._context.keep_in_touch(f"profiling {member.dnn.name}")
         elapsed = time.monotonic() - began
         replica.load_state(untrained)
         member.cache.mark(member.dnn.name, UNTRAINED)
-        return total * profiling.timed_batches / elapsed
+        return total * profiling.timed_batches / elapsed, start_s
 
-    def _report(self, event: Event) -> None:
+    def _report(self, event: Event, facts: dict[str, float] | None = None) -> None:
         if self._member.is_master:
-            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event))
+            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -84,6 +85,7 @@ class Journal:
         self._status_due_s = 0.0
         self._started_s = time.monotonic()
         self._first_outlook: Outlook | None = None
+        self._starts_s: dict[str, float] = {}
         self._outlook: Outlook | None = None
         self._accounts = {
             dnn.name: opened.earlier.accounts.get(dnn.name, Account()) for dnn in opened.config.dnns
@@ -177,6 +179,8 @@ class Journal:
     def note_facts(self, event: Event, facts: Mapping[str, Any]) -> None:
         """As soon as a message has arrived: what is measured by the clock."""
         match event:
+            case RateMeasured() if event.num_gpus == 1:
+                self._starts_s[event.dnn_id] = facts["start_s"]
             case EpochDone():
                 self._ledger.append(
                     "epoch-done",
@@ -351,7 +355,17 @@ class Journal:
         rate = ensemble.state.preprocessing_samples_per_s
         if rate is not None:
             profile["preprocessing"] = {"samples_per_s": rate}
+        if self.start_s is not None:
+            profile["start"] = {"build_s": self.start_s}
         write_json_atomic(self._run.profile, profile)
+
+    @property
+    def start_s(self) -> float | None:
+        """Seconds from the beginning of a round to a new network's first step; None while not measured."""
+        if self._starts_s:
+            return statistics.median(self._starts_s.values())
+        earlier = (self._earlier_profile or {}).get("start")
+        return float(earlier["build_s"]) if earlier is not None else None
 
     def _note_plan(self, event: str, plan: RoundPlan) -> None:
         fields = round_plan_to_dict(plan)

@@ -125,7 +125,7 @@ class Scheduler:
             self._journal.note_instruction(instruction, self._ensemble)
             self._perform(instruction)
         if any(isinstance(instruction, StartRound | StartAlone) for instruction in instructions):
-            self._forecast.ask(self._ensemble)
+            self._forecast.ask(self._ensemble, self._journal.start_s)
 
     def _await(self, condition: Callable[[], bool]) -> None:
         """Take messages until `condition` holds; events are queued."""
