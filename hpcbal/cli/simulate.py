@@ -30,7 +30,7 @@ def add_parser(verbs: Subparsers) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change a key of CONFIG, e.g. --set schedule.alpha=0.9; may be repeated",
+        help="change a key of CONFIG or of the preset, e.g. --set schedule.alpha=0.9; may be repeated",
     )
     parser.add_argument("--preset", metavar="NAME", help="instead of CONFIG: an ensemble of a paper")
     parser.add_argument(
@@ -129,7 +129,6 @@ def _scenario(args: argparse.Namespace) -> Scenario:
             epochs=args.epochs,
         )
     given = {
-        "--set": bool(args.overrides),
         "--profile": args.profile is not None,
         "--gpus-per-node": args.gpus_per_node is not None,
         "--samples": args.samples is not None,
@@ -138,7 +137,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     wrong = [option for option, is_given in given.items() if is_given]
     if wrong:
         raise InputError(f"{', '.join(wrong)}: belongs to CONFIG; a preset has values of its own")
-    return load_preset(args.preset)
+    return load_preset(args.preset, args.overrides)
 
 
 def _with_costs(scenario: Scenario, given: list[tuple[str, float]]) -> Scenario:

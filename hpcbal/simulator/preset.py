@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -18,6 +18,7 @@ from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.scenario import Published, Scenario, Workload
 
 _FOLDER = "presets"
+_SECTIONS = ("machine", "ensemble", "passes", "schedule", "costs")
 _NUM_DRAWS_OF_SHAPE = 100_000
 
 
@@ -29,7 +30,8 @@ class EnsembleLaw:
         num_dnns: how many, >= 2.
         batch_size: of every DNN.
         min_rate, max_rate: samples/s on one GPU of the slowest and of the fastest.
-        mean_time_s, deviation_time_s: seconds per sample on one GPU, over the DNNs.
+        samples_per_epoch: that every DNN reads.
+        mean_run_s, deviation_run_s: length of training on one GPU, over the DNNs.
         mean_epochs, deviation_epochs: to convergence, over the DNNs; independent of the rates.
         kept_inside_node: share of the rate per GPU that is kept with each GPU added on the same node.
         kept_across_nodes: likewise with each GPU added on another node.
@@ -41,8 +43,9 @@ class EnsembleLaw:
     batch_size: int
     min_rate: float
     max_rate: float
-    mean_time_s: float
-    deviation_time_s: float
+    samples_per_epoch: int
+    mean_run_s: float
+    deviation_run_s: float
     mean_epochs: float
     deviation_epochs: float
     kept_inside_node: float
@@ -50,20 +53,40 @@ class EnsembleLaw:
     max_profiled_gpus: int
     order_seed: int
 
+    def sample_time_s(self) -> tuple[float, float]:
+        """Mean and deviation, over the DNNs, of the seconds per sample on one GPU.
+
+        A run lasts epochs * samples * seconds per sample. Epochs and seconds are independent, so
+        1 + CV_run^2 = (1 + CV_epochs^2) * (1 + CV_time^2). To the microsecond.
+
+        Raises:
+            InputError: the epochs alone spread the runs more than is given.
+        """
+        mean = self.mean_run_s / (self.mean_epochs * self.samples_per_epoch)
+        spread_of_epochs = 1.0 + (self.deviation_epochs / self.mean_epochs) ** 2
+        squared = (1.0 + (self.deviation_run_s / self.mean_run_s) ** 2) / spread_of_epochs - 1.0
+        if squared <= 0.0:
+            raise InputError(
+                f"runs of {self.mean_run_s} s with deviation {self.deviation_run_s} s cannot come from "
+                f"epochs of {self.mean_epochs} with deviation {self.deviation_epochs}; lower the latter"
+            )
+        return round(mean, 6), round(round(mean, 6) * math.sqrt(squared), 6)
+
     def single_gpu_rates(self) -> list[float]:
         """Rates on one GPU, samples/s, shape (num_dnns,); the same for all seeds.
 
-        Seconds per sample are the quantiles of a beta distribution between the two extremes with the given
-        mean and deviation; the outermost two are the extremes themselves.
+        Seconds per sample are the quantiles of a beta distribution between the two extremes with the mean and
+        deviation of `sample_time_s`; the outermost two are the extremes themselves.
         """
+        mean_s, deviation_s = self.sample_time_s()
         low, high = 1.0 / self.max_rate, 1.0 / self.min_rate
-        mean = (self.mean_time_s - low) / (high - low)
-        variance = (self.deviation_time_s / (high - low)) ** 2
+        mean = (mean_s - low) / (high - low)
+        variance = (deviation_s / (high - low)) ** 2
         concentration = mean * (1.0 - mean) / variance - 1.0
         if not (0.0 < mean < 1.0 and concentration > 0.0):
             raise InputError(
-                f"no distribution between {low} and {high} s per sample has mean {self.mean_time_s} and "
-                f"deviation {self.deviation_time_s}"
+                f"no distribution between {low} and {high} s per sample has mean {mean_s} and "
+                f"deviation {deviation_s}"
             )
         rng = np.random.default_rng(self.order_seed)
         draws = rng.beta(mean * concentration, (1.0 - mean) * concentration, _NUM_DRAWS_OF_SHAPE)
@@ -100,25 +123,46 @@ def preset_names() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-def load_preset(name: str) -> Scenario:
+def load_preset(name: str, overrides: Sequence[str] = ()) -> Scenario:
     """A scenario by its name.
 
+    Args:
+        name: one of `preset_names`.
+        overrides: `section.key=value`, such as "schedule.alpha=0.9", of the preset's numbers.
+
     Raises:
-        InputError: there is none of that name.
+        InputError: there is none of that name, or no such key, or a value is out of range.
     """
     if name not in preset_names():
         raise InputError(f"preset: got {name!r}, allowed: {', '.join(preset_names())}")
     import yaml
 
     text = resources.files(__package__).joinpath(_FOLDER, f"{name}.yaml").read_text(encoding="utf-8")
-    return _scenario(name, yaml.safe_load(text))
+    values = yaml.safe_load(text)
+    for override in overrides:
+        _override(values, override, yaml.safe_load)
+    return _scenario(name, values)
+
+
+def _override(values: dict[str, Any], override: str, parse: Callable[[str], Any]) -> None:
+    path, _, text = override.partition("=")
+    section, _, key = path.strip().partition(".")
+    known = [f"{s}.{k}" for s in _SECTIONS for k, old in values[s].items() if isinstance(old, int | float)]
+    if f"{section}.{key}" not in known:
+        raise InputError(f"--set {override}: unknown key of the preset, allowed: {', '.join(known)}")
+    old, value = values[section][key], parse(text)
+    if not isinstance(value, int | float) or isinstance(value, bool) != isinstance(old, bool):
+        allowed = "true or false" if isinstance(old, bool) else "a number"
+        raise InputError(f"--set {override}: got {text!r}, allowed: {allowed}")
+    values[section][key] = float(value) if isinstance(old, float) else value
 
 
 def _scenario(name: str, values: Mapping[str, Any]) -> Scenario:
-    law = EnsembleLaw(**values["ensemble"])
-    machine, schedule, published = values["machine"], values["schedule"], values["published"]
     passes = PassModel(**values["passes"])
+    law = EnsembleLaw(samples_per_epoch=passes.num_positions, **values["ensemble"])
+    machine, schedule, published = values["machine"], values["schedule"], values["published"]
     per_gpu = machine["preprocessors_per_gpu"]
+    law.single_gpu_rates()  # tells now if it cannot be drawn from
     return Scenario(
         name=name,
         gpus_per_node=machine["gpus_per_node"],

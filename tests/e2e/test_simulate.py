@@ -115,6 +115,10 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
         (["run.yaml", "--preset", "fleet-summitdev"], "hpcbal: give either CONFIG or --preset NAME"),
         (["--preset", "none"], "hpcbal: preset: got 'none', allowed: fleet-summitdev"),
         (["--preset", "fleet-summitdev", "--samples", "3"], "hpcbal: --samples: belongs to CONFIG"),
+        (
+            ["--preset", "fleet-summitdev", "--set", "alpha=1"],
+            "hpcbal: --set alpha=1: unknown key of the preset",
+        ),
         (["run.yaml", "--paradigm", "fast"], "hpcbal: paradigm: got 'fast', allowed: global, local,"),
         (["run.yaml", "--gpus", "0"], "argument --gpus: got '0', allowed: a whole number, 1 or more"),
         (["run.yaml", "--epochs", "2"], "argument --epochs: got '2', allowed: a number above 0, at most 1"),

@@ -90,10 +90,39 @@ def test_wrong_numbers_and_names_are_told(fleet: Scenario) -> None:
 
 
 def test_a_law_that_no_distribution_keeps_is_told() -> None:
-    law = EnsembleLaw(10, 32, 21.0, 176.0, 0.02, 0.008, 15.0, 1.0, 0.99, 0.9, 9, 0)
+    law = EnsembleLaw(10, 32, 21.0, 176.0, 1000, 300.0, 120.0, 15.0, 1.0, 0.99, 0.9, 9, 0)
     assert len(law.single_gpu_rates()) == 10
     with pytest.raises(InputError, match="no distribution between"):
-        replace(law, mean_time_s=0.1).single_gpu_rates()
+        replace(law, mean_run_s=3000.0, deviation_run_s=1200.0).single_gpu_rates()
+    with pytest.raises(InputError, match=r"cannot come from epochs of 15\.0 with deviation 9\.0"):
+        replace(law, deviation_epochs=9.0).single_gpu_rates()
+
+
+def test_numbers_of_a_preset_can_be_changed(fleet: Scenario) -> None:
+    changed = load_preset("fleet-summitdev", ["schedule.alpha=0.9", "passes.ring_samples=0"])
+    assert (changed.settings.alpha, changed.passes.ring_samples) == (0.9, 0)
+    assert changed.draw(0).rates == fleet.draw(0).rates
+    slower = load_preset("fleet-summitdev", ["ensemble.mean_epochs=13"])
+    assert slower.draw(0).rates != fleet.draw(0).rates  # fewer epochs, more seconds each
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "schedule.alpa=0.9",
+            "--set schedule.alpa=0.9: unknown key of the preset, allowed: machine.gpus_per_node,",
+        ),
+        ("schedule", "--set schedule: unknown key"),
+        ("schedule.alpha=high", "--set schedule.alpha=high: got 'high', allowed: a number"),
+        ("schedule.profile=1", "--set schedule.profile=1: got '1', allowed: true or false"),
+        ("schedule.alpha=2", "schedule.alpha: got 2.0, allowed: 0 to 1"),
+        ("costs.load_s=-1", "costs.load_s: got -1.0"),
+    ],
+)
+def test_wrong_changes_are_told(override: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_preset("fleet-summitdev", [override])
 
 
 def test_the_last_node_may_have_fewer_gpus() -> None:
