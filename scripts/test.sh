@@ -3,7 +3,8 @@
 #
 #   scripts/test.sh [ARGUMENT...]      arguments go to pytest, for example: scripts/test.sh tests/unit -k flotilla
 #
-# The last line is pytest's. What can be chosen in the set-up stands in scripts/setup.sh.
+# The last line is pytest's. What can be chosen in the set-up stands in scripts/setup.sh. The tests of the report
+# look at its page in Chromium, which is installed here where apt-get may do so.
 set -euo pipefail
 
 case ${1:-} in -h | --help)
