@@ -52,6 +52,7 @@ from hpcbal.telemetry import (
     write_status,
 )
 from hpcbal.telemetry.slices import Slice, SliceRecorder
+from hpcbal.telemetry.straggler import Straggler, find_straggler
 from hpcbal.telemetry.table import count_text
 from hpcbal.telemetry.timeline import TimelineFile
 from hpcbal.telemetry.utc import duration_text
@@ -92,6 +93,9 @@ class Journal:
         }
         self._round_plans: list[Mapping[str, Any]] = list(opened.earlier.round_plans)
         self._joined_s: dict[str, tuple[float, int]] = {}
+        self._gpus: dict[str, tuple[int, ...]] = {}  # of each DNN's group, the last one if it has left
+        self._stragglers: dict[str, Straggler] = {}
+        self._told: set[tuple[str, int]] = set()  # offers to leave a GPU out
         self._done: set[str] = set()
         self._decided_s = 0.0
         timeline = opened.config.timeline
@@ -190,6 +194,7 @@ class Journal:
                     busy_s=event.busy_s,
                     metrics=event.metrics,
                     **facts,
+                    **self._note_ranks(event.dnn_id, facts),
                 )
             case CheckpointWritten():
                 self._ledger.append(
@@ -345,6 +350,8 @@ class Journal:
                     "detail": dnn["detail"] or "",
                 }
             )
+            if name in self._stragglers:
+                self._status["dnns"][-1]["straggler"] = self._stragglers[name].to_dict()
         self._status["busy_gpus"] = len(busy)
 
     # ---- rates ---------------------------------------------------------------------------------
@@ -386,6 +393,20 @@ class Journal:
         gpus = len(ensemble.state.groups[event.dnn_id].gpus)
         self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus)})
 
+    def _note_ranks(self, dnn_id: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Who held up the group in this epoch, for the ledger; offers to leave a GPU out are told once."""
+        gpus = self._gpus[dnn_id]
+        without = facts.get("balance", {}).get("remove")
+        if without is not None and (dnn_id, gpus[without]) not in self._told:
+            self._told.add((dnn_id, gpus[without]))
+            self._progress.note(f"warning: {dnn_id} would be faster without GPU {gpus[without]} of its group")
+        straggler = find_straggler(facts["ranks"], gpus) if "ranks" in facts else None
+        if straggler is None:
+            self._stragglers.pop(dnn_id, None)
+            return {}
+        self._stragglers[dnn_id] = straggler
+        return {"straggler": straggler.to_dict()}
+
     def _note_done(self, ensemble: Ensemble) -> None:
         for dnn_id, dnn in ensemble.state.dnns.items():
             if dnn.state == "done" and dnn_id not in self._done:
@@ -395,6 +416,7 @@ class Journal:
     def _join(self, groups: tuple[GroupPlan, ...]) -> None:
         now = time.monotonic()
         self._joined_s.update({group.dnn_id: (now, len(group.gpus)) for group in groups})
+        self._gpus.update({group.dnn_id: group.gpus for group in groups})
 
     def _note_left(self, dnn_id: str) -> None:
         joined_s, num_gpus = self._joined_s.pop(dnn_id)

@@ -22,7 +22,10 @@ PHASES = ("starting", "profiling", "training", "suspending", "finished")
 
 
 class DnnStatus(TypedDict):
-    """One DNN: `state` as the state machine names it, `metrics` of its last epoch, `gpus` it holds now."""
+    """One DNN: `state` as the state machine names it, `metrics` of its last epoch, `gpus` it holds now.
+
+    `straggler` is who held up its group in the last epoch: `gpu`, `why`, `late_s`; missing where nobody did.
+    """
 
     name: str
     state: str
@@ -35,6 +38,7 @@ class DnnStatus(TypedDict):
     slot_seconds: float
     cause: str
     detail: str
+    straggler: NotRequired[dict[str, Any]]
 
 
 class PreprocessingStatus(TypedDict):

@@ -19,6 +19,7 @@ def render_status(status: Status, now: float | None = None) -> str:
     age = silence_s(status, now)
     lines = [_headline(status), _stream_line(status), ""]
     lines += _dnn_table(status["dnns"])
+    lines += _straggler_lines(status["dnns"])
     lines += ["", f"as of {status['updated_at']} ({_age_text(age)} ago), {status['host']}:{status['pid']}"]
     note = death_note(status, now)
     if note is not None:
@@ -77,6 +78,20 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
         ]
         rows.append([*row, _cause_text(dnn)] if with_cause else row)
     return format_table(headers, rows, right={2, 3, 4, 6})
+
+
+def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
+    """Whom each group waited for in its last epoch."""
+    lines = []
+    for dnn in dnns:
+        straggler = dnn.get("straggler")
+        if straggler is not None and dnn["gpus"]:
+            late = f"{straggler['late_s']:.1f} s in its last epoch"
+            if straggler["gpu"] is None:
+                lines.append(f"{dnn['name']} spends most of its time summing gradients: {late}")
+            else:
+                lines.append(f"{dnn['name']} waits for GPU {straggler['gpu']} ({straggler['why']}): {late}")
+    return ["", *lines] if lines else []
 
 
 def _cause_text(dnn: DnnStatus) -> str:

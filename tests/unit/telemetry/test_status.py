@@ -69,6 +69,19 @@ def test_people_see_phase_dnns_and_age():
     assert max(map(len, lines)) < 160
 
 
+@pytest.mark.parametrize(
+    ("gpu", "why", "line"),
+    [
+        (1, "input", "resnet waits for GPU 1 (input): 2.5 s in its last epoch"),
+        (None, "collective", "resnet spends most of its time summing gradients: 2.5 s in its last epoch"),
+    ],
+)
+def test_the_straggler_of_a_group_is_told(gpu, why, line):
+    status = a_status()
+    status["dnns"][0]["straggler"] = {"gpu": gpu, "why": why, "late_s": 2.5}
+    assert line in render_status(status, now=NOW + 3).splitlines()
+
+
 def test_a_silent_run_is_told():
     page = render_status(a_status(), now=NOW + 31)
     assert "has been silent for 31 s" in page

@@ -1,0 +1,56 @@
+"""Name the GPU that a trainer group waited for in an epoch, and why it was late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LEAST_LATE = 0.1  # of an epoch's training steps; what is less is noise
+COLLECTIVE_SHARE = 0.5  # a group whose last rank spends more than this in the collective waits for no rank
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """What held a group up.
+
+    Attributes:
+        gpu: the one that came last; None where the sum of the gradients itself takes most of the time.
+        why: `input` (waiting for data), `compute`, or `collective`.
+        late_s: how much later it came than the others' mean, in seconds of the epoch; with `collective`,
+            what the sums have cost.
+    """
+
+    gpu: int | None
+    why: str
+    late_s: float
+
+    def to_dict(self) -> dict[str, int | float | str | None]:
+        """For the ledger and status.json."""
+        return {"gpu": self.gpu, "why": self.why, "late_s": self.late_s}
+
+
+def find_straggler(ranks: Mapping[str, Sequence[float]], gpus: Sequence[int]) -> Straggler | None:
+    """The straggler of an epoch; None where no rank was later than noise explains.
+
+    Args:
+        ranks: `wait_s`, `compute_s` and `collective_s` by rank of the group, seconds of its training steps.
+        gpus: of the group, by rank; two or more.
+    """
+    arrived = [wait + compute for wait, compute in zip(ranks["wait_s"], ranks["compute_s"], strict=True)]
+    last = max(range(len(arrived)), key=lambda rank: (arrived[rank], -rank))
+    total_s = arrived[last] + ranks["collective_s"][last]
+    late_s = arrived[last] - _mean_of_others(arrived, last)
+    if late_s >= LEAST_LATE * total_s > 0.0:
+        late_by_cause = {
+            why: ranks[key][last] - _mean_of_others(ranks[key], last)
+            for why, key in (("compute", "compute_s"), ("input", "wait_s"))
+        }
+        return Straggler(gpus[last], max(late_by_cause, key=late_by_cause.__getitem__), late_s)
+    summing_s = min(ranks["collective_s"])  # who comes last waits for nobody
+    if summing_s > COLLECTIVE_SHARE * total_s:
+        return Straggler(None, "collective", summing_s)
+    return None
+
+
+def _mean_of_others(values: Sequence[float], left_out: int) -> float:
+    return (sum(values) - values[left_out]) / (len(values) - 1)
