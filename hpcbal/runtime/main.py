@@ -115,7 +115,11 @@ def _run(
             ring=ring,
             stop=stop,
             is_ending=end.announced,
-            slices=SliceRecorder(config.timeline.steps_per_pass, enabled=config.timeline.max_bytes > 0),
+            slices=SliceRecorder(
+                config.timeline.steps_per_pass,
+                num_ranks=world.size,
+                enabled=config.timeline.max_bytes > 0,
+            ),
             hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
         code = leave_exit_code(world.rank, _play_role(world, context, source, opened))

@@ -64,6 +64,20 @@ def test_a_stopped_and_resumed_run_is_one_story(lab: Any) -> None:
     assert [len(dnn.curve) for dnn in data.dnns] == [5, 3, 4]
 
 
+def test_a_run_under_way_has_a_report(lab: Any) -> None:
+    lab.configure(lambda config: config["backend"].update(rates={n: {1: 60} for n in "abc"}))
+    running = lab.start()
+    running.until(lambda: lab.events("epoch-done"), "epoch")
+    data = read_run(lab.out)
+    assert (data.state, data.num_slots) == ("running", 3)
+    assert max(span.end_s for span in data.spans) == pytest.approx(data.duration_s)
+    done = lab.run("report", "out", "--no-plots")
+    assert done.code == 0, done
+    assert "running" in (lab.out / "report.html").read_text()
+    running.signal_rank(0, signal.SIGTERM)
+    assert running.wait().code == 75
+
+
 def test_a_killed_run_has_a_report_and_says_what_to_do(lab: Any) -> None:
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")

@@ -56,10 +56,16 @@ def test_slices_are_sent_every_few_seconds(clock: list[float]) -> None:
     assert recorder.take_due() == ()
 
 
-def test_what_waits_is_bounded() -> None:
-    recorder = SliceRecorder(4)
+@pytest.mark.parametrize(("num_ranks", "num_steps"), [(1, MAX_WAITING // 2), (1000, 10), (10**6, 0)])
+def test_what_waits_is_bounded_and_steps_leave_room_for_passes(num_ranks: int, num_steps: int) -> None:
+    recorder = SliceRecorder(4, num_ranks=num_ranks)
     for _ in range(2 * MAX_WAITING):
         recorder.add(COMPUTE, 0.0, 0.1)
+    recorder.add("pass", 0.0, 0.1)
+    kinds = [one.kind for one in recorder.take()]
+    assert kinds == [COMPUTE] * num_steps + ["pass"]
+    for _ in range(2 * MAX_WAITING):
+        recorder.add("pass", 0.0, 0.1)
     assert len(recorder.take()) == MAX_WAITING
 
 
