@@ -16,12 +16,12 @@ from hpcbal.cli.config_scenario import (
 )
 from hpcbal.cli.plan_rates import PlanRates
 from hpcbal.config import RunConfig
-from hpcbal.control import DnnSpec
+from hpcbal.control import DnnSpec, ScheduleSettings
 from hpcbal.runtime.walltime import WALLTIME_MARGIN_S
-from hpcbal.simulator import Costs, SimulatedRun, cluster_of, simulate
+from hpcbal.simulator import Costs, PassModel, SimulatedRun, cluster_of, lower_bound, simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 MOST_NODES_TRIED = 256
 
@@ -76,36 +76,45 @@ def forecast(
         num_nodes, gpus_per_node: the planned allocation.
     """
 
-    def run(nodes: int) -> SimulatedRun:
-        passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
-        settings = replace(
-            schedule_settings(config, passes.num_positions),
-            max_preprocessors=preprocessor_ranks(config, nodes),
-        )
-        specs = [DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns]
-        cluster = cluster_of(nodes * gpus_per_node, gpus_per_node)
-        return simulate(specs, cluster, settings, rates.table, passes, costs=costs)
-
+    passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
     costs = costs_of_run(Path(config.output.dir))
+    specs = [DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns]
+    settings = schedule_settings(config, passes.num_positions)
+
+    def run(nodes: int) -> SimulatedRun:
+        cluster = cluster_of(nodes * gpus_per_node, gpus_per_node)
+        sized = replace(settings, max_preprocessors=preprocessor_ranks(config, nodes))
+        return simulate(specs, cluster, sized, rates.table, passes, costs=costs)
+
     planned = run(num_nodes)
-    usable_s = None
+    usable_s, enough = None, None
     if config.walltime is not None:
         usable_s = config.walltime - min(WALLTIME_MARGIN_S, config.walltime / 4)
+        if planned.makespan_s <= usable_s:
+            enough = num_nodes
+        elif _best_s(specs, rates, passes, settings, MOST_NODES_TRIED * gpus_per_node) <= usable_s:
+            enough = _least_nodes(num_nodes, lambda nodes: run(nodes).makespan_s <= usable_s)
     return Forecast(
         wall_time_s=planned.makespan_s,
         num_rounds=len(planned.rounds),
         profiling_s=planned.profiling_s,
         lower_bound_s=planned.lower_bound_s,
-        costs=costs,
         usable_s=usable_s,
-        num_nodes_that_fit=(
-            None
-            if usable_s is None
-            else num_nodes
-            if planned.makespan_s <= usable_s
-            else _least_nodes(num_nodes, lambda nodes: run(nodes).makespan_s <= usable_s)
-        ),
+        num_nodes_that_fit=enough,
+        costs=costs,
     )
+
+
+def _best_s(
+    specs: Sequence[DnnSpec],
+    rates: PlanRates,
+    passes: PassModel,
+    settings: ScheduleSettings,
+    num_gpus: int,
+) -> float:
+    """The least that any schedule takes on so many GPUs: spares the search where no number suffices."""
+    epochs = {spec.dnn_id: spec.stop.max_epochs for spec in specs}
+    return lower_bound(epochs, num_gpus, settings.max_gpus_per_dnn, rates.table, passes)
 
 
 def _least_nodes(too_few: int, fits: Callable[[int], bool]) -> int | None:
