@@ -7,8 +7,9 @@ line `passed COLLECTIVE BACKEND CASE` per case; a failed case ends the job with 
 from __future__ import annotations
 
 import sys
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +18,10 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from hpcbal.policies.batching import split_evenly
+from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation, split_evenly
+from hpcbal.policies.batching.bsp import Even
+from hpcbal.policies.batching.task import BatchState
+from hpcbal.runtime.balancing import DecidedSplit
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import LocalCollective
@@ -157,6 +161,59 @@ def replay(bench: Bench) -> None:
                 seen.sums.loss, evaluate_step(alone, batch, LocalCollective()).sums.loss, rtol=1e-9
             )
         assert_same_everywhere(bench.groups.comm_of(group), replica)
+
+
+@dataclass(frozen=True)
+class Restless(BatchingPolicy[BatchState]):
+    """Another split at every decision, with empty shares among them."""
+
+    def start(self, task: BatchTask) -> BatchState:
+        return Even().start(task)
+
+    def decide(self, state: BatchState, observations: Sequence[Observation]) -> Decision[BatchState]:
+        check_reports(state, observations)
+        rng = np.random.default_rng(state.batch_sizes)
+        cuts = np.sort(rng.integers(0, state.task.num_samples + 1, state.task.num_workers - 1))
+        return Decision(BatchState(state.task, tuple(np.diff([0, *cuts, state.task.num_samples]).tolist())))
+
+
+def check_reports(state: BatchState, observations: Sequence[Observation]) -> None:
+    """What has come over the group is whole: the samples of the step, and a time of whoever had some."""
+    assert sum(seen.num_samples for seen in observations) in (state.task.num_samples, LAST_STEP)
+    assert all((seen.processing_s > 0) == (seen.num_samples > 0) for seen in observations)
+
+
+FULL_STEP, LAST_STEP = 13, 8
+
+
+def balanced(bench: Bench) -> None:
+    """The same with shares that the group's master decides anew all the time, in both ways.
+
+    As in a run, shares are fixed one step ahead where decisions come in the background.
+    """
+    for is_fresh in (False, True):
+        group = bench.join([(2, 0, 1)])
+        assert group is not None
+        collective, replica = bench.groups.collective_of(group), bench.build()
+        comm, alone = bench.groups.comm_of(group), bench.build("alone")
+        split = DecidedSplit("dnn", Restless(), FULL_STEP, collective, is_fresh=is_fresh)
+        split.start()
+        rng, sizes, shares = np.random.default_rng(5), [FULL_STEP] * 11 + [LAST_STEP], split.split(FULL_STEP)
+        for n, coming in zip(sizes, [*sizes[1:], FULL_STEP], strict=True):
+            ahead = split.split(coming)
+            assert comm.allgather(shares) == [shares] * comm.size
+            batch = Batch(np.arange(n), rng.normal(size=(n, *SHAPE)), rng.integers(0, NUM_CLASSES, n))
+            part = mine(batch, list(shares), collective.rank)
+            report = split.report(len(part.ids), time.monotonic())
+            outcome = train_step(replica, part, n, collective, report=report)
+            split.take(outcome.report, shares)
+            train_step(alone, batch, n, LocalCollective())
+            assert_close(replica, alone)
+            shares = split.split(coming) if is_fresh else ahead
+            time.sleep(0.005)  # a step that lasts longer than a decision
+        assert split.count.num_changes >= (11 if is_fresh else 3)
+        split.close()
+        assert_same_everywhere(comm, replica)
 
 
 def batch_norm(bench: Bench) -> None:
@@ -314,6 +371,7 @@ def agreement(bench: Bench) -> None:
 
 CASES: tuple[Callable[[Bench], None], ...] = (
     replay,
+    balanced,
     batch_norm,
     failures,
     not_a_number,
@@ -351,7 +409,10 @@ def main() -> None:
                     print(f"passed {collective} {name} {case.__name__}", flush=True)
         groups.shutdown()
     for models in models_by_backend.values():
-        for replica, _ in models.built.values():  # compute, apply, evaluate: once each, in all those groups
+        for (
+            replica,
+            _,
+        ) in models.built.values():  # compute, apply, evaluate: once each, for all those groups and shares
             assert getattr(replica, "num_traces", 0) <= 3
 
 
