@@ -32,7 +32,7 @@ def scenario_of_config(
         path, overrides: as given on the command line.
         profile: where rates are from; None: as `find_rates` looks for them.
         gpus_per_node: None: `slots.per_node`.
-        num_samples: of the dataset; None: open it, which runs the user's code.
+        num_samples: of the dataset; None: as known of hpcbal's own, else it is opened, which runs its code.
         epochs: DNNs converge after a share of max_epochs that is drawn from this one to 1; or as they did in
             the run whose results.csv this is (max_epochs, if they are not in it).
 
@@ -42,9 +42,10 @@ def scenario_of_config(
     config = load_config(path, overrides)
     per_node = slots_per_node(config, gpus_per_node)
     rates = find_rates(config, per_node, profile, command=str(path))
-    if num_samples is None:
+    facts = known_facts(config) if num_samples is None else facts_of_size(config, num_samples)
+    if facts is None:
         add_import_roots(path)
-    facts = facts_of_data(config) if num_samples is None else facts_of_size(config, num_samples)
+        facts = facts_of_data(config)
     passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
     specs = tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
 
