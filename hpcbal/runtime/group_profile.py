@@ -13,7 +13,7 @@ from hpcbal.runtime.member import GroupMember
 from hpcbal.runtime.protocol import Happened
 from hpcbal.runtime.replicas import UNTRAINED
 from hpcbal.training.failure import GroupFailed
-from hpcbal.training.step import train_step
+from hpcbal.training.step import evaluate_step, train_step
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,8 @@ class GroupProfile:
     def _measure(self, batch: Batch, total: int) -> tuple[float, float]:
         """Samples/s of the last `timed_batches` of `max_batches` steps, and seconds until the first is done.
 
-        The latter is what it takes to start a network: it is built, and its step is traced and compiled.
+        The latter is what it takes to start a network: it is built, and its steps, of training and of
+        evaluation, are traced and compiled.
         """
         member, profiling = self._member, self._context.config.schedule.profiling
         started = began = time.monotonic()
@@ -83,6 +84,7 @@ class GroupProfile:
                 began = time.monotonic()
             train_step(replica, batch, total, member.collective, suspend=False)
             if step == 0:
+                evaluate_step(replica, batch, member.collective, suspend=False)
                 start_s = time.monotonic() - started
             self._context.keep_in_touch(f"profiling {member.dnn.name}")
         elapsed = time.monotonic() - began

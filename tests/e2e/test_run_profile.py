@@ -43,12 +43,15 @@ def test_profile_measures_and_run_uses_it(lab):
     assert {("slow", 2), ("quick", 2)} <= set(first)
     assert not lab.events("round-started")
     assert not (lab.out / "results.csv").exists()
+    start = json.loads((lab.out / "profile.json").read_text())["start"]
+    assert 0.0 < start["build_s"] < 20.0
     for line in lab.events("rate-measured"):
         single = RATES[line["dnn"]][1]
         assert 0.2 * single < line["samples_per_s"] < 1.1 * line["num_gpus"] * single, line
     done = lab.run()
     assert done.code == 0, done
     assert measured(lab) == first, "known rates were measured again"
+    assert json.loads((lab.out / "profile.json").read_text())["start"] == start
     assert lab.events("round-started")[0]["plan"]["index"] == 0
 
 

@@ -58,6 +58,9 @@ class Replica:
     def apply(self, tensors: Any) -> None:
         assert len(tensors) == 1
 
+    def evaluate(self, batch: Batch) -> Sums:
+        return Sums(0.0, 0.0, len(batch.ids))
+
     def state(self) -> dict[str, np.ndarray]:
         return {}
 
