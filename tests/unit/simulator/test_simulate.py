@@ -22,6 +22,7 @@ from hpcbal.control import (
     ScheduleSettings,
     Started,
     StopRule,
+    replay,
 )
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable
@@ -225,6 +226,22 @@ def test_a_prediction_is_an_upper_bound_by_max_epochs() -> None:
     assert found.remaining_s == pytest.approx(50.0)
     assert found.done_s == pytest.approx({"a": 50.0, "b": 20.0})
     assert predict(*args, RateTable({"a": {1: 10.0}}, 2), PassModel(100)) is None
+
+
+@pytest.mark.parametrize("paradigm", ["global", "local", "homogeneous"])
+def test_a_prediction_from_any_round_is_what_is_left_of_the_whole(paradigm: str) -> None:
+    rates = RateTable({f"d{i}": {1: 20.0 + 9.0 * i, 2: 38.0 + 17.0 * i} for i in range(10)}, 2)
+    specs = [DnnSpec(d, 8, StopRule(max_epochs=1 + i % 4)) for i, d in enumerate(rates.measured)]
+    cluster, passes = Cluster.uniform(2, 2), PassModel(100, 20)
+    settings = ScheduleSettings(passes.num_positions, profile=False, paradigm=paradigm)
+    whole = simulate(specs, cluster, settings, rates, passes, keep_events=True)
+    assert len(whole.rounds) > 2
+    for record in whole.rounds:
+        events = [timed.event for timed in whole.events if timed.time_s <= record.start_s]
+        then = replay(specs, cluster, settings, rates, None, events).resume_state()
+        left = predict(specs, cluster, settings, rates, passes, resume=then)
+        assert left is not None
+        assert record.start_s + left.remaining_s == pytest.approx(whole.makespan_s)
 
 
 def test_an_ensemble_that_is_done_takes_no_time(sim: Sim) -> None:
