@@ -95,6 +95,8 @@ class Toy(EmulatedModel):
         self._steps += 1
         time.sleep(self._pace_s * len(x))
         loss, correct, gradients = super().loss_and_gradient(parameters, x, y)
+        if self._trouble == "late" and self.is_here():
+            time.sleep(0.2)
         if self._trouble and self._steps == self._at and self.is_here():
             if self._trouble == "raise":
                 raise RuntimeError("the layers do not fit")
