@@ -52,6 +52,20 @@ def add_parser(verbs: Subparsers) -> None:
         metavar="N",
         help=f"average over so many (default: {DEFAULT_SEEDS})",
     )
+    _add_ensemble(parser)
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="DIR",
+        help="write the figures, charts and a page per schedule and number of GPUs there",
+    )
+    add_json(parser)
+    parser.set_defaults(function=run)
+
+
+def _add_ensemble(parser: argparse.ArgumentParser) -> None:
+    """Options on what the ensemble needs."""
     parser.add_argument(
         "--samples",
         type=positive,
@@ -77,15 +91,6 @@ def add_parser(verbs: Subparsers) -> None:
         "scheduling_s, profile_start_s (default: the preset's, or those of the run in CONFIG's output "
         "directory, or 0); may be repeated",
     )
-    parser.add_argument(
-        "--output",
-        "-o",
-        type=Path,
-        metavar="DIR",
-        help="write the figures, charts and a page per schedule and number of GPUs there",
-    )
-    add_json(parser)
-    parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:

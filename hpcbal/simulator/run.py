@@ -77,11 +77,7 @@ def simulate(
         keep_events=keep_events,
     )
     outcome = executor.run()
-    left = {
-        spec.dnn_id: spec.stop.max_epochs - start.dnns.get(spec.dnn_id, DnnProgress()).epochs
-        for spec in converging
-        if not _is_over(start, spec.dnn_id)
-    }
+    left = _epochs_left(converging, start)
     return SimulatedRun(
         makespan_s=executor.now_s,
         outcome=outcome,
@@ -136,6 +132,15 @@ def predict(
         return None
     run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
     return Prediction(run.makespan_s, len(run.rounds), {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
+
+
+def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]:
+    """Epochs to train, of the DNNs that are not done or failed."""
+    return {
+        spec.dnn_id: spec.stop.max_epochs - start.dnns.get(spec.dnn_id, DnnProgress()).epochs
+        for spec in specs
+        if not _is_over(start, spec.dnn_id)
+    }
 
 
 def _is_over(start: ResumeState, dnn_id: str) -> bool:
