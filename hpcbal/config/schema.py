@@ -211,6 +211,12 @@ class BalanceConfig(Section):
         "How lb-bsp-cpu predicts speeds: by a moving average (ema), or as the last step's.",
         "ema, memoryless",
     )
+    max_samples_per_gpu: int | None = key(
+        None,
+        "No GPU gets more of a step than this, unless an even share is more; null: no limit.",
+        COUNT_OR_NULL_ALLOWED,
+        ge=1,
+    )
 
 
 class DataplaneConfig(Section):

@@ -19,6 +19,7 @@ from hpcbal.policies.batching import (
     BatchTask,
     Decision,
     Observation,
+    WorkerLimits,
     scale_shares,
     split_evenly,
 )
@@ -31,7 +32,7 @@ from hpcbal.training.collective import GradientCollective
 log = logging.getLogger(__name__)
 
 LEAST_PROCESSING_S = 1e-9
-SAMPLES, SECONDS, DEVICE_MEMORY, SHARES = range(4)
+SAMPLES, SECONDS, SHARES = range(3)
 """Rows of what the ranks report with a step; each rank fills its own column, the master the last row."""
 NUM_ROWS = SHARES + 1
 
@@ -149,7 +150,7 @@ class DecidedSplit:
         num_samples: of a full step.
         collective: of the group.
         is_fresh: which of the two ways.
-        device_memory_share: of this rank's accelerator in use, 0 to 1, or None where it is not known.
+        max_samples: most samples of a full step that one rank may get; an even share is always allowed.
         memory: what this group knew when it last trained this DNN.
 
     Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server and no messages of its own but in fresh mode.
@@ -163,7 +164,7 @@ class DecidedSplit:
         collective: GradientCollective,
         *,
         is_fresh: bool,
-        device_memory_share: Callable[[], float | None] = lambda: None,
+        max_samples: int | None = None,
         memory: SplitMemory | None = None,
     ) -> None:
         self.is_fresh = is_fresh
@@ -173,9 +174,8 @@ class DecidedSplit:
         self._policy = policy
         self._num_samples = num_samples
         self._collective = collective
-        self._device_memory_share = device_memory_share
         if memory is None:
-            state = policy.start(BatchTask.uniform(num_samples, collective.size))
+            state = policy.start(_task(num_samples, collective.size, max_samples))
             memory = SplitMemory(state.batch_sizes, state)
         self.memory = memory
         self._pending: Future[Decision[Any]] | None = None
@@ -199,8 +199,6 @@ class DecidedSplit:
             own = rows[:, self._collective.rank]
             own[SAMPLES] = num_samples
             own[SECONDS] = max(time.monotonic() - began_s, LEAST_PROCESSING_S) if num_samples else 0.0
-            used = self._device_memory_share()
-            own[DEVICE_MEMORY] = 0.0 if used is None else 1.0 + used  # 0: not known
             self._collect_decision()
             if self._collective.rank == 0:
                 rows[SHARES] = self.memory.state.batch_sizes
@@ -219,7 +217,7 @@ class DecidedSplit:
             return
         state = self.memory.state
         if tuple(shares) == _scaled(sum(shares), state.batch_sizes):
-            self._pending = self._executor.submit(self._decide, state, observations_of(rows))
+            self._pending = self._executor.submit(self._decide, state, rows)
 
     def take_facts(self) -> dict[str, Any]:
         """As `Balancer.take_facts`: the shares now, changes, and what deciding has taken."""
@@ -238,7 +236,7 @@ class DecidedSplit:
         if self._collective.rank == 0 and not self._gave_up:
             decided: Future[Decision[Any]] = Future()
             try:
-                decided.set_result(self._decide(self.memory.state, observations_of(rows)))
+                decided.set_result(self._decide(self.memory.state, rows))
             except Exception as error:  # whatever a policy raises must not leave the peers waiting
                 decided.set_exception(error)
             self._pending = decided
@@ -251,9 +249,9 @@ class DecidedSplit:
             mine[:] = self.memory.state.batch_sizes
         self._adopt(self._collective.sum((), mine)[1])
 
-    def _decide(self, state: Any, observations: Sequence[Observation]) -> Decision[Any]:
+    def _decide(self, state: Any, rows: Array) -> Decision[Any]:
         began = time.perf_counter()
-        decision = self._policy.decide(state, observations)
+        decision = self._policy.decide(state, observations_of(rows))
         self.count.num_decisions += 1
         self.count.seconds += time.perf_counter() - began
         return decision
@@ -297,7 +295,7 @@ def make_balancer(
         memories: of this rank, by key; the group's is found there, or put there.
         key: names DNN and group.
     """
-    if settings.policy == "even" or collective.size == 1:
+    if settings.policy == "even" or collective.size == 1 or not num_train:
         return EvenSplit(collective.size)
     balancer = DecidedSplit(
         dnn.name,
@@ -305,6 +303,7 @@ def make_balancer(
         min(dnn.batch_size, num_train),
         collective,
         is_fresh=settings.policy == "lb-bsp-cpu",
+        max_samples=settings.max_samples_per_gpu,
         memory=memories.get(key),
     )
     memories[key] = balancer.memory
@@ -325,11 +324,15 @@ def observations_of(rows: Array) -> tuple[Observation, ...]:
     Args:
         rows: summed reports, shape (NUM_ROWS, ranks).
     """
-    found = []
-    for samples, seconds, used, _ in rows.T.tolist():
-        share = None if used == 0.0 else min(max(used - 1.0, 0.0), 1.0)
-        found.append(Observation(round(samples), seconds, device_memory_share=share))
-    return tuple(found)
+    return tuple(Observation(round(samples), seconds) for samples, seconds, _ in rows.T.tolist())
+
+
+def _task(num_samples: int, num_ranks: int, max_samples: int | None) -> BatchTask:
+    """A full step; every rank gets a sample where there are enough, so that all go on being measured."""
+    if max_samples is not None:
+        max_samples = max(max_samples, -(-num_samples // num_ranks))
+    limits = WorkerLimits(min_samples=int(num_samples >= num_ranks), max_samples=max_samples)
+    return BatchTask.uniform(num_samples, num_ranks, limits)
 
 
 def _scaled(num_samples: int, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ def make_split(policy: BatchingPolicy[Any], *, is_fresh: bool = False, **setting
 
 def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
     """One step: both ranks report, and the shares of the group follow."""
-    rows = split.report(shares[0], 0.0)().reshape(4, 2)
+    rows = split.report(shares[0], 0.0)().reshape(3, 2)
     rows[:2, 1] = shares[1], 0.5
     split.take(rows.reshape(-1), shares)
     pending = split._pending
@@ -170,7 +170,7 @@ def test_a_group_goes_on_with_what_it_knew() -> None:
     settings = BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless")
     first = make_balancer(settings, dnn, 100, OneRank(), memories, "a on (0, 1)")
     assert isinstance(first, DecidedSplit)
-    rows = np.array([[5.0, 5.0], [0.1, 0.4], [0.0, 0.0], [0.0, 0.0]])
+    rows = np.array([[5.0, 5.0], [0.1, 0.4], [0.0, 0.0]])
     first.take(rows.reshape(-1), (5, 5))
     first.close()
     again = make_balancer(settings, dnn, 100, OneRank(), memories, "a on (0, 1)")
@@ -190,8 +190,13 @@ def test_the_predictor_is_that_of_the_config() -> None:
 
 
 def test_reports_become_observations() -> None:
-    rows = np.array([[4.0, 0.0], [0.5, 0.0], [1.75, 0.0], [3.0, 3.0]])
-    assert observations_of(rows) == (
-        Observation(4, 0.5, device_memory_share=0.75),
-        Observation(0, 0.0),
-    )
+    rows = np.array([[4.0, 0.0], [0.5, 0.0], [3.0, 3.0]])
+    assert observations_of(rows) == (Observation(4, 0.5), Observation(0, 0.0))
+
+
+@pytest.mark.parametrize(("max_samples", "expected"), [(None, (8, 2)), (7, (7, 3)), (2, (5, 5))])
+def test_no_rank_gets_more_than_its_memory_holds(max_samples: int | None, expected: tuple[int, ...]) -> None:
+    split = make_split(LbBspCpu(Memoryless()), is_fresh=True, max_samples=max_samples)
+    split.take(np.array([5.0, 5.0, 0.1, 0.4, 0.0, 0.0]), (5, 5))
+    assert split.split(10) == expected
+    split.close()
