@@ -183,8 +183,8 @@ class Journal:
     def note_facts(self, event: Event, facts: Mapping[str, Any]) -> None:
         """As soon as a message has arrived: what is measured by the clock."""
         match event:
-            case RateMeasured() if event.num_gpus == 1:
-                self._starts_s[event.dnn_id] = facts["start_s"]
+            case RateMeasured():
+                self._starts_s.setdefault(event.dnn_id, facts["start_s"])  # on the fewest GPUs
             case EpochDone():
                 self._ledger.append(
                     "epoch-done",

@@ -119,6 +119,7 @@ class Scheduler:
         for instruction in instructions:
             log.debug("%r", instruction)
             if self._profile_only and isinstance(instruction, StartRound):
+                self._journal.keep_rates(self._ensemble)
                 self._finish("profiled")
                 continue
             self._journal.show(instruction)
