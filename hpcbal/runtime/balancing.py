@@ -32,6 +32,8 @@ from hpcbal.training.collective import GradientCollective
 log = logging.getLogger(__name__)
 
 LEAST_PROCESSING_S = 1e-9
+WARM_UP_STEPS = 2
+"""Training steps of a round that tell nothing of speed: models are traced in them, and memory is taken."""
 SAMPLES, SECONDS, SHARES = range(3)
 """Rows of what the ranks report with a step; each rank fills its own column, the master the last row."""
 NUM_ROWS = SHARES + 1
@@ -142,7 +144,8 @@ class DecidedSplit:
     - Fresh (`lb-bsp-cpu`): the master decides between two steps and tells it in a message of its own; the
       next step is fetched after that.
 
-    A policy that fails is told once in the log and asked no more; the group goes on with its last shares.
+    The first steps of a round are not shown either, see `WARM_UP_STEPS`. A policy that fails is told once in
+    the log and asked no more; the group goes on with its last shares.
 
     Args:
         name: of the DNN, for the log.
@@ -180,6 +183,7 @@ class DecidedSplit:
         self.memory = memory
         self._pending: Future[Decision[Any]] | None = None
         self._gave_up = False
+        self._num_steps = 0
         is_master = collective.rank == 0
         self._executor = ThreadPoolExecutor(1, "balancer") if is_master and not is_fresh else None
 
@@ -209,11 +213,14 @@ class DecidedSplit:
     def take(self, summed: Array, shares: Sequence[int]) -> None:
         """As `Balancer.take`."""
         rows = summed.reshape(NUM_ROWS, self._collective.size)
+        self._num_steps += 1
+        is_warm = self._num_steps > WARM_UP_STEPS
         if self.is_fresh:
-            self._decide_now(rows, shares)
+            if is_warm:
+                self._decide_now(rows)
             return
         self._adopt(rows[SHARES])
-        if self._executor is None or self._pending is not None or self._gave_up:
+        if self._executor is None or self._pending is not None or self._gave_up or not is_warm:
             return
         state = self.memory.state
         if tuple(shares) == _scaled(sum(shares), state.batch_sizes):
@@ -231,7 +238,7 @@ class DecidedSplit:
             self._executor.shutdown()
             self._collect_decision()
 
-    def _decide_now(self, rows: Array, shares: Sequence[int]) -> None:
+    def _decide_now(self, rows: Array) -> None:
         """Decide and tell it, while all ranks wait."""
         if self._collective.rank == 0 and not self._gave_up:
             decided: Future[Decision[Any]] = Future()

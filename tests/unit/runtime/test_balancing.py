@@ -18,6 +18,7 @@ from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Memoryless
 from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balancing import (
+    WARM_UP_STEPS,
     DecidedSplit,
     EvenSplit,
     SplitMemory,
@@ -65,7 +66,17 @@ class Scripted(BatchingPolicy[BatchState]):
 
 
 def make_split(policy: BatchingPolicy[Any], *, is_fresh: bool = False, **settings: Any) -> DecidedSplit:
-    return DecidedSplit("dnn", policy, 10, OneRank(), is_fresh=is_fresh, **settings)
+    split = DecidedSplit("dnn", policy, 10, OneRank(), is_fresh=is_fresh, **settings)
+    warm_up(split)
+    return split
+
+
+def warm_up(split: DecidedSplit) -> None:
+    """The first steps, in which nothing is decided."""
+    sizes = split.split(10)
+    for _ in range(WARM_UP_STEPS):
+        step(split, sizes)
+        assert split.split(10) == sizes
 
 
 def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
@@ -170,6 +181,7 @@ def test_a_group_goes_on_with_what_it_knew() -> None:
     settings = BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless")
     first = make_balancer(settings, dnn, 100, OneRank(), memories, "a on (0, 1)")
     assert isinstance(first, DecidedSplit)
+    warm_up(first)
     rows = np.array([[5.0, 5.0], [0.1, 0.4], [0.0, 0.0]])
     first.take(rows.reshape(-1), (5, 5))
     first.close()
