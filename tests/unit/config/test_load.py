@@ -142,7 +142,8 @@ WRONG = [
     ("schedule: {delta: 15 percent}", "schedule.delta: got '15 percent', allowed: samples/s, 0 or more,"),
     (
         "schedule: {paradigm: globl}",
-        "schedule.paradigm: got 'globl', allowed: global, local, homogeneous, independent (did you mean 'global'?)",
+        "schedule.paradigm: got 'globl', allowed: global, local, homogeneous, independent "
+        "(did you mean 'global'?)",
     ),
     ("schedule: {profiling: {max_batches: 4}}", "schedule.profiling.timed_batches: got 20, allowed: at most"),
     ("slots: {per_node: many}", "slots.per_node: got 'many', allowed: auto or a whole number, 1 or more"),
