@@ -29,6 +29,10 @@ OptimizerName = Literal[
 OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 
 
+BalanceName = Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu"]
+BALANCE_ALLOWED = f"null, {', '.join(get_args(BalanceName))}"
+
+
 class OptimizerConfig(Section):
     """How weights follow gradients; names and meanings as in Keras."""
 
@@ -120,3 +124,6 @@ class DnnConfig(Section):
     optimizer: OptimizerConfig = key(..., "How weights follow gradients.", "keys of an optimizer")
     batch_size: int = key(..., "Samples per step over all GPUs of the DNN.", COUNT_ALLOWED, ge=1)
     stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
+    balance: BalanceName | None = key(
+        None, "How its steps are shared out; null: as balance.policy says.", BALANCE_ALLOWED
+    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpcbal.config.dnn_schema import OptimizerConfig, StopConfig
+from hpcbal.config.dnn_schema import BALANCE_ALLOWED, BalanceName, OptimizerConfig, StopConfig
 from hpcbal.config.schema import RunConfig
 from hpcbal.config.section import Section, key
 
-DEFAULT_KEYS = ("optimizer", "batch_size", "stop")
+DEFAULT_KEYS = ("optimizer", "batch_size", "stop", "balance")
 SWEEP_KEYS = ("grid", "zip")
 FILE_ONLY_KEYS = ("defaults", "sweeps")
 
@@ -19,6 +19,7 @@ class Defaults(Section):
     optimizer: OptimizerConfig = key(None, "Default optimizer.", "keys of an optimizer")
     batch_size: int = key(None, "Default batch size.", "a whole number, 1 or more", ge=1)
     stop: StopConfig = key(None, "Default stop rule.", "keys of a stop rule")
+    balance: BalanceName | None = key(None, "Default way to share out steps.", BALANCE_ALLOWED)
 
 
 def json_schema() -> dict[str, Any]:

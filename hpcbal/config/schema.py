@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
-from hpcbal.config.dnn_schema import DnnConfig
+from hpcbal.config.dnn_schema import BalanceName, DnnConfig
 from hpcbal.config.operations import Operation
 from hpcbal.config.section import (
     ARGS_ALLOWED,
@@ -200,7 +200,7 @@ class BackendConfig(Section):
 class BalanceConfig(Section):
     """How a step's samples are shared out to the GPUs of its DNN."""
 
-    policy: Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu"] = key(
+    policy: BalanceName = key(
         "even",
         "even: the same for all; fitted: by curves learnt while training; lb-bsp-gpu, lb-bsp-cpu: Alg. 2 and "
         "Alg. 1 of [LBBSP].",

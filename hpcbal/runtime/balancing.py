@@ -295,21 +295,22 @@ def make_balancer(
     memories: dict[str, SplitMemory],
     key: str,
 ) -> Balancer:
-    """The balancer of a group as configured; a group of one has nothing to balance.
+    """The balancer of a group as its DNN or else the run wants it; a group of one has nothing to balance.
 
     Args:
         num_train: training samples of a pass.
         memories: of this rank, by key; the group's is found there, or put there.
         key: names DNN and group.
     """
-    if settings.policy == "even" or collective.size == 1 or not num_train:
+    policy = dnn.balance or settings.policy
+    if policy == "even" or collective.size == 1 or not num_train:
         return EvenSplit(collective.size)
     balancer = DecidedSplit(
         dnn.name,
-        make_policy(settings),
+        make_policy(policy, settings.predictor),
         min(dnn.batch_size, num_train),
         collective,
-        is_fresh=settings.policy == "lb-bsp-cpu",
+        is_fresh=policy == "lb-bsp-cpu",
         max_samples=settings.max_samples_per_gpu,
         memory=memories.get(key),
     )
@@ -317,12 +318,10 @@ def make_balancer(
     return balancer
 
 
-def make_policy(settings: BalanceConfig) -> BatchingPolicy[Any]:
-    """The policy that the configuration names."""
-    policy = BATCHING[settings.policy]
-    return (
-        replace(policy, predictor=PREDICTORS[settings.predictor]) if isinstance(policy, LbBspCpu) else policy
-    )
+def make_policy(name: str, predictor: str) -> BatchingPolicy[Any]:
+    """The policy that the configuration names; `predictor` is that of Alg. 1."""
+    policy = BATCHING[name]
+    return replace(policy, predictor=PREDICTORS[predictor]) if isinstance(policy, LbBspCpu) else policy
 
 
 def observations_of(rows: Array) -> tuple[Observation, ...]:

@@ -43,7 +43,7 @@ def test_the_reference_is_valid() -> None:
 def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     written = {re.sub(r"\.\d+", "", key) for _, key in keys_of(read_yaml(REFERENCE))}
     operations = {f"preprocessing.{key}" for key in all_keys(OperationItem)}
-    inherited = {"dnns.optimizer", "dnns.batch_size", "dnns.stop"}
+    inherited = {"dnns.optimizer", "dnns.batch_size", "dnns.stop", "dnns.balance"}
     plain = {k for k in all_keys(RunConfig) if not any(k == i or k.startswith(f"{i}.") for i in inherited)}
     moved = {k.replace("dnns.", "defaults.", 1) for k in all_keys(RunConfig) if k not in plain}
     plain = {k for k in plain if not k.startswith("backend.workers.")}  # shown in a comment: it is empty
@@ -66,7 +66,7 @@ def test_the_reference_tells_the_true_defaults() -> None:
     written.pop("preprocessing")
     default.pop("preprocessing")
     assert written == default
-    for key in ("optimizer", "batch_size", "stop"):
+    for key in ("optimizer", "batch_size", "stop", "balance"):
         assert first[key] == expected[key]
 
 

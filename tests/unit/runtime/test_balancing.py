@@ -89,6 +89,19 @@ def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) 
         pending.exception(SETTLE_S)
 
 
+def make_dnn(balance: str | None = None) -> DnnConfig:
+    return DnnConfig.model_validate(
+        {
+            "name": "a",
+            "model": "m:f",
+            "optimizer": {"name": "sgd", "learning_rate": 0.1},
+            "batch_size": 10,
+            "stop": {"max_epochs": 1},
+            "balance": balance,
+        }
+    )
+
+
 def opened(*answers: tuple[int, ...] | Exception, removes: int | None = None) -> Scripted:
     policy = Scripted(list(answers), removes=removes)
     policy.gate.set()
@@ -168,15 +181,7 @@ def test_steps_of_other_sizes_keep_the_proportions() -> None:
 
 
 def test_a_group_goes_on_with_what_it_knew() -> None:
-    dnn = DnnConfig.model_validate(
-        {
-            "name": "a",
-            "model": "m:f",
-            "optimizer": {"name": "sgd", "learning_rate": 0.1},
-            "batch_size": 10,
-            "stop": {"max_epochs": 1},
-        }
-    )
+    dnn = make_dnn()
     memories: dict[str, SplitMemory] = {}
     settings = BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless")
     first = make_balancer(settings, dnn, 100, OneRank(), memories, "a on (0, 1)")
@@ -197,8 +202,19 @@ def test_nothing_is_balanced_where_there_is_nothing_to_balance() -> None:
     assert split.take_facts() == {}
 
 
+@pytest.mark.parametrize(
+    ("of_the_run", "of_the_dnn", "is_even"),
+    [("even", None, True), ("fitted", None, False), ("fitted", "even", True), ("even", "fitted", False)],
+)
+def test_a_dnn_may_want_another_policy(of_the_run: str, of_the_dnn: str | None, is_even: bool) -> None:
+    settings = BalanceConfig.model_validate({"policy": of_the_run})
+    split = make_balancer(settings, make_dnn(of_the_dnn), 100, OneRank(), {}, "a")
+    assert isinstance(split, EvenSplit) == is_even
+    split.close()
+
+
 def test_the_predictor_is_that_of_the_config() -> None:
-    assert make_policy(BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless")) == LbBspCpu(Memoryless())
+    assert make_policy("lb-bsp-cpu", "memoryless") == LbBspCpu(Memoryless())
 
 
 def test_reports_become_observations() -> None:

@@ -58,6 +58,8 @@ def test_the_same_config_resumes(tmp_path):
         ("dir: runs/x", "dir: elsewhere"),
         ("ring_bytes: 1024", "ring_bytes: 2048"),
         ("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20"),
+        ("walltime: null", "walltime: null\nbalance: {policy: fitted}"),
+        ("name: a, batch_size: 32", "name: a, batch_size: 32, balance: even"),
     ],
 )
 def test_what_may_change_is_taken_over(tmp_path, before, after):
