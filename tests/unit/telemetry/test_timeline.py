@@ -87,14 +87,25 @@ def test_a_killed_writer_leaves_a_whole_file(path: Path) -> None:
         "    timeline.add(0, 0, [Slice('compute', i, i + 1)] * 20)\n"
         "    timeline.flush()\n"
         "    print(i, flush=True)\n"
+        "    if i < 20: sys.stdin.readline()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+        [sys.executable, "-c", program, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path.cwd(),
     )
+    assert process.stdin is not None
     assert process.stdout is not None
-    with process.stdout:
+    with process.stdin, process.stdout:
+        for i in range(20):
+            assert int(process.stdout.readline()) == i
+            assert len(load(path)) == 20 * (i + 1)  # between two writes: a reader may see one by halves
+            process.stdin.write("\n")
+            process.stdin.flush()
         while int(process.stdout.readline()) < 40:
-            assert len(load(path)) % 20 == 0  # at any time
+            continue
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert len(load(path)) >= 41 * 20
