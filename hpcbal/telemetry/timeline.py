@@ -1,11 +1,11 @@
 """timeline.json.gz: what every rank did when, in Chrome's trace format; whole after every write.
 
-The file is one gzip member that holds one JSON array. New events go where its last twelve bytes were (the end
-of the array, checksum and length), with a new end behind them, in one write: a run that is killed leaves a file
-that `gzip -t`, `json.loads`, Perfetto and Chrome read to the end. (Killed inside that write, at the border of
-two pages, it could be torn there; `read_timeline` and the next start keep what is before.) Readers refuse or
-drop a member that is cut off, and some know only one member, so neither a stream without an end nor one member
-per flush would do.
+The file is one gzip member that holds one JSON array. New events go where its last twelve bytes were (the
+end of the array, checksum and length), with a new end behind them, in one write: a run that is killed
+leaves a file that `gzip -t`, `json.loads`, Perfetto and Chrome read to the end. (Killed inside that write,
+at the border of two pages, it could be torn there; `read_timeline` and the next start keep what is before.)
+Readers refuse or drop a member that is cut off, and some know only one member, so neither a stream without
+an end nor one member per flush would do.
 
 Sources: RFC 1951 (a deflate stream may be continued after a sync flush), RFC 1952 (gzip); for the events the
 "Trace Event Format" of the Chromium project.
