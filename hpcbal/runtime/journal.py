@@ -34,12 +34,14 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.control.resume_json import round_plan_to_dict
+from hpcbal.runtime.accounts import Accounts
 from hpcbal.runtime.finished import files_line
 from hpcbal.runtime.forecast import Outlook
 from hpcbal.runtime.known_rates import read_profile
 from hpcbal.runtime.opening import OpenedRun
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.resume import Account
+from hpcbal.runtime.run_status import best_accuracy, fill_status
 from hpcbal.telemetry import (
     MetricsWriter,
     Progress,
@@ -88,11 +90,9 @@ class Journal:
         self._first_outlook: Outlook | None = None
         self._starts_s: dict[str, float] = {}
         self._outlook: Outlook | None = None
-        self._accounts = {
-            dnn.name: opened.earlier.accounts.get(dnn.name, Account()) for dnn in opened.config.dnns
-        }
+        earlier = opened.earlier.accounts
+        self._accounts = Accounts({dnn.name: earlier.get(dnn.name, Account()) for dnn in opened.config.dnns})
         self._round_plans: list[Mapping[str, Any]] = list(opened.earlier.round_plans)
-        self._joined_s: dict[str, tuple[float, int]] = {}
         self._gpus: dict[str, tuple[int, ...]] = {}  # of each DNN's group, the last one if it has left
         self._stragglers: dict[str, Straggler] = {}
         self._told: set[tuple[str, int]] = set()  # offers to leave a GPU out
@@ -275,7 +275,7 @@ class Journal:
         facts = {"outcome": outcome, "exit_code": exit_code, "decided_s": self._decided_s, **compared}
         facts |= {"preprocessed_samples": stats.samples_made, "preprocessing_s": stats.busy_s}
         self._ledger.append("run-finished", durable=True, **facts)
-        self._fill_status(ensemble, stats)
+        self._renew_status(ensemble, stats)
         self._status["phase"] = "finished"
         self._status["outcome"] = outcome
         self._status["exit_code"] = exit_code
@@ -306,53 +306,19 @@ class Journal:
             return
         self._lock.check()
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
-        self._fill_status(ensemble, stats)
+        self._renew_status(ensemble, stats)
         write_status(self._run.status, self._status)
         self._metrics.flush_if_due()
         self._flush_timeline()
 
-    def _fill_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
-        snapshot = ensemble.snapshot()
-        self._status["preprocessing"] = {
-            "preprocessors": ensemble.plan.num_preprocessors if ensemble.plan is not None else 0,
-            "samples_per_s": stats.samples_per_s or 0.0,
-            "bad_samples": len(stats.bad),
-        }
+    def _renew_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
+        fill_status(self._status, ensemble, stats, self._accounts, self._stragglers)
         if self._outlook is not None:
             remaining_s = self._outlook.remaining_s(time.monotonic())
             self._status["prediction"] = {
                 "wall_time_s": self._predicted_s(self._outlook),
-                "remaining_s": 0.0 if snapshot["phase"] == "finished" else remaining_s,
+                "remaining_s": 0.0 if ensemble.finished else remaining_s,
             }
-        phase = {"new": "starting", "round": "training"}.get(snapshot["phase"], snapshot["phase"])
-        if snapshot["suspending"] and phase != "finished":
-            phase = "suspending"
-        self._status["phase"] = phase
-        self._status["round"] = snapshot["round"]
-        self._status["pass"] = snapshot["pass_index"]
-        self._status["dnns"] = []
-        busy: set[int] = set()
-        for name, dnn in snapshot["dnns"].items():
-            account = self._account_now(name)
-            busy.update(dnn["gpus"])
-            self._status["dnns"].append(
-                {
-                    "name": name,
-                    "state": dnn["state"],
-                    "epochs": dnn["epochs"],
-                    "max_epochs": dnn["max_epochs"],
-                    "metrics": dnn["metrics"],
-                    "best_val_accuracy": _best_accuracy(ensemble, name),
-                    "gpus": dnn["gpus"],
-                    "wall_time_s": account.wall_time_s,
-                    "slot_seconds": account.slot_seconds,
-                    "cause": dnn["cause"] or "",
-                    "detail": dnn["detail"] or "",
-                }
-            )
-            if name in self._stragglers:
-                self._status["dnns"][-1]["straggler"] = self._stragglers[name].to_dict()
-        self._status["busy_gpus"] = len(busy)
 
     # ---- rates ---------------------------------------------------------------------------------
 
@@ -414,27 +380,14 @@ class Journal:
                 self._ledger.append("dnn-done", durable=True, dnn=dnn_id, detail=dnn.detail)
 
     def _join(self, groups: tuple[GroupPlan, ...]) -> None:
-        now = time.monotonic()
-        self._joined_s.update({group.dnn_id: (now, len(group.gpus)) for group in groups})
+        self._accounts.join(groups)
         self._gpus.update({group.dnn_id: group.gpus for group in groups})
 
     def _note_left(self, dnn_id: str) -> None:
-        joined_s, num_gpus = self._joined_s.pop(dnn_id)
-        wall_time_s = time.monotonic() - joined_s
-        account = self._accounts[dnn_id]
-        account.wall_time_s += wall_time_s
-        account.slot_seconds += wall_time_s * num_gpus
+        cost = self._accounts.leave(dnn_id)
         self._ledger.append(
-            "group-left", dnn=dnn_id, wall_time_s=wall_time_s, slot_seconds=wall_time_s * num_gpus
+            "group-left", dnn=dnn_id, wall_time_s=cost.wall_time_s, slot_seconds=cost.slot_seconds
         )
-
-    def _account_now(self, dnn_id: str) -> Account:
-        account = self._accounts[dnn_id]
-        if dnn_id not in self._joined_s:
-            return account
-        joined_s, num_gpus = self._joined_s[dnn_id]
-        running_s = time.monotonic() - joined_s
-        return Account(account.wall_time_s + running_s, account.slot_seconds + running_s * num_gpus)
 
     def _rows(self, ensemble: Ensemble) -> list[ResultRow]:
         rows = []
@@ -445,20 +398,13 @@ class Journal:
                     name=name,
                     state=str(dnn.state),
                     epochs=dnn.epochs,
-                    best_val_accuracy=_best_accuracy(ensemble, name),
-                    wall_time_s=self._accounts[name].wall_time_s,
-                    slot_seconds=self._accounts[name].slot_seconds,
+                    best_val_accuracy=best_accuracy(ensemble, name),
+                    wall_time_s=self._accounts.now(name).wall_time_s,
+                    slot_seconds=self._accounts.now(name).slot_seconds,
                     cause=cause,
                 )
             )
         return rows
-
-
-def _best_accuracy(ensemble: Ensemble, dnn_id: str) -> float | None:
-    history = ensemble.state.dnns[dnn_id].history
-    values = [record.metrics.get("val_accuracy") for record in history]
-    known = [value for value in values if value is not None and value == value]
-    return max(known, default=None)
 
 
 def last_line(text: str) -> str:
