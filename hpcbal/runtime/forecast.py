@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.simulator import Costs, PassModel, Prediction, predict
 
 log = logging.getLogger(__name__)
+
+
+PAUSE = 20.0
+"""After a prediction none is made for this many times as long as it took: 5 % of a core at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Outlook:
 
 
 class Forecast:
-    """Asks again whenever a round begins; answers come later, and the scheduler never waits for one.
+    """Asks again when rounds begin; answers come later, and neither the scheduler nor its end waits for one.
 
     Args:
         spec: of the shared stream.
@@ -47,18 +53,19 @@ class Forecast:
     def __init__(self, spec: StreamSpec, clock: Callable[[], float] = time.monotonic) -> None:
         self._spec = spec
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, "forecast")
+        self._pause_until_s = -1.0
         self._asked: tuple[float, Future[Prediction | None]] | None = None
         self.first: Outlook | None = None
         self.latest: Outlook | None = None
 
     def ask(self, ensemble: Ensemble, start_s: float | None = None) -> None:
-        """Predict from the state of this moment, unless the last question is still open.
+        """Predict from the state of this moment, unless the last question is still open, or was just so.
 
         Args:
             start_s: what it takes to start a network on a rank where it was not before; None: not known.
         """
-        if self._asked is not None:
+        asked_s = self._clock()
+        if self._asked is not None or asked_s < self._pause_until_s:
             return
         specs, cluster, settings, _, _ = ensemble.origin
         resume, rates = ensemble.resume_state(), ensemble.rates
@@ -69,10 +76,11 @@ class Forecast:
             preprocessing_samples_per_s=ensemble.state.preprocessing_samples_per_s,
         )
         costs = Costs(build_s=start_s or 0.0, load_s=start_s or 0.0)
-        work = self._thread.submit(
-            predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume
-        )
-        self._asked = (self._clock(), work)
+        question = partial(predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume)
+        answer: Future[Prediction | None] = Future()
+        # A daemon, unlike the threads of an executor: a large prediction must not hold up the end of the run.
+        threading.Thread(target=_answer, args=(question, answer), name="forecast", daemon=True).start()
+        self._asked = (asked_s, answer)
 
     def take(self) -> Outlook | None:
         """A new answer, once; None if there is none."""
@@ -80,6 +88,8 @@ class Forecast:
             return None
         asked_s, work = self._asked
         self._asked = None
+        now_s = self._clock()
+        self._pause_until_s = now_s + PAUSE * (now_s - asked_s)
         error = work.exception()
         if error is not None:  # a wrong forecast must not end a right run
             log.error("the run could not be predicted", exc_info=error)
@@ -91,6 +101,9 @@ class Forecast:
         self.first = self.first or self.latest
         return self.latest
 
-    def close(self) -> None:
-        """Give up what is still open."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+
+def _answer(question: Callable[[], Prediction | None], answer: Future[Prediction | None]) -> None:
+    try:
+        answer.set_result(question())
+    except BaseException as error:
+        answer.set_exception(error)

@@ -96,7 +96,6 @@ class Scheduler:
         while self._exit_code is None:
             self._await(lambda: bool(self._events))
             self._handle(self._events.popleft())
-        self._forecast.close()
         table = self._journal.finish(self._ensemble, self._preprocessing, self._outcome, self._exit_code)
         self._tell_all(protocol.Shutdown(self._exit_code))
         self._context.channel.flush()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -46,20 +49,28 @@ def make() -> Callable[..., Forecast]:
 
 @pytest.mark.parametrize("paradigm", ["global", "local", "homogeneous", "independent"])
 def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecast], paradigm: str) -> None:
-    ensemble, forecast = ensemble_of({"a": 50.0, "b": 50.0}, paradigm), make()
+    now = [100.0]
+
+    def clock() -> float:
+        now[0] += 0.01
+        return now[0]
+
+    ensemble, forecast = ensemble_of({"a": 50.0, "b": 50.0}, paradigm), make(clock=clock)
     forecast.ask(ensemble)
     outlook = answer(forecast)
     assert outlook is not None
     assert outlook.prediction.remaining_s == pytest.approx(4 * PASS_S)
     for name in ("a", "b"):
         ensemble.handle(EpochDone(name, 0, {"val_accuracy": 0.5}, 1.0))
+    forecast.ask(ensemble)  # too soon after the last answer: told to wait
+    assert answer(forecast) is None
+    now[0] += 1000.0
     forecast.ask(ensemble)
     later = answer(forecast)
     assert later is not None
     assert later.prediction.remaining_s == pytest.approx(3 * PASS_S)
     assert forecast.first is outlook
     assert forecast.latest is later
-    forecast.close()
 
 
 def test_time_that_goes_by_is_taken_off(make: Callable[..., Forecast]) -> None:
@@ -70,7 +81,6 @@ def test_time_that_goes_by_is_taken_off(make: Callable[..., Forecast]) -> None:
     assert outlook.remaining_s(100.0) == pytest.approx(4 * PASS_S)
     assert outlook.remaining_s(101.0) == pytest.approx(4 * PASS_S - 1.0)
     assert outlook.remaining_s(1000.0) == 0.0
-    forecast.close()
 
 
 def test_nothing_is_predicted_without_rates(make: Callable[..., Forecast]) -> None:
@@ -78,7 +88,6 @@ def test_nothing_is_predicted_without_rates(make: Callable[..., Forecast]) -> No
     forecast.ask(ensemble_of({}, "homogeneous"))
     assert answer(forecast) is None
     assert forecast.first is None
-    forecast.close()
 
 
 def test_a_forecast_that_fails_ends_no_run(
@@ -92,4 +101,16 @@ def test_a_forecast_that_fails_ends_no_run(
     forecast.ask(ensemble_of({"a": 50.0, "b": 50.0}))
     assert answer(forecast) is None
     assert "could not be predicted" in caplog.text
-    forecast.close()
+
+
+def test_a_forecast_under_way_does_not_hold_up_the_end() -> None:
+    """A process that is done leaves, whatever the simulator is still at."""
+    program = (
+        "import sys, time; sys.path[:0] = [sys.argv[1]]\n"
+        "from test_forecast import SPEC, Forecast, ensemble_of\n"
+        "import hpcbal.runtime.forecast as module\n"
+        "module.predict = lambda *args, **kwargs: time.sleep(3600)\n"
+        "Forecast(SPEC).ask(ensemble_of({'a': 50.0, 'b': 50.0}))\n"
+    )
+    command = [sys.executable, "-c", program, str(Path(__file__).parent)]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
