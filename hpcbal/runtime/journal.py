@@ -224,7 +224,9 @@ class Journal:
                 self._join(plan.groups)
                 self._note_plan("started-alone", plan)
             case NextPass():
-                self._ledger.append("pass-started", pass_index=instruction.pass_index)
+                self._ledger.append(
+                    "pass-started", pass_index=instruction.pass_index, dnns=list(instruction.dnn_ids)
+                )
             case LeaveRound():
                 self._ledger.append(
                     "leave-round",
@@ -234,10 +236,7 @@ class Journal:
                 )
             case StopStream():
                 suspended = bool(ensemble.snapshot()["suspending"])
-                kept = {name: list(gpus) for name, gpus in ensemble.state.kept.items()}
-                self._ledger.append(
-                    "round-ended", durable=True, index=instruction.index, suspended=suspended, kept=kept
-                )
+                self._ledger.append("round-ended", durable=True, index=instruction.index, suspended=suspended)
             case Finish():
                 self.keep_rates(ensemble)
                 self._metrics.flush()

@@ -173,8 +173,11 @@ class _Facts:
                 self.next_round_index = max(self.next_round_index, line["plan"]["index"] + 1)
             case "pass-started":
                 self.next_pass = max(self.next_pass, line["pass_index"] + 1)
+            case "leave-round":
+                if line["reason"] == "regroup" and self._open_round is not None:
+                    gpus_of = {group["dnn"]: tuple(group["gpus"]) for group in self._open_round["groups"]}
+                    self.kept[line["dnn"]] = gpus_of[line["dnn"]]
             case "round-ended":
-                self.kept = {name: tuple(gpus) for name, gpus in line.get("kept", {}).items()}
                 if not line.get("suspended"):
                     self._open_round = None
             case "dnn-done":

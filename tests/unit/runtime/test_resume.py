@@ -83,6 +83,20 @@ def test_an_interrupted_round_is_known_with_its_cluster_and_its_passes(run: RunD
     assert ended.interrupted is None
 
 
+def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: RunDirectory):
+    """What a kill between two rounds would lose: the local paradigm leaves them where they are."""
+    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
+    lines = [
+        started(),
+        begun,
+        {"event": "leave-round", "dnn": "a", "reason": "converged"},
+        {"event": "leave-round", "dnn": "b", "reason": "regroup"},
+        {"event": "round-ended", "suspended": False},
+    ]
+    assert read(run, *lines).resume.kept == {"b": (2,)}
+    assert read(run, *lines, begun).resume.kept == {}
+
+
 def test_done_holds_as_long_as_the_stop_rule_agrees(run: RunDirectory):
     save(run, "a", 3, Position(7, 120))
     done = {"event": "dnn-done", "dnn": "a", "detail": "3 of at most 3 epochs"}
