@@ -11,6 +11,7 @@ from hpcbal.cli.ensemble_plan import gpus_per_node as slots_per_node
 from hpcbal.cli.plan_rates import find_rates
 from hpcbal.config import RunConfig, add_import_roots, load_config
 from hpcbal.control import DnnSpec, ScheduleSettings
+from hpcbal.errors import InputError
 from hpcbal.simulator import Costs, PassModel, Scenario, Workload, measured_costs
 from hpcbal.telemetry import read_ledger, read_results
 from hpcbal.telemetry.run_directory import RunDirectory
@@ -73,6 +74,8 @@ def scenario_of_config(
 
 def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
     trained = {row.name: row.epochs for row in read_results(path)}
+    if not trained.keys() & {spec.dnn_id for spec in specs}:
+        raise InputError(f"--epochs {path}: tells of none of the ensemble's DNNs; give its results.csv")
     return {
         spec.dnn_id: min(max(1, trained.get(spec.dnn_id, spec.stop.max_epochs)), spec.stop.max_epochs)
         for spec in specs

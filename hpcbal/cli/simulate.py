@@ -97,12 +97,21 @@ def run(args: argparse.Namespace) -> int:
     """Simulate and print the table."""
     from hpcbal.cli.simulation_text import render_rows, rows_to_dict
     from hpcbal.control import PARADIGM_NAMES
+    from hpcbal.errors import InputError
     from hpcbal.simulator import compare
 
     scenario = _with_costs(_scenario(args), args.costs)
     paradigms = args.paradigm or [scenario.settings.paradigm]
+    unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, "all")]
+    if unknown:
+        allowed = ", ".join((*PARADIGM_NAMES, "all"))
+        raise InputError(f"--paradigm: got {', '.join(map(repr, unknown))}, allowed: {allowed}")
     if "all" in paradigms:
         paradigms = list(PARADIGM_NAMES)
+    if args.output is not None:
+        from hpcbal.cli.simulation_output import make_directory
+
+        make_directory(args.output)  # before all the simulating
     rows = compare(scenario, args.gpus or scenario.gpus, paradigms, range(args.seeds))
     if args.output is not None:
         from hpcbal.cli.simulation_output import write_output

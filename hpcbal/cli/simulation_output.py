@@ -19,6 +19,18 @@ MAX_SLOTS_OF_A_PAGE = 512
 """A page draws a row per slot; with more it would be too heavy to open."""
 
 
+def make_directory(directory: Path) -> None:
+    """Make the directory that `write_output` fills.
+
+    Raises:
+        OutputError: it is a file, or cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise output_error(directory, error, "make the directory") from error
+
+
 def write_output(directory: Path, scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list[Path]:
     """Write `simulation.json`, the charts as SVG (and PNG where matplotlib is installed), and pages.
 
@@ -28,10 +40,7 @@ def write_output(directory: Path, scenario: Scenario, rows: Sequence[Row], num_s
     Raises:
         OutputError: something cannot be written.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise output_error(directory, error, "make the directory") from error
+    make_directory(directory)
     figures = directory / "simulation.json"
     write_atomic(figures, json.dumps(rows_to_dict(scenario, rows, num_seeds), indent=2) + "\n")
     written = [figures]

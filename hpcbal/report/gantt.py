@@ -11,6 +11,7 @@ from hpcbal.report.colors import ink_on, tint
 from hpcbal.report.drawing import INK, QUIET, Drawing, Sheet, shortened, text_width
 from hpcbal.report.model import ReportData, SlotSpan, SpanKind
 from hpcbal.report.scales import Scale, duration_label
+from hpcbal.telemetry.table import count_text
 
 MAX_ROW = 26.0
 MAX_HEIGHT = 640.0
@@ -96,7 +97,8 @@ def _draw_rounds(sheet: Sheet, data: ReportData, time: Scale, top: float, bottom
     for each in data.rounds:
         x, end = time(each.start_s), time(each.end_s)
         sheet.line([(x, top), (x, bottom)], "#c2c8cf")
-        title = f"round {each.index}: {each.num_dnns} DNNs, {duration_label(each.end_s - each.start_s)}"
+        lasted = duration_label(each.end_s - each.start_s)
+        title = f"round {each.index}: {count_text(each.num_dnns, 'DNN')}, {lasted}"
         sheet.rect(x, 0.0, max(0.6, end - x - 1.0), _BAND_HEIGHT, "#e6e9ec", title=title)
         for text in (f"round {each.index}", str(each.index)):
             if text_width(text, LABEL_SIZE) + 6.0 <= end - x:

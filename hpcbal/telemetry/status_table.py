@@ -39,7 +39,7 @@ def _headline(status: Status) -> str:
         parts.append(f"{status['busy_gpus']} of {count_text(status['num_gpus'], 'GPU')} busy")
     parts.append(f"running for {duration_text(status['elapsed_s'])}")
     if "prediction" in status and status["phase"] == "training":
-        parts.append(f"at most {duration_text(status['prediction']['remaining_s'])} to go")
+        parts.append(f"{duration_text(status['prediction']['remaining_s'])} to go for max_epochs")
     if status["phase"] == "finished":
         parts[-1] = f"took {duration_text(status['elapsed_s'])}"
     return ", ".join(parts)
