@@ -2,12 +2,12 @@
 
     python bench/bench_prediction.py --json out.json
 
-The networks, data and stop rules of configs/quickstart.yaml, on as many slots as the machine has cores, less
-one for the scheduler and the preprocessor: so a slot's rate is its own. With every core a slot (`--slots`) they
-take time from the trainers that no profile has seen, and on two cores the error was 0.21 to 0.3. First
-`hpcbal profile` measures the rates, on one slot and on two, and what it takes to start a network; then
-`hpcbal run` trains. The prediction knows profile.json and, as stop rules cannot be foreseen, after how many
-epochs each network converged; nothing of the run itself goes into it.
+The networks, data and stop rules of configs/quickstart.yaml, on as many slots as the machine has cores,
+less one for the scheduler and the preprocessor: so a slot's rate is its own. With every core a slot
+(`--slots`) they take time from the trainers that no profile has seen, and on two cores the error was 0.21
+to 0.3. First `hpcbal profile` measures the rates, on one slot and on two, and what it takes to start a
+network; then `hpcbal run` trains. The prediction knows profile.json and, as stop rules cannot be foreseen,
+after how many epochs each network converged; nothing of the run itself goes into it.
 
 `prediction_error`: |predicted / actual - 1| of the run's wall time (at most 0.15). Beside it the peer, a
 guess without the schedule: the work of all networks, shared out over the slots; and what the run said at its
