@@ -121,7 +121,7 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
             ["--preset", "fleet-summitdev", "--set", "alpha=1"],
             "hpcbal: --set alpha=1: unknown key of the preset",
         ),
-        (["run.yaml", "--paradigm", "fast"], "hpcbal: paradigm: got 'fast', allowed: global, local,"),
+        (["run.yaml", "--paradigm", "fast"], "hpcbal: --paradigm: got 'fast', allowed: global, local,"),
         (["run.yaml", "--gpus", "0"], "argument --gpus: got '0', allowed: a whole number, 1 or more"),
         (["run.yaml", "--epochs", "2"], "argument --epochs: got '2', allowed: a number above 0, at most 1"),
         (["run.yaml", "--epochs", "none.csv"], "hpcbal: none.csv: cannot read: No such file or directory"),
