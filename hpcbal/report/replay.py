@@ -22,6 +22,9 @@ from hpcbal.telemetry.utc import unix_seconds
 FACTS = ("nodes", "num_ranks", "device", "paradigm", "seed", "versions")
 """Fields of `run-started` that are kept as they are."""
 
+_LEAST_TRAINED_S = 1e-6
+"""Less than a clock tells apart gives no rate."""
+
 
 @dataclass
 class Round:
@@ -226,6 +229,8 @@ class Replay:
         wait_s = line.get("wait_s", 0.0)
         hold.epochs.append(Epoch(self.now_s, line["seconds"], wait_s, line["pass_index"], samples))
         key = (dnn, len(hold.gpus))
+        if line.get("trained_s", 0.0) < _LEAST_TRAINED_S:
+            return
         trained, seconds = self._trained.get(key, (0.0, 0.0))
         self._trained[key] = (
             trained + line.get("trained_samples", 0.0),
