@@ -1,8 +1,9 @@
-"""The predictors that are fitted, by name."""
+"""The predictors that are fitted, by name, and one fit as a value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from hpcbal.policies.batching.speed import SpeedHistory, SpeedPredictor
@@ -16,3 +17,22 @@ Fitter = Callable[[SpeedHistory, SpeedPredictor | None], SpeedPredictor]
 FITTERS: Mapping[str, Fitter] = MappingProxyType(
     {"arima": fit_arima, "lstm": fit_lstm, "narx": fit_narx, "rnn": fit_rnn}
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FitJob:
+    """One fit that is due; calling it does it, here and now.
+
+    Attributes:
+        name: of the fitter.
+        recording: what it is fitted to.
+        previous: the predictor used so far.
+    """
+
+    name: str
+    recording: SpeedHistory
+    previous: SpeedPredictor | None
+
+    def __call__(self) -> SpeedPredictor:
+        """The fitted model."""
+        return FITTERS[self.name](self.recording, self.previous)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
-from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
+from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS, SpeedPredictor
 from hpcbal.policies.batching.task import Observation
-from hpcbal.speed_models.fitters import FITTERS
+from hpcbal.speed_models.fitters import FITTERS, FitJob
 from hpcbal.speed_models.recording import SpeedRecording
 
 FIRST_FIT = 500  # iterations, [LBBSP] Sec. 4
@@ -20,8 +20,8 @@ REFIT_EVERY = 200
 class SpeedLearner:
     """The predictor of one group: the average at first, then models fitted to ever more iterations.
 
-    Fitting takes far longer than an iteration may wait, so it is not done here: `job` hands out a function
-    that may run in another thread, and `use` takes its result when it is there.
+    Fitting takes far longer than an iteration may wait, so it is not done here: `job` hands out what may be
+    done in another process (`FitProcess`), and `use` takes its result when it is there.
 
     Args:
         name: of a predictor: `memoryless`, `ema`, or one that is fitted.
@@ -30,11 +30,12 @@ class SpeedLearner:
         first_fit, refit_every: iterations, >= 1.
 
     Attributes:
+        name: as given.
         policy: Alg. 1 with the newest predictor.
 
     Raises:
         PolicyError: no predictor is called so, or an argument is out of range.
-        InputError: the predictor needs SciPy, and there is none.
+        InputError: the package that fits the predictor is not installed.
     Source: [LBBSP] Sec. 4.
     """
 
@@ -49,10 +50,11 @@ class SpeedLearner:
         if name not in PREDICTORS and name not in FITTERS:
             known = ", ".join(sorted([*PREDICTORS, *FITTERS]))
             raise PolicyError(f"speed predictor: got {name!r}, allowed: {known}")
-        if name in FITTERS and find_spec("scipy") is None:
+        missing = [package for package in FITTED_BY.get(name, ()) if find_spec(package) is None]
+        if missing:
             raise InputError(
-                f"speed predictor {name} is fitted by SciPy, which is not installed; pip install "
-                f"'hpcbal[balance]', or take one of {', '.join(sorted(PREDICTORS))}"
+                f"speed predictor {name} needs {' and '.join(missing)}, not installed here; pip install "
+                f"'hpcbal[{FITTED_EXTRAS}]', or take one of {', '.join(sorted(PREDICTORS))}"
             )
         if first_fit < 1 or refit_every < 1:
             raise PolicyError(
@@ -60,26 +62,34 @@ class SpeedLearner:
                 f"{refit_every}; allowed: 1 or more"
             )
         self.policy = LbBspCpu(model or PREDICTORS.get(name, PREDICTORS["ema"]))
-        self._fitter = FITTERS.get(name)
+        self.name = name
         self._recording = SpeedRecording(num_workers)
         self._due_at = first_fit
         self._refit_every = refit_every
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether a fitted model predicts, not what stands in for it."""
+        return self.policy.predictor not in PREDICTORS.values()
 
     def record(self, observations: Sequence[Observation]) -> None:
         """Remember one iteration."""
         self._recording.add(observations)
 
-    def job(self) -> Callable[[], SpeedPredictor] | None:
+    def job(self) -> FitJob | None:
         """What is to be run now, anywhere, to get a better model; None while nothing is due.
 
         It holds a copy of the recording, so recording may go on. The next one is due `refit_every` iterations
         later, whether or not this one is run.
         """
-        if self._fitter is None or self._recording.num_recorded < self._due_at:
+        if self.name not in FITTERS or self._recording.num_recorded < self._due_at:
             return None
         self._due_at = self._recording.num_recorded + self._refit_every
-        fitter, recording, previous = self._fitter, self._recording.snapshot(), self.policy.predictor
-        return lambda: fitter(recording, previous)
+        return FitJob(self.name, self._recording.snapshot(), self.policy.predictor)
+
+    def postpone(self) -> None:
+        """The job that was handed out last came to nothing: it is due again."""
+        self._due_at = min(self._due_at, self._recording.num_recorded + 1)
 
     def use(self, model: SpeedPredictor) -> None:
         """Predict with `model` from the next decision on; the policy's state stays valid."""

@@ -1,25 +1,31 @@
-"""Fit the NARX networks of a group, one per worker, and stop before they learn the noise."""
+"""Fit the NARX networks of a group, one per worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.narx import LOOK_BACK, NUM_INPUTS, Narx
 from hpcbal.policies.batching.speed import SpeedHistory, SpeedPredictor, check_same_workers
-from hpcbal.speed_models.training import LEAST_ROWS, Rows, scale_of, train
+from hpcbal.speed_models.networks import DTYPE, Weights, import_keras, penalty, train
+from hpcbal.speed_models.rows import Rows, Scales
+
+if TYPE_CHECKING:
+    import keras
 
 NUM_HIDDEN = 6
+RIDGE = 1e-3  # per row, of the linear model that the networks start from
 
 
 def fit_narx(recording: SpeedHistory, previous: SpeedPredictor | None = None, seed: int = 0) -> Narx:
-    """Networks fitted to a recording, by L-BFGS with early stopping.
+    """Networks fitted to a recording, with early stopping.
 
     A worker's weights start from those of `previous`, if given, so that a refit takes few steps; the inputs'
-    scales are then kept as well. A worker of which fewer than 40 complete rows are recorded, or whose CPU
-    and memory were not measured, gets a network that always answers NaN: `Narx` falls back to the average.
+    scales are then kept as well. Else they start from the best linear model, so that fitting can only add to
+    it. A worker of which fewer than 40 complete rows are recorded, or whose CPU and memory were not measured,
+    gets a network that always answers NaN: `Narx` falls back to the average.
 
     Args:
         recording: of one group; see `SpeedRecording.snapshot`.
@@ -27,105 +33,112 @@ def fit_narx(recording: SpeedHistory, previous: SpeedPredictor | None = None, se
         seed: of the first weights.
 
     Raises: PolicyError: `previous` is of another number of workers.
-    Source: [LBBSP] Sec. 3.2.2, Sec. 4. Deviation: L-BFGS over all rows, where the paper has Keras.
+    Source: [LBBSP] Sec. 3.2.2, Sec. 4. Deviations: the linear start; see also `Narx`.
     """
-    num_workers = recording.speeds.shape[0]
     reused = previous if isinstance(previous, Narx) else None
     if reused is not None:
         check_same_workers("narx", len(reused.speed_mean), recording)
-    models = [_fit_worker(recording, worker, reused, seed) for worker in range(num_workers)]
-    return Narx(*(np.stack(parts) for parts in zip(*models, strict=True)))
-
-
-def _fit_worker(
-    recording: SpeedHistory, worker: int, previous: Narx | None, seed: int
-) -> tuple[FloatArray, ...]:
-    """The fields of `Narx` for one worker, in their order."""
-    inputs, speeds = _rows_of(recording, worker)
-    if len(speeds) < LEAST_ROWS:
-        nothing = _unpack(np.zeros(_num_weights()))
-        return (np.zeros(NUM_INPUTS), np.ones(NUM_INPUTS), *nothing, np.array(np.nan), np.array(1.0))
-    if previous is None or not np.isfinite(previous.speed_mean[worker]):
-        scales = (inputs.mean(0), scale_of(inputs), speeds.mean(), scale_of(speeds))
-        start = _first_weights(np.random.default_rng((seed, worker)))
-    else:
-        scales = tuple(
-            field[worker]
-            for field in (
-                previous.input_mean,
-                previous.input_scale,
-                previous.speed_mean,
-                previous.speed_scale,
-            )
+    rows = _rows_of(recording)
+    before = None
+    if reused is not None:
+        before = Scales(reused.input_mean, reused.input_scale, reused.speed_mean, reused.speed_scale)
+    scales = rows.scales(before)
+    weights = _first_weights(rows.standardised(scales), reused, np.random.default_rng(seed))
+    if np.isfinite(scales.target_mean).any():
+        network = build_narx(weights)
+        weights = train(
+            network,
+            rows.standardised(scales),
+            read_narx,
+            shape=lambda inputs: inputs,
+            is_reused=reused is not None,
         )
-        start = _pack(previous, worker)
-    mean, scale, speed_mean, speed_scale = scales
-    rows = Rows((inputs - mean) / scale, (speeds - speed_mean) / speed_scale)
-    weights = train(narx_network, rows, start)
-    return (mean, scale, *_unpack(weights), np.asarray(speed_mean), np.asarray(speed_scale))
-
-
-def _rows_of(recording: SpeedHistory, worker: int) -> tuple[FloatArray, FloatArray]:
-    """Inputs as `narx_inputs` orders them, and the root of the next speed; rows with gaps are left out."""
-    speeds, cpu, memory = (part[worker] for part in (recording.speeds, recording.cpu, recording.memory))
-    count = len(speeds) - LOOK_BACK - 1
-    if count < 1:
-        return np.empty((0, NUM_INPUTS)), np.empty(0)
-    columns = [speeds[LOOK_BACK - lag :][:count] for lag in range(LOOK_BACK)]
-    columns += [part[LOOK_BACK - lag :][:count] for part in (cpu, memory) for lag in range(LOOK_BACK + 1)]
-    inputs, targets = np.stack(columns, axis=1), speeds[LOOK_BACK + 1 :]
-    whole = np.isfinite(inputs).all(axis=1) & np.isfinite(targets)
-    inputs[:, :LOOK_BACK] = np.sqrt(inputs[:, :LOOK_BACK])
-    return inputs[whole], np.sqrt(targets[whole])
-
-
-def narx_network(weights: FloatArray, rows: Rows) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
-    """Outputs and gradients of one worker's network, as `train` wants them."""
-    hidden_weights, hidden_bias, output_weights, direct_weights, output_bias = _unpack(weights)
-    hidden = np.tanh(rows.inputs @ hidden_weights + hidden_bias)
-    outputs = hidden @ output_weights + rows.inputs @ direct_weights + output_bias
-
-    def back(slope: FloatArray) -> FloatArray:
-        d_hidden = slope[:, None] * output_weights * (1.0 - hidden**2)
-        return np.concatenate(
-            [
-                (rows.inputs.T @ d_hidden).ravel(),
-                d_hidden.sum(0),
-                hidden.T @ slope,
-                rows.inputs.T @ slope,
-                [slope.sum()],
-            ]
-        )
-
-    return outputs, back
-
-
-def _num_weights() -> int:
-    return NUM_INPUTS * NUM_HIDDEN + 2 * NUM_HIDDEN + NUM_INPUTS + 1
-
-
-def _unpack(weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Hidden weights and bias, output weights, direct weights, output bias."""
-    sizes = np.cumsum([NUM_INPUTS * NUM_HIDDEN, NUM_HIDDEN, NUM_HIDDEN, NUM_INPUTS])
-    hidden, bias, output, direct, last = np.split(weights, sizes)
-    return hidden.reshape(NUM_INPUTS, NUM_HIDDEN), bias, output, direct, last[0]
-
-
-def _pack(model: Narx, worker: int) -> FloatArray:
-    parts = (
-        model.hidden_weights[worker].ravel(),
-        model.hidden_bias[worker],
-        model.output_weights[worker],
-        model.direct_weights[worker],
-        model.output_bias[worker : worker + 1],
+    hidden_weights, hidden_bias, output_weights, direct_weights, output_bias = weights
+    return Narx(
+        input_mean=scales.input_mean,
+        input_scale=scales.input_scale,
+        hidden_weights=hidden_weights,
+        hidden_bias=hidden_bias,
+        output_weights=output_weights,
+        direct_weights=direct_weights,
+        output_bias=output_bias,
+        speed_mean=scales.target_mean,
+        speed_scale=scales.target_scale,
     )
-    return np.concatenate(parts)
 
 
-def _first_weights(rng: np.random.Generator) -> FloatArray:
-    """Small hidden weights; the rest 0, so that the first prediction is the mean speed."""
-    weights = np.zeros(_num_weights())
-    hidden = NUM_INPUTS * NUM_HIDDEN
-    weights[:hidden] = rng.standard_normal(hidden) / np.sqrt(NUM_INPUTS)
-    weights[hidden + NUM_HIDDEN : hidden + 2 * NUM_HIDDEN] = 0.1 * rng.standard_normal(NUM_HIDDEN)
-    return weights
+def build_narx(weights: Weights) -> keras.Model:
+    """The networks of a group as one model: inputs (n, num_workers, NUM_INPUTS), outputs (n, num_workers, 1).
+
+    Args:
+        weights: hidden weights and bias, output weights, direct weights, output bias, as in `Narx`.
+    """
+    keras = import_keras()
+    num_workers, _, num_hidden = weights[0].shape
+    dense = keras.layers.EinsumDense
+    inputs = keras.Input((num_workers, NUM_INPUTS), dtype=DTYPE)
+    regular = {"kernel_regularizer": penalty(num_workers), "dtype": DTYPE}
+    hidden = dense(
+        "bwi,wih->bwh", (num_workers, num_hidden), bias_axes="wh", activation="tanh", name="hidden", **regular
+    )(inputs)
+    bent = dense("bwh,who->bwo", (num_workers, 1), bias_axes="wo", name="output", **regular)(hidden)
+    direct = dense("bwi,wio->bwo", (num_workers, 1), name="direct", **regular)(inputs)
+    network = keras.Model(inputs, keras.layers.Add(dtype=DTYPE)([bent, direct]))
+    hidden_weights, hidden_bias, output_weights, direct_weights, output_bias = weights
+    network.get_layer("hidden").set_weights([hidden_weights, hidden_bias])
+    network.get_layer("output").set_weights([output_weights[..., None], output_bias[:, None]])
+    network.get_layer("direct").set_weights([direct_weights[..., None]])
+    return network
+
+
+def read_narx(network: keras.Model) -> Weights:
+    """What `build_narx` was given, as it is now."""
+    hidden_weights, hidden_bias = network.get_layer("hidden").get_weights()
+    output_weights, output_bias = network.get_layer("output").get_weights()
+    (direct_weights,) = network.get_layer("direct").get_weights()
+    return hidden_weights, hidden_bias, output_weights[..., 0], direct_weights[..., 0], output_bias[:, 0]
+
+
+def _rows_of(recording: SpeedHistory) -> Rows:
+    """Inputs as `narx_inputs` orders them, and the root of the next speed."""
+    roots, cpu, memory = np.sqrt(recording.speeds), recording.cpu, recording.memory
+    count = max(roots.shape[1] - LOOK_BACK - 1, 0)
+    columns = [roots[:, LOOK_BACK - lag :][:, :count] for lag in range(LOOK_BACK)]
+    columns += [
+        part[:, LOOK_BACK - lag :][:, :count] for part in (cpu, memory) for lag in range(LOOK_BACK + 1)
+    ]
+    return Rows.of(np.stack(columns, axis=-1).transpose(1, 0, 2), roots[:, LOOK_BACK + 1 :].T)
+
+
+def _first_weights(rows: Rows, previous: Narx | None, rng: np.random.Generator) -> Weights:
+    """Those of `previous` where it knows a worker; else the linear model, and hidden units that do little."""
+    workers = rows.num_workers
+    direct = np.stack([_linear(rows.inputs[:, i], rows.targets[:, i]) for i in range(workers)])
+    new = (
+        rng.standard_normal((workers, NUM_INPUTS, NUM_HIDDEN)) / np.sqrt(NUM_INPUTS),
+        np.zeros((workers, NUM_HIDDEN)),
+        0.01 * rng.standard_normal((workers, NUM_HIDDEN)),
+        direct,
+        np.zeros(workers),
+    )
+    if previous is None or previous.hidden_weights.shape != new[0].shape:
+        return new
+    old = (
+        previous.hidden_weights,
+        previous.hidden_bias,
+        previous.output_weights,
+        previous.direct_weights,
+        previous.output_bias,
+    )
+    known = np.isfinite(previous.speed_mean)
+    return tuple(
+        np.where(known.reshape(-1, *[1] * (part.ndim - 1)), before, part)
+        for before, part in zip(old, new, strict=True)
+    )
+
+
+def _linear(inputs: FloatArray, targets: FloatArray) -> FloatArray:
+    """Weights of the ridge regression of standardised targets on standardised inputs; 0 without rows."""
+    ridge = RIDGE * max(len(inputs), 1) * np.eye(inputs.shape[1])
+    solution: FloatArray = np.linalg.solve(inputs.T @ inputs + ridge, inputs.T @ targets)
+    return solution

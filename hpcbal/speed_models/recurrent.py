@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
-from hpcbal.policies.batching.recurrent import (
-    LOOK_BACK,
-    NUM_HIDDEN,
-    Cell,
-    Recurrent,
-    num_weights,
-    sigmoid,
-    step,
-    unpack,
-)
+from hpcbal.policies.batching.recurrent import LOOK_BACK, NUM_GATES, NUM_HIDDEN, Cell, Recurrent, num_weights
 from hpcbal.policies.batching.speed import SpeedHistory, SpeedPredictor, check_same_workers
-from hpcbal.speed_models.training import LEAST_ROWS, Network, Rows, scale_of, train
+from hpcbal.speed_models.networks import DTYPE, Weights, import_keras, train
+from hpcbal.speed_models.rows import Rows, Scales
 
-Back = Callable[[FloatArray], FloatArray]
+if TYPE_CHECKING:
+    import keras
+
+# Keras has an LSTM's gates as input, forget, candidate, output; `Recurrent` has the candidate last.
+KERAS_GATES = {"rnn": (0,), "lstm": (0, 1, 3, 2)}
 
 
 def fit_rnn(recording: SpeedHistory, previous: SpeedPredictor | None = None, seed: int = 0) -> Recurrent:
@@ -29,7 +25,7 @@ def fit_rnn(recording: SpeedHistory, previous: SpeedPredictor | None = None, see
 
 
 def fit_lstm(recording: SpeedHistory, previous: SpeedPredictor | None = None, seed: int = 0) -> Recurrent:
-    """LSTM networks fitted to a recording, by L-BFGS with early stopping.
+    """LSTM networks fitted to a recording, with early stopping.
 
     A worker's weights start from those of `previous`, if it is of the same cell, and its scales are kept. A
     worker with fewer than 40 known triples of speeds is not fitted: `Recurrent` falls back to the average.
@@ -40,7 +36,7 @@ def fit_lstm(recording: SpeedHistory, previous: SpeedPredictor | None = None, se
         seed: of the first weights.
 
     Raises: PolicyError: `previous` is of another number of workers.
-    Source: [LBBSP] Sec. 5.4, Table 3. Deviation: L-BFGS over all rows, where the paper has Keras.
+    Source: [LBBSP] Sec. 5.4, Table 3.
     """
     return _fit("lstm", recording, previous, seed)
 
@@ -49,81 +45,104 @@ def _fit(cell: Cell, recording: SpeedHistory, previous: SpeedPredictor | None, s
     reused = previous if isinstance(previous, Recurrent) and previous.cell == cell else None
     if reused is not None:
         check_same_workers(cell, len(reused.mean), recording)
-    fitted = [_fit_worker(cell, speeds, reused, i, seed) for i, speeds in enumerate(recording.speeds)]
-    weights, means, scales = zip(*fitted, strict=True)
-    return Recurrent(cell, np.stack(weights), np.array(means), np.array(scales))
+    rows = _rows_of(recording)
+    scales = rows.scales(None if reused is None else _scales(reused))
+    num_workers = rows.num_workers
+    weights = 0.3 * np.random.default_rng(seed).standard_normal((num_workers, num_weights(cell)))
+    if reused is not None:
+        weights = np.where(np.isfinite(reused.mean)[:, None], reused.weights, weights)
+    if np.isfinite(scales.target_mean).any():
+        network = build_recurrent(cell, weights)
+        (weights,) = train(
+            network,
+            rows.standardised(scales),
+            lambda model: read_recurrent(cell, model, num_workers),
+            shape=lambda inputs: inputs.transpose(0, 2, 1),
+            is_reused=reused is not None,
+        )
+    return Recurrent(cell, weights, scales.target_mean, scales.target_scale)
 
 
-def _fit_worker(
-    cell: Cell, speeds: FloatArray, previous: Recurrent | None, worker: int, seed: int
-) -> tuple[FloatArray, float, float]:
-    """Weights, mean and scale of one worker."""
-    roots = np.sqrt(speeds)
-    count = len(roots) - LOOK_BACK
-    if count < LEAST_ROWS:
-        return np.zeros(num_weights(cell)), np.nan, 1.0
-    inputs, targets = np.stack([roots[:count], roots[1 : count + 1]], axis=1), roots[LOOK_BACK:]
-    whole = np.isfinite(inputs).all(axis=1) & np.isfinite(targets)
-    if int(whole.sum()) < LEAST_ROWS:
-        return np.zeros(num_weights(cell)), np.nan, 1.0
-    inputs, targets = inputs[whole], targets[whole]
-    if previous is None or not np.isfinite(previous.mean[worker]):
-        mean, scale = float(targets.mean()), float(scale_of(targets))
-        start = 0.3 * np.random.default_rng((seed, worker)).standard_normal(num_weights(cell))
-    else:
-        mean, scale = float(previous.mean[worker]), float(previous.scale[worker])
-        start = previous.weights[worker]
-    rows = Rows((inputs - mean) / scale, (targets - mean) / scale)
-    return train(network_of(cell), rows, start), mean, scale
+def build_recurrent(cell: Cell, weights: FloatArray) -> keras.Model:
+    """The networks of a group as one model: inputs (n, LOOK_BACK, num_workers), outputs (n, num_workers, 1).
 
+    The units of all workers are one layer, whose weights between units of different workers stay 0.
 
-def network_of(cell: Cell) -> Network:
-    """Outputs and gradients of one worker's network, as `train` wants them."""
-
-    def network(weights: FloatArray, rows: Rows) -> tuple[FloatArray, Back]:
-        wx, u, bias, out, last = unpack(cell, weights)
-        hidden = memory = np.zeros((len(rows.inputs), NUM_HIDDEN))
-        passed = []  # input, hidden units and memory before, gates, memory after
-        for x in rows.inputs.T:
-            gates = x[:, None] * wx + hidden @ u + bias
-            before = (x, hidden, memory, gates)
-            hidden, memory = step(cell, gates, memory)
-            passed.append((*before, memory))
-
-        def back(slope: FloatArray) -> FloatArray:
-            d_wx, d_u, d_bias = np.zeros_like(wx), np.zeros_like(u), np.zeros_like(bias)
-            d_hidden, d_memory = slope[:, None] * out, np.zeros_like(hidden)
-            for x, h, m, gates, after in reversed(passed):
-                d_gates, d_memory = _back_step(cell, gates, m, after, d_hidden, d_memory)
-                d_wx += x @ d_gates
-                d_u += h.T @ d_gates
-                d_bias += d_gates.sum(0)
-                d_hidden = d_gates @ u.T
-            return np.concatenate([d_wx, d_u.ravel(), d_bias, hidden.T @ slope, [slope.sum()]])
-
-        return hidden @ out + last, back
-
+    Args:
+        weights: as in `Recurrent`, shape (num_workers, n).
+    """
+    keras = import_keras()
+    num_workers, gates = len(weights), NUM_GATES[cell]
+    own = np.repeat(np.eye(num_workers), NUM_HIDDEN, axis=1)  # (workers, units)
+    kernel_mask, recurrent_mask = np.tile(own, gates), np.tile(own.T @ own, gates)
+    layer = keras.layers.SimpleRNN if cell == "rnn" else keras.layers.LSTM
+    inputs = keras.Input((LOOK_BACK, num_workers), dtype=DTYPE)
+    hidden = layer(
+        num_workers * NUM_HIDDEN,
+        kernel_constraint=lambda kernel: kernel * kernel_mask.astype(DTYPE),
+        recurrent_constraint=lambda kernel: kernel * recurrent_mask.astype(DTYPE),
+        unroll=True,
+        dtype=DTYPE,
+        name="hidden",
+    )(inputs)
+    by_worker = keras.layers.Reshape((num_workers, NUM_HIDDEN), dtype=DTYPE)(hidden)
+    outputs = keras.layers.EinsumDense(
+        "bwh,who->bwo", (num_workers, 1), bias_axes="wo", dtype=DTYPE, name="output"
+    )(by_worker)
+    network = keras.Model(inputs, outputs)
+    wx, u, bias, out, last = _by_gate(cell, weights)
+    workers = np.arange(num_workers)
+    kernel = np.zeros((num_workers, gates, num_workers, NUM_HIDDEN))
+    kernel[workers, :, workers] = wx
+    recurrent = np.zeros((num_workers, NUM_HIDDEN, gates, num_workers, NUM_HIDDEN))
+    recurrent[workers, :, :, workers] = u
+    units = num_workers * NUM_HIDDEN
+    network.get_layer("hidden").set_weights(
+        [
+            kernel.reshape(num_workers, gates * units),
+            recurrent.reshape(units, gates * units),
+            bias.transpose(1, 0, 2).reshape(gates * units),
+        ]
+    )
+    network.get_layer("output").set_weights([out[..., None], last[:, None]])
     return network
 
 
-def _back_step(
-    cell: Cell,
-    gates: FloatArray,
-    memory: FloatArray,
-    after: FloatArray,
-    d_hidden: FloatArray,
-    d_memory: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Gradients by the gates and by the memory before, from those by the hidden units and memory after."""
-    if cell == "rnn":
-        return d_hidden * (1.0 - np.tanh(gates) ** 2), d_memory
-    enter, forget, leave = np.split(sigmoid(gates[:, : 3 * NUM_HIDDEN]), 3, axis=1)
-    candidate, shown = np.tanh(gates[:, 3 * NUM_HIDDEN :]), np.tanh(after)
-    d_after = d_memory + d_hidden * leave * (1.0 - shown**2)
-    d_gates = [
-        d_after * candidate * enter * (1.0 - enter),
-        d_after * memory * forget * (1.0 - forget),
-        d_hidden * shown * leave * (1.0 - leave),
-        d_after * enter * (1.0 - candidate**2),
-    ]
-    return np.concatenate(d_gates, axis=1), d_after * forget
+def read_recurrent(cell: Cell, network: keras.Model, num_workers: int) -> Weights:
+    """What `build_recurrent` was given, as it is now."""
+    gates, workers = NUM_GATES[cell], np.arange(num_workers)
+    kernel, recurrent, bias = network.get_layer("hidden").get_weights()
+    out, last = network.get_layer("output").get_weights()
+    order = list(KERAS_GATES[cell])
+    wx = kernel.reshape(num_workers, gates, num_workers, NUM_HIDDEN)[workers, :, workers]
+    u = recurrent.reshape(num_workers, NUM_HIDDEN, gates, num_workers, NUM_HIDDEN)[workers, :, :, workers]
+    by_worker = bias.reshape(gates, num_workers, NUM_HIDDEN).transpose(1, 0, 2)
+    parts = (wx[:, order], u[:, :, order], by_worker[:, order], out, last)
+    return (np.concatenate([part.reshape(num_workers, -1) for part in parts], axis=1),)
+
+
+def _by_gate(cell: Cell, weights: FloatArray) -> tuple[FloatArray, ...]:
+    """As `unpack` of `Recurrent` has them, gates in Keras' order on an axis of their own."""
+    gates, order = NUM_GATES[cell], np.argsort(KERAS_GATES[cell])
+    sizes = np.cumsum([gates * NUM_HIDDEN, gates * NUM_HIDDEN**2, gates * NUM_HIDDEN, NUM_HIDDEN])
+    wx, u, bias, out, last = np.split(weights, sizes, axis=1)
+    return (
+        wx.reshape(-1, gates, NUM_HIDDEN)[:, order],
+        u.reshape(-1, NUM_HIDDEN, gates, NUM_HIDDEN)[:, :, order],
+        bias.reshape(-1, gates, NUM_HIDDEN)[:, order],
+        out,
+        last[:, 0],
+    )
+
+
+def _rows_of(recording: SpeedHistory) -> Rows:
+    """The roots of two speeds, the older one first, and of the next one."""
+    roots = np.sqrt(recording.speeds)
+    count = max(roots.shape[1] - LOOK_BACK, 0)
+    inputs = np.stack([roots[:, lag : lag + count] for lag in range(LOOK_BACK)], axis=-1)
+    return Rows.of(inputs.transpose(1, 0, 2), roots[:, LOOK_BACK:].T)
+
+
+def _scales(model: Recurrent) -> Scales:
+    mean, scale = (np.repeat(part[:, None], LOOK_BACK, axis=1) for part in (model.mean, model.scale))
+    return Scales(mean, scale, model.mean, model.scale)

@@ -58,7 +58,7 @@ def test_predictions_can_be_split_by(name: str, iterations: list[list[Observatio
 
 @pytest.mark.parametrize("name", FITTERS)
 @given(data=st.data(), length=st.integers(0, 70))
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=3)
 def test_any_recording_can_be_fitted(name: str, data: st.DataObject, length: int) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     scale = 10.0 ** data.draw(st.integers(-4, 6))

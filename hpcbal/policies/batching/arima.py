@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
-from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, check_same_workers
+from hpcbal.policies.batching.speed import (
+    Ema,
+    SpeedHistory,
+    SpeedPredictor,
+    check_same_workers,
+    or_average,
+)
 
 LEAST_ITERATIONS = 6  # two differences, two autoregressive terms, and an error to start from
 
@@ -37,9 +43,8 @@ class Arima(SpeedPredictor):
         Raises: PolicyError: the history is not of the workers that the model was fitted to.
         """
         check_same_workers("arima", len(self.theta), history)
-        fallback = Ema().predict(history)
         if history.num_iterations < LEAST_ITERATIONS:
-            return fallback
+            return Ema().predict(history)
         speeds = history.speeds
         w = np.diff(speeds, n=2, axis=1)
         innovations = w[:, 2:] - self.phi[:, :1] * w[:, 1:-1] - self.phi[:, 1:] * w[:, :-2]
@@ -47,5 +52,4 @@ class Arima(SpeedPredictor):
         age = np.arange(innovations.shape[1])[::-1]
         error = (innovations * (-self.theta[:, None]) ** age).sum(axis=1)
         expected = self.phi[:, 0] * w[:, -1] + self.phi[:, 1] * w[:, -2] + self.theta * error
-        predicted = 2.0 * speeds[:, -1] - speeds[:, -2] + expected
-        return np.where(np.isfinite(predicted), predicted, fallback)
+        return or_average(2.0 * speeds[:, -1] - speeds[:, -2] + expected, history)

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
-from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, check_same_workers
+from hpcbal.policies.batching.speed import (
+    Ema,
+    SpeedHistory,
+    SpeedPredictor,
+    check_same_workers,
+    or_average,
+)
 
 LOOK_BACK = 2  # d_v = d_c = d_m
 NUM_INPUTS = LOOK_BACK + 2 * (LOOK_BACK + 1)
@@ -50,15 +56,13 @@ class Narx(SpeedPredictor):
         Raises: PolicyError: the history is not of the workers that the networks were fitted to.
         """
         check_same_workers("narx", len(self.speed_mean), history)
-        fallback = Ema().predict(history)
         if history.num_iterations <= LOOK_BACK:
-            return fallback
+            return Ema().predict(history)
         inputs = (narx_inputs(history) - self.input_mean) / self.input_scale
         hidden = np.tanh(np.einsum("wi,wih->wh", inputs, self.hidden_weights) + self.hidden_bias)
         output = (hidden * self.output_weights).sum(axis=1) + (inputs * self.direct_weights).sum(axis=1)
         root = self.speed_mean + self.speed_scale * (output + self.output_bias)
-        predicted = np.maximum(root, 0.0) ** 2
-        return np.where(np.isfinite(predicted), predicted, fallback)
+        return or_average(np.maximum(root, 0.0) ** 2, history)
 
 
 def narx_inputs(history: SpeedHistory) -> FloatArray:

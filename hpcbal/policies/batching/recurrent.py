@@ -8,7 +8,13 @@ from typing import Literal
 import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
-from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, check_same_workers
+from hpcbal.policies.batching.speed import (
+    Ema,
+    SpeedHistory,
+    SpeedPredictor,
+    check_same_workers,
+    or_average,
+)
 
 LOOK_BACK = 2
 NUM_HIDDEN = 4
@@ -43,9 +49,8 @@ class Recurrent(SpeedPredictor):
         Raises: PolicyError: the history is not of the workers that the networks were fitted to.
         """
         check_same_workers(self.cell, len(self.mean), history)
-        fallback = Ema().predict(history)
         if history.num_iterations < LOOK_BACK:
-            return fallback
+            return Ema().predict(history)
         inputs = (np.sqrt(history.speeds[:, -LOOK_BACK:]) - self.mean[:, None]) / self.scale[:, None]
         wx, u, bias, out, last = unpack(self.cell, self.weights)
         hidden = memory = np.zeros((len(self.mean), NUM_HIDDEN))
@@ -53,8 +58,7 @@ class Recurrent(SpeedPredictor):
             gates = x[:, None] * wx + np.einsum("wh,whg->wg", hidden, u) + bias
             hidden, memory = step(self.cell, gates, memory)
         root = self.mean + self.scale * ((hidden * out).sum(axis=1) + last)
-        predicted = np.maximum(root, 0.0) ** 2
-        return np.where(np.isfinite(predicted), predicted, fallback)
+        return or_average(np.maximum(root, 0.0) ** 2, history)
 
 
 def num_weights(cell: Cell) -> int:

@@ -114,8 +114,18 @@ class Ema(SpeedPredictor):
         return np.where(known.any(axis=1), sums, np.nan)
 
 
-# Predictors that need no fitting; `hpcbal.speed_models` fits the others.
+# Predictors that need no fitting.
 PREDICTORS: Mapping[str, SpeedPredictor] = MappingProxyType({"ema": Ema(), "memoryless": Memoryless()})
+# Those that `hpcbal.speed_models` fits, and the packages that they need.
+FITTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "arima": ("statsmodels",),
+        "lstm": ("tensorflow",),
+        "narx": ("psutil", "tensorflow"),
+        "rnn": ("tensorflow",),
+    }
+)
+FITTED_EXTRAS = "balance,tensorflow"  # of our own package, which bring these
 
 
 def _appended(window: FloatArray, newest: Sequence[float]) -> FloatArray:
@@ -144,6 +154,12 @@ def positive_speeds(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
     if some.any() and not some.all():
         limited[~some] = limited[some].mean()
     return limited
+
+
+def or_average(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
+    """Predictions, with the average of the last speeds where there is none."""
+    known = np.isfinite(predicted)
+    return predicted if known.all() else np.where(known, predicted, Ema().predict(history))
 
 
 def check_same_workers(name: str, num_fitted: int, history: SpeedHistory) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.even import split_evenly
 
 # A worker with less of its memory free than this share gets no more samples ([LBBSP] Sec. 3.3.2).
 LEAST_FREE_MEMORY_SHARE = 0.05
@@ -173,10 +172,6 @@ class BatchingPolicy(ABC, Generic[State]):
 
     Source: [LBBSP] Eq. 3 and Alg. 3.
     """
-
-    def __call__(self, num_samples: int, num_workers: int) -> tuple[int, ...]:
-        """The split of workers of which nothing is known: even, see `split_evenly`."""
-        return split_evenly(num_samples, num_workers)
 
     @abstractmethod
     def start(self, task: BatchTask) -> State:

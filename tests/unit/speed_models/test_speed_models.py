@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Sequence
 
@@ -15,9 +16,7 @@ from hpcbal.policies.batching.narx import Narx
 from hpcbal.policies.batching.speed import Ema, Memoryless, SpeedHistory, SpeedPredictor
 from hpcbal.speed_models import FITTERS, SpeedLearner, SpeedRecording
 from hpcbal.speed_models.arima import fit_arima
-from hpcbal.speed_models.narx import fit_narx, narx_network
-from hpcbal.speed_models.recurrent import network_of
-from hpcbal.speed_models.training import Network, Rows, loss
+from hpcbal.speed_models.narx import fit_narx
 
 WORKERS = 2
 
@@ -33,6 +32,12 @@ def shared_workers(num_iterations: int, seed: int = 0) -> SpeedHistory:
     speeds = np.array([[40.0], [20.0]]) * cpu**0.8 * noise
     # Column k holds the speed of iteration k and the resources before iteration k + 1.
     return SpeedHistory(speeds[:, :-1], cpu[:, 1:], np.full(shape, 0.5)[:, 1:])
+
+
+@functools.cache
+def model_of_200(name: str) -> SpeedPredictor:
+    """Fitted to 200 iterations; fits take a second each."""
+    return FITTERS[name](shared_workers(200), None)
 
 
 def rmse(predictor: SpeedPredictor, recording: SpeedHistory, since: int) -> FloatArray:
@@ -62,24 +67,6 @@ def test_narx_sees_in_the_resources_what_an_average_learns_too_late() -> None:
     assert (rmse(model, recording, 500) <= 0.5 * rmse(Ema(), recording, 500)).all()
 
 
-@pytest.mark.parametrize(
-    ("network", "num_inputs", "num_weights"),
-    [(narx_network, 8, 69), (network_of("rnn"), 2, 29), (network_of("lstm"), 2, 101)],
-    ids=["narx", "rnn", "lstm"],
-)
-def test_gradients_are_those_of_the_loss(network: Network, num_inputs: int, num_weights: int) -> None:
-    rng = np.random.default_rng(0)
-    weights = 0.5 * rng.standard_normal(num_weights)
-    rows = Rows(rng.standard_normal((30, num_inputs)), rng.standard_normal(30))
-    _, gradient = loss(weights, network, rows)
-    assert gradient.shape == weights.shape
-    for i in range(num_weights):
-        step = np.zeros(num_weights)
-        step[i] = 1e-6
-        up, down = (loss(weights + sign * step, network, rows)[0] for sign in (1, -1))
-        assert gradient[i] == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-7)
-
-
 @pytest.mark.parametrize("name", ["rnn", "lstm"])
 def test_a_recurrent_network_learns_that_speeds_alternate(name: str) -> None:
     rng = np.random.default_rng(0)
@@ -104,8 +91,8 @@ def test_arima_finds_the_coefficients_that_made_the_speeds() -> None:
 
 @pytest.mark.parametrize("name", FITTERS)
 def test_a_fit_is_repeatable_and_survives_pickling(name: str) -> None:
-    recording = shared_workers(200)
-    first, second = (FITTERS[name](recording, None) for _ in range(2))
+    recording, first = shared_workers(200), model_of_200(name)
+    second = FITTERS[name](recording, None)
     kept = pickle.loads(pickle.dumps(first))
     for model in (second, kept):
         np.testing.assert_array_equal(model.predict(recording), first.predict(recording))
@@ -113,8 +100,7 @@ def test_a_fit_is_repeatable_and_survives_pickling(name: str) -> None:
 
 @pytest.mark.parametrize("name", FITTERS)
 def test_a_model_reused_is_at_least_as_good_on_what_it_is_refitted_to(name: str) -> None:
-    recording = shared_workers(600)
-    model = FITTERS[name](part(recording, 300), Ema())
+    recording, model = shared_workers(400), model_of_200(name)
     again = FITTERS[name](recording, model)
     assert (rmse(again, recording, 10) <= 1.05 * rmse(model, recording, 10)).all()
 
@@ -126,7 +112,7 @@ def test_what_was_not_recorded_is_predicted_by_the_average(name: str) -> None:
     for unknown in (part(recording, 4), SpeedHistory(nothing, nothing, nothing)):
         model = FITTERS[name](unknown, None)
         np.testing.assert_array_equal(model.predict(recording), Ema().predict(recording))
-    model = FITTERS[name](shared_workers(200), None)
+    model = model_of_200(name)
     np.testing.assert_array_equal(model.predict(part(recording, 1)), recording.speeds[:, 0])
 
 
@@ -134,7 +120,7 @@ def test_narx_without_cpu_and_memory_is_the_average() -> None:
     recording = shared_workers(200)
     nothing = np.full(recording.speeds.shape, np.nan)
     blind = SpeedHistory(recording.speeds, nothing, nothing)
-    np.testing.assert_array_equal(fit_narx(recording).predict(blind), Ema().predict(blind))
+    np.testing.assert_array_equal(model_of_200("narx").predict(blind), Ema().predict(blind))
     np.testing.assert_array_equal(fit_narx(blind).predict(recording), Ema().predict(recording))
 
 
@@ -147,7 +133,7 @@ def test_constant_workers_are_predicted_to_stay_so(name: str) -> None:
 
 @pytest.mark.parametrize("name", FITTERS)
 def test_a_model_of_other_workers_is_refused(name: str) -> None:
-    model = FITTERS[name](shared_workers(100), None)
+    model = model_of_200(name)
     alone = SpeedHistory(*(np.ones((1, 9)) for _ in range(3)))
     with pytest.raises(
         PolicyError, match=f"{name}: the model was fitted to 2 workers, but 1 are asked about"
@@ -194,12 +180,12 @@ def learn(learner: SpeedLearner, source: SpeedHistory, iterations: Sequence[int]
 def test_a_learner_fits_first_after_some_iterations_and_then_again_and_again() -> None:
     learner = SpeedLearner("narx", WORKERS, first_fit=50, refit_every=30)
     assert learner.policy.predictor == Ema()
-    assert learn(learner, shared_workers(131), range(130)) == [49, 79, 109]
+    assert learn(learner, shared_workers(91), range(90)) == [49, 79]
     assert isinstance(learner.policy.predictor, Narx)
 
 
 def test_a_learner_starts_with_the_model_of_an_earlier_run() -> None:
-    model = fit_narx(shared_workers(200))
+    model = model_of_200("narx")
     assert SpeedLearner("narx", WORKERS, model).policy.predictor is model
 
 
@@ -209,10 +195,13 @@ def test_what_needs_no_fit_is_never_fitted() -> None:
     assert learner.policy.predictor == Memoryless()
 
 
-def test_without_scipy_a_fitted_predictor_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "needs"), [("narx", "psutil and tensorflow"), ("arima", "statsmodels")])
+def test_without_its_package_a_fitted_predictor_tells_what_to_install(
+    name: str, needs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hpcbal.speed_models.learner.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"hpcbal\[balance\]', or take one of ema, memoryless"):
-        SpeedLearner("narx", WORKERS)
+    with pytest.raises(InputError, match=rf"needs {needs}, .*or take one of ema, memoryless"):
+        SpeedLearner(name, WORKERS)
     assert SpeedLearner("ema", WORKERS).policy.predictor == Ema()
 
 

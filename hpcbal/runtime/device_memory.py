@@ -1,0 +1,80 @@
+"""How full the memory of this rank's GPU is, as NVIDIA's management library tells."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from hpcbal.training.devices import gpu_of_slot
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.2
+"""A reading takes some tens of microseconds, of all processes on the device."""
+
+
+class DeviceMemory:
+    """Share of the memory of one GPU that is in use, by whomever.
+
+    TensorFlow takes memory as it needs it, and gives none back: so this is the most that its batches have
+    needed so far, rounded up to what it takes at once, and what others take. A policy that gives a full GPU
+    no more samples errs on the safe side.
+
+    Without GPUs, without the library (another maker's GPUs), or when the driver refuses, nothing is told;
+    the last two are logged once.
+
+    Args:
+        gpus: ids of the GPUs that this process may use, as `visible_gpus` tells.
+        local_slot: number of this trainer on its node.
+    """
+
+    def __init__(self, gpus: Sequence[str], local_slot: int) -> None:
+        self._nvml: Any = None
+        self._share: float | None = None
+        self._next_read_s = -1.0
+        index = gpu_of_slot(len(gpus), local_slot)
+        if index is None:
+            return
+        try:
+            self._nvml = importlib.import_module("pynvml")
+            self._nvml.nvmlInit()
+            self._handle = self._handle_of(gpus[index])
+        except ImportError:
+            self._give_up("install it with pip install 'hpcbal[balance]'")
+        except Exception as error:
+            if not self._is_of_nvml(error):
+                raise
+            self._give_up(str(error))
+
+    def read(self) -> float | None:
+        """The newest share, 0 to 1; None where it cannot be told."""
+        now_s = time.monotonic()
+        if self._nvml is None or now_s < self._next_read_s:
+            return self._share
+        self._next_read_s = now_s + INTERVAL_S
+        try:
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+            self._share = min(max(float(memory.used) / float(memory.total), 0.0), 1.0)
+        except Exception as error:
+            if not self._is_of_nvml(error):
+                raise
+            self._give_up(str(error))
+        return self._share
+
+    def _handle_of(self, gpu: str) -> Any:
+        """The device by its number, its UUID, or its place on the PCI bus."""
+        if gpu.isdigit():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(gpu))
+        if gpu.startswith(("GPU-", "MIG-")):
+            return self._nvml.nvmlDeviceGetHandleByUUID(gpu)
+        return self._nvml.nvmlDeviceGetHandleByPciBusId(gpu)
+
+    def _is_of_nvml(self, error: Exception) -> bool:
+        return self._nvml is not None and isinstance(error, self._nvml.NVMLError)
+
+    def _give_up(self, reason: str) -> None:
+        log.warning("the memory of the GPU is not measured, NVML is not to be had: %s", reason)
+        self._nvml = self._share = None

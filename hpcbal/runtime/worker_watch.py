@@ -1,0 +1,29 @@
+"""What a rank sees of its own resources when it goes to meet its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hpcbal.telemetry.resource_use import ResourceUse
+
+
+def _nothing() -> ResourceUse:
+    return ResourceUse(None, None)
+
+
+def _no_device() -> float | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerWatch:
+    """What is measured, and how; by default nothing is.
+
+    Attributes:
+        host: CPU and memory, as `ResourceProbe.read`.
+        device_memory: share of the accelerator's memory in use, as `DeviceMemory.read`.
+    """
+
+    host: Callable[[], ResourceUse] = field(default=_nothing)
+    device_memory: Callable[[], float | None] = field(default=_no_device)

@@ -1,0 +1,125 @@
+"""Fit a small network per worker with Keras, all of a group at once, and stop before they learn the noise."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcbal.policies.batching.curves import FloatArray
+from hpcbal.speed_models.rows import Rows
+
+if TYPE_CHECKING:
+    import keras
+
+DTYPE = "float32"
+BATCH_ROWS = 128
+PASSES = 5  # over the rows, in one epoch of Keras: starting an epoch costs as much as ten steps
+FIRST_EPOCHS, REUSED_EPOCHS = 40, 15
+PATIENCE_EPOCHS = 5
+FIRST_RATE, REUSED_RATE = 0.02, 0.005
+PENALTY = 1e-3  # of squared weights, per squared unit of standardised error
+
+# A network's weights as NumPy arrays whose first axis is the worker.
+Weights = tuple[FloatArray, ...]
+
+
+def import_keras() -> Any:
+    """Keras on TensorFlow, which is imported now."""
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    import keras
+
+    return keras
+
+
+def penalty(num_workers: int) -> keras.Regularizer:
+    """Of large weights; the loss that it is added to is a mean over workers."""
+    regularizer: keras.Regularizer = import_keras().regularizers.L2(PENALTY / num_workers)
+    return regularizer
+
+
+def train(
+    network: keras.Model,
+    rows: Rows,
+    read: Callable[[keras.Model], Weights],
+    *,
+    shape: Callable[[FloatArray], FloatArray],
+    is_reused: bool,
+) -> Weights:
+    """The weights of each worker's network with the least error on the rows held out.
+
+    The networks of all workers are one model, in which nothing leads from one worker to another; so each has
+    its own best epoch. Training ends when none has had a better one for `PATIENCE_EPOCHS`.
+
+    Args:
+        network: with weights to begin with; outputs of shape (n, num_workers, 1).
+        rows: standardised, in the order of time.
+        read: the weights by worker.
+        shape: makes of inputs (n, num_workers, num_inputs) what the network takes.
+        is_reused: whether the first weights were fitted before: then they are changed with more care.
+
+    Source: [LBBSP] Sec. 4 (Keras, model reusing, early stopping).
+    """
+    keras = import_keras()
+    fitted, held_out = rows.split()
+    rng = np.random.default_rng(0)
+    order = np.concatenate([rng.permutation(len(fitted.targets)) for _ in range(PASSES)])
+    inputs, targets = shape(fitted.inputs[order]), fitted.targets[order][..., None]
+    num_steps = math.ceil(len(order) / BATCH_ROWS)
+    rate, num_epochs = (REUSED_RATE, REUSED_EPOCHS) if is_reused else (FIRST_RATE, FIRST_EPOCHS)
+    schedule = keras.optimizers.schedules.CosineDecay(rate, num_epochs * num_steps, alpha=0.01)
+    network.compile(
+        optimizer=keras.optimizers.Adam(schedule),
+        loss="mse",
+        steps_per_execution=num_steps,
+        jit_compile=False,  # compiling would take longer than fitting
+    )
+    best = _keep_best(shape(held_out.inputs), held_out, read, network)
+    network.fit(
+        inputs,
+        targets,
+        sample_weight=fitted.weights[order],
+        batch_size=BATCH_ROWS,
+        epochs=num_epochs,
+        shuffle=False,  # done above, by a seed of our own
+        verbose=0,
+        callbacks=[best],
+    )
+    weights: Weights = best.weights
+    return weights
+
+
+def _keep_best(
+    inputs: FloatArray, held_out: Rows, read: Callable[[keras.Model], Weights], network: keras.Model
+) -> Any:
+    """A callback whose `weights` are those of each worker's best epoch so far."""
+    library = import_keras()
+    tensor = library.ops.convert_to_tensor(inputs)
+
+    def errors(model: keras.Model) -> FloatArray:
+        missed = np.asarray(model(tensor))[..., 0] - held_out.targets
+        means: FloatArray = (np.square(missed) * held_out.weights).mean(axis=0)
+        return means
+
+    class KeepBest(library.callbacks.Callback):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights: Weights = tuple(part.copy() for part in read(network))
+            self.least = errors(network)
+            self.waited = 0
+
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            now = errors(self.model)
+            better = now < self.least
+            self.waited = 0 if better.any() else self.waited + 1
+            self.least = np.where(better, now, self.least)
+            if better.any():
+                for kept, new in zip(self.weights, read(self.model), strict=True):
+                    kept[better] = new[better]
+            if self.waited >= PATIENCE_EPOCHS:
+                self.model.stop_training = True
+
+    return KeepBest()

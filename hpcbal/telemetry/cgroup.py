@@ -1,0 +1,115 @@
+"""Find what memory and CPU time the control group of this process may use, as containers and Slurm set it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+NO_LIMIT_BYTES = 1 << 60  # version 1 writes "no limit" as a number close to 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """The files that tell of the limits that bind; None where nothing is limited.
+
+    Attributes:
+        memory_limit_bytes: most memory that the group may use.
+        memory_used: file with the bytes it uses now.
+        cpu_limit: most CPU seconds per second.
+        cpu_used: file with the line `usage_usec N`: what it has used so far.
+    """
+
+    memory_limit_bytes: int | None = None
+    memory_used: Path | None = None
+    cpu_limit: float | None = None
+    cpu_used: Path | None = None
+
+    def memory_share(self) -> float:
+        """Part of the allowed memory in use, 0 to 1; 0 where nothing is limited or can be read.
+
+        Pages of files that nobody needs any more are not in use: the kernel gives them away.
+        """
+        if self.memory_used is None or not self.memory_limit_bytes:
+            return 0.0
+        used = _number(self.memory_used)
+        if used is None:
+            return 0.0
+        idle = _entry(self.memory_used.with_name("memory.stat"), "inactive_file") or 0
+        return min(max(used - idle, 0) / self.memory_limit_bytes, 1.0)
+
+    def cpu_seconds(self) -> float | None:
+        """CPU time that all processes of the group have used so far; None where nothing is limited."""
+        if self.cpu_used is None:
+            return None
+        used_us = _entry(self.cpu_used, "usage_usec")
+        return None if used_us is None else used_us * 1e-6
+
+
+def own_control_group(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> ControlGroup:
+    """The tightest limits from this process' group up to the root.
+
+    Version 2 tells memory and CPU; of version 1, memory alone is read. Files that are not there, as outside
+    of Linux or in a container that hides them, mean no limit.
+
+    Args:
+        root: where control groups are mounted.
+        membership: which groups this process is in.
+    """
+    memory: tuple[int, Path] | None = None
+    cpu: tuple[float, Path] | None = None
+    for line in _text(membership).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        is_v1 = controllers != ""
+        if is_v1 and "memory" not in controllers.split(","):
+            continue
+        top = root / "memory" if is_v1 else root
+        limit_name, used_name = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_v1 else ("memory.max", "memory.current")
+        )
+        for folder in _upwards(top, path):
+            limit = _number(folder / limit_name)
+            if limit is not None and limit < NO_LIMIT_BYTES and (memory is None or limit < memory[0]):
+                memory = (limit, folder / used_name)
+            quota = None if is_v1 else _quota(folder / "cpu.max")
+            if quota is not None and (cpu is None or quota < cpu[0]):
+                cpu = (quota, folder / "cpu.stat")
+    return ControlGroup(*(memory or (None, None)), *(cpu or (None, None)))
+
+
+def _upwards(top: Path, path: str) -> list[Path]:
+    """The folder of a group and of all that hold it; in a container, only the top may be there."""
+    folder = top / path.lstrip("/")
+    return [folder, *(parent for parent in folder.parents if parent == top or top in parent.parents)]
+
+
+def _quota(path: Path) -> float | None:
+    """CPU seconds per second, from `quota period`; None for `max`."""
+    words = _text(path).split()
+    if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _entry(path: Path, wanted: str) -> int | None:
+    """The number in the line `wanted N` of a file."""
+    for line in _text(path).splitlines():
+        name, _, value = line.partition(" ")
+        if name == wanted and value.isdigit():
+            return int(value)
+    return None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _text(path: Path) -> str:
+    """What a file holds; nothing where it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

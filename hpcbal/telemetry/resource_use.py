@@ -1,0 +1,135 @@
+"""Watch how much CPU and memory others leave to this process, at no cost to its steps."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from types import ModuleType
+
+from hpcbal.telemetry.cgroup import ControlGroup, own_control_group
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.075
+WINDOW_LOOKS = 2
+"""A share is that of the last two intervals: the kernel counts in ticks of 10 ms, less would be rounding."""
+LOOKS_PER_COST = 500
+"""Looking takes at most one 500th of the time, however many cores the kernel lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """Shares from 0 to 1; None where they cannot be told.
+
+    Attributes:
+        cpu_share: of the cores that this process may use, the part that others left to it in the last moment,
+            whether it used it or not.
+        memory_share: of the memory that it may use, the part that is in use by anybody.
+    """
+
+    cpu_share: float | None
+    memory_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Seconds so far: on the clock, and of CPU by core, by this process, and by its control group."""
+
+    clock_s: float
+    busy_s: tuple[float, ...]
+    own_s: float
+    group_s: float | None
+
+
+class ResourceProbe:
+    """Looks every 0.075 s, in a thread of its own; `read` tells what was seen last.
+
+    What others take counts, not what this process takes: its own use follows its batches, and tells nothing
+    of the speed to come. It is the last 0.15 s that are told, not the whole of the last step: a load that
+    came in the middle of a step has slowed that step by a half, but will slow all of the next one. Work of
+    low priority counts as well: it need not yield to other sessions and control groups.
+
+    A look costs some 60 microseconds. Without psutil, nothing is told.
+
+    Args:
+        group: limits of containers; None: looked up.
+        in_background: False: somebody calls `look` instead of the thread.
+
+    Source: [LBBSP] Sec. 3.2.2, Sec. 4 (CPU and memory by psutil).
+    """
+
+    def __init__(self, group: ControlGroup | None = None, *, in_background: bool = True) -> None:
+        self._psutil = _psutil()
+        self._group = own_control_group() if group is None else group
+        self._times: deque[_Times] = deque(maxlen=WINDOW_LOOKS)
+        self._use = ResourceUse(None, None)
+        self._ended = threading.Event()
+        if in_background and self._psutil is not None:
+            threading.Thread(target=self._keep_looking, name="resources", daemon=True).start()
+
+    def read(self) -> ResourceUse:
+        """The newest shares; both None at first, the CPU's until there are two looks."""
+        return self._use
+
+    def look(self) -> None:
+        """Look now."""
+        if self._psutil is None:
+            return
+        now = self._read_times(self._psutil)
+        cpu_share = self._share(self._times[0], now) if self._times else None
+        self._times.append(now)
+        self._use = ResourceUse(cpu_share, self._memory(self._psutil))
+
+    def close(self) -> None:
+        """Look no more."""
+        self._ended.set()
+
+    def _keep_looking(self) -> None:
+        wait_s = 0.0
+        while not self._ended.wait(wait_s):
+            began_s = time.thread_time()
+            try:
+                self.look()
+            except Exception:  # a system that psutil does not understand must not leave old shares standing
+                self._use = ResourceUse(None, None)
+                log.warning("use of CPU and memory cannot be told any more", exc_info=True)
+                return
+            wait_s = max(INTERVAL_S, LOOKS_PER_COST * (time.thread_time() - began_s))
+
+    def _read_times(self, psutil: ModuleType) -> _Times:
+        cores = psutil.cpu_times(percpu=True)
+        # Without the last two: guests' time is in `user` already.
+        busy = tuple(sum(core[:8]) - core.idle - core.iowait for core in cores)
+        return _Times(time.monotonic(), busy, time.process_time(), self._group.cpu_seconds())
+
+    def _share(self, before: _Times, now: _Times) -> float:
+        """What others have left, of the cores or of the control group's quota, whichever is less."""
+        seconds, own_s = now.clock_s - before.clock_s, now.own_s - before.own_s
+        cores = [core for core in os.sched_getaffinity(0) if core < min(len(now.busy_s), len(before.busy_s))]
+        if not cores or seconds <= 0.0:
+            return 1.0
+        limit = min(float(len(cores)), self._group.cpu_limit or float(len(cores)))
+        others_s = max(0.0, sum(now.busy_s[core] - before.busy_s[core] for core in cores) - own_s)
+        left = (len(cores) * seconds - others_s) / (limit * seconds)
+        if now.group_s is not None and before.group_s is not None:
+            group_others_s = max(0.0, now.group_s - before.group_s - own_s)
+            left = min(left, 1.0 - group_others_s / (limit * seconds))
+        return min(max(left, 0.0), 1.0)
+
+    def _memory(self, psutil: ModuleType) -> float:
+        """The host's memory in use, or of what the control group allows, whichever is more."""
+        host = psutil.virtual_memory()
+        in_use = 1.0 - float(host.available) / float(host.total)
+        return min(max(in_use, self._group.memory_share(), 0.0), 1.0)
+
+
+def _psutil() -> ModuleType | None:
+    try:
+        return importlib.import_module("psutil")
+    except ImportError:
+        return None

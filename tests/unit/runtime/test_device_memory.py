@@ -1,0 +1,101 @@
+"""The memory of the right GPU is read through NVML, and its absence is told once; NVML itself is made up."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from hpcbal.runtime import device_memory
+from hpcbal.runtime.device_memory import DeviceMemory
+
+
+class FakeError(Exception):
+    """What this library raises."""
+
+
+class FakeNvml(ModuleType):
+    """Two GPUs of 100 bytes; the second one is fuller."""
+
+    NVMLError = FakeError
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.asked: list[object] = []
+        self.fails = False
+        self.used = {"first": 40, "second": 96}
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.fails:
+            raise FakeError("Driver Not Loaded")
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
+        return ("first", "second")[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        return {"GPU-aa": "first", "MIG-bb": "second"}[uuid]
+
+    def nvmlDeviceGetHandleByPciBusId(self, bus: str) -> str:  # noqa: N802
+        return {"0000:01:00.0": "first", "0000:02:00.0": "second"}[bus]
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        self.asked.append(handle)
+        if self.fails:
+            raise FakeError("GPU is lost")
+        return SimpleNamespace(total=100, used=self.used[handle])
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("gpus", "slot", "share"),
+    [
+        (("0", "1"), 1, 0.96),
+        (("1", "0"), 1, 0.4),
+        (("MIG-bb",), 5, 0.96),
+        (("GPU-aa", "MIG-bb"), 0, 0.4),
+        (("0000:01:00.0", "0000:02:00.0"), 1, 0.96),
+    ],
+)
+def test_the_gpu_of_the_slot_is_read(nvml: FakeNvml, gpus: tuple[str, ...], slot: int, share: float) -> None:
+    assert DeviceMemory(gpus, slot).read() == share
+
+
+def test_it_is_not_read_more_often_than_needed(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = SimpleNamespace(monotonic=lambda: clock)
+    monkeypatch.setattr(device_memory, "time", now)
+    memory, clock = DeviceMemory(("0",), 0), 1.0
+    assert [memory.read() for _ in range(9)] == [0.4] * 9
+    assert len(nvml.asked) == 1
+    nvml.used["first"], clock = 97, 2.0
+    assert memory.read() == 0.97
+
+
+def test_without_gpus_nothing_is_told(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
+    assert DeviceMemory((), 3).read() is None
+    assert caplog.text == ""
+
+
+def test_without_the_library_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert DeviceMemory(("0",), 0).read() is None
+    assert "hpcbal[balance]" in caplog.text
+
+
+def test_a_driver_that_refuses_is_told_once(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
+    nvml.fails = True
+    assert DeviceMemory(("0",), 0).read() is None
+    assert "Driver Not Loaded" in caplog.text
+    nvml.fails = False
+    memory = DeviceMemory(("0",), 0)
+    nvml.fails = True
+    assert [memory.read() for _ in range(3)] == [None] * 3
+    assert caplog.text.count("GPU is lost") == 1
