@@ -47,7 +47,9 @@ class Core:
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
             self.state.interrupted = None
         if not rounds.is_alike(resume.cluster, cluster):
-            self.state.kept = {}
+            self.state.kept, self.state.left_out = {}, {}
+        for dnn_id in self.state.left_out.keys() - self.state.dnns.keys():
+            del self.state.left_out[dnn_id]
 
     @property
     def is_independent(self) -> bool:
@@ -57,7 +59,7 @@ class Core:
     def planner(self) -> rounds.Planner:
         """Plans rounds with what is known now."""
         s = self.state
-        return rounds.Planner(self.cluster, self.settings, s.rates, s.preprocessing_samples_per_s)
+        return rounds.Planner(self.cluster, self.settings, s.rates, s.preprocessing_samples_per_s, s.left_out)
 
     def move(self, dnn: Dnn, to: DnnState) -> None:
         """Change the state of a DNN along the table of legal transitions."""
@@ -110,6 +112,7 @@ class Core:
             cluster=self.cluster,
             preprocessing_samples_per_s=s.preprocessing_samples_per_s,
             kept=dict(s.kept),
+            left_out=dict(s.left_out),
         )
 
     def bound_log(self) -> None:

@@ -18,6 +18,7 @@ from hpcbal.control.messages import (
     Instruction,
     PreprocessingMeasured,
     RateMeasured,
+    RemovalOffered,
     RoundPlan,
     Started,
     StopStream,
@@ -26,6 +27,7 @@ from hpcbal.control.messages import (
 )
 from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
+from hpcbal.control.removal import on_removal_offered
 from hpcbal.control.round_phase import decide, next_round, on_epoch_done
 from hpcbal.control.state import EnsembleState
 from hpcbal.control.states import DnnState, Phase
@@ -79,7 +81,7 @@ class Ensemble:
         if handler is None:
             known = ", ".join(sorted(kind.__name__ for kind in _HANDLERS))
             raise core.error(f"got an event of type {type(event).__name__}, allowed: {known}")
-        if self.finished and not isinstance(event, SuspendRequested):
+        if self.finished and not isinstance(event, SuspendRequested | RemovalOffered):
             raise core.error(f"got {event!r} after Finish({self.outcome!r}), allowed: nothing more")
         if core.state.phase is Phase.NEW and not isinstance(event, Started | SuspendRequested):
             raise core.error(f"got {event!r} before Started, which must be the first event")
@@ -224,7 +226,7 @@ def _on_group_left(core: Core, event: GroupLeft) -> list[Instruction]:
     if s.phase is Phase.PROFILING:
         return profile_or_train(core)
     assert s.plan is not None
-    stop = StopStream(s.plan.index)
+    stop = StopStream(s.plan.index, continues=s.interrupted is not None)
     if not any(other.state is DnnState.SUSPENDED for other in s.dnns.values()):
         s.plan = None
     return [stop, *next_round(core)]
@@ -261,6 +263,7 @@ _HANDLERS: dict[type[Event], Callable[[Core, Any], list[Instruction]]] = {
     EpochDone: on_epoch_done,
     CheckpointWritten: _on_checkpoint_written,
     GroupLeft: _on_group_left,
+    RemovalOffered: on_removal_offered,
     DnnFailed: _on_dnn_failed,
     SuspendRequested: _on_suspend_requested,
 }

@@ -17,6 +17,7 @@ def problems(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     yield from _phase(state)
     yield from _lock_step(state)
     yield from _dnns(state)
+    yield from _left_out(state, cluster)
 
 
 def _gpus(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
@@ -93,3 +94,14 @@ def _dnns(state: EnsembleState) -> Iterator[str]:
             yield f"{dnn_id} failed without a cause"
         if dnn.state is DnnState.DONE and not dnn.history:
             yield f"{dnn_id} is done without an epoch"
+
+
+def _left_out(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
+    for dnn_id, gpus in state.left_out.items():
+        if dnn_id not in state.dnns:
+            yield f"GPUs {gpus} are left out of {dnn_id}, which the ensemble does not have"
+        if len(set(gpus)) < len(gpus) or not set(gpus) < set(range(cluster.num_gpus)):
+            yield f"of {cluster.num_gpus} GPUs {gpus} are left out of {dnn_id}"
+        group = state.groups.get(dnn_id)
+        if group is not None and not group.is_profiling and len(set(group.gpus) & set(gpus)) > 1:
+            yield f"{dnn_id} holds GPUs {group.gpus}, though it goes on without {gpus}"

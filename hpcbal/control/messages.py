@@ -129,6 +129,14 @@ class DnnFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RemovalOffered(Event):
+    """The group's master finds that `dnn_id` would be faster without `gpu` (cluster numbering)."""
+
+    dnn_id: str
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendRequested(Event):
     """A signal or the walltime asks for a clean stop with exit code 75."""
 
@@ -177,10 +185,22 @@ class NextPass(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveOut(Instruction):
+    """Remember, over restarts too, that `dnn_id` goes on without `gpu`; nothing has to be answered.
+
+    The groups go on as they are until the end of the pass brings LeaveRound.
+    """
+
+    dnn_id: str
+    gpu: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveRound(Instruction):
     """The group of `dnn_id` writes its checkpoint and leaves: CheckpointWritten, then GroupLeft.
 
-    `reason` is 'converged' (with `detail` telling by which rule) or 'regroup'.
+    `reason` is 'converged' (with `detail` telling by which rule) or 'regroup' (with `detail` telling who goes
+    on without which GPU, if that is why).
     """
 
     dnn_id: str
@@ -197,9 +217,13 @@ class SuspendGroups(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class StopStream(Instruction):
-    """All groups of the round have left: end the shared stream of round `index`."""
+    """All groups of the round have left: end the shared stream of round `index`.
+
+    `continues`: the next round is this one without some GPUs, also if the run is killed before it begins.
+    """
 
     index: int
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

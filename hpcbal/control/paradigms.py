@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control.messages import GroupPlan
 from hpcbal.control.progress import ScheduleSettings
-from hpcbal.policies import Flotilla, RateTable, assign_gpus, create_flotilla, random_order
+from hpcbal.policies import (
+    Flotilla,
+    RateTable,
+    assign_gpus,
+    avoid_left_out,
+    create_flotilla,
+    random_order,
+    without_left_out,
+)
 
 ROUNDING = 1e-9
 """Slack for alpha * M, whose product may be a hair above the whole number that was meant (0.55 * 100)."""
@@ -17,16 +25,29 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a paradigm decides from."""
+    """What a paradigm decides from; `left_out` are GPUs by DNN that it is better off without."""
 
     cluster: Cluster
     settings: ScheduleSettings
     rates: RateTable
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
         """The flotilla that [FLEET] Alg. 2 forms of `candidates` (at least one) for so many GPUs."""
         settings = self.settings
         return create_flotilla(candidates, self.rates, num_gpus, settings.delta, settings.max_gpus_per_dnn)
+
+    def placed(self, flotilla: Flotilla, gpus: Sequence[int]) -> Choice:
+        """The flotilla on some of `gpus` (ascending); a DNN may get fewer than planned, to avoid some."""
+        placed = assign_gpus(flotilla, _part_of(self.cluster, gpus)).gpus
+        by_dnn = {d: tuple(gpus[j] for j in placed[d]) for d in flotilla.dnn_ids}
+        free = set(gpus).difference(*by_dnn.values())
+        by_dnn = avoid_left_out(by_dnn, self.left_out, free, self.cluster.node_of_gpus())
+        rates = dict(zip(flotilla.dnn_ids, flotilla.rates, strict=True))
+        for dnn_id, planned in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True):
+            if len(by_dnn[dnn_id]) < planned:
+                rates[dnn_id] = self.rates.rate(dnn_id, len(by_dnn[dnn_id]))
+        return Choice(tuple(GroupPlan(d, own) for d, own in by_dnn.items()), rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +98,8 @@ class Global:
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """Source: [FLEET] Alg. 1, lines 4 and 5."""
-        return _placed(view.flotilla(candidates, view.cluster.num_gpus), view.cluster)
+        num_gpus = view.cluster.num_gpus
+        return view.placed(view.flotilla(candidates, num_gpus), range(num_gpus))
 
     def must_regroup(
         self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
@@ -91,6 +113,9 @@ class Global:
         """
         if sum(going_on.values()) >= view.settings.alpha * num_gpus_of_round - ROUNDING:
             return False
+        if view.left_out:  # a DNN may get fewer GPUs than its flotilla wants: only placing tells
+            chosen = self.choose(view, candidates, {}).groups
+            return {group.dnn_id: len(group.gpus) for group in chosen} != dict(going_on)
         flotilla = view.flotilla(candidates, view.cluster.num_gpus)
         return dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True)) != dict(going_on)
 
@@ -106,16 +131,17 @@ class Local:
         Source: [FLEET] Sec. 4.3.3; Sec. 6.1: "only locally (for the newly released GPUs)". The flotilla of
             the newcomers has its own reference rate, that of the fastest of them.
         """
-        staying = tuple(GroupPlan(d, kept[d]) for d in candidates if d in kept)
+        staying = tuple(
+            GroupPlan(d, without_left_out(kept[d], view.left_out.get(d, ()))) for d in candidates if d in kept
+        )
         taken = {gpu for group in staying for gpu in group.gpus}
         free = [gpu for gpu in range(view.cluster.num_gpus) if gpu not in taken]
         others = [d for d in candidates if d not in kept]
         rates = {group.dnn_id: view.rates.rate(group.dnn_id, len(group.gpus)) for group in staying}
         if not (free and others):
             return Choice(staying, rates)
-        new = _placed(view.flotilla(others, len(free)), _part_of(view.cluster, free))
-        groups = tuple(GroupPlan(group.dnn_id, tuple(free[j] for j in group.gpus)) for group in new.groups)
-        return Choice(staying + groups, {**rates, **new.rates})
+        new = view.placed(view.flotilla(others, len(free)), free)
+        return Choice(staying + new.groups, {**rates, **new.rates})
 
     def must_regroup(
         self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
@@ -157,14 +183,6 @@ PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
 def needs_rates(paradigm: str) -> bool:
     """Whether a paradigm decides by training rates."""
     return paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates
-
-
-def _placed(flotilla: Flotilla, cluster: Cluster) -> Choice:
-    gpus = assign_gpus(flotilla, cluster).gpus
-    return Choice(
-        tuple(GroupPlan(d, tuple(gpus[d])) for d in flotilla.dnn_ids),
-        dict(zip(flotilla.dnn_ids, flotilla.rates, strict=True)),
-    )
 
 
 def _part_of(cluster: Cluster, gpus: Sequence[int]) -> Cluster:

@@ -109,6 +109,7 @@ class ResumeState:
         cluster: the allocation that `interrupted` was made for; None: like the present one.
         preprocessing_samples_per_s: what one preprocessor makes; None if not measured.
         kept: GPUs of the DNNs that go on where they are in the next round; see `EnsembleState`.
+        left_out: by DNN, GPUs that it goes on without; see `hpcbal.control.removal`.
     """
 
     dnns: Mapping[str, DnnProgress] = field(default_factory=dict)
@@ -118,3 +119,4 @@ class ResumeState:
     cluster: Cluster | None = None
     preprocessing_samples_per_s: float | None = None
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from hpcbal.control.core import Core
 from hpcbal.control.messages import (
     EpochDone,
     EpochRecord,
+    GroupPlan,
     Instruction,
     LeaveRound,
     NextPass,
@@ -16,6 +17,7 @@ from hpcbal.control.messages import (
     RoundPlan,
     StartRound,
 )
+from hpcbal.control.removal import num_remaining, what_shrinks
 from hpcbal.control.state import Group
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import evaluate
@@ -46,7 +48,7 @@ def next_round(core: Core) -> list[Instruction]:
 
 
 def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
-    """The interrupted round without the DNNs that are through; None if it was over."""
+    """The interrupted round without the DNNs that are through, and GPUs left out; None if it was over."""
     s, num_positions = core.state, core.settings.num_positions
     groups, position = [], {}
     for group in interrupted.groups:
@@ -55,7 +57,7 @@ def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
             continue
         if rounds.has_unfinished_pass_before(planned_pass, dnn.position, num_positions):
             continue
-        groups.append(group)
+        groups.append(GroupPlan(group.dnn_id, s.remaining(group.dnn_id, group.gpus)))
         position[group.dnn_id] = rounds.next_position(planned_pass, dnn.position, dnn.history, num_positions)
     if not groups:
         return None
@@ -66,7 +68,11 @@ def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
         if _is_over(core, interrupted, first_pass - 1, going_on):
             s.kept = {group.dnn_id: group.gpus for group in groups}
             return None
-    rates = interrupted.predicted_rate_samples_per_s
+    rates = dict(interrupted.predicted_rate_samples_per_s)
+    before = {group.dnn_id: len(group.gpus) for group in interrupted.groups}
+    for group in groups:
+        if len(group.gpus) < before[group.dnn_id] and group.dnn_id in rates:
+            rates[group.dnn_id] = s.rates.rate(group.dnn_id, len(group.gpus))
     return RoundPlan(
         index=s.next_round_index,
         groups=tuple(groups),
@@ -177,9 +183,13 @@ def decide(core: Core) -> list[Instruction]:
         waiting = [g for g in staying if g.reported_pass == finished and g.training_pass is None]
         told += _leave_if_converged(core, waiting)
         staying = s.staying_groups()
-        if _is_over(core, s.plan, finished, {g.dnn_id: len(g.gpus) for g in staying}):
+        shrinks, is_newest = what_shrinks(s, staying), finished + 1 >= s.next_pass
+        if _is_over(core, s.plan, finished, num_remaining(s, staying)):
             s.kept = {group.dnn_id: group.gpus for group in staying}
-            return told + [_leave(core, group, "regroup") for group in staying]
+            return told + [_leave(core, group, "regroup", shrinks) for group in staying]
+        if shrinks and is_newest:  # else some are ahead, and may be in the middle of a pass
+            s.interrupted = s.plan
+            return told + [_leave(core, group, "regroup", shrinks) for group in staying]
         told += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
     return told
 

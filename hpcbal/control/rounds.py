@@ -20,11 +20,12 @@ class Planner:
         settings: ScheduleSettings,
         rates: RateTable,
         preprocessing_samples_per_s: float | None,
+        left_out: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._paradigm = PARADIGMS[settings.paradigm]
-        self._view = View(cluster, settings, rates)
+        self._view = View(cluster, settings, rates, left_out or {})
         self._preprocessing_samples_per_s = preprocessing_samples_per_s
 
     def new_round(

@@ -17,7 +17,7 @@ def render(state: EnsembleState) -> dict[str, Any]:
 
     Returns: phase, outcome, suspending (the reason or null), round, pass_index, next_pass,
         num_live, num_done, num_failed, round_plan, and per DNN: state, epochs, max_epochs, metrics (of the
-        last epoch), monitor, best, best_epoch, gpus, leaving, cause, detail.
+        last epoch), monitor, best, best_epoch, gpus, left_out, leaving, cause, detail.
     """
     in_round = state.phase is Phase.ROUND and state.plan is not None
     states = [str(dnn.state) for dnn in state.dnns.values()]
@@ -32,11 +32,14 @@ def render(state: EnsembleState) -> dict[str, Any]:
         "num_done": states.count("done"),
         "num_failed": states.count("failed"),
         "round_plan": round_plan_to_dict(state.plan) if state.plan is not None else None,
-        "dnns": {dnn_id: _dnn(dnn, state.groups.get(dnn_id)) for dnn_id, dnn in state.dnns.items()},
+        "dnns": {
+            dnn_id: _dnn(dnn, state.groups.get(dnn_id), state.left_out.get(dnn_id, ()))
+            for dnn_id, dnn in state.dnns.items()
+        },
     }
 
 
-def _dnn(dnn: Dnn, group: Group | None) -> dict[str, Any]:
+def _dnn(dnn: Dnn, group: Group | None, left_out: tuple[int, ...]) -> dict[str, Any]:
     found = best(dnn.spec.stop, dnn.history)
     best_json = _to_json({} if found.value is None else {"best": found.value})
     return {
@@ -48,6 +51,7 @@ def _dnn(dnn: Dnn, group: Group | None) -> dict[str, Any]:
         "best": best_json.get("best"),
         "best_epoch": found.epoch or None,
         "gpus": list(group.gpus) if group is not None else [],
+        "left_out": list(left_out),
         "leaving": group.leaving or None if group is not None else None,
         "cause": dnn.cause or None,
         "detail": dnn.detail or None,

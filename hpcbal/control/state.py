@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hpcbal.control.messages import EpochRecord, Position, RoundPlan
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
 from hpcbal.control.states import TERMINAL, DnnState, Phase
-from hpcbal.policies import RateTable
+from hpcbal.policies import RateTable, without_left_out
 
 
 @dataclass(slots=True)
@@ -99,6 +99,7 @@ class EnsembleState:
         next_round_index: index of the next round.
         kept: GPUs of the DNNs that were in training when the last round ended; a paradigm may leave them
             where they are.
+        left_out: by DNN, GPUs that it goes on without, in the order of the offers.
         suspend_reason: why a clean stop was asked for; empty if it was not.
         outcome: of Finish; empty before.
     """
@@ -115,6 +116,7 @@ class EnsembleState:
     next_pass: int = 0
     next_round_index: int = 0
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    left_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
     suspend_reason: str = ""
     outcome: str = ""
 
@@ -130,6 +132,7 @@ class EnsembleState:
             next_pass=_next_pass(resume),
             next_round_index=_next_round_index(resume),
             kept=dict(resume.kept),
+            left_out=dict(resume.left_out),
         )
 
     def live_ids(self) -> list[str]:
@@ -139,6 +142,10 @@ class EnsembleState:
     def staying_groups(self) -> list[Group]:
         """Groups that have not been told to leave."""
         return [group for group in self.groups.values() if not group.leaving]
+
+    def remaining(self, dnn_id: str, gpus: tuple[int, ...]) -> tuple[int, ...]:
+        """Of `gpus` those that the DNN goes on with; never none."""
+        return without_left_out(gpus, self.left_out.get(dnn_id, ()))
 
     def all_rates(self) -> RateTable:
         """Every rate known, those of the present wave included."""

@@ -18,6 +18,7 @@ from hpcbal.control import (
     GroupLeft,
     GroupPlan,
     Instruction,
+    LeaveOut,
     LeaveRound,
     NextPass,
     Position,
@@ -156,10 +157,14 @@ class Executor:
     # ---- profiling ---------------------------------------------------------------------------
 
     def _profile(self, instruction: StartProfiling) -> None:
-        for group in instruction.groups:
-            rate = self._rates.rate(group.dnn_id, len(group.gpus))
-            samples = self._passes.profile_batches * self._specs[group.dnn_id].batch_size
-            end_s = self.now_s + self._costs.profile_start_s + samples / rate
+        """The groups of a wave train until all have been timed."""
+        rates = [self._rates.rate(group.dnn_id, len(group.gpus)) for group in instruction.groups]
+        samples = [self._specs[group.dnn_id].batch_size for group in instruction.groups]
+        longest_s = (
+            max(n / rate for n, rate in zip(samples, rates, strict=True)) * self._passes.profile_batches
+        )
+        end_s = self.now_s + self._costs.profile_start_s + longest_s
+        for group, rate in zip(instruction.groups, rates, strict=True):
             self._span(PROFILE, group, self.now_s, end_s)
             self._profiled[group.dnn_id] = group
             self.profiled_until_s = max(self.profiled_until_s, end_s)
@@ -188,10 +193,10 @@ class Executor:
         self._begin_next_if_none_trains(stream)
 
     def _start_cost(self, plan: RoundPlan, group: GroupPlan) -> float:
-        if self._last_gpus.get(group.dnn_id) == group.gpus:
+        if set(group.gpus) <= set(self._last_gpus.get(group.dnn_id, ())):
             return 0.0  # its network is still there
         begun = plan.epochs[group.dnn_id] > 0 or plan.start[group.dnn_id].offset > 0
-        return self._costs.load_s if begun else self._costs.build_s
+        return self._costs.to_start(group.dnn_id, is_new=not begun)
 
     def _begin_pass(self, stream: _Stream, pass_index: int) -> None:
         """All groups that stand at the beginning, or inside, of this pass train it to its end."""
@@ -266,7 +271,7 @@ class Executor:
         record = RoundRecord(stream.plan, stream.start_s, self.now_s, stream.running_s, len(stream.passes))
         self.rounds.append(record)
 
-    def _nothing(self, instruction: StopStream | Finish) -> None:
+    def _nothing(self, instruction: LeaveOut | StopStream | Finish) -> None:
         """The last group's leaving has ended the stream; after Finish no event is left."""
 
 
@@ -275,6 +280,7 @@ _PERFORM: dict[type[Instruction], Callable[[Executor, Any], None]] = {
     StartRound: Executor._start_round,
     StartAlone: Executor._start_round,
     NextPass: Executor._next_pass,
+    LeaveOut: Executor._nothing,
     LeaveRound: Executor._leave,
     StopStream: Executor._nothing,
     Finish: Executor._nothing,

@@ -28,11 +28,13 @@ from hpcbal.control import (
     Finish,
     GroupLeft,
     Instruction,
+    LeaveOut,
     LeaveRound,
     NextPass,
     Position,
     PreprocessingMeasured,
     RateMeasured,
+    RemovalOffered,
     ResumeState,
     RoundPlan,
     ScheduleSettings,
@@ -143,6 +145,10 @@ class World:
                     self.rates = self.rates.with_measurement(model.spec.dnn_id, m, model.rate_on(m))
         self.stops: deque[tuple[int, str]] = deque()  # (number of events, 'suspend' or 'crash')
         self.num_events = 0
+        self.offers_per_action = 0.0
+        self.left_out: dict[str, set[int]] = {}
+        self.num_left_out = 0
+        self.regroups_by_removal: set[int] = set()
         self.timed: list[tuple[str, int]] = []
         self.begin(cluster, None)
 
@@ -172,6 +178,9 @@ class World:
             if self.ensemble.state.phase == "round" and not self.has_asked:
                 self.has_asked = True
                 self.deliver(PreprocessingMeasured(123.0))
+            if self.rng.random() < self.offers_per_action:
+                gpu = self.rng.randrange(self.cluster.num_gpus)
+                self.deliver(RemovalOffered(self.rng.choice(sorted(self.models)), gpu))
             ready = [d for d, a in self.actors.items() if a.outbox or self.can_act(a)]
             assert ready, f"stuck: {self.ensemble.snapshot()}"
             actor = self.actors[self.rng.choice(ready)]
@@ -218,10 +227,17 @@ class World:
                 assert len(group.gpus) == 1
                 self.check_gpus(group.gpus)
                 self.start(group.dnn_id, group.gpus, plan)
+            case LeaveOut(dnn_id, gpu):
+                assert gpu in self.actors[dnn_id].gpus
+                assert gpu not in self.left_out.setdefault(dnn_id, set())
+                self.left_out[dnn_id].add(gpu)
+                self.num_left_out += 1
             case NextPass(dnn_ids, pass_index, checkpoint):
                 for dnn_id in dnn_ids:
                     self.actors[dnn_id].commands.append(("next", pass_index, dnn_id in checkpoint))
-            case LeaveRound(dnn_id, reason, _):
+            case LeaveRound(dnn_id, reason, detail):
+                if reason == "regroup" and detail and self.stream is not None:
+                    self.regroups_by_removal.add(self.stream)
                 self.actors[dnn_id].commands.append(("leave", 0, reason == "converged"))
             case SuspendGroups(dnn_ids):
                 for dnn_id in dnn_ids:
@@ -241,6 +257,7 @@ class World:
         assert set(gpus) <= set(range(self.cluster.num_gpus))
 
     def start(self, dnn_id: str, gpus: tuple[int, ...], plan: RoundPlan) -> None:
+        assert len(gpus) == 1 or not self.left_out.get(dnn_id, set()) & set(gpus)
         weights, start = copy.deepcopy(self.disk[dnn_id]), plan.start[dnn_id]
         stood = weights.position
         assert plan.epochs[dnn_id] == len(weights.history)
@@ -317,6 +334,9 @@ class World:
         """Start again as the runtime does: the schedule from the ledger, the DNNs from their checkpoints."""
         left = self.ensemble.resume_state()
         self.rates = self.ensemble.rates
+        assert {d: set(gpus) for d, gpus in left.left_out.items()} == self.left_out
+        if [node.num_gpus for node in cluster.nodes] != [node.num_gpus for node in self.cluster.nodes]:
+            self.left_out = {}
         interrupted = left.interrupted
         if self.plans and self.finish == "suspended" and self.rng.random() < 0.5:
             # The runtime knows only that a round ran when the stop was asked for, not that it was over.
@@ -348,6 +368,7 @@ class World:
 
     def check_end(self) -> None:
         """Every DNN is done with exactly the epochs that it needs, or failed."""
+        assert len(self.regroups_by_removal) <= self.num_left_out
         for dnn_id, model in self.models.items():
             dnn = self.ensemble.state.dnns[dnn_id]
             if dnn.state == "failed":
@@ -447,12 +468,14 @@ class Case:
         self.schedule = draw_schedule(self.rng)
         self.knows_rates = self.rng.random() < 0.7
 
-    def world(self) -> World:
-        return World(self.models, self.cluster, self.schedule, self.rng, self.knows_rates)
+    def world(self, offers_per_action: float = 0.0) -> World:
+        world = World(self.models, self.cluster, self.schedule, self.rng, self.knows_rates)
+        world.offers_per_action = offers_per_action
+        return world
 
-    def whole_run(self) -> World:
+    def whole_run(self, offers_per_action: float = 0.0) -> World:
         """The run that nothing interrupts."""
-        world = self.world()
+        world = self.world(offers_per_action)
         world.run_to_the_end([])
         return world
 
@@ -471,9 +494,16 @@ def test_every_dnn_ends_done_or_failed_with_the_epochs_its_rule_asks_for(seed: i
 
 @QUICK
 @given(seeds)
+def test_removals_change_neither_epochs_nor_samples(seed: int) -> None:
+    case = Case(seed, last_checkpoint_fails=True)
+    case.whole_run(case.rng.choice([0.02, 0.2, 0.5])).check_end()
+
+
+@QUICK
+@given(seeds)
 def test_a_recorded_log_replays_to_the_same_state(seed: int) -> None:
     case = Case(seed, last_checkpoint_fails=True)
-    world = case.world()
+    world = case.world(case.rng.choice([0.0, 0.2]))
     world.stops = deque([(case.rng.randint(0, 200), case.rng.choice(["suspend", "crash"]))])
     world.run()
     ensemble = world.ensemble
@@ -507,8 +537,9 @@ def test_suspending_changes_no_dnns_passes(seed: int) -> None:
 @given(seeds)
 def test_crashes_on_one_cluster_train_every_sample_once_per_epoch(seed: int) -> None:
     case = Case(seed)
-    world = case.world()
-    world.stops = draw_stops(case.rng, case.whole_run().num_events, ["suspend", "crash"])
+    offers = case.rng.choice([0.0, 0.2])
+    world = case.world(offers)
+    world.stops = draw_stops(case.rng, case.whole_run(offers).num_events, ["suspend", "crash"])
     world.disk_is_sound = case.rng.random() < 0.5
     world.run_to_the_end([])
     world.check_end()
@@ -518,8 +549,9 @@ def test_crashes_on_one_cluster_train_every_sample_once_per_epoch(seed: int) -> 
 @given(seeds)
 def test_stops_on_changing_clusters_train_every_sample_once_per_epoch(seed: int) -> None:
     case = Case(seed)
-    world = case.world()
-    world.stops = draw_stops(case.rng, case.whole_run().num_events, ["suspend", "crash"])
+    offers = case.rng.choice([0.0, 0.2])
+    world = case.world(offers)
+    world.stops = draw_stops(case.rng, case.whole_run(offers).num_events, ["suspend", "crash"])
     world.disk_is_sound = case.rng.random() < 0.5
     world.run_to_the_end([draw_cluster(case.rng) for _ in range(3)])
     world.check_end()

@@ -484,6 +484,7 @@ def test_the_snapshot_is_strict_json(drive: Drive) -> None:
         "best": None,
         "best_epoch": None,
         "gpus": list(range(shown["round_plan"]["num_gpus"])),
+        "left_out": [],
         "leaving": None,
         "cause": None,
         "detail": None,

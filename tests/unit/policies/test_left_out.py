@@ -1,0 +1,66 @@
+"""DNNs do not get back the GPUs that they are better off without."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.policies import avoid_left_out, without_left_out
+
+NODES = (0, 0, 0, 1, 1, 1)
+
+
+def test_a_group_goes_on_with_the_others_but_never_with_none() -> None:
+    assert without_left_out((1, 3, 5), (3, 9)) == (1, 5)
+    assert without_left_out((3, 4), (3, 4)) == (3,)
+
+
+def test_whoever_avoids_nothing_is_left_alone() -> None:
+    assert avoid_left_out({"a": (0, 1)}, {"a": (2,), "b": (0,)}, [2], NODES) == {"a": (0, 1)}
+
+
+def test_a_free_gpu_of_the_same_node_comes_first() -> None:
+    assert avoid_left_out({"a": (0, 1), "b": (3,)}, {"a": (1,)}, [2, 4], NODES) == {"a": (0, 2), "b": (3,)}
+
+
+def test_another_dnn_takes_it_before_a_second_node_is_used() -> None:
+    assert avoid_left_out({"a": (0, 1), "b": (2,)}, {"a": (1,)}, [4], NODES) == {"a": (0, 2), "b": (1,)}
+
+
+def test_what_nobody_can_use_stays_idle() -> None:
+    gpus = {"a": (0, 1), "b": (2,)}
+    assert avoid_left_out(gpus, {"a": (1,), "b": (1,)}, [], NODES) == {"a": (0,), "b": (2,)}
+
+
+def test_what_another_gives_back_serves_who_has_nothing_else() -> None:
+    """`b` has only GPU 2, which it avoids; GPU 1 is free once `a` has given it back."""
+    gpus = {"b": (2,), "a": (0, 1)}
+    assert avoid_left_out(gpus, {"a": (1, 2), "b": (2, 0)}, [], NODES) == {"b": (1,), "a": (0,)}
+
+
+def test_the_last_gpu_is_kept_however_slow() -> None:
+    assert avoid_left_out({"a": (0,), "b": (1,)}, {"a": (0, 1)}, [], NODES) == {"a": (0,), "b": (1,)}
+
+
+owners = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=6, max_size=6)
+bans = st.dictionaries(st.sampled_from("abc"), st.sets(st.integers(0, 5)))
+
+
+@settings(max_examples=500)
+@given(owners, bans)
+def test_gpus_stay_distinct_and_a_group_of_several_holds_none_that_it_avoids(
+    owner: list[str | None], left_out: dict[str, set[int]]
+) -> None:
+    gpus = {d: tuple(j for j, holder in enumerate(owner) if holder == d) for d in "abc" if d in owner}
+    free = [j for j, holder in enumerate(owner) if holder is None]
+    got = avoid_left_out(gpus, left_out, free, NODES)
+    used = [gpu for own in got.values() for gpu in own]
+    assert len(set(used)) == len(used)
+    assert got.keys() == gpus.keys()
+    for dnn_id, own in got.items():
+        assert 1 <= len(own) <= len(gpus[dnn_id])
+        avoided = left_out.get(dnn_id, set())
+        if len(own) > 1:
+            assert not avoided & set(own)
+        elif avoided & set(own):  # nothing else is left: no free GPU that it could take
+            assert not set(range(6)) - set(used) - avoided
