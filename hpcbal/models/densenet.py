@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.models.resnet import BATCH_NORM_EPSILON, BATCH_NORM_MOMENTUM, LARGE_IMAGE_PIXELS
+from hpcbal.models.batch_norm import check_batch_norm, normalised
+from hpcbal.models.resnet import LARGE_IMAGE_PIXELS
 
 if TYPE_CHECKING:
     import keras
@@ -26,6 +27,7 @@ def densenet(
     compression: float = 0.5,
     bottleneck: bool | None = None,
     stem: str | None = None,
+    batch_norm: str = "local",
 ) -> keras.Model:
     """A DenseNet that returns logits.
 
@@ -41,6 +43,8 @@ def densenet(
         bottleneck: whether a 1x1 convolution to 4 * `growth_rate` channels comes before each 3x3 one;
             where not given, only with the large stem.
         stem: "small" or "large"; by the image's size where not given (`LARGE_IMAGE_PIXELS`).
+        batch_norm: "local": every rank normalises by its own samples; "sync": by those of all ranks of its
+            trainer group.
 
     Raises:
         ValueError: tells what was given and what is allowed.
@@ -55,6 +59,7 @@ def densenet(
             f"got growth_rate {growth_rate}, num_classes {num_classes}, compression {compression}; "
             "allowed: >= 1, >= 2, and above 0 up to 1"
         )
+    check_batch_norm(batch_norm)
     layers_per_block = _plan(depth, stem, num_blocks, bottleneck)
 
     from keras import Input, Model, layers
@@ -65,17 +70,17 @@ def densenet(
         x = _convolution(inputs, channels, 3, 1, "stem_conv")
     else:
         x = _convolution(inputs, channels, 7, 2, "stem_conv")
-        x = _activation(x, "stem")
+        x = _activation(x, "stem", batch_norm)
         x = layers.MaxPooling2D(3, strides=2, padding="same", name="stem_pool")(x)
     for block, num_layers in enumerate(layers_per_block):
         if block:
             channels = int(channels * compression)
-            x = _transition(x, channels, f"transition{block}")
+            x = _transition(x, channels, f"transition{block}", batch_norm)
         for index in range(num_layers):
-            new = _dense_layer(x, growth_rate, bottleneck, f"block{block}_layer{index}")
+            new = _dense_layer(x, growth_rate, bottleneck, f"block{block}_layer{index}", batch_norm)
             x = layers.Concatenate(name=f"block{block}_layer{index}_concat")([x, new])
         channels += num_layers * growth_rate
-    x = layers.GlobalAveragePooling2D(name="pool")(_activation(x, "last"))
+    x = layers.GlobalAveragePooling2D(name="pool")(_activation(x, "last", batch_norm))
     return Model(inputs, layers.Dense(num_classes, name="logits")(x), name="densenet")
 
 
@@ -115,25 +120,23 @@ def _convolution(x: Any, channels: int, size: int, stride: int, name: str) -> An
     )(x)
 
 
-def _activation(x: Any, name: str) -> Any:
+def _activation(x: Any, name: str, batch_norm: str) -> Any:
     from keras import layers
 
-    x = layers.BatchNormalization(
-        momentum=BATCH_NORM_MOMENTUM, epsilon=BATCH_NORM_EPSILON, name=f"{name}_norm"
-    )(x)
+    x = normalised(x, batch_norm, f"{name}_norm")
     return layers.ReLU(name=f"{name}_relu")(x)
 
 
-def _dense_layer(x: Any, growth_rate: int, bottleneck: bool, name: str) -> Any:
+def _dense_layer(x: Any, growth_rate: int, bottleneck: bool, name: str, batch_norm: str) -> Any:
     """x: (batch, h, w, c) -> the new channels (batch, h, w, growth_rate)."""
     if bottleneck:
-        x = _convolution(_activation(x, f"{name}_0"), 4 * growth_rate, 1, 1, f"{name}_0_conv")
-    return _convolution(_activation(x, f"{name}_1"), growth_rate, 3, 1, f"{name}_1_conv")
+        x = _convolution(_activation(x, f"{name}_0", batch_norm), 4 * growth_rate, 1, 1, f"{name}_0_conv")
+    return _convolution(_activation(x, f"{name}_1", batch_norm), growth_rate, 3, 1, f"{name}_1_conv")
 
 
-def _transition(x: Any, channels: int, name: str) -> Any:
+def _transition(x: Any, channels: int, name: str, batch_norm: str) -> Any:
     """x: (batch, h, w, c) -> (batch, ceil(h/2), ceil(w/2), channels)."""
     from keras import layers
 
-    x = _convolution(_activation(x, name), channels, 1, 1, f"{name}_conv")
+    x = _convolution(_activation(x, name, batch_norm), channels, 1, 1, f"{name}_conv")
     return layers.AveragePooling2D(2, padding="same", name=f"{name}_pool")(x)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hpcbal.models.batch_norm import check_batch_norm, normalised
+
 if TYPE_CHECKING:
     import keras
 
@@ -18,8 +20,6 @@ _IMAGENET_BLOCKS = {
     101: ("bottleneck", (3, 4, 23, 3)),
     152: ("bottleneck", (3, 8, 36, 3)),
 }
-BATCH_NORM_MOMENTUM = 0.9
-BATCH_NORM_EPSILON = 1e-5
 
 
 def resnet(
@@ -28,6 +28,7 @@ def resnet(
     depth: int,
     width: int | None = None,
     stem: str | None = None,
+    batch_norm: str = "local",
 ) -> keras.Model:
     """A ResNet that returns logits.
 
@@ -40,6 +41,8 @@ def resnet(
             where not given.
         stem: "small" (3x3, stride 1) or "large" (7x7 and pooling, stride 4); by the image's size where not
             given (`LARGE_IMAGE_PIXELS`).
+        batch_norm: "local": every rank normalises by its own samples; "sync": by those of all ranks of its
+            trainer group.
 
     Raises:
         ValueError: tells what was given and what is allowed.
@@ -47,6 +50,7 @@ def resnet(
     """
     if stem is None:
         stem = "large" if min(input_shape[:2]) >= LARGE_IMAGE_PIXELS else "small"
+    check_batch_norm(batch_norm)
     block_kind, blocks_per_stage = _plan(depth, stem)
     channels = width if width is not None else {"small": 16, "large": 64}[stem]
     if channels < 1 or num_classes < 2:
@@ -57,14 +61,14 @@ def resnet(
     block = {"basic": _basic_block, "bottleneck": _bottleneck_block}[block_kind]
     inputs = Input(input_shape, name="image")
     if stem == "small":
-        x = _convolution(inputs, channels, 3, 1, "stem")
+        x = _convolution(inputs, channels, 3, 1, "stem", batch_norm)
     else:
-        x = _convolution(inputs, channels, 7, 2, "stem")
+        x = _convolution(inputs, channels, 7, 2, "stem", batch_norm)
         x = layers.MaxPooling2D(3, strides=2, padding="same", name="stem_pool")(x)
     for stage, num_blocks in enumerate(blocks_per_stage):
         for index in range(num_blocks):
             stride = 2 if stage and not index else 1
-            x = block(x, channels * 2**stage, stride, f"stage{stage}_block{index}")
+            x = block(x, channels * 2**stage, stride, f"stage{stage}_block{index}", batch_norm)
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     return Model(inputs, layers.Dense(num_classes, name="logits")(x), name="resnet")
 
@@ -83,7 +87,9 @@ def _plan(depth: int, stem: str) -> tuple[str, tuple[int, ...]]:
     return "basic", ((depth - 2) // 6,) * 3
 
 
-def _convolution(x: Any, channels: int, size: int, stride: int, name: str, relu: bool = True) -> Any:
+def _convolution(
+    x: Any, channels: int, size: int, stride: int, name: str, batch_norm: str, relu: bool = True
+) -> Any:
     """Convolution, batch norm, mostly ReLU. x: (n, h, w, c) -> (n, h/stride, w/stride, channels)."""
     from keras import layers
 
@@ -96,33 +102,33 @@ def _convolution(x: Any, channels: int, size: int, stride: int, name: str, relu:
         kernel_initializer="he_normal",
         name=f"{name}_conv",
     )(x)
-    x = layers.BatchNormalization(
-        momentum=BATCH_NORM_MOMENTUM, epsilon=BATCH_NORM_EPSILON, name=f"{name}_norm"
-    )(x)
+    x = normalised(x, batch_norm, f"{name}_norm")
     return layers.ReLU(name=f"{name}_relu")(x) if relu else x
 
 
-def _residual(x: Any, branch: Callable[[Any], Any], channels: int, stride: int, name: str) -> Any:
+def _residual(
+    x: Any, branch: Callable[[Any], Any], channels: int, stride: int, name: str, batch_norm: str
+) -> Any:
     from keras import layers
 
     shortcut = x
     if stride != 1 or x.shape[-1] != channels:
-        shortcut = _convolution(x, channels, 1, stride, f"{name}_shortcut", relu=False)
+        shortcut = _convolution(x, channels, 1, stride, f"{name}_shortcut", batch_norm, relu=False)
     return layers.ReLU(name=f"{name}_out")(layers.Add(name=f"{name}_add")([branch(x), shortcut]))
 
 
-def _basic_block(x: Any, channels: int, stride: int, name: str) -> Any:
+def _basic_block(x: Any, channels: int, stride: int, name: str, batch_norm: str) -> Any:
     def branch(x: Any) -> Any:
-        x = _convolution(x, channels, 3, stride, f"{name}_1")
-        return _convolution(x, channels, 3, 1, f"{name}_2", relu=False)
+        x = _convolution(x, channels, 3, stride, f"{name}_1", batch_norm)
+        return _convolution(x, channels, 3, 1, f"{name}_2", batch_norm, relu=False)
 
-    return _residual(x, branch, channels, stride, name)
+    return _residual(x, branch, channels, stride, name, batch_norm)
 
 
-def _bottleneck_block(x: Any, channels: int, stride: int, name: str) -> Any:
+def _bottleneck_block(x: Any, channels: int, stride: int, name: str, batch_norm: str) -> Any:
     def branch(x: Any) -> Any:
-        x = _convolution(x, channels, 1, 1, f"{name}_1")
-        x = _convolution(x, channels, 3, stride, f"{name}_2")
-        return _convolution(x, 4 * channels, 1, 1, f"{name}_3", relu=False)
+        x = _convolution(x, channels, 1, 1, f"{name}_1", batch_norm)
+        x = _convolution(x, channels, 3, stride, f"{name}_2", batch_norm)
+        return _convolution(x, 4 * channels, 1, 1, f"{name}_3", batch_norm, relu=False)
 
-    return _residual(x, branch, 4 * channels, stride, name)
+    return _residual(x, branch, 4 * channels, stride, name, batch_norm)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
 
-from hpcbal.training.arrays import checksum
-from hpcbal.training.backend import Arrays, Replica
+from hpcbal.training.arrays import Arrays, checksum
+from hpcbal.training.backend import Replica
 from hpcbal.training.failure import CAUSES, Cause, GroupFailed, cause_of, detail_of
 from hpcbal.training.waiting import wait_for
 
@@ -18,13 +19,16 @@ DETAIL_BYTES = 2000
 _NO_FAILURE = 255
 
 
-def agree(comm: MPI.Intracomm, error: Exception | None = None) -> None:
+def agree(
+    comm: MPI.Intracomm, error: Exception | None = None, poll: Callable[[], None] | None = None
+) -> None:
     """Learn whether any rank of the group failed; collective over the group.
 
     Args:
         comm: of the group.
         error: what went wrong on this rank, if anything. A `GroupFailed` is passed on with its detail,
             so that after a failed step the master can learn from the failing rank what happened.
+        poll: called again and again while others are not there yet.
 
     Raises:
         GroupFailed: on all ranks, with the cause and detail of the first rank that failed; on a rank that
@@ -37,7 +41,7 @@ def agree(comm: MPI.Intracomm, error: Exception | None = None) -> None:
         mine[0] = CAUSES.index(cause_of(error))
         mine[1 : 1 + len(detail)] = np.frombuffer(detail, np.uint8)
     everyone = np.empty((comm.size, mine.size), np.uint8)
-    wait_for(comm.Iallgather(mine, everyone))
+    wait_for(comm.Iallgather(mine, everyone), poll)
     failed = np.flatnonzero(everyone[:, 0] != _NO_FAILURE)
     if comm.rank in failed and error is not None:
         raise GroupFailed(cause_of(error), detail_of(error), local=True) from error

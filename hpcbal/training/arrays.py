@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hpcbal.errors import CheckpointError
-from hpcbal.training.backend import Array
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
 
 
 def check_fit(given: Mapping[str, Array], expected: Mapping[str, Array]) -> None:

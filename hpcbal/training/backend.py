@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy.typing as npt
+from hpcbal.training.arrays import Array, Arrays
 
-Array = npt.NDArray[Any]
-Arrays = dict[str, Array]
+if TYPE_CHECKING:
+    from hpcbal.training.step_exchange import StepExchange
 
 
 class Batch(Protocol):
@@ -125,11 +125,14 @@ class Replica(Protocol):
         num_parameters: trainable numbers.
         num_bytes: of everything that `state()` returns.
         broken: set by `train_step` when an update failed half-way; reported with the next collective.
+        exchange: of a model with synchronised layers, whose ranks meet within a step; `train_step` opens and
+            closes it. None for all others.
     """
 
     num_parameters: int
     num_bytes: int
     broken: Exception | None
+    exchange: StepExchange | None
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
         """The gradients of sum(loss_i) / `num_samples_total` over this rank's samples; changes no weight.

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcbal.training.backend import Array
+from hpcbal.training.arrays import Array
 
 
 class GradientCollective(Protocol):
@@ -33,6 +33,22 @@ class GradientCollective(Protocol):
             Both are equal on all ranks.
         """
 
+    def exchange(self, numbers: Array) -> None:
+        """Sum a short vector in the middle of a step, by MPI; returns when all ranks have called it.
+
+        Also from another thread than the one that calls `sum`, but never while that is in it.
+
+        Args:
+            numbers: float64, contiguous, equally long on all ranks; the sums take their place.
+        """
+
+    def tell(self, numbers: Array) -> None:
+        """Send a short vector from the master to all ranks, by MPI; returns when this rank has it.
+
+        Args:
+            numbers: as for `exchange`; the master's take the place of the others'.
+        """
+
     def close(self) -> None:
         """Free what the collective holds; collective over the group."""
 
@@ -46,6 +62,12 @@ class LocalCollective:
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
         """The same tensors, not copied."""
         return tensors, status.astype(np.float64)
+
+    def exchange(self, numbers: Array) -> None:
+        """The numbers are the sums."""
+
+    def tell(self, numbers: Array) -> None:
+        """Nobody else is there."""
 
     def close(self) -> None:
         """Nothing to free."""

@@ -13,10 +13,8 @@ import numpy as np
 from hpcbal.config.imports import load_object
 from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
-from hpcbal.training.arrays import check_fit, num_bytes
+from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
 from hpcbal.training.backend import (
-    Array,
-    Arrays,
     Batch,
     Contribution,
     DnnSettings,
@@ -26,6 +24,7 @@ from hpcbal.training.backend import (
 )
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.seeds import dnn_seed
+from hpcbal.training.step_exchange import StepExchange
 
 EVALUATION_SPEEDUP = 3.0
 """Inference needs one forward pass, training costs about three of them (forward, and twice backward)."""
@@ -88,6 +87,7 @@ class EmulatedReplica:
         worker: WorkerSettings | None = None,
     ) -> None:
         self.broken: Exception | None = None
+        self.exchange: StepExchange | None = None
         self._model = model
         self._parameters = parameters
         self._optimizer = optimizer

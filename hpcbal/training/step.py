@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.training.backend import Array, Batch, Contribution, Replica, Sums
+from hpcbal.training.arrays import Array
+from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.failure import CAUSES, USER_ERRORS, GroupFailed, as_exception, cause_of, detail_of
 
@@ -41,12 +42,13 @@ def train_step(
     num_samples_total: int,
     collective: GradientCollective,
     suspend: bool = False,
-    report: Callable[[], Array] | None = None,
+    report: Callable[[float], Array] | None = None,
 ) -> StepOutcome:
     """Compute on this rank's samples, sum over the group, apply; collective over the group.
 
     A rank that fails still enters the all-reduce, with zeros and a flag, so that no rank waits for ever
-    and none applies an update that another one lacks. A failure of the update itself, after the sum,
+    and none applies an update that another one lacks; `StepExchange` does the same for the sums within the
+    step of models with synchronised layers. A failure of the update itself, after the sum,
     cannot be told to the peers in this step; it is told in the next one (or in `evaluate_step`), which
     fails before anything is saved.
 
@@ -56,19 +58,27 @@ def train_step(
         num_samples_total: samples of the step over all ranks; 0 (all samples broken) changes no weight.
         collective: of the group.
         suspend: whether this rank wants the group to stop after this step.
-        report: called when this rank has computed and goes to meet the others; the numbers that it returns,
-            shape (k,), k equal on all ranks, are summed with the gradients. They travel in the gradients'
-            type: float32 holds whole numbers up to 2**24.
+        report: called when this rank has computed and goes to meet the others, with the seconds that it has
+            waited for them within the step (synchronised layers); the numbers that it returns, shape (k,),
+            k equal on all ranks, are summed with the gradients. They travel in the gradients' type: float32
+            holds whole numbers up to 2**24.
 
     Raises:
         GroupFailed: on all ranks, if any rank failed; no weight has changed in this step.
 
     Source: weights samples/total as in [LBBSP] Eq. 7.
     """
+    exchange = replica.exchange if collective.size > 1 else None
+    if exchange is not None:
+        exchange.begin(collective)
     contribution, error = _attempt(
         replica, batch, lambda: replica.compute(batch, num_samples_total), replica.zeros()
     )
-    told = report() if report is not None else _NOTHING
+    if exchange is not None:
+        if error is None and not len(batch.ids):
+            exchange.follow()
+        error = exchange.end(error)
+    told = report(exchange.waited_s if exchange is not None else 0.0) if report is not None else _NOTHING
     tensors, outcome = reduce_step(collective, contribution, error, suspend, told)
     if outcome.sums.count != num_samples_total:
         raise GroupFailed(

@@ -23,20 +23,21 @@ import tensorflow as tf
 
 from hpcbal.config.imports import load_object
 from hpcbal.errors import InputError
-from hpcbal.training.arrays import check_fit, num_bytes
+from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
+from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
 from hpcbal.training.backend import (
-    Array,
-    Arrays,
     Batch,
     Contribution,
     DnnSettings,
-    OptimizerSettings,
     SampleShape,
     Sums,
 )
 from hpcbal.training.devices import gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.keras_parts import check_model, make_optimizer, moving_variances, named_variables
 from hpcbal.training.seeds import dnn_seed
+from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.traced_exchange import TracedExchange, check_threads
 
 SEED_STATE = "seed_generator_state"
 """How Keras calls the state of a random layer: a seed, and a counter of draws."""
@@ -81,10 +82,14 @@ def setup_tensorflow(
 class TensorFlowReplica:
     """A Keras model and its optimizer; see `hpcbal.training.backend.Replica`.
 
+    Synchronised layers sum over the group within `compute`; in a group of one they are plain ones.
+
     `compute` runs the model without changing it (Keras' stateless call). What moving statistics (batch
-    normalisation) would have become travels as a difference, weighted n_j/n like the gradients, so
-    that all ranks move them equally. Random layers (dropout) draw from their saved state, which `apply`
-    advances equally on all ranks, salted with the share's first sample id, which differs between them.
+    normalisation) would have become travels as a difference, weighted n_j/n like the gradients, so that all
+    ranks move them equally. To that of a variance the square of its mean's is added on the way: so it becomes
+    the variance of the whole step, between the ranks' means too. Random layers (dropout) draw from their
+    saved state, which `apply` advances equally on all ranks, salted with the share's first sample id, which
+    differs between them.
 
     Args:
         model: built; returns logits of shape (n, num_classes).
@@ -96,6 +101,8 @@ class TensorFlowReplica:
         self, model: keras.Model, optimizer: keras.optimizers.Optimizer, sample: SampleShape
     ) -> None:
         self.broken: Exception | None = None
+        synchronised = synchronised_layers(model)
+        self.exchange = StepExchange(exchange_length(synchronised)) if synchronised else None
         self.num_traces = 0
         self._model = model
         self._optimizer = optimizer
@@ -107,6 +114,7 @@ class TensorFlowReplica:
         self._seeds = [
             (i, v) for i, v in enumerate(model.non_trainable_variables) if v.path.endswith(SEED_STATE)
         ]
+        self._variances = moving_variances(model, [variable for _, variable in self._statistics])
         carried = {i for i, _ in self._statistics} | {i for i, _ in self._seeds}
         left = [v.path for i, v in enumerate(model.non_trainable_variables) if i not in carried]
         if left:
@@ -123,18 +131,23 @@ class TensorFlowReplica:
         sums = [tf.TensorSpec(v.shape, self._dtype) for v in variables]
         salt = tf.TensorSpec([], tf.int64)
         self._compute = tf.function(self._traced_compute, input_signature=[samples, labels, total, salt])
+        self._compute_together = tf.function(
+            self._traced_compute_together, input_signature=[samples, labels, total, salt]
+        )
         self._apply = tf.function(self._traced_apply, input_signature=[sums])
         self._evaluate = tf.function(self._traced_evaluate, input_signature=[samples, labels])
-        self._named = _named_variables(model, optimizer)
+        self._named = named_variables(model, optimizer)
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
         """As `Replica.compute`."""
         x, y = self._tensors_of(batch)
+        is_met = self.exchange is not None and self.exchange.is_open
+        compute = self._compute_together if is_met else self._compute
         with _memory_errors():
             total = tf.constant(num_samples_total, self._dtype)
-            tensors, numbers = self._compute(x, y, total, tf.constant(int(batch.ids[0]), tf.int64))
+            tensors, numbers = compute(x, y, total, tf.constant(int(batch.ids[0]), tf.int64))
         loss, correct, finite = numbers.numpy()
         if not finite:
             raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
@@ -164,9 +177,20 @@ class TensorFlowReplica:
         finite = tf.math.is_finite(loss)
         for gradient in gradients:  # a sum is not finite as soon as one of its terms is not
             finite &= tf.math.is_finite(tf.reduce_sum(gradient))
-        differences = [share * (moved[i] - others[i]) for i, _ in self._statistics]
+        differences = [moved[i] - others[i] for i, _ in self._statistics]
+        for variance, (mean, rate) in self._variances.items():
+            differences[variance] += tf.square(differences[mean]) / rate
+        differences = [share * difference for difference in differences]
         numbers = tf.stack([tf.cast(n, tf.float64) for n in (loss, _num_correct(logits, y), finite)])
         return gradients + differences, numbers
+
+    def _traced_compute_together(
+        self, x: tf.Tensor, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """The same in a group, for models whose layers sum over its ranks; alone these need not."""
+        assert self.exchange is not None
+        with summing_with(TracedExchange(self.exchange).sum):
+            return self._traced_compute(x, y, total, salt)
 
     def zeros(self) -> Contribution:
         """As `Replica.zeros`; the tensors were made with the replica."""
@@ -179,9 +203,13 @@ class TensorFlowReplica:
 
     def _traced_apply(self, sums: list[tf.Tensor]) -> None:
         self.num_traces += 1
-        num_gradients = len(self._trainable)
-        self._optimizer.apply(sums[:num_gradients], self._trainable)
-        for (_, variable), difference in zip(self._statistics, sums[num_gradients:], strict=True):
+        gradients, differences = sums[: len(self._trainable)], sums[len(self._trainable) :]
+        self._optimizer.apply(gradients, self._trainable)
+        for variance, (mean, rate) in self._variances.items():
+            least = -rate * self._statistics[variance][1].value  # that of samples which do not vary at all
+            difference = differences[variance] - tf.square(differences[mean]) / rate
+            differences[variance] = tf.maximum(difference, least)
+        for (_, variable), difference in zip(self._statistics, differences, strict=True):
             variable.value.assign_add(difference)
         for _, variable in self._seeds:
             variable.value.assign_add(tf.constant([0, MAX_DRAWS_PER_STEP], variable.value.dtype))
@@ -226,7 +254,7 @@ class TensorFlowReplica:
 
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which refer to each other in circles."""
-        for name in ("_model", "_optimizer", "_compute", "_apply", "_evaluate"):
+        for name in ("_model", "_optimizer", "_compute", "_compute_together", "_apply", "_evaluate"):
             self.__dict__.pop(name, None)
         self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
         gc.collect()
@@ -250,7 +278,8 @@ class TensorFlowBackend:
         """As `Backend.build`. Keras' session is cleared, so that layers get the same names every time.
 
         Raises:
-            InputError: samples of unequal size, an unknown optimizer, or a model that does not fit.
+            InputError: samples of unequal size, an unknown optimizer, a model that does not fit, or one with
+                synchronised layers where MPI does not allow for them.
         """
         if None in sample.shape:
             raise InputError(
@@ -263,8 +292,10 @@ class TensorFlowBackend:
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name))
         with _memory_errors():
             model = load_object(dnn.model)(tuple(sample.shape), num_classes, **dnn.args)
-            _check_model(dnn, model, sample, num_classes)
+            check_model(dnn, model, sample, num_classes)
             replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
+        if replica.exchange is not None:
+            check_threads(dnn.name)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
         return replica
 
@@ -273,68 +304,8 @@ class TensorFlowBackend:
         keras.utils.clear_session()
 
 
-def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
-    """An optimizer by its Keras name, any case.
-
-    Raises:
-        InputError: no such optimizer, or it does not have a setting that was given.
-    """
-    by_name = {
-        name.lower(): kind
-        for name, kind in vars(keras.optimizers).items()
-        if isinstance(kind, type) and issubclass(kind, keras.optimizers.Optimizer) and name != "Optimizer"
-    }
-    by_name.pop("lossscaleoptimizer", None)
-    kind = by_name.get(settings.name.lower())
-    if kind is None:
-        raise InputError(
-            f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed: {', '.join(sorted(by_name))}"
-        )
-    arguments: dict[str, Any] = {"learning_rate": settings.learning_rate}
-    for key in ("momentum", "nesterov", "weight_decay"):
-        if getattr(settings, key):
-            arguments[key] = getattr(settings, key)
-    try:
-        return kind(**arguments)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
-
-
-def _check_model(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int) -> None:
-    if not isinstance(model, keras.Model):
-        raise InputError(
-            f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, allowed: keras.Model"
-        )
-    if not model.built:
-        model.build((None, *sample.shape))
-    shape = model.compute_output_shape((None, *sample.shape))
-    if tuple(shape) != (None, num_classes):
-        raise InputError(
-            f"DNN {dnn.name}: model {dnn.model} gives outputs of shape {tuple(shape)}, "
-            f"allowed: (None, {num_classes}), the logits of {num_classes} classes"
-        )
-
-
 def _num_correct(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), y), tf.int64))
-
-
-def _named_variables(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """All variables but the learning rate, which is the config's, by unique path-like names."""
-    named: dict[str, keras.Variable] = {}
-    for variable in model.variables:
-        _add(named, f"weights/{variable.path}", variable)
-    for variable in optimizer.variables:
-        if variable is not optimizer._learning_rate:
-            _add(named, f"optimizer/{variable.path.split('/', 1)[-1]}", variable)
-    return named
-
-
-def _add(named: dict[str, keras.Variable], name: str, variable: keras.Variable) -> None:
-    unique, copies = name, 1
-    while unique in named:
-        unique, copies = f"{name}_{copies}", copies + 1
-    named[unique] = variable
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from hpcbal.training.backend import Array
+from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective
 
 
@@ -32,6 +32,14 @@ class TimedCollective:
         summed = self._collective.sum(tensors, status)
         self.ended_s = time.monotonic()
         return summed
+
+    def exchange(self, numbers: Array) -> None:
+        """As `GradientCollective.exchange`; `StepExchange` takes the time of it."""
+        self._collective.exchange(numbers)
+
+    def tell(self, numbers: Array) -> None:
+        """As `GradientCollective.tell`; not timed."""
+        self._collective.tell(numbers)
 
     def close(self) -> None:
         """As `GradientCollective.close`."""

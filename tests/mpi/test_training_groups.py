@@ -46,3 +46,25 @@ def test_tensorflow_groups(passed_with_tensorflow: set[str], collective: str, ca
 @pytest.mark.parametrize("case", CASES)
 def test_emulated_groups_over_horovod(passed_with_tensorflow: set[str], case: str) -> None:
     assert f"horovod emulated {case}" in passed_with_tensorflow
+
+
+SYNCHRONISED_CASES = (
+    "replay",
+    "failures",
+    "failing_traces",
+    "broken_updates",
+    "not_a_number",
+    "late",
+    "suspend",
+)
+
+
+@pytest.fixture(scope="module")
+def passed_synchronised(mpi_run: RunMpi) -> set[str]:
+    return passed(mpi_run(4, "synchronised_cases.py", "mpi,horovod", timeout_s=280))
+
+
+@pytest.mark.parametrize("case", SYNCHRONISED_CASES)
+@pytest.mark.parametrize("collective", ["mpi", "horovod"])
+def test_synchronised_layers(passed_synchronised: set[str], collective: str, case: str) -> None:
+    assert f"{collective} {case}" in passed_synchronised

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation, split_evenly
 from hpcbal.policies.batching.bsp import Even
 from hpcbal.policies.batching.task import BatchState
-from hpcbal.runtime.balancing import DecidedSplit
+from hpcbal.runtime.decided_split import DecidedSplit
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import LocalCollective

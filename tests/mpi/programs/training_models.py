@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,74 @@ def normalised(input_shape: tuple[int, ...], num_classes: int) -> Any:
             layers.Dense(num_classes),
         ]
     )
+
+
+def _two_branches(input_shape: tuple[int, ...], num_classes: int, norm: Any) -> Any:
+    """Batch norm in two branches that do not depend on each other, and once after them."""
+    from keras import Input, Model, layers
+
+    image = Input(input_shape)
+    left = norm(momentum=0.8)(layers.Conv2D(3, 3)(image))
+    right = norm(momentum=0.9, axis=1)(layers.Conv2D(4, 3)(image))
+    both = layers.Concatenate()([layers.ReLU()(left), layers.Activation("tanh")(right)])
+    x = norm(scale=False)(layers.Dense(6)(layers.Flatten()(both)))
+    return Model(image, layers.Dense(num_classes)(x))
+
+
+def synchronised(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """A network whose batch norm is over all ranks."""
+    from hpcbal.models.sync_batch_norm import SyncBatchNormalization
+
+    return _two_branches(input_shape, num_classes, SyncBatchNormalization)
+
+
+def plain_twin(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """The same network with Keras' own batch norm."""
+    from keras import layers
+
+    return _two_branches(input_shape, num_classes, layers.BatchNormalization)
+
+
+ARMED: dict[str, Any] = {"wire": None, "backward": False, "error": None}
+"""Which tripwire raises an error, or sleeps some seconds, on the way forward or backward, in this process."""
+
+
+def _trip(wire: str, backward: bool) -> None:
+    if (ARMED["wire"], ARMED["backward"]) == (wire, backward):
+        if isinstance(ARMED["error"], float):
+            time.sleep(ARMED["error"])
+        else:
+            raise ARMED["error"]
+
+
+def tripwires(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """Synchronised batch norm with layers around it that fail when they are told to, while the step runs."""
+    import tensorflow as tf
+    from keras import Input, Model, layers
+
+    from hpcbal.models.sync_batch_norm import SyncBatchNormalization
+
+    class Wire(layers.Layer):
+        def call(self, x: Any, training: bool = False) -> Any:
+            if training:
+                _trip(f"trace {self.name}", False)  # once, while TensorFlow traces
+            return tf.custom_gradient(lambda x: (self._pass(x, False), lambda dy: self._pass(dy, True)))(x)
+
+        def _pass(self, x: Any, backward: bool) -> Any:
+            def through(array: np.ndarray) -> np.ndarray:
+                _trip(self.name, backward)
+                return array
+
+            same = tf.numpy_function(through, [x], x.dtype)
+            same.set_shape(x.shape)
+            return same
+
+    image = Input(input_shape)
+    x = Wire(name="before")(layers.Conv2D(3, 3)(image))
+    x = layers.Concatenate()([SyncBatchNormalization()(x), Wire(name="beside")(x)])
+    x = layers.Flatten()(Wire(name="between")(x))
+    x = Wire(name="after")(SyncBatchNormalization()(layers.Dense(6)(x)))
+    return Model(image, layers.Dense(num_classes)(x))
 
 
 class OwnStartModel(EmulatedModel):

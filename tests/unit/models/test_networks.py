@@ -9,6 +9,7 @@ import pytest
 from keras import layers
 
 from hpcbal.models import densenet, resnet
+from hpcbal.models.sync_batch_norm import synchronised_layers
 
 
 def depth_of(model: Any) -> int:
@@ -77,3 +78,16 @@ def test_densenet_121_has_the_parameters_of_the_reference() -> None:
 def test_impossible_networks_tell_what_is_allowed(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("network", "args"), [(resnet, {"depth": 8}), (densenet, {"depth": 10})])
+def test_synchronised_batch_norm_has_the_variables_of_the_plain_one(network: Any, args: Any) -> None:
+    plain = network((8, 8, 1), 10, **args)
+    synchronised = network((8, 8, 1), 10, **args, batch_norm="sync")
+    assert not synchronised_layers(plain)
+    assert len(synchronised_layers(synchronised)) == sum(
+        isinstance(layer, layers.BatchNormalization) for layer in plain.layers
+    )
+    assert [(v.path, v.shape) for v in synchronised.variables] == [(v.path, v.shape) for v in plain.variables]
+    with pytest.raises(ValueError, match="batch_norm: got 'group', allowed: 'local', 'sync'"):
+        network((8, 8, 1), 10, **args, batch_norm="group")

@@ -14,8 +14,9 @@ import tensorflow as tf
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.failure import GroupFailed, NonFiniteError
+from hpcbal.training.keras_parts import make_optimizer
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend, make_optimizer
+from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
 Make = Callable[..., Any]
 LINEAR, NORMALISED = "training_models:linear", "training_models:normalised"
@@ -68,6 +69,36 @@ def test_step_equals_what_keras_does_itself(build: Make, make_batch: Make) -> No
         twin.train_on_batch(batch.x, batch.y)
     for ours, theirs in zip(replica._model.get_weights(), twin.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_moving_statistics_are_those_of_the_whole_step(build: Make, make_batch: Make) -> None:
+    """Of the first layer with batch norm: what later ones see depends on the ranks' own statistics."""
+    split, whole, batch = build(NORMALISED), build(NORMALISED), make_batch(9)
+    batch.x[3:] += 5.0  # the ranks' means are far apart
+    for _ in range(3):
+        train_step(whole, batch, 9, LocalCollective())
+        parts = [
+            split.compute(type(batch)(batch.ids[a:b], batch.x[a:b], batch.y[a:b]), 9).tensors
+            for a, b in ((0, 3), (3, 4), (4, 9))
+        ]
+        split.apply([sum(tensor) for tensor in zip(*parts, strict=True)])
+        moving = {name: array for name, array in split.state().items() if "moving" in name}
+        assert len(moving) == 2
+        for name, array in moving.items():
+            np.testing.assert_allclose(array, whole.state()[name], rtol=1e-12)
+        split.load_state(whole.state())
+
+
+def test_moving_variances_do_not_become_negative(make_dnn: Make, make_spec: Make, make_batch: Make) -> None:
+    """Rounding of float32 is larger than the variance where means are this large."""
+    backend = TensorFlowBackend(precision="float32")
+    replica = backend.build(make_dnn(model=NORMALISED), make_spec(dtype="float32"), 5, 0)
+    batch = make_batch(4, dtype="float32")
+    batch.x[:] = 1e5
+    for _ in range(5):
+        train_step(replica, batch, 4, LocalCollective())
+    (variance,) = [array for name, array in replica.state().items() if "moving_variance" in name]
+    assert (variance >= 0.0).all()
 
 
 def test_changing_batch_sizes_are_traced_once(build: Make, make_batch: Make) -> None:

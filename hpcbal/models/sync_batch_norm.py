@@ -1,0 +1,110 @@
+"""Batch normalisation by the mean and variance of the whole step, however it is split over the ranks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hpcbal.errors import InputError
+
+AllSum = Callable[[tf.Tensor], tf.Tensor]
+
+_all_sum: ContextVar[AllSum | None] = ContextVar("all_sum", default=None)
+
+
+@contextlib.contextmanager
+def summing_with(all_sum: AllSum) -> Iterator[None]:
+    """Let the layers of models that are called in here sum over ranks; for backends.
+
+    Args:
+        all_sum: float64 of shape (n,) to its sum over the ranks, and its gradient likewise.
+    """
+    token = _all_sum.set(all_sum)
+    try:
+        yield
+    finally:
+        _all_sum.reset(token)
+
+
+@keras.saving.register_keras_serializable(package="hpcbal")
+class SyncBatchNormalization(keras.layers.BatchNormalization):
+    """`keras.layers.BatchNormalization` over the samples of all ranks of a trainer group.
+
+    In a training step every rank normalises by the mean and variance of the step's whole batch, each sample
+    counting once, and the gradient flows through the other ranks' samples too: a step gives what one process
+    would get on the same samples, whatever the shares, and so do the moving statistics. In inference, in a
+    group of one, and outside of hpcbal it is the plain layer. Arguments, variables and names are those of the
+    plain layer as well, so checkpoints of either fit the other.
+
+    Each such layer costs the group two small all-reduces in a step, in each of which the ranks wait for their
+    slowest.
+
+    Raises:
+        InputError: this version of Keras is not known to the layer.
+
+    Example:
+        x = SyncBatchNormalization(momentum=0.9)(keras.layers.Conv2D(16, 3)(x))
+    """
+
+    def __init__(self, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        if not hasattr(keras.layers.BatchNormalization, "_moments"):  # what is overridden here is not public
+            raise InputError(
+                f"Keras {keras.__version__} takes batch statistics in a way that SyncBatchNormalization does "
+                "not know; install Keras 3.15, or use batch_norm: local (keras.layers.BatchNormalization)"
+            )
+        # A layer without a name gets the next one that Keras has for the plain layer.
+        super().__init__(*args, name=name or keras.layers.BatchNormalization().name, **kwargs)
+
+    def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Mean and variance of each channel, as the plain layer asks for them.
+
+        The squares of large numbers lose what their small differences have. So squares are taken around the
+        rank's own mean, and carried over to zero, where ranks can add them, in float64.
+
+        Args:
+            inputs: floating point, at least float32; channels on `axis`.
+            mask: None, or which positions count, of the inputs' shape without channels, which are last then.
+
+        Returns:
+            Both of shape (channels,), in the type of the inputs.
+        """
+        all_sum = _all_sum.get()
+        if all_sum is None:
+            plain: tuple[tf.Tensor, tf.Tensor] = super()._moments(inputs, mask)
+            return plain
+        channels, axes = inputs.shape[self.axis], self._reduction_axes
+        if mask is None:
+            counted, softener = tf.cast(tf.size(inputs), tf.float64) / channels, 0.0
+            first = tf.reduce_sum(inputs, axes, keepdims=True)
+        else:
+            counts = tf.broadcast_to(tf.cast(mask, tf.bool)[..., tf.newaxis], tf.shape(inputs))
+            counted = tf.reduce_sum(tf.cast(counts, tf.float64)) / channels
+            softener = keras.backend.epsilon()  # the plain layer's, against positions of which none counts
+            first = tf.reduce_sum(tf.where(counts, inputs, 0.0), axes, keepdims=True)
+        center = tf.stop_gradient(first / tf.cast(tf.maximum(counted, 1.0), inputs.dtype))
+        around = inputs - center if mask is None else tf.where(counts, inputs - center, 0.0)
+        second = tf.reduce_sum(tf.square(around), axes)
+        first, center, second = (
+            tf.cast(tf.reshape(x, [channels]), tf.float64) for x in (first, center, second)
+        )
+        second += center * (2.0 * first - counted * center)  # around zero
+        summed = all_sum(tf.concat([[counted], first, second], axis=0))
+        counted, first, second = summed[0], summed[1 : 1 + channels], summed[1 + channels :]
+        mean = first / (counted + softener)
+        variance = (second - mean * (2.0 * first - counted * mean)) / (counted + softener)
+        return tf.cast(mean, inputs.dtype), tf.cast(tf.nn.relu(variance), inputs.dtype)
+
+
+def synchronised_layers(model: keras.Model) -> list[SyncBatchNormalization]:
+    """Those in a built model, also in models within it."""
+    return [layer for layer in model._flatten_layers() if isinstance(layer, SyncBatchNormalization)]
+
+
+def exchange_length(layers: list[SyncBatchNormalization]) -> int:
+    """Most numbers that one of these layers sums over the ranks at once."""
+    return max(1 + 2 * int(layer.moving_mean.shape[0]) for layer in layers)

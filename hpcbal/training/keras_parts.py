@@ -1,0 +1,93 @@
+"""What a replica takes from a Keras model: optimizer and variables by name, moving variances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from hpcbal.errors import InputError
+from hpcbal.training.backend import DnnSettings, OptimizerSettings, SampleShape
+
+
+def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
+    """An optimizer by its Keras name, any case.
+
+    Raises:
+        InputError: no such optimizer, or it does not have a setting that was given.
+    """
+    by_name = {
+        name.lower(): kind
+        for name, kind in vars(keras.optimizers).items()
+        if isinstance(kind, type) and issubclass(kind, keras.optimizers.Optimizer) and name != "Optimizer"
+    }
+    by_name.pop("lossscaleoptimizer", None)
+    kind = by_name.get(settings.name.lower())
+    if kind is None:
+        raise InputError(
+            f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed: {', '.join(sorted(by_name))}"
+        )
+    arguments: dict[str, Any] = {"learning_rate": settings.learning_rate}
+    for key in ("momentum", "nesterov", "weight_decay"):
+        if getattr(settings, key):
+            arguments[key] = getattr(settings, key)
+    try:
+        return kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
+
+
+def check_model(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int) -> None:
+    """Build a user's model for samples of this shape, if it is not yet.
+
+    Raises:
+        InputError: it is no Keras model, or does not return the logits of `num_classes` classes.
+    """
+    if not isinstance(model, keras.Model):
+        raise InputError(
+            f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, allowed: keras.Model"
+        )
+    if not model.built:
+        model.build((None, *sample.shape))
+    shape = model.compute_output_shape((None, *sample.shape))
+    if tuple(shape) != (None, num_classes):
+        raise InputError(
+            f"DNN {dnn.name}: model {dnn.model} gives outputs of shape {tuple(shape)}, "
+            f"allowed: (None, {num_classes}), the logits of {num_classes} classes"
+        )
+
+
+def named_variables(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
+    """All variables but the learning rate, which is the config's, by unique path-like names."""
+    named: dict[str, keras.Variable] = {}
+    for variable in model.variables:
+        _add(named, f"weights/{variable.path}", variable)
+    for variable in optimizer.variables:
+        if variable is not optimizer._learning_rate:
+            _add(named, f"optimizer/{variable.path.split('/', 1)[-1]}", variable)
+    return named
+
+
+def _add(named: dict[str, keras.Variable], name: str, variable: keras.Variable) -> None:
+    unique, copies = name, 1
+    while unique in named:
+        unique, copies = f"{name}_{copies}", copies + 1
+    named[unique] = variable
+
+
+def moving_variances(
+    model: keras.Model, statistics: Sequence[keras.Variable]
+) -> dict[int, tuple[int, float]]:
+    """Of each layer with batch norm, by the place of its moving variance: that of its mean, and their rate.
+
+    A step moves both by `rate` times what is new in its batch. A layer that moves by nothing is left out.
+    """
+    place = {id(variable): index for index, variable in enumerate(statistics)}
+    return {
+        place[id(layer.moving_variance)]: (place[id(layer.moving_mean)], 1.0 - layer.momentum)
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+        and layer.momentum < 1.0
+        and not getattr(layer, "renorm", False)
+    }

@@ -1,0 +1,70 @@
+"""Sums over a trainer group as part of a traced function, forward and backward, in one order on all ranks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from hpcbal.errors import InputError
+from hpcbal.training.step_exchange import StepExchange
+
+
+class TracedExchange:
+    """The sums of one trace, each of which waits for the one before.
+
+    TensorFlow runs what does not depend on each other in any order, and in another one on every rank: the two
+    branches of a residual block. Which group the sums are taken over is not part of the trace, so groups may
+    change without a new one.
+
+    Args:
+        exchange: what the sums go through when the traced function runs.
+    """
+
+    def __init__(self, exchange: StepExchange) -> None:
+        self._exchange = exchange
+        self._graph = tf.compat.v1.get_default_graph()
+        self._last: list[tf.Tensor] = []
+        self._num_sums = 0
+
+    def sum(self, numbers: tf.Tensor) -> tf.Tensor:
+        """The sum over the ranks of `numbers`, float64, shape (n,), n known while tracing.
+
+        What this rank's number changes, it changes on all ranks: its gradient is the sum of all ranks'.
+
+        Raises:
+            InputError: within a loop or a branch, whose number of turns could differ between the ranks.
+        """
+        if tf.compat.v1.get_default_graph() is not self._graph:
+            raise InputError(
+                "a synchronised layer stands within a loop, a branch or a traced function of the model; use "
+                "it outside of them, or one that is not synchronised (keras.layers.BatchNormalization)"
+            )
+        self._num_sums += 1
+        forward = partial(self._meet, place=2 * self._num_sums - 1)
+        backward = partial(self._meet, place=2 * self._num_sums)
+        total: tf.Tensor = tf.custom_gradient(lambda x: (forward(x), backward))(numbers)
+        return total
+
+    def _meet(self, numbers: tf.Tensor, place: int) -> tf.Tensor:
+        with tf.control_dependencies(self._last):
+            summed: Any = tf.numpy_function(partial(self._exchange.sum, place=place), [numbers], tf.float64)
+        self._last = [summed]
+        summed.set_shape(numbers.shape)
+        return summed
+
+
+def check_threads(dnn_name: str) -> None:
+    """TensorFlow calls MPI from its own threads, one at a time.
+
+    Raises:
+        InputError: this MPI was built or started without threads.
+    """
+    from mpi4py import MPI
+
+    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        raise InputError(
+            f"DNN {dnn_name}: synchronised layers need an MPI that threads may call (MPI_THREAD_SERIALIZED), "
+            "this one allows for the main thread only; use batch_norm: local, or an MPI with threads"
+        )
