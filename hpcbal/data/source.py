@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Sequence
@@ -79,6 +80,27 @@ class SampleSource:
         """Positions of one pass: training samples, then validation samples."""
         return self.num_train + self.num_validation
 
+    @property
+    def train_ids(self) -> NDArray[np.int64]:
+        """Ids of the training samples, ascending, shape (num_train,)."""
+        return self._train_ids
+
+    @property
+    def validation_ids(self) -> NDArray[np.int64]:
+        """Ids of the validation samples, ascending, shape (num_validation,)."""
+        return self._validation_ids
+
+    @property
+    def dataset(self) -> Dataset:
+        """Where the samples are read."""
+        return self._dataset
+
+    def over(self, dataset: Dataset) -> SampleSource:
+        """The same split, order and preprocessing for samples that another dataset holds."""
+        other = copy.copy(self)
+        other._dataset = dataset
+        return other
+
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
         """Sample ids of one pass in order, shape (num_positions,).
 
@@ -104,8 +126,7 @@ class SampleSource:
             BadSample: it cannot be read, decoded or preprocessed, or is not what the dataset promised.
         """
         try:
-            raw, label = self._dataset.read(sample_id)
-            raw = self._check_raw(raw)
+            raw, label = self._read(sample_id)
             random = training and self._pipeline.is_random
             rng = self._streams.stream(pass_index, sample_id) if random else None
             array = self._pipeline.run(raw, rng)
@@ -114,11 +135,28 @@ class SampleSource:
                     f"{array.nbytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
                     f"{self.sample_spec.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
                 )
-            return array, self._check_label(label)
+            return array, label
         except MemoryError:  # the rank is in trouble, not the sample
             raise
         except (Exception, SystemExit) as error:  # whatever the dataset raises spoils this one sample only
             raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
+
+    def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
+        """Read one sample as the dataset gives it, and its label.
+
+        Raises:
+            BadSample: it cannot be read, or is not what the dataset promised.
+        """
+        try:
+            return self._read(sample_id)
+        except MemoryError:  # the rank is in trouble, not the sample
+            raise
+        except (Exception, SystemExit) as error:  # as in `sample`
+            raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
+
+    def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
+        raw, label = self._dataset.read(sample_id)
+        return self._check_raw(raw), self._check_label(label)
 
     def _check_raw(self, raw: RawSample) -> RawSample:
         promised = self._pipeline.input_spec

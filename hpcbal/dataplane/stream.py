@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.slot import LINE_BYTES, SlotLayout
 from hpcbal.errors import InputError
+
+if TYPE_CHECKING:
+    from hpcbal.config import DataplaneConfig
+    from hpcbal.data.source import SampleSource
 
 MIN_SLOTS = 2
 """With fewer, producing and reading would take turns."""
@@ -43,6 +47,18 @@ class StreamSpec:
     sample: SampleSpec
     label: LabelSpec
     ring_bytes: int
+
+    @classmethod
+    def of_source(cls, source: SampleSource, settings: DataplaneConfig) -> StreamSpec:
+        """The stream of a dataset's samples; errors as for the class."""
+        return cls(
+            num_train=source.num_train,
+            num_positions=source.num_positions,
+            block_samples=settings.block_samples,
+            sample=source.sample_spec,
+            label=source.label_spec,
+            ring_bytes=settings.ring_bytes,
+        )
 
     def __post_init__(self) -> None:
         """Refuse sizes that cannot work.

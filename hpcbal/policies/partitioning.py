@@ -1,0 +1,186 @@
+"""Deal the training samples to the workers of a group, and tell which of its own each worker draws next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching import split_evenly
+
+Samples = npt.NDArray[np.int64]
+"""Training samples by number, 0..num_samples-1."""
+
+DEALING_RULES = ("random", "contiguous", "by_class")
+NO_PART = -1
+"""Owner of a sample that nobody can use."""
+
+_DEALING, _ORDER = 0xDEA1, 0x04DE4
+"""Set the random streams apart from each other and from others of the same seed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """Which worker holds which samples, and how far each has gone through its part.
+
+    Attributes:
+        owner: part of each training sample, or `NO_PART`; int32, shape (num_samples,), never changed.
+        sizes: samples of each part.
+        drawn: samples that each worker has drawn since `number` last changed, repetitions counted.
+        number: grows each time that samples change hands; orders are drawn anew then.
+    """
+
+    owner: npt.NDArray[np.int32]
+    sizes: tuple[int, ...]
+    drawn: tuple[int, ...]
+    number: int
+
+    @classmethod
+    def of(cls, owner: npt.NDArray[np.int32], drawn: Sequence[int], number: int) -> Partition:
+        """The partition with these owners; its arrays are its own.
+
+        Args:
+            owner: shape (num_samples,), -1..num_parts-1.
+            drawn: one count >= 0 per part.
+            number: >= 0.
+
+        Raises:
+            PolicyError: an owner is no part, or a part has no sample.
+        """
+        kept = np.array(owner, np.int32)
+        if len(kept) and not NO_PART <= kept.min() <= kept.max() < len(drawn):
+            raise PolicyError(
+                f"parts: got {kept.min()}..{kept.max()} as owners, allowed: -1..{len(drawn) - 1}"
+            )
+        sizes = np.bincount(kept[kept >= 0], minlength=len(drawn)).tolist()
+        if not sizes or min(sizes) < 1:
+            raise PolicyError(
+                f"parts: got sizes {sizes}, allowed: at least one usable sample for each worker; use fewer "
+                "workers, or bring more samples"
+            )
+        kept.flags.writeable = False
+        return cls(kept, tuple(sizes), tuple(int(count) for count in drawn), number)
+
+    @property
+    def num_parts(self) -> int:
+        return len(self.sizes)
+
+    def members(self, part: int) -> Samples:
+        """The samples of a part in ascending order."""
+        return np.flatnonzero(self.owner == part).astype(np.int64)
+
+
+def deal_parts(
+    num_samples: int,
+    num_parts: int,
+    rule: str,
+    seed: int,
+    labels: Sequence[int] | npt.NDArray[np.int64] | None = None,
+    number: int = 0,
+) -> Partition:
+    """Give each worker an even part of the samples.
+
+    Args:
+        num_samples: to be dealt.
+        num_parts: workers, 1..num_samples.
+        rule: random: shuffled; contiguous: in the order of the samples; by_class: sorted by label, so that
+            each worker sees few classes only.
+        seed: of the run, >= 0; only `random` depends on it.
+        labels: of all samples, for `by_class`.
+        number: of the partition.
+
+    Returns: parts whose sizes differ by one at most; nothing drawn yet.
+    Raises: PolicyError: more parts than samples, an unknown rule, or no labels where they are needed.
+    """
+    if not 1 <= num_parts <= num_samples:
+        raise PolicyError(
+            f"parts: got {num_parts} workers for {num_samples} training samples, allowed: at least one "
+            "sample for each worker; use fewer workers, or bring more samples"
+        )
+    if rule == "random":
+        order = _generator(seed, _DEALING, number).permutation(num_samples)
+    elif rule == "contiguous":
+        order = np.arange(num_samples)
+    elif rule == "by_class":
+        if labels is None or len(labels) != num_samples:
+            raise PolicyError(f"by_class needs a label for each of {num_samples} samples")
+        order = np.argsort(labels, kind="stable")
+    else:
+        raise PolicyError(f"data.partition: got {rule!r}, allowed: {', '.join(DEALING_RULES)}")
+    owner = np.empty(num_samples, np.int32)
+    owner[order] = np.repeat(np.arange(num_parts), split_evenly(num_samples, num_parts))
+    return Partition.of(owner, [0] * num_parts, number)
+
+
+def without_samples(partition: Partition, unusable: npt.NDArray[np.bool_]) -> Partition:
+    """The same parts without the samples that cannot be used.
+
+    Args:
+        unusable: shape (num_samples,).
+
+    Raises: PolicyError: a part would be empty.
+    """
+    if not unusable.any():
+        return partition
+    owner = np.where(unusable, NO_PART, partition.owner)
+    return Partition.of(owner, partition.drawn, partition.number)
+
+
+def with_all_samples(partition: Partition) -> Partition:
+    """The same parts with the samples that nobody had: the user may have mended them meanwhile."""
+    nobodys = np.flatnonzero(partition.owner == NO_PART)
+    if not len(nobodys):
+        return partition
+    owner = partition.owner.copy()
+    owner[nobodys] = np.arange(len(nobodys)) % partition.num_parts
+    return Partition.of(owner, partition.drawn, partition.number)
+
+
+def begun_anew(partition: Partition, owner: npt.NDArray[np.int32]) -> Partition:
+    """What follows on `partition` when owners have changed: nothing is drawn yet, and orders are new."""
+    return Partition.of(owner, [0] * partition.num_parts, partition.number + 1)
+
+
+def after_step(partition: Partition, shares: Sequence[int]) -> Partition:
+    """What is true when each worker has drawn its share of a step."""
+    drawn = tuple(count + share for count, share in zip(partition.drawn, shares, strict=True))
+    return replace(partition, drawn=drawn)
+
+
+def spans_of_draw(size: int, drawn: int, num_samples: int) -> list[tuple[int, int, int]]:
+    """Where the next samples of a part lie: (traversal, first, last) in the orders of its traversals.
+
+    Args:
+        size: of the part, >= 1.
+        drawn: samples drawn from it so far.
+        num_samples: to be drawn now, >= 0; may be more than the part holds.
+
+    Returns: spans first..last-1 that together hold `num_samples` places.
+    """
+    spans = []
+    end = drawn + num_samples
+    while drawn < end:
+        traversal, first = divmod(drawn, size)
+        last = min(size, first + end - drawn)
+        spans.append((traversal, first, last))
+        drawn += last - first
+    return spans
+
+
+def order_of_part(partition: Partition, part: int, traversal: int, seed: int) -> Samples:
+    """The order in which a worker goes through its part for the `traversal`-th time: each sample once.
+
+    Args:
+        traversal: >= 0, counted since the parts last changed.
+        seed: of the run, >= 0.
+    """
+    generator = _generator(seed, _ORDER, partition.number, part, traversal)
+    return generator.permutation(partition.members(part))
+
+
+def _generator(*words: int) -> np.random.Generator:
+    # PCG64 by name: `default_rng` may change its bit generator with a numpy release.
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))

@@ -1,0 +1,176 @@
+"""Get every rank of a group its part of the data: dealt, or as the checkpoint has it, and read once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.held_samples import HeldSamples
+from hpcbal.data.source import SampleSource, open_source
+from hpcbal.errors import DataError
+from hpcbal.policies.partitioning import Partition, begun_anew, deal_parts, with_all_samples, without_samples
+from hpcbal.runtime.balancer import Balancer
+from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.member import GroupMember
+from hpcbal.runtime.part_batches import PartBatches
+from hpcbal.runtime.parts import Parts, partition_of_arrays
+from hpcbal.training.arrays import Array
+from hpcbal.training.waiting import wait_for
+
+log = logging.getLogger(__name__)
+
+
+class PartLoader:
+    """What this rank holds of partitioned data, from round to round.
+
+    The dataset is opened while samples are read, and let go of afterwards: of a dataset that lies in memory
+    as a whole, nothing stays but the part.
+    """
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        self._held: HeldSamples | None = None
+        self._last: Partition | None = None
+
+    def load(self, member: GroupMember, saved: Mapping[str, Array], balancer: Balancer) -> PartBatches:
+        """This rank's part, ready to be drawn from; collective over the group.
+
+        Args:
+            saved: arrays of the DNN's checkpoint; without a partition there, that of the last round is used.
+            balancer: splits the steps.
+
+        Raises:
+            GroupFailed: on all ranks: a rank could not open the data, or a part has no usable sample.
+        """
+        config, spec, comm = self._context.config, self._context.stream_spec, member.comm
+        source = member.together("opening the data", self._open)
+        known = member.together("reading the parts", lambda: self._known(saved, spec.num_train))
+        partition = _of_master(comm, known, spec.num_train)
+        if partition is None or partition.num_parts != comm.size:
+            partition = self._deal(member, source, partition)
+        before, dealt = partition, with_all_samples(partition)
+        held, bad = member.together("loading a part of the data", lambda: self._read(source, dealt, comm))
+        unusable = _unusable(comm, source, bad)
+        partition = member.together(
+            "leaving broken samples out", lambda: without_samples(dealt, unusable[source.train_ids])
+        )
+        if not np.array_equal(partition.owner, before.owner):  # broken, or mended since then
+            partition = begun_anew(before, partition.owner)
+        self._last, self._held = partition, held
+        log.info("holds %d samples, %.1f MB", len(held.ids), held.num_bytes / 1e6)
+        gap = config.data.max_traversal_gap
+        parts = Parts(comm.Dup(), held, source.train_ids, partition, gap, config.seed)
+        return PartBatches(
+            spec,
+            source.over(held),
+            parts,
+            balancer,
+            member.dnn.batch_size,
+            config.seed,
+            ~unusable[source.validation_ids],
+            int(np.count_nonzero(unusable)),
+            [(error.sample_id, error.where, error.reason) for error in bad],
+        )
+
+    def keep(self, parts: Parts) -> None:
+        """Remember where a round ended, for the next one."""
+        self._last = parts.performed
+
+    def _open(self) -> SampleSource:
+        self._context.announce("opening the data")
+        source = open_source(self._context.config)
+        known, name = self._context.data_fingerprint, self._context.config.data.dataset
+        if source.fingerprint != known:
+            raise DataError(
+                f"data.dataset {name} is not the same on all ranks: fingerprints {known} and "
+                f"{source.fingerprint}; put it where all nodes see it"
+            )
+        if self._context.config.data.partition == "by_class" and not source.label_spec.is_class:
+            raise DataError("data.partition: got 'by_class', but labels here are no classes; use 'random'")
+        return source
+
+    def _deal(self, member: GroupMember, source: SampleSource, before: Partition | None) -> Partition:
+        """Parts for this group's ranks, `before` having been those of a group of another size; collective."""
+        config, comm = self._context.config, member.comm
+        if before is not None and member.is_master:
+            log.warning("the data had %d parts and is dealt anew to %d GPUs", before.num_parts, comm.size)
+        rule, number = config.data.partition, 0 if before is None else before.number + 1
+        labels = _labels(comm, source, self._poll) if rule == "by_class" else None
+        return member.together(
+            "dealing the data",
+            lambda: deal_parts(source.num_train, comm.size, rule, config.seed, labels, number),
+        )
+
+    def _known(self, saved: Mapping[str, Array], num_train: int) -> Partition | None:
+        return partition_of_arrays(saved, num_train) or self._last
+
+    def _read(
+        self, source: SampleSource, partition: Partition, comm: MPI.Intracomm
+    ) -> tuple[HeldSamples, list[BadSample]]:
+        """Hold this rank's part, and its share of the validation samples; read only what is not there yet."""
+        held = self._held or HeldSamples(source.dataset)
+        train = source.train_ids[partition.members(comm.rank)]
+        wanted = np.concatenate([train, source.validation_ids[comm.rank :: comm.size]])
+        for sample_id in np.setdiff1d(held.ids, wanted).tolist():
+            held.drop(sample_id)
+        num_train = len(train)
+        bad: list[BadSample] = []
+        samples = source.over(held)
+        for index, sample_id in enumerate(wanted.tolist()):
+            self._poll()
+            if sample_id in held:
+                continue
+            try:
+                held.put(sample_id, *source.read(sample_id))
+                samples.sample(sample_id, 0, index < num_train)  # shows whether it can be preprocessed
+            except BadSample as error:
+                held.drop(sample_id)
+                bad.append(BadSample(sample_id, source.dataset.describe(sample_id), error.reason))
+        return held, bad
+
+    def _poll(self) -> None:
+        self._context.keep_in_touch("loading a part of the data")
+
+
+def _of_master(comm: MPI.Intracomm, mine: Partition | None, num_samples: int) -> Partition | None:
+    """What the master knows of the parts; collective. A rank whose process is new knows nothing."""
+    head = np.array([0, 0] if mine is None else [mine.num_parts, mine.number], np.int64)
+    wait_for(comm.Ibcast(head, root=0))
+    num_parts, number = head.tolist()
+    if not num_parts:
+        return None
+    owner, drawn = np.empty(num_samples, np.int32), np.empty(num_parts, np.int64)
+    if comm.rank == 0:
+        assert mine is not None
+        owner[:], drawn[:] = mine.owner, mine.drawn
+    wait_for(comm.Ibcast(owner, root=0))
+    wait_for(comm.Ibcast(drawn, root=0))
+    return Partition.of(owner, drawn.tolist(), number)
+
+
+def _labels(comm: MPI.Intracomm, source: SampleSource, poll: Callable[[], None]) -> NDArray[np.int64]:
+    """Classes of the training samples, each read by one rank; collective. Broken ones come last."""
+    mine = np.zeros(source.num_train, np.int64)
+    for index in range(comm.rank, source.num_train, comm.size):
+        poll()
+        try:
+            mine[index] = int(source.read(int(source.train_ids[index]))[1])
+        except BadSample:
+            mine[index] = source.num_classes
+    everyone = np.empty_like(mine)
+    wait_for(comm.Iallreduce(mine, everyone, op=MPI.SUM), poll)
+    return everyone
+
+
+def _unusable(comm: MPI.Intracomm, source: SampleSource, bad: list[BadSample]) -> NDArray[np.bool_]:
+    """Which samples of the dataset are broken, by id; collective."""
+    mine = np.zeros(len(source.dataset), np.uint8)
+    mine[[error.sample_id for error in bad]] = 1
+    everyone = np.empty_like(mine)
+    wait_for(comm.Iallreduce(mine, everyone, op=MPI.MAX))
+    return everyone.astype(np.bool_)

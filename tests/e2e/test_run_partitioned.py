@@ -1,0 +1,279 @@
+"""Partitioned data in whole runs: samples move, stops and kills lose none, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+EXAMPLE = Path(__file__).parents[2] / "configs" / "partitioned.yaml"
+NUM_TRAIN, NUM_RANKS = 96, 3
+
+
+def partitioned(**data: object) -> dict[str, object]:
+    """The only DNN on three GPUs, the first of which gets four samples of six."""
+    return {
+        "data": {"dataset": "toys:points", "access": "partitioned", "max_traversal_gap": 1, **data},
+        "dnns": [{"name": "a", "model": "toys:toy", "batch_size": 24, "stop": {"max_epochs": 6}}],
+        "backend": {
+            "name": "emulated",
+            "precision": "float64",
+            "rates": {"a": {1: 400, 2: 780, 3: 1100}},
+            "workers": [{"speed": 2.0}, {"speed": 0.5}, {"speed": 0.5}],
+        },
+        "balance": {"policy": "fixed", "shares": [4, 1, 1]},
+    }
+
+
+def parts_of(lab) -> tuple[list[int], np.ndarray]:
+    """Sizes of the parts in the checkpoint, and its owners."""
+    arrays = lab.outcome()["a"][1]
+    owner = arrays["partition/owner"]
+    assert len(arrays["partition/drawn"]) == owner.max() + 1
+    return np.bincount(owner[owner >= 0]).tolist(), owner
+
+
+def test_samples_move_to_the_gpu_that_takes_more(lab):
+    lab.configure(**partitioned(partition="by_class"))
+    done = lab.run()
+    assert done.code == 0, done
+    epochs = lab.events("epoch-done")
+    assert [epoch["trained_samples"] for epoch in epochs] == [NUM_TRAIN] * 6
+    facts = epochs[-1]["partition"]
+    assert facts["sizes"] == [64, 16, 16]
+    assert (facts["migrations"], facts["moved"]) == (1, 32)
+    assert facts["gap"] <= 1
+    sizes, owner = parts_of(lab)
+    assert (sizes, len(owner)) == ([64, 16, 16], NUM_TRAIN)
+    assert epochs[-1]["metrics"]["val_accuracy"] > 0.6
+    assert len(lab.events("preprocessing-measured")) <= len(epochs)
+
+
+def test_the_example_runs(lab):
+    done = lab.run("run", str(EXAMPLE), "--set", f"output.dir={lab.out}", "--set", "dnns.0.stop.max_epochs=4")
+    assert done.code == 0, done
+    last = lab.events("epoch-done")[-1]
+    assert last["partition"]["migrations"] == 1
+    assert last["metrics"]["val_accuracy"] > 0.9
+
+
+def test_parts_lie_on_several_nodes(lab):
+    """One GPU on each; the preprocessors of all nodes see that nobody reads their stream."""
+    lab.configure(**partitioned())
+    cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
+    done = lab.run("run", "run.yaml", *cut, num_ranks=9)
+    assert done.code == 0, done
+    assert len(lab.events("run-started")[0]["nodes"]) == NUM_RANKS
+    assert parts_of(lab)[0] == [64, 16, 16]
+
+
+def test_without_migration_parts_stay(lab):
+    lab.configure(**partitioned(max_traversal_gap=None, partition="contiguous"))
+    done = lab.run()
+    assert done.code == 0, done
+    facts = lab.events("epoch-done")[-1]["partition"]
+    assert (facts["sizes"], facts["migrations"], facts["gap"]) == ([32, 32, 32], 0, 9.0)
+    assert parts_of(lab)[1].tolist() == np.repeat(range(NUM_RANKS), 32).tolist()
+
+
+@pytest.mark.parametrize("how", ["TERM", "KILL"])
+def test_a_run_that_was_ended_goes_on_with_its_parts(lab, how):
+    """With shares that stay, the weights are those of an undisturbed run, to the last bits."""
+    sections = partitioned(max_traversal_gap=None)
+    lab.configure(**sections, output={"dir": "whole"})
+    lab.out = lab.folder / "whole"
+    done = lab.run()
+    assert done.code == 0, done
+    whole = lab.outcome()["a"]
+    lab.out = lab.folder / "out"
+    lab.configure(**sections)
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 3, "epoch 3")
+    if how == "TERM":
+        running.process.terminate()
+        assert running.wait().code == 75
+    else:
+        running.kill_all()
+        running.wait()
+    done = lab.run()
+    assert done.code == 0, done
+    history, arrays = lab.outcome()["a"]
+    assert [entry[0] for entry in history] == [1, 2, 3, 4, 5, 6]
+    assert arrays.keys() == whole[1].keys()
+    for name, array in whole[1].items():
+        np.testing.assert_allclose(arrays[name], array, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_parts_that_have_moved_are_kept_over_a_stop(lab):
+    lab.configure(**partitioned())
+    running = lab.start()
+    running.until(lambda: any(e["partition"]["migrations"] for e in lab.events("epoch-done")), "migration")
+    running.process.terminate()
+    assert running.wait().code == 75
+    _, before = parts_of(lab)
+    done = lab.run()
+    assert done.code == 0, done
+    sizes, after = parts_of(lab)
+    assert sizes == [64, 16, 16]
+    assert after.tolist() == before.tolist()
+    assert lab.events("epoch-done")[-1]["partition"]["migrations"] == 0  # of this start
+
+
+def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
+    """Samples move nearly all the time, as the gap may hardly grow and shares are too uneven to be met."""
+    sections = partitioned(max_traversal_gap=0.02)
+    sections["dnns"][0]["stop"] = {"max_epochs": 14}
+    lab.configure(**{**sections, "balance": {"policy": "lb-bsp-cpu", "predictor": "memoryless"}})
+    known = 0
+    for end in (lambda running: running.process.terminate(), lambda running: running.kill_all()):
+        running, wanted = lab.start(), known + 4
+        running.until(lambda wanted=wanted: len(lab.events("epoch-done")) >= wanted, f"epoch {wanted}")
+        end(running)
+        running.wait()
+        known = len(lab.events("epoch-done"))
+        sizes, owner = parts_of(lab)
+        assert (len(sizes), sum(sizes), owner.min()) == (NUM_RANKS, NUM_TRAIN, 0)
+    done = lab.run()
+    assert done.code == 0, done
+    sizes, owner = parts_of(lab)
+    assert (len(sizes), sum(sizes), owner.min()) == (NUM_RANKS, NUM_TRAIN, 0)
+    epochs = lab.events("epoch-done")
+    assert epochs[-1]["trained_samples"] == NUM_TRAIN
+    assert sum(epoch["partition"]["migrations"] > 1 for epoch in epochs) > len(epochs) // 2
+    assert [entry[0] for entry in lab.outcome()["a"][0]] == list(range(1, 15))
+
+
+def test_other_gpus_get_parts_of_their_own(lab):
+    lab.configure(**partitioned())
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch 2")
+    running.process.terminate()
+    assert running.wait().code == 75
+    lab.configure(**partitioned(), slots={"per_node": 2})
+    done = lab.run()
+    assert done.code == 0, done
+    sizes, _ = parts_of(lab)
+    assert (len(sizes), sum(sizes)) == (2, NUM_TRAIN)
+    logs = "".join(path.read_text() for path in (lab.out / "logs").glob("rank-*.log"))
+    assert "the data had 3 parts and is dealt anew to 2 GPUs" in logs
+
+
+@pytest.mark.parametrize("policy", ["fitted", "lb-bsp-cpu"])
+def test_samples_follow_shares_that_are_decided_while_training(lab, policy):
+    sections = partitioned(max_traversal_gap=0.5)
+    sections["dnns"][0]["stop"] = {"max_epochs": 12}
+    lab.configure(**{**sections, "balance": {"policy": policy}})
+    done = lab.run()
+    assert done.code == 0, done
+    facts = lab.events("epoch-done")[-1]["partition"]
+    assert facts["migrations"] >= 1
+    sizes, _ = parts_of(lab)
+    assert sizes[0] > 32 > max(sizes[1:])
+    assert sum(sizes) == NUM_TRAIN
+
+
+def test_those_who_go_on_without_a_gpu_hold_all_samples(lab):
+    """The last GPU takes a tenth of a second for whatever it gets."""
+    sections = partitioned()
+    sections["dnns"][0]["stop"] = {"max_epochs": 16}
+    sections["backend"]["workers"] = [{}, {}, {"launch_s": 0.1}]
+    lab.configure(**{**sections, "balance": {"policy": "fitted"}})
+    done = lab.run()
+    assert done.code == 0, done
+    assert [event["gpu"] for event in lab.events("gpu-left-out")] == [2]
+    sizes, owner = parts_of(lab)
+    assert (len(sizes), sum(sizes), owner.min()) == (2, NUM_TRAIN, 0)
+    assert len(lab.events("epoch-done")) == 16
+
+
+@pytest.mark.parametrize("at", [2, 3])
+def test_a_rank_that_fails_while_samples_move_takes_the_group_along(lab, at):
+    """The gap is exceeded in the second step, and a rank raises while samples move: nobody waits for them."""
+    sections = partitioned(max_traversal_gap=0.5)
+    sections["dnns"][0]["args"] = {"trouble": "raise", "at": at, "only_rank": 3}
+    lab.configure(**sections)
+    done = lab.run()
+    assert done.code == 3, done
+    assert lab.results()["a"].cause == "error: RuntimeError: the layers do not fit"
+    logs = [path.read_text() for path in sorted((lab.out / "logs").glob("rank-*.log"))[2:]]
+    assert all("a migration was under way; its samples stay where they were" in text for text in logs), logs
+
+
+def test_broken_samples_are_left_out_until_they_are_mended(lab):
+    data = {"dataset": "toys:points", "args": {"broken": 3}, "max_bad_fraction": 0.05}
+    lab.configure(**partitioned(**data))
+    done = lab.run()
+    assert done.code == 0, done
+    told = sorted(event["sample_id"] for event in lab.events("bad-sample"))
+    assert told == [0, 1, 2]
+    sizes, owner = parts_of(lab)
+    num_broken = np.count_nonzero(owner < 0)
+    assert sum(sizes) == NUM_TRAIN - num_broken
+    epochs = lab.events("epoch-done")
+    assert [epoch["trained_samples"] for epoch in epochs] == [NUM_TRAIN] * 6
+    assert epochs[0]["samples"] == 120 - (3 - num_broken)
+    (lab.folder / "mended").touch()
+    sections = partitioned(**data)
+    sections["dnns"][0]["stop"] = {"max_epochs": 7}
+    lab.configure(**sections)
+    done = lab.run()
+    assert done.code == 0, done
+    sizes, owner = parts_of(lab)
+    assert (sum(sizes), owner.min()) == (NUM_TRAIN, 0)
+    assert lab.events("epoch-done")[-1]["samples"] == 120
+
+
+def test_too_many_broken_samples_end_the_run(lab):
+    lab.configure(**partitioned(dataset="toys:points", args={"broken": 12}, max_bad_fraction=0.05))
+    done = lab.run()
+    assert done.code == 2, done
+    told = r"\d+ of 120 samples are broken, more than data.max_bad_fraction \(0.05\) allows"
+    assert re.search(told, done.err), done
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"dnns": [{"name": n, "model": "toys:toy"} for n in "ab"]}, "got 'partitioned' for 2 DNNs"),
+        ({"schedule": {"paradigm": "local"}}, "got 'local', allowed: global with data.access 'partitioned'"),
+    ],
+)
+def test_what_partitioned_data_is_not_for_is_refused(lab, change, told):
+    sections = {**partitioned(), **change}
+    sections["backend"]["rates"]["b"] = {1: 400}
+    if "dnns" not in change:
+        del sections["backend"]["rates"]["b"]
+    lab.configure(**sections)
+    for verb in ("validate", "run"):
+        done = lab.run_alone(verb, "run.yaml")
+        assert done.code == 2, done
+        assert re.search(re.escape(told), done.err), done
+
+
+def test_a_killed_rank_during_a_migration_ends_the_job(lab):
+    """Migrations again and again, since the gap may hardly grow; a dead rank holds up nobody."""
+    sections = partitioned(max_traversal_gap=0.05)
+    sections["dnns"][0]["stop"] = {"max_epochs": 60}
+    lab.configure(**sections)
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch 2")
+    running.signal_rank(3, signal.SIGKILL)
+    assert running.wait().code not in (0, 75)
+
+
+def test_parts_that_take_long_to_read_are_no_stall(lab):
+    """One rank reads for much longer than ranks may be silent; those that wait for it say that they do."""
+    toys = lab.folder / "toys.py"
+    slow = "    def read(self, sample_id):\n        if os.environ['OMPI_COMM_WORLD_RANK'] == '3':\n"
+    slow += "            time.sleep(0.15)\n"
+    text = toys.read_text(encoding="utf-8")
+    assert text.count("    def read(self, sample_id):\n") == 1
+    toys.write_text(text.replace("    def read(self, sample_id):\n", slow), encoding="utf-8")
+    lab.configure(**partitioned())
+    done = lab.run("run", "run.yaml", "--set", "stall_timeout_s=3", "--set", "dnns.0.stop.max_epochs=1")
+    assert done.code == 0, done

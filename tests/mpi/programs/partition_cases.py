@@ -1,0 +1,152 @@
+"""Samples that move between ranks under load, with a ledger of their ids; prints each case that passed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcbal.data.dataset import RawSample
+from hpcbal.data.held_samples import HeldSamples
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane import sample_transfer
+from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_draw
+from hpcbal.runtime.parts import Parts
+
+NUM_SAMPLES, FIRST_ID, BATCH_SIZE, SEED = 400, 1000, 40, 7
+STEPS_AHEAD = 1
+SMALL_PIECE_BYTES = 2000
+
+
+class Varied:
+    """Samples of every kind that a dataset may give, each told by its id."""
+
+    num_classes = 10
+    sample_spec: SampleSpec | None
+    label_spec = LabelSpec((), "int64")
+
+    def __init__(self, encoded: bool) -> None:
+        self.sample_spec = None if encoded else SampleSpec.of((None, 3), "float32", 1200)
+
+    def __len__(self) -> int:
+        return FIRST_ID + NUM_SAMPLES
+
+    def read(self, sample_id: int) -> tuple[RawSample, int]:
+        length = 1 + sample_id % 97
+        if self.sample_spec is None:
+            return bytes([sample_id % 251]) * length, sample_id % 10
+        return np.full((length, 3), sample_id, np.float32), sample_id % 10
+
+    def describe(self, sample_id: int) -> str:
+        return str(sample_id)
+
+
+def make_parts(comm: MPI.Intracomm, encoded: bool, max_gap: float | None) -> Parts:
+    dataset = Varied(encoded)
+    held = HeldSamples(dataset)
+    ids = np.arange(FIRST_ID, FIRST_ID + NUM_SAMPLES)
+    partition = deal_parts(NUM_SAMPLES, comm.size, "random", SEED)
+    for sample_id in ids[partition.members(comm.rank)].tolist():
+        held.put(sample_id, *dataset.read(sample_id))
+    return Parts(comm.Dup(), held, ids, partition, max_gap, SEED)
+
+
+def shares_of(step: int, num_ranks: int) -> tuple[int, ...]:
+    """Speeds that stay for a while, then change; now and then a short step."""
+    rng = np.random.default_rng(step // 40)
+    return apportion(BATCH_SIZE // (1 + step % 3), rng.uniform(0.2, 4.0, num_ranks).tolist())
+
+
+def check_held(comm: MPI.Intracomm, parts: Parts, encoded: bool) -> None:
+    """Over all ranks every sample is held once, whole, with its label."""
+    dataset = Varied(encoded)
+    for sample_id in parts.held.ids.tolist():
+        raw, label = parts.held.read(sample_id)
+        wanted, wanted_label = dataset.read(sample_id)
+        assert type(raw) is type(wanted), sample_id
+        assert np.array_equal(raw, wanted), sample_id
+        assert label == wanted_label
+    everyone = comm.allgather(parts.held.ids.tolist())
+    ids = sorted(sample_id for held in everyone for sample_id in held)
+    assert ids == list(range(FIRST_ID, FIRST_ID + NUM_SAMPLES)), (len(ids), len(set(ids)))
+
+
+def check_under_load(comm: MPI.Intracomm, encoded: bool) -> None:
+    """Whatever speeds do, each rank draws only what it holds, each sample as often as its traversals say."""
+    parts = make_parts(comm, encoded, 1.0)
+    drawn: Counter[int] = Counter()
+    rng = np.random.default_rng(comm.rank)
+    number = traversed = 0
+    planned: list[tuple[int, ...]] = []
+    for step in range(400):
+        while len(planned) <= STEPS_AHEAD and step + len(planned) < 400:
+            shares = shares_of(step + len(planned), comm.size)
+            source = parts.plan_step(shares)
+            if source.number != number:
+                number, drawn = source.number, Counter()
+                assert source.drawn == (0,) * comm.size
+                check_held(comm, parts, encoded)
+            size, before = source.sizes[comm.rank], source.drawn[comm.rank]
+            for traversal, first, last in spans_of_draw(size, before, shares[comm.rank]):
+                chosen = order_of_part(source, comm.rank, traversal, SEED)[first:last] + FIRST_ID
+                assert all(sample_id in parts.held for sample_id in chosen.tolist())
+                drawn.update(chosen.tolist())
+            traversed = (before + shares[comm.rank]) // size
+            held = parts.held.ids.tolist()
+            assert all(drawn[sample_id] - traversed in (0, 1) for sample_id in held), (drawn, traversed)
+            planned.append(shares)
+        time.sleep(rng.uniform(0.0, 3e-4))
+        num_done = comm.allreduce(parts.report())
+        planned.pop(0)
+        parts.take(num_done)
+    assert parts.num_migrations >= 3, parts.facts()
+    assert parts.num_moved > 100
+    parts.close()
+    check_held(comm, parts, encoded)
+
+
+def check_undone(comm: MPI.Intracomm, num_steps: int) -> None:
+    """A migration that is left half-way leaves every sample where it was, and no message behind."""
+    parts = make_parts(comm, False, 1.0)
+    held = parts.held.ids.tolist()
+    shares = tuple(40 if rank == 0 else 1 for rank in range(comm.size))
+    while parts.performed.drawn[0] <= parts.performed.sizes[0] + num_steps * 40:
+        parts.plan_step(shares)
+        comm.allreduce(parts.report())
+        parts.take(0.0)
+    parts.close()
+    assert parts.held.ids.tolist() == held
+    assert parts.performed.number == parts.num_migrations == 0
+    assert min(parts.performed.drawn) > 0
+    check_held(comm, parts, False)
+
+
+def main() -> None:
+    comm = MPI.COMM_WORLD
+    cases = {
+        "under_load arrays": lambda: check_under_load(comm, False),
+        "under_load bytes": lambda: check_under_load(comm, True),
+        "undone at once": lambda: check_undone(comm, 0),
+        "undone half-way": lambda: check_undone(comm, 3),
+        "undone at the end": lambda: check_undone(comm, 200),
+    }
+    for piece_bytes in (SMALL_PIECE_BYTES, sample_transfer.PIECE_BYTES):
+        sample_transfer.PIECE_BYTES = piece_bytes
+        for name, case in cases.items():
+            case()
+            comm.Barrier()
+            if comm.rank == 0 and piece_bytes != SMALL_PIECE_BYTES:
+                print(f"passed {name}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
