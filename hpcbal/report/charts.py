@@ -8,6 +8,7 @@ from hpcbal.report.drawing import Drawing
 from hpcbal.report.gantt import draw_gantt
 from hpcbal.report.model import ReportData
 from hpcbal.report.rates import draw_rates
+from hpcbal.report.shares import draw_shares
 from hpcbal.report.slot_use import draw_slot_use
 from hpcbal.report.stream_load import draw_stream_load
 
@@ -24,6 +25,7 @@ def draw_charts(data: ReportData, width: float) -> dict[str, Drawing]:
         draw_curves(data, colors, width),
         draw_slot_use(data, width),
         draw_rates(data, colors, width),
+        draw_shares(data, colors, width),
         draw_stream_load(data, width),
     )
     return {drawing.name: drawing for drawing in drawings if drawing is not None}

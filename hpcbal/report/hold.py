@@ -7,15 +7,26 @@ from dataclasses import dataclass, field
 from hpcbal.report.model import SpanKind
 
 
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Who came last in an epoch's steps (None: the sums took long), why, and by how many seconds in all."""
+
+    gpu: int | None
+    why: str
+    late_s: float
+
+
 @dataclass
 class Epoch:
-    """One epoch as the ledger tells it; `end_s` on the report's time axis."""
+    """One epoch as the ledger tells it; `end_s` on the report's time axis, `trained_s` of its steps."""
 
     end_s: float
     seconds: float
     wait_s: float
     pass_index: int
     samples: float
+    trained_s: float = 0.0
+    late: Late | None = None
 
 
 @dataclass

@@ -106,6 +106,49 @@ class RateComparison:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupWait:
+    """What held a group up most while it trained its DNN in one round.
+
+    Attributes:
+        round_index: None outside of rounds.
+        num_gpus: of the group, >= 2.
+        gpu: the slot that came last; None where summing the gradients took most of the time.
+        why: `input`, `compute` or `collective`.
+        late_s: how much later it came than the mean of the others, in seconds of all its late epochs; with
+            `collective` what the sums took.
+        share: `late_s` over the time of the training steps, 0..1.
+        num_late, num_epochs: epochs in which it was late, of so many.
+    """
+
+    dnn: str
+    round_index: int | None
+    num_gpus: int
+    gpu: int | None
+    why: str
+    late_s: float
+    share: float
+    num_late: int
+    num_epochs: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharePoint:
+    """What each slot of a balanced group gets of a step, 0..1, at the end of an epoch (from 1)."""
+
+    epoch: int
+    by_gpu: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A DNN goes on without a slot; decided `at_s` on the time axis."""
+
+    dnn: str
+    gpu: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Overhead:
     """A cost that is not training: `share` of all slot time, 0..1, and a note on what is in it."""
 
@@ -143,6 +186,8 @@ class ReportData:
         duration_s: of all starts together: the length of the time axis.
         slot_names: one per slot, like `node3 GPU 1`.
         start_s: where each start of the run begins on the time axis; the first is 0.
+        waits: of groups that somebody held up, the costliest first.
+        shares: by DNN, of those whose steps were balanced.
         facts: (name, value) of environment and versions, in the order of showing.
     """
 
@@ -159,6 +204,9 @@ class ReportData:
     spans: tuple[SlotSpan, ...] = ()
     use: tuple[SlotUse, ...] = ()
     rates: tuple[RateComparison, ...] = ()
+    waits: tuple[GroupWait, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    shares: Mapping[str, tuple[SharePoint, ...]] = field(default_factory=dict)
     overheads: tuple[Overhead, ...] = ()
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     prediction: Prediction | None = None

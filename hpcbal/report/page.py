@@ -10,6 +10,7 @@ from hpcbal.report.curves import METRICS, metric_of
 from hpcbal.report.drawing import Drawing
 from hpcbal.report.model import ReportData
 from hpcbal.report.page_parts import cards, dnn_table, failures, headline, overhead_table
+from hpcbal.report.page_stragglers import stragglers
 from hpcbal.report.style import CSS, SCRIPT
 from hpcbal.report.svg import to_svg
 
@@ -32,6 +33,11 @@ _CAPTIONS: Mapping[str, tuple[str, str]] = {
         "Rates planned and measured",
         "Samples per second of the training steps, waiting left out, beside what the schedule reckoned with.",
     ),
+    "shares": (
+        "How steps were shared out",
+        "What each GPU of a group gets of a step, after each epoch: balancing gives less to the slow ones. A "
+        "line that ends is a GPU that the group does not have any more.",
+    ),
     "preprocessing": (
         "Load of the preprocessors",
         "What the passes of each round asked of what its preprocessors can make. Near 100 % they hold up the "
@@ -44,7 +50,10 @@ def render_page(data: ReportData) -> str:
     """The whole page as text."""
     wide, narrow = draw_charts(data, WIDE), draw_charts(data, NARROW)
     body = [headline(data), cards(data), failures(data)]
-    body += [_figure(name, data, wide, narrow) for name in _CAPTIONS]
+    for name in _CAPTIONS:
+        if name == "shares":
+            body.append(stragglers(data))
+        body.append(_figure(name, data, wide, narrow))
     body += [overhead_table(data), dnn_table(data), _environment(data)]
     title = f"{escape(data.name)} \N{EM DASH} hpcbal report"
     head = (

@@ -8,7 +8,7 @@ from html import escape
 from hpcbal.report.colors import colors_of
 from hpcbal.report.model import DnnReport, ReportData
 from hpcbal.report.scales import change_label, duration_label, number_label, percent_label
-from hpcbal.telemetry.table import count_text
+from hpcbal.telemetry.table import count_text, telling_line
 
 MAX_OPEN_FAILURES = 5
 """More DNNs that failed are folded."""
@@ -129,7 +129,7 @@ def _failure_table(dnns: Sequence[DnnReport]) -> str:
 
 
 def _failure_row(dnn: DnnReport) -> str:
-    told = last_line(dnn.detail)
+    told = telling_line(dnn.detail)
     text = escape(told)
     if dnn.detail.strip() != told:
         text += f"<details><summary>traceback</summary><pre>{escape(dnn.detail.strip())}</pre></details>"
@@ -147,12 +147,6 @@ def _dnn_row(dnn: DnnReport, color: str) -> str:
         f'<td class="number">{best}</td><td class="number minor">{duration_label(dnn.wall_time_s)}</td>'
         f'<td class="number">{duration_label(dnn.slot_seconds)}</td></tr>'
     )
-
-
-def last_line(detail: str) -> str:
-    """The last line that is not empty: of a traceback the exception itself."""
-    lines = [line.strip() for line in detail.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def _when(utc: str) -> str:

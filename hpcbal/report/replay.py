@@ -10,13 +10,17 @@ from typing import Any
 from hpcbal.report.hold import Epoch, Hold
 from hpcbal.report.model import (
     EpochPoint,
+    GroupWait,
+    LeftOut,
     Prediction,
     RateComparison,
     RoundReport,
+    SharePoint,
     SlotSpan,
     SlotUse,
     SpanKind,
 )
+from hpcbal.report.waits import late_of, share_point, waits_of
 from hpcbal.telemetry.utc import unix_seconds
 
 FACTS = ("nodes", "num_ranks", "device", "paradigm", "seed", "versions")
@@ -45,6 +49,8 @@ class Replay:
         start_s: where each start begins on that axis.
         slot_names: of the largest cluster seen.
         done, failed: DNNs by name; of the failed ones (cause, detail).
+        left_out: GPUs that DNNs go on without.
+        shares: of balanced steps, by DNN.
         outcome: of the last start, None if it has not come to an end of its own.
     """
 
@@ -64,6 +70,8 @@ class Replay:
         self.preprocessor_samples_per_s: float | None = None
         self.bad_samples: set[int] = set()
         self.prediction: Prediction | None = None
+        self.left_out: list[LeftOut] = []
+        self.shares: dict[str, list[SharePoint]] = {}
         self.decided_s = 0.0
         self._base_unix_s: float | None = None
         self._open: dict[str, Hold] = {}
@@ -159,6 +167,10 @@ class Replay:
             for each in self.rounds
         )
 
+    def waits(self) -> tuple[GroupWait, ...]:
+        """Whom groups waited for; after `close`."""
+        return waits_of(self.holds)
+
     def cost_by_dnn(self) -> dict[str, tuple[float, float]]:
         """(seconds in groups, slot-seconds) of each DNN, profiling included; after `close`."""
         costs: dict[str, tuple[float, float]] = {}
@@ -186,6 +198,7 @@ class Replay:
         for dnn, num_epochs in plan["epochs"].items():
             # Later epochs were lost in a kill; they will be trained again.
             del self.curves.setdefault(dnn, [])[num_epochs:]
+            self.shares[dnn] = [point for point in self.shares.get(dnn, ()) if point.epoch <= num_epochs]
         for group in plan["groups"]:
             rate = plan["predicted_rate_samples_per_s"].get(group["dnn"])
             if rate is not None:
@@ -227,7 +240,13 @@ class Replay:
             return
         samples = line.get("samples", 0.0)
         wait_s = line.get("wait_s", 0.0)
-        hold.epochs.append(Epoch(self.now_s, line["seconds"], wait_s, line["pass_index"], samples))
+        trained_s = line.get("trained_s", 0.0)
+        hold.epochs.append(
+            Epoch(self.now_s, line["seconds"], wait_s, line["pass_index"], samples, trained_s, late_of(line))
+        )
+        point = share_point(line, hold.gpus, len(curve))
+        if point is not None:
+            self.shares.setdefault(dnn, []).append(point)
         key = (dnn, len(hold.gpus))
         if line.get("trained_s", 0.0) < _LEAST_TRAINED_S:
             return
@@ -245,6 +264,8 @@ class Replay:
                 self.failed[line["dnn"]] = (line["cause"], line["detail"])
             case "dnn-retried":
                 self.failed.pop(line["dnn"], None)
+            case "gpu-left-out":
+                self.left_out.append(LeftOut(line["dnn"], line["gpu"], self.now_s))
             case "preprocessing-measured":
                 self.preprocessor_samples_per_s = line["samples_per_s"]
             case "bad-sample":

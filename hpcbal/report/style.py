@@ -42,12 +42,14 @@ table {{ border-collapse: collapse; width: 100%; font-size: 14px; }}
 th {{ text-align: left; font-weight: 600; border-bottom: 1px solid {QUIET}; padding: 4px 12px 4px 0; }}
 td {{ border-bottom: 1px solid {HAIR}; padding: 5px 12px 5px 0; vertical-align: top; }}
 td {{ overflow-wrap: anywhere; }}
+td.why {{ overflow-wrap: normal; }}
 th.number, td.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-td.number {{ white-space: nowrap; }}
+td.number, td.slot {{ white-space: nowrap; }}
 tr[data-dnn] {{ cursor: pointer; }}
 tr.on td {{ background: #fff3c4; }}
 .swatch {{ display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 7px; }}
 .bar {{ display: inline-block; height: 9px; background: #0072b2; }}
+ul {{ margin: 4px 0 12px; padding-left: 20px; }}
 details {{ margin: 4px 0; }}
 summary {{ cursor: pointer; color: {QUIET}; }}
 pre {{ background: #f6f8fa; padding: 10px; overflow-x: auto; font-size: 12px; line-height: 1.4; }}

@@ -28,7 +28,7 @@ _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOSYS}
 def output_error(path: str | os.PathLike[str], error: OSError, doing: str = "write") -> OutputError:
     """The user's version of an `OSError`: one sentence with path, reason and what to do."""
     reason = error.strerror or str(error)
-    advice = _ADVICE.get(error.errno or 0, "see the reason given")
+    advice = _ADVICE.get(error.errno or 0, "choose another place, or ask who runs this file system")
     return OutputError(f"{os.fspath(path)}: cannot {doing}: {reason} ({advice})")
 
 

@@ -28,10 +28,11 @@ _MAY_DIFFER = (
     "backend.workers",
     "timeline",
     "data.max_bad_fraction",
+    "data.max_traversal_gap",
     "dataplane.ring_bytes",
 )
 _MAY_GROW = "stop.max_epochs"  # of each DNN
-_DNN_MAY_DIFFER = "balance"
+_DNN_MAY_DIFFER = ("balance", "shares")
 # Job output that batch systems put into the directory before the run starts, and our own first files.
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
 _HARMLESS_NAMES = ("run.lock", "logs")
@@ -157,7 +158,7 @@ def _check_same(run: RunDirectory, before: str, now: str) -> list[str]:
     for key, given_before, given_now in _differences("", old, _by_name(yaml.safe_load(now))):
         is_allowed = any(f"{key}.".startswith(f"{prefix}.") for prefix in _MAY_DIFFER) or (
             key.startswith("dnns.")
-            and (key.endswith(f".{_DNN_MAY_DIFFER}") or _has_grown(key, given_before, given_now))
+            and (key.rpartition(".")[2] in _DNN_MAY_DIFFER or _has_grown(key, given_before, given_now))
         )
         (allowed if is_allowed else refused).append((key, given_before, given_now))
     if refused:
@@ -165,8 +166,8 @@ def _check_same(run: RunDirectory, before: str, now: str) -> list[str]:
         more = f"\n  and {len(refused) - _MAX_SHOWN} more" if len(refused) > _MAX_SHOWN else ""
         raise OutputError(
             f"{run.root}: holds a run with another config; it can go on only with the same config (a DNN's "
-            f"{_MAY_GROW} may grow; {', '.join(_MAY_DIFFER)} and a DNN's {_DNN_MAY_DIFFER} may change). "
-            f"Choose another directory with --output, or undo these changes:\n{shown}{more}"
+            f"{_MAY_GROW} may grow; {', '.join(_MAY_DIFFER)} and a DNN's {', '.join(_DNN_MAY_DIFFER)} may "
+            f"change). Choose another directory with --output, or undo these changes:\n{shown}{more}"
         )
     return [key for key, _, _ in allowed]
 

@@ -19,6 +19,7 @@ from hpcbal.control.messages import (
     Finish,
     GroupLeft,
     Instruction,
+    LeaveOut,
     LeaveRound,
     PreprocessingMeasured,
     RateMeasured,
@@ -97,6 +98,9 @@ class Progress:
                 self._epoch_done(message)
             case CheckpointWritten(dnn_id, _, _) if self._round is not None:
                 self._round.saved.append(dnn_id)
+            case LeaveOut(dnn_id, gpu):
+                faster = f"{dnn_id} is faster without GPU {gpu}"
+                self.note(self._paint(_YELLOW, f"{faster}: it goes on so from the next pass on"))
             case LeaveRound():
                 self._leave(message)
             case GroupLeft(dnn_id):

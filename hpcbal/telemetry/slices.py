@@ -12,6 +12,8 @@ WAIT = "wait for data"
 REDUCE = "all-reduce"
 PREPROCESS = "preprocess"
 CHECKPOINT = "checkpoint"
+MARK = "mark"
+"""A moment that rank 0 notes on the track of a rank, whatever the rank is doing then."""
 
 DETAIL = frozenset({COMPUTE, WAIT, REDUCE, PREPROCESS})
 """Kinds that come by the step; the others come a few times per pass."""
@@ -101,6 +103,12 @@ class SliceRecorder:
 
     def _unix_us(self, moment_s: float) -> int:
         return int((moment_s + self._to_unix_s) * 1e6)  # never swaps two moments
+
+
+def mark(name: str, facts: Mapping[str, float | str]) -> Slice:
+    """A moment: now."""
+    now_us = int(time.time() * 1e6)
+    return Slice(MARK, now_us, now_us, name, facts)
 
 
 class StepTrace:

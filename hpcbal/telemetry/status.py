@@ -25,6 +25,7 @@ class DnnStatus(TypedDict):
     """One DNN: `state` as the state machine names it, `metrics` of its last epoch, `gpus` it holds now.
 
     `straggler` is who held up its group in the last epoch: `gpu`, `why`, `late_s`; missing where nobody did.
+    `left_out` are GPUs that it goes on without, as its group was faster so; missing where there are none.
     """
 
     name: str
@@ -39,6 +40,7 @@ class DnnStatus(TypedDict):
     cause: str
     detail: str
     straggler: NotRequired[dict[str, Any]]
+    left_out: NotRequired[list[int]]
 
 
 class PreprocessingStatus(TypedDict):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hpcbal.telemetry.status import DnnStatus, Status, death_note, silence_s
-from hpcbal.telemetry.table import count_text, format_table, number_text
+from hpcbal.telemetry.table import count_text, format_table, number_text, telling_line
 from hpcbal.telemetry.utc import duration_text
 
-_MAX_DETAIL = 60
+_MAX_DETAIL = 160
 
 
 def render_status(status: Status, now: float | None = None) -> str:
@@ -81,9 +81,12 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
 
 
 def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
-    """Whom each group waited for in its last epoch."""
+    """Whom each group waited for in its last epoch, and whom it does without."""
     lines = []
     for dnn in dnns:
+        if "left_out" in dnn and dnn["state"] not in ("done", "failed"):
+            gpus = " and ".join(f"GPU {gpu}" for gpu in dnn["left_out"])
+            lines.append(f"{dnn['name']} goes on without {gpus}: it is faster so")
         straggler = dnn.get("straggler")
         if straggler is not None and dnn["gpus"]:
             late = f"{straggler['late_s']:.1f} s in its last epoch"
@@ -95,7 +98,9 @@ def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
 
 
 def _cause_text(dnn: DnnStatus) -> str:
-    detail = " ".join(dnn["detail"].split())
+    if not dnn["cause"]:
+        return ""
+    detail = " ".join(telling_line(dnn["detail"]).split())
     if len(detail) > _MAX_DETAIL:
         detail = f"{detail[: _MAX_DETAIL - 3]}..."
     return f"{dnn['cause']}: {detail}" if detail else dnn["cause"]

@@ -52,5 +52,20 @@ def find_straggler(ranks: Mapping[str, Sequence[float]], gpus: Sequence[int]) ->
     return None
 
 
+def balancing_would_save(ranks: Mapping[str, Sequence[float]]) -> float:
+    """The share of an epoch's training steps that shares in proportion to the ranks' speeds would save, 0..1.
+
+    Args:
+        ranks: as for `find_straggler`, and `samples` by rank.
+    """
+    compute_s, samples = ranks["compute_s"], ranks["samples"]
+    pairs = zip(ranks["wait_s"], compute_s, ranks["collective_s"], strict=True)
+    total_s = max((sum(parts) for parts in pairs), default=0.0)
+    if total_s <= 0.0 or min(compute_s) <= 0.0:
+        return 0.0
+    speed = sum(n / seconds for n, seconds in zip(samples, compute_s, strict=True))
+    return max(0.0, max(compute_s) - sum(samples) / speed) / total_s if speed else 0.0
+
+
 def _mean_of_others(values: Sequence[float], left_out: int) -> float:
     return (sum(values) - values[left_out]) / (len(values) - 1)

@@ -42,3 +42,11 @@ def count_text(count: int, noun: str) -> str:
 def number_text(value: float | None, digits: int = 4) -> str:
     """A metric, or `-` if there is none."""
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def telling_line(text: str) -> str:
+    """Of a traceback the line that tells most: the exception's type and the first line of its message."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
+    told = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
+    return "".join(char if char.isprintable() else "?" for char in told)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.atomic_file import write_atomic
-from hpcbal.telemetry.slices import DETAIL, Slice
+from hpcbal.telemetry.slices import DETAIL, MARK, Slice
 
 log = logging.getLogger(__name__)
 
@@ -84,15 +84,15 @@ class TimelineFile:
             if one.kind in DETAIL and self._size > self._max_bytes // 2:
                 self._tell("the timeline leaves out single steps from here on: half of its size is used")
                 continue
+            lasts = {"ph": "X", "dur": one.end_us - one.start_us}
             self._put(
                 {
-                    "ph": "X",
+                    **({"ph": "i", "s": "t"} if one.kind == MARK else lasts),
                     "name": one.name or one.kind,
                     "cat": one.kind,
                     "pid": FIRST_PID + node,
                     "tid": rank + 1,
                     "ts": one.start_us,
-                    "dur": one.end_us - one.start_us,
                     **({"args": dict(one.facts)} if one.facts else {}),
                 }
             )

@@ -16,12 +16,15 @@ import pytest
 from hpcbal.report import (
     DnnReport,
     EpochPoint,
+    GroupWait,
+    LeftOut,
     Overhead,
     Prediction,
     Preprocessing,
     RateComparison,
     ReportData,
     RoundReport,
+    SharePoint,
     SlotSpan,
     SlotUse,
     render_page,
@@ -183,6 +186,18 @@ def many_dnns() -> ReportData:
         )
         for name in names
     )
+    causes = [(5, "compute"), (6, "input"), (None, "collective")]
+    waits = tuple(
+        GroupWait(name, i, 8, *causes[i % 3], late_s=3000.0 / (i + 1), share=0.3, num_late=3, num_epochs=9)
+        for i, name in enumerate(names[:20])
+    )
+    shares = {
+        name: tuple(
+            SharePoint(e, {gpu: (1 + (gpu + i) % 8 / e) / (8 + 28 / e) for gpu in range(8 if e < 9 else 7)})
+            for e in range(1, 15)
+        )
+        for i, name in enumerate(names[:9])
+    }
     use = tuple(
         SlotUse(gpu, {"training": start_s * 0.7, "data": start_s * 0.1, "idle": start_s * 0.2})
         for gpu in range(160)
@@ -201,6 +216,9 @@ def many_dnns() -> ReportData:
         spans=tuple(spans),
         use=use,
         rates=rates,
+        waits=waits,
+        left_out=tuple(LeftOut(name, 7, 900.0) for name in names[:3]),
+        shares=shares,
         overheads=(Overhead("profiling", 0.012, "measuring"), Overhead("scheduling", 0.0001, "deciding")),
         preprocessing=Preprocessing(120.0, 3),
         prediction=Prediction(start_s * 1.04, start_s),
@@ -208,7 +226,8 @@ def many_dnns() -> ReportData:
     )
 
 
-ALL = {"slots", "learning", "use", "rates", "preprocessing"}
+UNBALANCED = {"slots", "learning", "use", "rates", "preprocessing"}
+ALL = {*UNBALANCED, "shares"}
 
 
 @pytest.mark.parametrize("device", WIDTHS)
@@ -227,6 +246,28 @@ def test_the_page_of_a_real_run_is_legible(browser: str, lab: Any, tmp_path: Pat
     assert done.code == 3, done
     page = (lab.out / "report.html").read_text(encoding="utf-8")
     assert "RuntimeError: the layers do not fit" in page
+    for width in WIDTHS.values():
+        assert_legible_and_alone(look(browser, page, width, tmp_path), width, UNBALANCED)
+
+
+@pytest.mark.mpi
+def test_the_page_of_a_balanced_run_names_who_was_late_and_left_out(
+    browser: str, lab: Any, tmp_path: Path
+) -> None:
+    lab.configure(
+        dnns=[{"name": "a", "model": "toys:toy", "batch_size": 24, "stop": {"max_epochs": 12}}],
+        backend={
+            "name": "emulated",
+            "rates": {"a": {1: 800, 2: 1500, 3: 2000}},
+            "workers": [{}, {}, {"launch_s": 0.1}],
+        },
+        balance={"policy": "fitted"},
+    )
+    done = lab.run()
+    assert done.code == 0, done
+    page = (lab.out / "report.html").read_text(encoding="utf-8")
+    assert "<b>a</b> went on without GPU 2" in page
+    assert '<td class="slot" title="1 of 3 GPUs">GPU 2</td><td class="why">computed longer</td>' in page
     for width in WIDTHS.values():
         assert_legible_and_alone(look(browser, page, width, tmp_path), width, ALL)
 

@@ -57,7 +57,13 @@ class History:
         return self.add(at, "round-started", plan=plan)
 
     def epoch(
-        self, at: float, dnn: str, seconds: float, wait_s: float = 0.0, accuracy: float = 0.5
+        self,
+        at: float,
+        dnn: str,
+        seconds: float,
+        wait_s: float = 0.0,
+        accuracy: float = 0.5,
+        **facts: Any,
     ) -> History:
         return self.add(
             at,
@@ -72,6 +78,7 @@ class History:
             samples=1000.0,
             trained_samples=800.0,
             trained_s=(seconds - wait_s) * 0.9,
+            **facts,
         )
 
     def leave(self, at: float, dnn: str, *, told: bool = True) -> History:

@@ -60,6 +60,7 @@ def test_the_same_config_resumes(tmp_path):
         ("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20"),
         ("walltime: null", "walltime: null\nbalance: {policy: fitted}"),
         ("name: a, batch_size: 32", "name: a, batch_size: 32, balance: even"),
+        ("name: a, batch_size: 32", "name: a, batch_size: 32, balance: fixed, shares: [2, 1]"),
     ],
 )
 def test_what_may_change_is_taken_over(tmp_path, before, after):

@@ -11,6 +11,7 @@ from hpcbal.control.messages import (
     Finish,
     GroupLeft,
     GroupPlan,
+    LeaveOut,
     LeaveRound,
     NextPass,
     Position,
@@ -151,6 +152,12 @@ def test_a_wave_of_profiling_is_two_lines():
     ]
     progress.show(PreprocessingMeasured(3000.0))
     assert progress.lines() == ["[0:00:00] one preprocessor makes 3000 samples/s"]
+
+
+def test_a_gpu_that_is_left_out_is_told():
+    progress = Watched()
+    progress.show(LeaveOut("a", 3))
+    assert progress.lines() == ["[0:00:00] a is faster without GPU 3: it goes on so from the next pass on"]
 
 
 def test_the_end_of_a_round_tells_what_became_of_its_dnns():

@@ -40,7 +40,7 @@ def a_status(**changes):
             "wall_time_s": 0.0,
             "slot_seconds": 0.0,
             "cause": "nan",
-            "detail": "the loss is NaN\nat step 3 " + "x" * 100,
+            "detail": 'Traceback:\n  File "m.py", line 3\nValueError: the loss is NaN ' + "x" * 200,
         },
     ]
     status["preprocessing"] = {"preprocessors": 2, "samples_per_s": 1234.6, "bad_samples": 1}
@@ -62,11 +62,11 @@ def test_people_see_phase_dnns_and_age():
     assert lines[0] == "six: training, round 2, pass 7, 3 of 4 GPUs busy, running for 0:00:00"
     assert lines[1] == "2 DNNs: 1 running, 1 failed; 2 preprocessors, 1235 samples/s; 1 bad sample left out"
     assert lines[5].split() == ["resnet", "running", "3/30", "0.9100", "0.9300", "0", "1", "0:01:01"]
-    assert "nan: the loss is NaN at step 3 x" in lines[6]
+    assert "nan: ValueError: the loss is NaN x" in lines[6], "of a traceback the line that tells"
     assert lines[6].endswith("...")
     assert "as of 2023-11-14T22:13:20.000Z (3 s ago), elsewhere:" in page
     assert "WARNING" not in page
-    assert max(map(len, lines)) < 160
+    assert max(map(len, lines)) < 240
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,15 @@ def test_the_straggler_of_a_group_is_told(gpu, why, line):
     status = a_status()
     status["dnns"][0]["straggler"] = {"gpu": gpu, "why": why, "late_s": 2.5}
     assert line in render_status(status, now=NOW + 3).splitlines()
+
+
+def test_what_a_group_does_without_is_told_until_it_is_done():
+    status = a_status()
+    status["dnns"][0]["left_out"] = [2, 3]
+    line = "resnet goes on without GPU 2 and GPU 3: it is faster so"
+    assert line in render_status(status, now=NOW + 3).splitlines()
+    status["dnns"][0]["state"] = "done"
+    assert line not in render_status(status, now=NOW + 3).splitlines()
 
 
 def test_a_silent_run_is_told():

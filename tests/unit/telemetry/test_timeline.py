@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.telemetry.slices import CHECKPOINT, COMPUTE, REDUCE, Slice
+from hpcbal.telemetry.slices import CHECKPOINT, COMPUTE, REDUCE, Slice, mark
 from hpcbal.telemetry.timeline import FIRST_PID, TimelineFile, read_timeline
 
 MANY = 1 << 20
@@ -67,6 +67,16 @@ def test_a_slice_becomes_an_event_of_its_rank(path: Path) -> None:
         "dur": 250_000,
         "args": {"steps": 4.0},
     }
+
+
+def test_a_mark_is_a_moment_on_a_track(path: Path) -> None:
+    timeline = TimelineFile(path, MANY)
+    timeline.add(3, 1, [mark("a waited 0.2 s in pass 0: compute", {"late_s": 0.2})])
+    timeline.close()
+    (event,) = read_timeline(path)
+    assert (event["ph"], event["s"], event["tid"]) == ("i", "t", 4)
+    assert (event["name"], event["args"]) == ("a waited 0.2 s in pass 0: compute", {"late_s": 0.2})
+    assert "dur" not in event
 
 
 def test_a_later_start_continues_it(path: Path) -> None:
