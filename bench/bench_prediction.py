@@ -2,12 +2,10 @@
 
     python bench/bench_prediction.py --json out.json
 
-The networks, data and stop rules of configs/quickstart.yaml, on as many slots as the machine has cores,
-less one for the scheduler and the preprocessor: so a slot's rate is its own. With every core a slot
-(`--slots`) they take time from the trainers that no profile has seen, and on two cores the error was 0.21
-to 0.3. First `hpcbal profile` measures the rates, on one slot and on two, and what it takes to start a
-network; then `hpcbal run` trains. The prediction knows profile.json and, as stop rules cannot be foreseen,
-after how many epochs each network converged; nothing of the run itself goes into it.
+The networks, data, stop rules and slots of configs/quickstart.yaml. First `hpcbal profile` measures the
+rates, on one slot and on two, and what it takes to start each network; then `hpcbal run` trains. The
+prediction knows profile.json and, as stop rules cannot be foreseen, after how many epochs each network
+converged; nothing of the run itself goes into it.
 
 `prediction_error`: |predicted / actual - 1| of the run's wall time (at most 0.15). Beside it the peer, a
 guess without the schedule: the work of all networks, shared out over the slots; and what the run said at its
@@ -23,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,8 @@ from provenance import provenance
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.config import RunConfig, load_config
-from hpcbal.control import DnnSpec, ScheduleSettings
-from hpcbal.policies import RateTable, profile_by_name
+from hpcbal.config.scheduling import settings_of, specs_of
+from hpcbal.policies import RateTable, profile_by_name, starts_by_name
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
 from hpcbal.telemetry import read_ledger, read_results
 
@@ -72,23 +71,14 @@ def predict(config: RunConfig, folder: Path, num_slots: int) -> SimulatedRun:
     epochs = {row.name: row.epochs for row in read_results(folder / "out" / "results.csv")}
     num_validation = round(1797 * config.data.validation_fraction)
     passes = PassModel(1797 - num_validation, num_validation, ring_samples=1797)
-    settings = ScheduleSettings(
-        num_positions=passes.num_positions,
-        delta=config.schedule.delta_rule(),
-        alpha=config.schedule.alpha,
-        max_gpus_per_dnn=config.schedule.max_gpus_per_dnn,
-        profile=False,
-    )
-    specs = [DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns]
-    start_s = profile["start"]["build_s"]
     return simulate(
-        specs,
+        specs_of(config),
         Cluster.uniform(1, num_slots),
-        settings,
+        replace(settings_of(config, passes.num_positions), profile=False),
         rates,
         passes,
         epochs=epochs,
-        costs=Costs(build_s=start_s, load_s=start_s),
+        costs=Costs(start_s=starts_by_name(profile, names)),
     )
 
 
@@ -96,9 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--slots", type=int, default=os.cpu_count() or 1, help="trainers (default: the cores)"
-    )
+    parser.add_argument("--slots", type=int, default=4, help="trainers (default: 4, as the quick start)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,15 +13,19 @@ FORMAT = 1
 
 
 def profile_to_dict(
-    table: RateTable, key_by_dnn: Mapping[str, str], previous: Mapping[str, Any] | None = None
+    table: RateTable,
+    key_by_dnn: Mapping[str, str],
+    previous: Mapping[str, Any] | None = None,
+    start_s: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """What `profile.json` holds: measured rates by `rate_key`.
+    """What `profile.json` holds: measured rates by `rate_key`, and what it takes to start the networks.
 
     Args:
         table: measured rates; DNNs without a measurement are left out.
         key_by_dnn: `rate_key` of each DNN of the table. DNNs of the same key share one entry; where both
             measured the same count, the later one in the table stands.
         previous: content of an older profile: its entries stay, but counts measured anew are replaced.
+        start_s: seconds from the beginning of a round to the first step, of the DNNs where it was measured.
 
     Returns: a JSON-able dict; the entries written last come last.
     Raises: PolicyError: `previous` is not a profile, or a DNN has no key.
@@ -32,13 +37,17 @@ def profile_to_dict(
         if dnn_id not in key_by_dnn:
             raise PolicyError(f"the rates of {dnn_id!r} cannot be kept: it has no rate key; give one")
         key = key_by_dnn[dnn_id]
-        kept = _rates_for(entries.pop(key, None), key, table.gpus_per_node)
+        before = entries.pop(key, None)
+        kept = _rates_for(before, key, table.gpus_per_node)
         kept.update(rate_by_count)
         entries[key] = {
             "dnn": dnn_id,
             "gpus_per_node": table.gpus_per_node,
             "samples_per_s": {str(m): kept[m] for m in sorted(kept)},
         }
+        start = (start_s or {}).get(dnn_id, _start_of(before))
+        if start is not None:
+            entries[key]["start_s"] = start
     return {"format": FORMAT, "entries": entries}
 
 
@@ -72,10 +81,37 @@ def profile_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str], gpus_per
     Of several entries of one name the one written last counts. Whether model, batch size, data and device
     are still the same is not checked.
     """
+    return profile_from_dict(profile, _keys_by_name(profile, dnn_ids), gpus_per_node)
+
+
+def _keys_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str]) -> dict[str, str]:
     entries = _entries(profile)
     key_by_name = {str(entry.get("dnn")): key for key, entry in entries.items() if isinstance(entry, Mapping)}
-    keys = {dnn_id: key_by_name[dnn_id] for dnn_id in dnn_ids if dnn_id in key_by_name}
-    return profile_from_dict(profile, keys, gpus_per_node)
+    return {dnn_id: key_by_name[dnn_id] for dnn_id in dnn_ids if dnn_id in key_by_name}
+
+
+def starts_from_dict(profile: Mapping[str, Any], key_by_dnn: Mapping[str, str]) -> dict[str, float]:
+    """Seconds that it takes to start networks, by DNN; of those that a profile knows of.
+
+    Args and errors: as for `profile_from_dict`.
+    """
+    entries = _entries(profile)
+    starts = {dnn_id: _start_of(entries.get(key)) for dnn_id, key in key_by_dnn.items()}
+    return {dnn_id: start for dnn_id, start in starts.items() if start is not None}
+
+
+def starts_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str]) -> dict[str, float]:
+    """As `starts_from_dict`, but found by the DNNs' names, as `profile_by_name` does."""
+    return starts_from_dict(profile, _keys_by_name(profile, dnn_ids))
+
+
+def _start_of(entry: object) -> float | None:
+    start = entry.get("start_s") if isinstance(entry, Mapping) else None
+    if start is None:
+        return None
+    if not isinstance(start, int | float) or isinstance(start, bool) or not 0.0 <= start < math.inf:
+        raise PolicyError(f"profile: start_s: got {start!r}, allowed: seconds, 0 or more; remove the file")
+    return float(start)
 
 
 def _entries(profile: Mapping[str, Any]) -> Mapping[str, Any]:

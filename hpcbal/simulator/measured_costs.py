@@ -48,7 +48,8 @@ def measured_costs(lines: Iterable[tuple[float, Mapping[str, Any]]]) -> Costs | 
                 round_ended_s = None
                 for dnn_id, gpus, is_new in _groups(line["plan"]):
                     kind = seen.building if is_new and dnn_id not in gpus_of else seen.loading
-                    starting[dnn_id] = (time_s, seen.staying if gpus_of.get(dnn_id) == gpus else kind)
+                    stays = set(gpus) <= set(gpus_of.get(dnn_id, ()))
+                    starting[dnn_id] = (time_s, seen.staying if stays else kind)
                     gpus_of[dnn_id] = gpus
             case "epoch-done":
                 begun = starting.pop(line["dnn"], None)

@@ -7,7 +7,13 @@ import json
 import pytest
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.profile import profile_by_name, profile_from_dict, profile_to_dict
+from hpcbal.policies.profile import (
+    profile_by_name,
+    profile_from_dict,
+    profile_to_dict,
+    starts_by_name,
+    starts_from_dict,
+)
 from hpcbal.policies.rates import RateTable
 
 TABLE = RateTable({"a": {1: 10.0, 2: 19.0, 8: 60.0}, "b": {1: 5.5}, "empty": {}}, gpus_per_node=4)
@@ -74,3 +80,22 @@ def test_a_broken_entry_is_named(entry: object) -> None:
 def test_a_dnn_without_a_key_is_named() -> None:
     with pytest.raises(PolicyError, match="'b'"):
         profile_to_dict(TABLE, {"a": "key-a"})
+
+
+def test_what_a_start_takes_is_kept_by_network_until_it_is_measured_anew() -> None:
+    table = RateTable({"a": {1: 10.0}, "b": {1: 20.0}}, 2)
+    keys = {"a": "key of a", "b": "key of b"}
+    first = profile_to_dict(table, keys, start_s={"a": 1.5})
+    assert starts_from_dict(first, keys) == {"a": 1.5}
+    assert starts_by_name(first, ["a", "b", "c"]) == {"a": 1.5}
+    second = profile_to_dict(table, keys, first, start_s={"b": 3.0})
+    assert starts_from_dict(second, keys) == {"a": 1.5, "b": 3.0}
+    assert starts_from_dict(profile_to_dict(table, keys, second, start_s={"a": 2.0}), keys)["a"] == 2.0
+
+
+@pytest.mark.parametrize("start", [-1.0, float("inf"), True, "soon"])
+def test_a_start_that_is_no_time_is_refused(start: object) -> None:
+    profile = profile_to_dict(RateTable({"a": {1: 10.0}}, 2), {"a": "key"})
+    profile["entries"]["key"]["start_s"] = start
+    with pytest.raises(PolicyError, match="start_s: got"):
+        starts_by_name(profile, ["a"])

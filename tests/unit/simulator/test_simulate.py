@@ -112,6 +112,16 @@ def test_a_dnn_that_moves_is_loaded(sim: Sim) -> None:
     assert result.makespan_s == pytest.approx(5.0 + 10.0 + 1.0 + 3.0 + 2 * 1000 / 190.0 + 1.0)
 
 
+def test_what_a_dnn_takes_to_start_comes_before_what_dnns_take(sim: Sim) -> None:
+    rates = {"a": {1: 100.0, 2: 190.0}, "b": {1: 100.0, 2: 190.0}}
+    costs = Costs(build_s=5.0, load_s=3.0, start_s={"b": 7.0})
+    result = sim(rates, {"a": 1, "b": 3}, gpus=(2,), costs=costs)
+    starts = [(span.dnn_id, span.seconds) for span in result.spans if span.kind == "start"]
+    assert starts == [("a", 5.0), ("b", 7.0), ("b", 7.0)]
+    with pytest.raises(InputError, match=r"costs\.start_s\.a: got -1\.0, allowed: seconds, 0 or more"):
+        Costs(start_s={"a": -1.0})
+
+
 def test_missing_rates_are_profiled_in_waves(sim: Sim) -> None:
     known, costs = RateTable({}, 2), Costs(profile_start_s=1.0)
     result = sim(
@@ -126,7 +136,7 @@ def test_missing_rates_are_profiled_in_waves(sim: Sim) -> None:
     )
     measured = [timed for timed in result.events if isinstance(timed.event, RateMeasured)]
     assert [(t.event.dnn_id, t.event.num_gpus) for t in measured[:2]] == [("a", 1), ("b", 1)]  # type: ignore[attr-defined]
-    assert [t.time_s for t in measured[:2]] == pytest.approx([1.0 + 80 / 100.0, 1.0 + 80 / 50.0])
+    assert [t.time_s for t in measured[:2]] == pytest.approx([1.0 + 80 / 50.0] * 2)
     assert result.profiling_s == pytest.approx(measured[-1].time_s)
     assert result.rounds[0].start_s == result.profiling_s
 
