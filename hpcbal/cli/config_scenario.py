@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.cli.ensemble_plan import gpus_per_node as slots_per_node
-from hpcbal.cli.plan_rates import find_rates
+from hpcbal.cli.plan_rates import PlanRates, find_rates
 from hpcbal.config import RunConfig, add_import_roots, load_config
-from hpcbal.control import DnnSpec, ScheduleSettings
+from hpcbal.config.scheduling import settings_of, specs_of
+from hpcbal.control import DnnSpec
 from hpcbal.errors import InputError
 from hpcbal.simulator import Costs, PassModel, Scenario, Workload, measured_costs
 from hpcbal.telemetry import read_ledger, read_results
@@ -48,7 +49,7 @@ def scenario_of_config(
         add_import_roots(path)
         facts = facts_of_data(config)
     passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
-    specs = tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
+    specs = specs_of(config)
 
     fixed = _epochs_of_results(epochs, specs) if isinstance(epochs, Path) else None
     least_share = epochs if isinstance(epochs, float) else 1.0
@@ -65,9 +66,9 @@ def scenario_of_config(
         gpus_per_node=per_node,
         gpus=(per_node,),
         draw=draw,
-        settings=schedule_settings(config, passes.num_positions),
+        settings=settings_of(config, passes.num_positions),
         passes=passes,
-        costs=costs_of_run(Path(config.output.dir)) or Costs(),
+        costs=known_costs(config, rates) or Costs(),
         max_preprocessors=lambda num_gpus: preprocessor_ranks(config, -(-num_gpus // per_node)),
     )
 
@@ -82,28 +83,13 @@ def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
     }
 
 
-def costs_of_run(directory: Path) -> Costs | None:
-    """What starting and saving cost in an earlier run; None if it has no ledger, or no round in it."""
-    ledger = RunDirectory(directory).ledger
-    if not ledger.is_file():
-        return None
-    return measured_costs((unix_seconds(line["time"]), line) for line in read_ledger(ledger))
-
-
-def schedule_settings(config: RunConfig, num_positions: int) -> ScheduleSettings:
-    """How a run of this configuration schedules."""
-    schedule = config.schedule
-    is_given = schedule.profiling.rates is not None or config.backend.name == "emulated"
-    return ScheduleSettings(
-        num_positions=num_positions,
-        delta=schedule.delta_rule(),
-        alpha=schedule.alpha,
-        max_gpus_per_dnn=schedule.max_gpus_per_dnn,
-        profile=not is_given,
-        max_profile_gpus=schedule.profiling.max_gpus,
-        paradigm=schedule.paradigm,
-        seed=config.seed,
-    )
+def known_costs(config: RunConfig, rates: PlanRates) -> Costs | None:
+    """What starting and saving cost in an earlier run, else what profiling tells; None: unknown."""
+    ledger = RunDirectory(Path(config.output.dir)).ledger
+    costs = None
+    if ledger.is_file():
+        costs = measured_costs((unix_seconds(line["time"]), line) for line in read_ledger(ledger))
+    return costs or (Costs(start_s=rates.start_s) if rates.start_s else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +131,7 @@ def facts_of_data(config: RunConfig) -> PassFacts:
     from hpcbal.dataplane.stream import StreamSpec
 
     source = open_source(config)
-    stream = StreamSpec(
-        num_train=source.num_train,
-        num_positions=source.num_positions,
-        block_samples=config.dataplane.block_samples,
-        sample=source.sample_spec,
-        label=source.label_spec,
-        ring_bytes=config.dataplane.ring_bytes,
-    )
+    stream = StreamSpec.of_source(source, config.dataplane)
     return PassFacts(source.num_train, source.num_validation, stream.num_slots * stream.block_samples)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from hpcbal.cli.plan_rates import PlanRates
@@ -225,7 +226,7 @@ def _flotilla_to_dict(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str,
 def by_node(cluster: Cluster, gpus: Sequence[int]) -> dict[str, list[int]]:
     """GPUs of one DNN by node name, numbered within the node."""
     node_of_gpu = cluster.node_of_gpus()
-    first_gpu = [node_of_gpu.index(i) if n.num_gpus else 0 for i, n in enumerate(cluster.nodes)]
+    first_gpu = list(accumulate((node.num_gpus for node in cluster.nodes), initial=0))
     result: dict[str, list[int]] = {}
     for gpu in gpus:
         node = node_of_gpu[gpu]

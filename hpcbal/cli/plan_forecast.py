@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.config_scenario import (
     PassFacts,
-    costs_of_run,
+    known_costs,
     pass_model,
     preprocessor_ranks,
-    schedule_settings,
 )
 from hpcbal.cli.plan_rates import PlanRates
 from hpcbal.config import RunConfig
+from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec, ScheduleSettings
 from hpcbal.runtime.walltime import WALLTIME_MARGIN_S
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, cluster_of, lower_bound, simulate
@@ -77,9 +76,9 @@ def forecast(
     """
 
     passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
-    costs = costs_of_run(Path(config.output.dir))
-    specs = [DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns]
-    settings = schedule_settings(config, passes.num_positions)
+    costs = known_costs(config, rates)
+    specs = specs_of(config)
+    settings = settings_of(config, passes.num_positions)
 
     def run(nodes: int) -> SimulatedRun:
         cluster = cluster_of(nodes * gpus_per_node, gpus_per_node)

@@ -38,14 +38,17 @@ class NodeMemory:
         return self.ring + (self.networks or 0) + (self.snapshots or 0)
 
     def to_dict(self, bytes_per_node: int | None) -> dict[str, Any]:
-        """For JSON; `fits` is None where nobody said what a node has."""
+        """For JSON; `fits` is None where nobody knows: what a node has, or what the networks take."""
+        fits = None
+        if bytes_per_node is not None and (self.known > bytes_per_node or not self.unknown):
+            fits = self.known <= bytes_per_node
         return {
             "ring_bytes": self.ring,
             "networks_bytes": self.networks,
             "snapshots_bytes": self.snapshots,
             "known_bytes": self.known,
             "unknown": list(self.unknown),
-            "fits": None if bytes_per_node is None else self.known <= bytes_per_node,
+            "fits": fits,
         }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hpcbal.config import RunConfig
 from hpcbal.errors import InputError, PolicyError
-from hpcbal.policies import RateTable, profile_by_name
+from hpcbal.policies import RateTable, profile_by_name, starts_by_name
 
 PROFILE_NAME = "profile.json"
 
@@ -23,11 +23,13 @@ class PlanRates:
         table: samples/s by number of GPUs by DNN; holds m = 1 for every DNN.
         preprocessing_samples_per_s: what one preprocessor makes; None if nobody measured it.
         source: where the rates are from, for people.
+        start_s: by DNN, what it takes to start it; of those where it was measured.
     """
 
     table: RateTable
     preprocessing_samples_per_s: float | None
     source: str
+    start_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def find_rates(
@@ -78,10 +80,11 @@ def _from_file(config: RunConfig, path: Path, gpus_per_node: int, measure: str) 
     except ValueError as error:
         raise InputError(f"{path}: not a profile, since it is not JSON ({error}); {measure}") from None
     try:
-        table = profile_by_name(profile, [dnn.name for dnn in config.dnns], gpus_per_node)
+        names = [dnn.name for dnn in config.dnns]
+        table, start_s = profile_by_name(profile, names, gpus_per_node), starts_by_name(profile, names)
     except PolicyError as error:
         raise InputError(f"{path}: {error}") from None
-    return PlanRates(table, _preprocessing(profile, path), str(path))
+    return PlanRates(table, _preprocessing(profile, path), str(path), start_s)
 
 
 def _preprocessing(profile: Mapping[str, Any], path: Path) -> float | None:

@@ -155,15 +155,19 @@ def _scenario(args: argparse.Namespace) -> Scenario:
 
 
 def _with_costs(scenario: Scenario, given: list[tuple[str, float]]) -> Scenario:
-    from dataclasses import fields, replace
+    from dataclasses import replace
+    from typing import Any
 
     from hpcbal.errors import InputError
+    from hpcbal.simulator.costs import COST_NAMES
 
-    known = [field.name for field in fields(scenario.costs)]
-    for name, _ in given:
-        if name not in known:
-            raise InputError(f"--cost: got {name!r}, allowed: {', '.join(known)}")
-    return replace(scenario, costs=replace(scenario.costs, **dict(given)))
+    changed: dict[str, Any] = dict(given)
+    for name in changed:
+        if name not in COST_NAMES:
+            raise InputError(f"--cost: got {name!r}, allowed: {', '.join(COST_NAMES)}")
+    if changed.keys() & {"build_s", "load_s"}:
+        changed["start_s"] = {}  # what was measured of each DNN
+    return replace(scenario, costs=replace(scenario.costs, **changed))
 
 
 def _numbers(text: str) -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hpcbal.simulator import Row, Scenario
+from hpcbal.simulator.costs import COST_NAMES
 from hpcbal.telemetry.table import count_text, format_table
 
 FORMAT = 1
@@ -47,7 +48,10 @@ def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list
 
 
 def _cost_lines(scenario: Scenario) -> list[str]:
-    costs = [f"{name} {value:.3g}" for name, value in asdict(scenario.costs).items() if value]
+    values = {name: getattr(scenario.costs, name) for name in COST_NAMES}
+    costs = [f"{name} {value:.3g}" for name, value in values.items() if value]
+    if scenario.costs.start_s:
+        costs.append(f"start_s by DNN, up to {max(scenario.costs.start_s.values()):.3g}")
     return [f"costs: {', '.join(costs)}"] if costs else ["costs: none; --cost NAME=SECONDS sets them"]
 
 

@@ -9,7 +9,13 @@ from hpcbal.config.suggest import did_you_mean
 
 def cross_problems(root: Node) -> list[str]:
     """Problems between sections of the written-out configuration `root`."""
-    return [*_duplicate_names(root), *_emulated_rates(root), *_emulated_optimizers(root)]
+    return [
+        *_duplicate_names(root),
+        *_emulated_rates(root),
+        *_emulated_optimizers(root),
+        *_fixed_shares(root),
+        *_partitioned(root),
+    ]
 
 
 def _dnn_names(root: Node) -> list[Node]:
@@ -71,6 +77,44 @@ def _emulated_optimizers(root: Node) -> list[str]:
             message = f"got {optimizer.value!r}, allowed: sgd with the emulated backend"
             problems[optimizer.problem(message)] = None
     return list(problems)
+
+
+def _fixed_shares(root: Node) -> list[str]:
+    """The policy `fixed`, of the run or of a DNN, needs weights."""
+    if _has_weights(root.get("balance")):
+        return []
+    dnns = root.get("dnns")
+    without = [d for d in (dnns.value if dnns is not None and dnns.is_list else []) if not _has_weights(d)]
+    places = [root.deepest(("balance", "policy"))] if without else []
+    places += [dnn.deepest(("balance",)) for dnn in without]
+    asked = [node for node, rest in places if not rest and node.value == "fixed"]
+    message = "got 'fixed' without weights; give balance.shares, for example [2, 1, 1]"
+    return list(dict.fromkeys(node.problem(message) for node in asked))
+
+
+def _has_weights(section: Node | None) -> bool:
+    shares = None if section is None else section.get("shares")
+    return shares is not None and shares.is_list and bool(shares.value)
+
+
+def _partitioned(root: Node) -> list[str]:
+    """Partitioned data is for one DNN, whose group stays the same from step to step."""
+    access, rest = root.deepest(("data", "access"))
+    if rest or access.value != "partitioned":
+        return []
+    problems = []
+    dnns = root.get("dnns")
+    num_dnns = len(dnns.value) if dnns is not None and dnns.is_list else 1
+    if num_dnns != 1:
+        problems.append(
+            access.problem(f"got 'partitioned' for {num_dnns} DNNs, allowed: for a single DNN; use 'shared'")
+        )
+    paradigm, rest = root.deepest(("schedule", "paradigm"))
+    if not rest and paradigm.value != "global":
+        problems.append(
+            paradigm.problem(f"got {paradigm.value!r}, allowed: global with data.access 'partitioned'")
+        )
+    return problems
 
 
 def _some(names: list[str], limit: int = 8) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import model_validator
+from pydantic import Field, Strict, model_validator
 
 from hpcbal.config.section import (
     ARGS_ALLOWED,
@@ -29,7 +29,9 @@ OptimizerName = Literal[
 OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 
 
-BalanceName = Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu"]
+BalanceName = Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu", "fixed"]
+Shares = Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Strict(False)]
+SHARES_ALLOWED = "a list of numbers above 0 such as '[2, 1, 1]'"
 BALANCE_ALLOWED = f"null, {', '.join(get_args(BalanceName))}"
 
 
@@ -127,3 +129,4 @@ class DnnConfig(Section):
     balance: BalanceName | None = key(
         None, "How its steps are shared out; null: as balance.policy says.", BALANCE_ALLOWED
     )
+    shares: Shares = key((), "For fixed: weights of its GPUs; empty: as balance.shares says.", SHARES_ALLOWED)

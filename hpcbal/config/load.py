@@ -19,6 +19,7 @@ from hpcbal.config.imports import add_import_roots
 from hpcbal.config.messages import explain
 from hpcbal.config.nodes import Node
 from hpcbal.config.overrides import Override, apply_override, parse_overrides, targets_one_dnn
+from hpcbal.config.package_check import package_problems
 from hpcbal.config.schema import RunConfig
 from hpcbal.config.yaml_source import Dumper, read_yaml
 from hpcbal.errors import ConfigError
@@ -34,7 +35,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, check_import
         path: YAML file.
         overrides: texts `a.b=c`; DNNs by name or index, e.g. `dnns.resnet8.batch_size=64`.
         check_imports: also look whether models and datasets exist where their import paths say, and know
-            the arguments given; no user code runs for that.
+            the arguments given, and whether packages are installed that the settings need; no user code runs
+            for that.
 
     Raises:
         ConfigError: with every problem that was found, one line each.
@@ -52,7 +54,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, check_import
     problems += _check_partial(root.get("defaults"), expansion)
     problems += cross_problems(full)
     if check_imports:
-        problems += import_problems(full)
+        problems += [*import_problems(full), *package_problems(full)]
     if problems or config is None:
         raise ConfigError(sorted(dict.fromkeys(problems), key=_position))
     return config

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
-from hpcbal.config.dnn_schema import BalanceName, DnnConfig
+from hpcbal.config.dnn_schema import SHARES_ALLOWED, BalanceName, DnnConfig, Shares
 from hpcbal.config.operations import Operation
 from hpcbal.config.section import (
     ARGS_ALLOWED,
@@ -77,6 +77,22 @@ class DataConfig(Section):
         "0 <= max_bad_fraction <= 1",
         ge=0,
         le=1,
+    )
+    access: Literal["shared", "partitioned"] = key(
+        "shared",
+        "shared: one stream of all samples; partitioned: each GPU of the one DNN has only its part.",
+        "shared, partitioned",
+    )
+    partition: Literal["random", "contiguous", "by_class"] = key(
+        "random",
+        "How partitioned data is dealt at first: shuffled, in order, or sorted by class.",
+        "random, contiguous, by_class",
+    )
+    max_traversal_gap: float | None = key(
+        2.0,
+        "Samples move to GPUs that have gone through their part so many times more; null: never.",
+        "null or a number above 0",
+        gt=0.0,
     )
 
 
@@ -203,19 +219,30 @@ class BalanceConfig(Section):
     policy: BalanceName = key(
         "even",
         "even: the same for all; fitted: by curves learnt while training; lb-bsp-gpu, lb-bsp-cpu: Alg. 2 and "
-        "Alg. 1 of [LBBSP].",
-        "even, fitted, lb-bsp-gpu, lb-bsp-cpu",
+        "Alg. 1 of [LBBSP]; fixed: as `shares` says.",
+        "even, fitted, lb-bsp-gpu, lb-bsp-cpu, fixed",
     )
-    predictor: Literal["ema", "memoryless"] = key(
+    shares: Shares = key(
+        (), "For fixed: weights by GPU of the DNN, again from the first if there are more.", SHARES_ALLOWED
+    )
+    predictor: Literal["ema", "memoryless", "arima", "lstm", "narx", "rnn"] = key(
         "ema",
-        "How lb-bsp-cpu predicts speeds: by a moving average (ema), or as the last step's.",
-        "ema, memoryless",
+        "How lb-bsp-cpu predicts speeds: by a moving average (ema), as the last step's, or by a model fitted "
+        "while training: narx from speeds, CPU and memory; arima, lstm, rnn from speeds.",
+        "ema, memoryless, arima, lstm, narx, rnn",
     )
+    first_fit: int = key(500, "Steps of a group before its first model is fitted.", COUNT_ALLOWED, ge=1)
+    refit_every: int = key(200, "Steps from one fit to the next.", COUNT_ALLOWED, ge=1)
     max_samples_per_gpu: int | None = key(
         None,
         "No GPU gets more of a step than this, unless an even share is more; null: no limit.",
         COUNT_OR_NULL_ALLOWED,
         ge=1,
+    )
+    regroup: bool = key(
+        True,
+        "Whether a DNN goes on without a GPU that fitted or lb-bsp-gpu find it better off without.",
+        "true, false",
     )
 
 
@@ -280,7 +307,7 @@ class RunConfig(Section):
         None, "What computes the steps.", "keys of backend", default_factory=BackendConfig
     )
     balance: BalanceConfig = key(
-        None, "How steps are shared out.", "keys of balance", default_factory=BalanceConfig
+        None, "How steps are shared out.", "keys such as policy: fitted", default_factory=BalanceConfig
     )
     dataplane: DataplaneConfig = key(
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig

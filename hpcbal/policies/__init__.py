@@ -2,9 +2,18 @@
 
 from hpcbal.policies.batching import BATCHING, split_evenly
 from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas
+from hpcbal.policies.left_out import avoid_left_out, without_left_out
+from hpcbal.policies.migration import Migration, migrate, plan_migration
+from hpcbal.policies.partitioning import Partition, deal_parts
 from hpcbal.policies.placement import Placement, assign_gpus, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors
-from hpcbal.policies.profile import profile_by_name, profile_from_dict, profile_to_dict
+from hpcbal.policies.profile import (
+    profile_by_name,
+    profile_from_dict,
+    profile_to_dict,
+    starts_by_name,
+    starts_from_dict,
+)
 from hpcbal.policies.random_order import random_order
 from hpcbal.policies.rates import RateTable, profiling_counts, rate_key
 from hpcbal.policies.sample_order import sample_order
@@ -13,14 +22,20 @@ __all__ = [
     "BATCHING",
     "Delta",
     "Flotilla",
+    "Migration",
+    "Partition",
     "Placement",
     "RateTable",
     "assign_gpus",
+    "avoid_left_out",
     "create_flotilla",
+    "deal_parts",
     "demand",
+    "migrate",
     "num_preprocessors",
     "placement_score",
     "plan_all_flotillas",
+    "plan_migration",
     "profile_by_name",
     "profile_from_dict",
     "profile_to_dict",
@@ -29,4 +44,7 @@ __all__ = [
     "rate_key",
     "sample_order",
     "split_evenly",
+    "starts_by_name",
+    "starts_from_dict",
+    "without_left_out",
 ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hpcbal.control.messages import Position
-from hpcbal.runtime.balancing import Balancer
+from hpcbal.runtime.balancer import Balancer
 from hpcbal.runtime.feeding import Feeder, Step
 from hpcbal.runtime.rank_times import RankTimes
 from hpcbal.telemetry.slices import StepTrace
@@ -179,8 +179,10 @@ class PassRunner:
         own.wait_s += wait_s
         own.samples += len(step.batch.ids)
         if reduced.size > 1:  # alone there is no collective to arrive at
-            own.compute_s += reduced.began_s - began_s
-            own.collective_s += reduced.ended_s - reduced.began_s
+            exchange = self._replica.exchange
+            waited_s = exchange.waited_s if exchange is not None else 0.0
+            own.compute_s += reduced.began_s - began_s - waited_s
+            own.collective_s += reduced.ended_s - reduced.began_s + waited_s
 
     def _perform(self, step: Step, sums: EpochSums) -> bool:
         """Train or validate; returns whether the group stops after this step.

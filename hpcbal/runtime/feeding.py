@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.runtime.balancing import Balancer
+from hpcbal.runtime.balancer import Balancer
 
 NUM_BUFFERS = 2  # one that is computed on, one that is being filled
 POLL_INTERVAL_S = 0.1
@@ -35,6 +39,96 @@ class Step:
     batch: Batch
 
 
+class Batches(Protocol):
+    """Where the batches of one rank of a trainer group come from.
+
+    Attributes:
+        is_fresh: whether the samples of a step can be planned only when the step before has ended; otherwise
+            they are when it begins, so that a batch can be fetched ahead.
+    """
+
+    @property
+    def is_fresh(self) -> bool: ...
+
+    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
+        """Fix which samples each rank takes of the step start..end-1; at the same moments on all ranks.
+
+        Args:
+            pass_index: of the stream.
+            number: of the step, counted since the pass was begun or gone on with.
+            start, end: positions of the whole step.
+
+        Returns: what fetches this rank's share, maybe in another thread; one after the other.
+        """
+
+    def set_poll(self, poll: Callable[[], None]) -> None:
+        """Call `poll` again and again while waiting for data; what it raises ends the wait."""
+
+
+class Buffers:
+    """Memory for batches, used again and again: pages of fresh memory cost more than a copy.
+
+    Args:
+        spec: of the stream; samples that differ in size get no such memory.
+        num_samples: that a batch is expected to hold.
+    """
+
+    def __init__(self, spec: StreamSpec, num_samples: int) -> None:
+        self._spec = spec
+        self._is_static = spec.static_shape() is not None
+        self._kept = [spec.empty_batch(num_samples) if self._is_static else None for _ in range(NUM_BUFFERS)]
+
+    def of(self, number: int, num_samples: int) -> NDArray[Any] | None:
+        """Memory for step `number`, shape (>= num_samples, ...), or None where samples differ in size."""
+        kept = self._kept[number % NUM_BUFFERS]
+        if kept is not None and len(kept) < num_samples:
+            kept = self._kept[number % NUM_BUFFERS] = self._spec.empty_batch(num_samples)
+        return kept
+
+
+class StreamBatches:
+    """Batches out of the shared stream, or out of one of this rank's own in the same order.
+
+    Args:
+        reader: of this rank; while a pass runs, only the fetching thread touches it.
+        batch_size: samples per step of the whole group.
+        rank: of this trainer in its group.
+        balancer: how a step is split over the group.
+    """
+
+    def __init__(
+        self, spec: StreamSpec, reader: StreamReader, batch_size: int, rank: int, balancer: Balancer
+    ) -> None:
+        self._spec = spec
+        self._reader = reader
+        self._rank = rank
+        self._balancer = balancer
+        self._buffers = Buffers(spec, balancer.split(min(batch_size, spec.num_positions))[rank])
+
+    @property
+    def is_fresh(self) -> bool:
+        """As `Batches.is_fresh`: as the balancer says."""
+        return self._balancer.is_fresh
+
+    def set_poll(self, poll: Callable[[], None]) -> None:
+        """As `Batches.set_poll`."""
+        self._reader.set_poll(poll)
+
+    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
+        """As `Batches.plan`: consecutive positions for each rank."""
+        shares = self._balancer.split(end - start)
+        return partial(self._fetch, pass_index, number, start, end, shares)
+
+    def _fetch(self, pass_index: int, number: int, start: int, end: int, shares: tuple[int, ...]) -> Step:
+        total = self._reader.count_valid(pass_index, start, end)
+        share = shares[self._rank]
+        first = start + sum(shares[: self._rank])
+        buffer = self._buffers.of(number, share)
+        batch = self._reader.read(pass_index, first, first + share, out=buffer)
+        self._reader.release(pass_index, end)
+        return Step(start, end, start < self._spec.num_train, total, shares, batch)
+
+
 class _GivenUpError(Exception):
     """Nobody wants the batch any more that the fetching thread waits for."""
 
@@ -46,11 +140,8 @@ class Feeder:
     what it is.
 
     Args:
-        reader: of this rank; while a pass runs, only the fetching thread touches it.
+        batches: where they come from; asked to plan by the trainer's own thread.
         batch_size: samples per step of the whole group.
-        rank: of this trainer in its group.
-        balancer: how a step is split over the group; asked by the trainer's own thread, at the same moments
-            on all ranks.
         executor: one thread that fetches ahead; None fetches when asked (an MPI without THREAD_MULTIPLE
             allows no second thread).
         poll: called by the trainer's own thread again and again while it waits, for messages and heartbeats:
@@ -63,50 +154,41 @@ class Feeder:
     def __init__(
         self,
         spec: StreamSpec,
-        reader: StreamReader,
+        batches: Batches,
         batch_size: int,
-        rank: int,
-        balancer: Balancer,
         executor: Executor | None,
         poll: Callable[[], None],
     ) -> None:
         self._spec = spec
-        self._reader = reader
+        self._batches = batches
         self._batch_size = batch_size
-        self._rank = rank
-        self._balancer = balancer
         self._executor = executor
-        static = spec.static_shape() is not None
-        largest = balancer.split(min(batch_size, spec.num_positions))[rank]
-        self._buffers = [spec.empty_batch(largest) if static else None for _ in range(NUM_BUFFERS)]
         self._given_up = False
         self._poll = poll
         self.wait_s = 0.0
-        reader.set_poll(poll if executor is None else self._check_wanted)
+        batches.set_poll(poll if executor is None else self._check_wanted)
 
     def steps(self, pass_index: int, offset: int) -> Generator[Step, None, None]:
         """The steps of a pass from position `offset` on; close the iterator to leave the pass early."""
         ranges = self._ranges(offset)
         ahead: Future[Step] | None = None
-        shares: tuple[int, ...] | None = None  # of the step that comes, where they are fixed ahead
+        fetch: Callable[[], Step] | None = None  # of the step that comes, where it is planned ahead
         self._given_up = False
         try:
             for number, (start, end) in enumerate(ranges):
                 began = time.perf_counter()
-                shares = shares or self._balancer.split(end - start)
+                fetch = fetch or self._batches.plan(pass_index, number, start, end)
                 if self._executor is None:
-                    step = self._fetch(pass_index, number, start, end, shares)
+                    step = fetch()
                 else:
-                    if ahead is None:
-                        ahead = self._executor.submit(self._fetch, pass_index, number, start, end, shares)
+                    ahead = ahead or self._executor.submit(fetch)
                     step = self._wait_for(ahead)
                 self.wait_s += time.perf_counter() - began
-                ahead = shares = None
-                if not self._balancer.is_fresh and number + 1 < len(ranges):
-                    coming = ranges[number + 1]
-                    shares = self._balancer.split(coming[1] - coming[0])
+                ahead = fetch = None
+                if not self._batches.is_fresh and number + 1 < len(ranges):
+                    fetch = self._batches.plan(pass_index, number + 1, *ranges[number + 1])
                     if self._executor is not None:
-                        ahead = self._executor.submit(self._fetch, pass_index, number + 1, *coming, shares)
+                        ahead = self._executor.submit(fetch)
                 yield step
         finally:
             if ahead is not None and not ahead.cancel():
@@ -128,17 +210,6 @@ class Feeder:
             ranges.append((offset, end))
             offset = end
         return ranges
-
-    def _fetch(self, pass_index: int, number: int, start: int, end: int, shares: tuple[int, ...]) -> Step:
-        total = self._reader.count_valid(pass_index, start, end)
-        share = shares[self._rank]
-        first = start + sum(shares[: self._rank])
-        buffer = self._buffers[number % NUM_BUFFERS]
-        if buffer is not None and len(buffer) < share:
-            buffer = self._buffers[number % NUM_BUFFERS] = self._spec.empty_batch(share)
-        batch = self._reader.read(pass_index, first, first + share, out=buffer)
-        self._reader.release(pass_index, end)
-        return Step(start, end, start < self._spec.num_train, total, shares, batch)
 
     def _check_wanted(self) -> None:
         if self._given_up:

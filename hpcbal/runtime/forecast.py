@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -58,11 +58,11 @@ class Forecast:
         self.first: Outlook | None = None
         self.latest: Outlook | None = None
 
-    def ask(self, ensemble: Ensemble, start_s: float | None = None) -> None:
+    def ask(self, ensemble: Ensemble, start_s: Mapping[str, float] | None = None) -> None:
         """Predict from the state of this moment, unless the last question is still open, or was just so.
 
         Args:
-            start_s: what it takes to start a network on a rank where it was not before; None: not known.
+            start_s: by DNN, what it takes to start it on a rank where it was not before, where that is known.
         """
         asked_s = self._clock()
         if self._asked is not None or asked_s < self._pause_until_s:
@@ -75,7 +75,7 @@ class Forecast:
             ring_samples=self._spec.num_slots * self._spec.block_samples,
             preprocessing_samples_per_s=ensemble.state.preprocessing_samples_per_s,
         )
-        costs = Costs(build_s=start_s or 0.0, load_s=start_s or 0.0)
+        costs = Costs(start_s=start_s or {})
         question = partial(predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume)
         answer: Future[Prediction | None] = Future()
         # A daemon, unlike the threads of an executor: a large prediction must not hold up the end of the run.

@@ -20,15 +20,20 @@ from hpcbal.control.messages import (
     Event,
     GroupLeft,
     Position,
+    RemovalOffered,
     RoundPlan,
 )
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.waiting import Backoff
-from hpcbal.runtime.balancing import Balancer
+from hpcbal.runtime.balancer import Balancer
 from hpcbal.runtime.epoch import SUMS_NAME, EpochSums, PassResult, PassRunner
-from hpcbal.runtime.feeding import Feeder
+from hpcbal.runtime.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.member import GroupMember
+from hpcbal.runtime.part_batches import PartBatches
+from hpcbal.runtime.part_loading import PartLoader
+from hpcbal.runtime.parts import partition_arrays
+from hpcbal.runtime.parts_split import PartsSplit
 from hpcbal.runtime.protocol import Happened, Leave, Message, PreprocessorReport, Proceed, Suspend
 from hpcbal.runtime.replicas import Moment
 from hpcbal.telemetry.slices import CHECKPOINT, StepTrace
@@ -52,6 +57,7 @@ class GroupRound:
         writer: writes checkpoints aside; used by the master only.
         executor: fetches batches ahead, see `Feeder`.
         balancer: splits the steps over the group; closed when the round ends.
+        loader: gets this rank's part, where data is partitioned; the reader is not used then.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class GroupRound:
         writer: BackgroundWriter,
         executor: Executor | None,
         balancer: Balancer,
+        loader: PartLoader | None = None,
     ) -> None:
         self._member = member
         self._context = member.context
@@ -72,7 +79,10 @@ class GroupRound:
         self._writer = writer
         self._executor = executor
         self._balancer = balancer
+        self._loader = loader
+        self._batches: PartBatches | None = None
         self._suspend = False
+        self._offered: int | None = None  # rank that the group would do without
         self._orders: list[Message] = []
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
@@ -95,6 +105,8 @@ class GroupRound:
             self._reader.end()
             self._context.send_slices()
             self._report_preprocessing()
+        if self._batches is not None:
+            self._batches.parts.close()  # collective: after an error of this rank alone the job ends instead
         if member.is_master:
             self._writer.wait()  # a write of before the failure may still be under way
             self._report_written()
@@ -113,13 +125,17 @@ class GroupRound:
         self._history = list(loaded.history)
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
+        batches = self._open_batches(loaded.saved)
+        max_bad = self._context.config.data.max_bad_fraction * self._context.stream_spec.num_positions
+        if self._batches is not None and self._batches.num_bad > max_bad:
+            self._wait_for_order(start)  # the scheduler hears of them too, and suspends all
+            self._leave(replica, start, inside_pass=inside is not None)
+            return
         self._balancer.start()
         feeder = Feeder(
             self._context.stream_spec,
-            self._reader,
+            batches,
             member.dnn.batch_size,
-            member.collective.rank,
-            self._balancer,
             self._executor,
             poll=lambda: self._context.keep_in_touch(f"waiting for data of {name}"),
         )
@@ -127,7 +143,7 @@ class GroupRound:
             feeder,
             self._balancer,
             self._context.stream_spec.num_positions,
-            self._context.config.data.max_bad_fraction * self._context.stream_spec.num_positions,
+            max_bad,
             replica,
             member.collective,
             suspended=lambda: self._suspend,
@@ -158,6 +174,23 @@ class GroupRound:
                 self._checkpoint_if_due(replica, result.position, inside_pass=False)
             start = Position(order.pass_index)
 
+    def _open_batches(self, saved: Mapping[str, np.ndarray]) -> Batches:
+        """Where this rank's batches come from; with partitioned data its part is loaded; collective."""
+        member = self._member
+        if self._loader is None:
+            return StreamBatches(
+                self._context.stream_spec,
+                self._reader,
+                member.dnn.batch_size,
+                member.collective.rank,
+                self._balancer,
+            )
+        with self._context.slices.during("load", "load data"):
+            self._batches = self._loader.load(member, saved, self._balancer)
+        self._balancer = PartsSplit(self._balancer, self._batches.parts)
+        self._report_preprocessing()
+        return self._batches
+
     def _end_epoch(self, result: PassResult) -> None:
         metrics, pass_index = self._sums.metrics(), result.position.pass_index
         self._sums = EpochSums()
@@ -169,12 +202,15 @@ class GroupRound:
         if self._member.collective.size > 1:
             facts["ranks"] = result.own.by_rank(self._member.collective)
         facts |= self._balancer.take_facts()
+        self._offer_removal()
         self._report(EpochDone(self._member.dnn.name, pass_index, metrics, result.seconds, busy_s), facts)
 
     def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
         """Checkpoint durably, then tell so."""
         moment = Moment(len(self._history), position if inside_pass else None)
         self._member.cache.mark(self._member.dnn.name, moment, tuple(self._history))
+        if self._batches is not None and self._loader is not None:
+            self._loader.keep(self._batches.parts)
         if self._member.is_master:
             began = time.monotonic()
             self._context.announce(f"writing the checkpoint of {self._member.dnn.name}")
@@ -199,6 +235,8 @@ class GroupRound:
         arrays: dict[str, np.ndarray] = dict(replica.state())
         if inside_pass:
             arrays[SUMS_NAME] = self._sums.to_array()
+        if self._batches is not None:
+            arrays |= partition_arrays(self._batches.parts.performed)
         state = TrainingState(
             dnn_id=self._member.dnn.name,
             epoch=len(self._history),
@@ -235,6 +273,18 @@ class GroupRound:
         self._context.keep_in_touch(f"training {self._member.dnn.name}")
         if self._member.is_master:
             self._report_written()
+            self._offer_removal()
+
+    def _offer_removal(self) -> None:
+        """Tell the scheduler once if the group would be faster without one of its GPUs."""
+        rank = self._balancer.remove
+        if rank == self._offered or not self._context.config.balance.regroup:
+            return
+        self._offered = rank
+        if rank is not None:
+            name = self._member.dnn.name
+            gpus = next(group.gpus for group in self._plan.groups if group.dnn_id == name)
+            self._report(RemovalOffered(name, gpus[rank]))
 
     def _take_messages(self) -> None:
         while (found := self._context.channel.receive()) is not None:
@@ -262,9 +312,9 @@ class GroupRound:
 
     def _report_preprocessing(self) -> None:
         """A rank that makes its own samples tells of them as a preprocessor does."""
-        stream = self._reader
-        if isinstance(stream, PrivateStream):
-            report = PreprocessorReport(stream.samples_made, stream.busy_s, tuple(stream.take_bad()))
+        maker = self._batches or self._reader
+        if isinstance(maker, PrivateStream | PartBatches):
+            report = PreprocessorReport(maker.samples_made, maker.busy_s, tuple(maker.take_bad()))
             self._context.channel.send(SCHEDULER_RANK, report)
 
     def _report(self, event: Event, facts: Mapping[str, Any] | None = None) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hpcbal import env, policies
+from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.control import Ensemble
 from hpcbal.control.messages import (
@@ -21,10 +20,12 @@ from hpcbal.control.messages import (
     GroupLeft,
     GroupPlan,
     Instruction,
+    LeaveOut,
     LeaveRound,
     NextPass,
     PreprocessingMeasured,
     RateMeasured,
+    RemovalOffered,
     RoundPlan,
     StartAlone,
     Started,
@@ -37,7 +38,8 @@ from hpcbal.control.resume_json import round_plan_to_dict
 from hpcbal.runtime.accounts import Accounts
 from hpcbal.runtime.finished import files_line
 from hpcbal.runtime.forecast import Outlook
-from hpcbal.runtime.known_rates import read_profile
+from hpcbal.runtime.group_watch import GroupWatch
+from hpcbal.runtime.kept_profile import KeptProfile
 from hpcbal.runtime.opening import OpenedRun
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.resume import Account
@@ -53,9 +55,8 @@ from hpcbal.telemetry import (
     write_results,
     write_status,
 )
-from hpcbal.telemetry.slices import Slice, SliceRecorder
-from hpcbal.telemetry.straggler import Straggler, find_straggler
-from hpcbal.telemetry.table import count_text
+from hpcbal.telemetry.slices import Slice, SliceRecorder, mark
+from hpcbal.telemetry.table import count_text, telling_line
 from hpcbal.telemetry.timeline import TimelineFile
 from hpcbal.telemetry.utc import duration_text
 
@@ -78,8 +79,7 @@ class Journal:
         self._lock = opened.lock
         self._ledger = opened.ledger
         self._num_gpus = num_gpus
-        self._rate_key_by_dnn = rate_key_by_dnn
-        self._earlier_profile = read_profile(opened.run.profile)
+        self._profile = KeptProfile(opened.run.profile, rate_key_by_dnn)
         self._metrics = MetricsWriter(opened.run.root)
         # mpirun gives its ranks a terminal of their own; who started it knows whether there is a real one.
         color = env.read("HPCBAL_LAUNCHED") == "terminal"
@@ -88,20 +88,18 @@ class Journal:
         self._status_due_s = 0.0
         self._started_s = time.monotonic()
         self._first_outlook: Outlook | None = None
-        self._starts_s: dict[str, float] = {}
         self._outlook: Outlook | None = None
         earlier = opened.earlier.accounts
         self._accounts = Accounts({dnn.name: earlier.get(dnn.name, Account()) for dnn in opened.config.dnns})
         self._round_plans: list[Mapping[str, Any]] = list(opened.earlier.round_plans)
-        self._gpus: dict[str, tuple[int, ...]] = {}  # of each DNN's group, the last one if it has left
-        self._stragglers: dict[str, Straggler] = {}
-        self._told: set[tuple[str, int]] = set()  # offers to leave a GPU out
+        self._watch = GroupWatch()
         self._done: set[str] = set()
         self._decided_s = 0.0
         timeline = opened.config.timeline
         self._slices = SliceRecorder(0, enabled=timeline.max_bytes > 0)
         self._timeline = TimelineFile(opened.run.timeline, timeline.max_bytes)
         self._node_of_rank: Sequence[int] = (0,)
+        self._rank_of_gpu: Sequence[int] = ()
         for dnn_id, progress in opened.earlier.resume.dnns.items():
             if opened.resumed:
                 self._metrics.rewind(dnn_id, progress.epochs, progress.history)
@@ -120,6 +118,7 @@ class Journal:
             device=device,
             seed=opened.config.seed,
             paradigm=opened.config.schedule.paradigm,
+            regroup=opened.config.balance.regroup,
             versions=environment_versions(),
         )
         for dnn_id in opened.earlier.retried:
@@ -130,7 +129,7 @@ class Journal:
 
     def name_tracks(self, roles: Roles) -> None:
         """Tell the timeline who is who; at each start, since roles may change."""
-        self._node_of_rank = roles.node_of_rank
+        self._node_of_rank, self._rank_of_gpu = roles.node_of_rank, roles.trainer_ranks
         for info in roles.ranks:
             if info.rank == SCHEDULER_RANK:
                 role = "scheduler"
@@ -143,7 +142,7 @@ class Journal:
     def show(self, message: Event | Instruction) -> None:
         """Tell the user; before an event is taken in, and before an instruction is performed."""
         if isinstance(message, DnnFailed):
-            message = replace(message, detail=last_line(message.detail))
+            message = replace(message, detail=telling_line(message.detail))
         self._progress.show(message)
 
     def note_decision(self, began_s: float, seconds: float) -> None:
@@ -176,7 +175,7 @@ class Journal:
                 )
             case SuspendRequested():
                 self._ledger.append("suspend-requested", reason=event.reason)
-            case CheckpointWritten() | GroupLeft() | Started():
+            case CheckpointWritten() | GroupLeft() | RemovalOffered() | Started():
                 pass
         self._note_done(ensemble)
 
@@ -184,7 +183,7 @@ class Journal:
         """As soon as a message has arrived: what is measured by the clock."""
         match event:
             case RateMeasured():
-                self._starts_s.setdefault(event.dnn_id, facts["start_s"])  # on the fewest GPUs
+                self._profile.note_start(event.dnn_id, facts["start_s"])
             case EpochDone():
                 self._ledger.append(
                     "epoch-done",
@@ -194,7 +193,7 @@ class Journal:
                     busy_s=event.busy_s,
                     metrics=event.metrics,
                     **facts,
-                    **self._note_ranks(event.dnn_id, facts),
+                    **self._note_ranks(event, facts),
                 )
             case CheckpointWritten():
                 self._ledger.append(
@@ -227,6 +226,10 @@ class Journal:
                 self._ledger.append(
                     "pass-started", pass_index=instruction.pass_index, dnns=list(instruction.dnn_ids)
                 )
+            case LeaveOut(dnn_id, gpu):
+                self._watch.note_left_out(dnn_id, gpu)
+                self.note_slices(self._rank_of_gpu[gpu], [mark(f"left out of {dnn_id}", {"dnn": dnn_id})])
+                self._ledger.append("gpu-left-out", durable=True, dnn=dnn_id, gpu=gpu)
             case LeaveRound():
                 self._ledger.append(
                     "leave-round",
@@ -236,7 +239,13 @@ class Journal:
                 )
             case StopStream():
                 suspended = bool(ensemble.snapshot()["suspending"])
-                self._ledger.append("round-ended", durable=True, index=instruction.index, suspended=suspended)
+                self._ledger.append(
+                    "round-ended",
+                    durable=True,
+                    index=instruction.index,
+                    suspended=suspended,
+                    continues=instruction.continues,
+                )
             case Finish():
                 self.keep_rates(ensemble)
                 self._metrics.flush()
@@ -311,7 +320,7 @@ class Journal:
         self._flush_timeline()
 
     def _renew_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
-        fill_status(self._status, ensemble, stats, self._accounts, self._stragglers)
+        fill_status(self._status, ensemble, stats, self._accounts, self._watch.stragglers)
         if self._outlook is not None:
             remaining_s = self._outlook.remaining_s(time.monotonic())
             self._status["prediction"] = {
@@ -323,21 +332,12 @@ class Journal:
 
     def keep_rates(self, ensemble: Ensemble) -> None:
         """Write all rates known so far to profile.json."""
-        profile = policies.profile_to_dict(ensemble.rates, self._rate_key_by_dnn, self._earlier_profile)
-        rate = ensemble.state.preprocessing_samples_per_s
-        if rate is not None:
-            profile["preprocessing"] = {"samples_per_s": rate}
-        if self.start_s is not None:
-            profile["start"] = {"build_s": self.start_s}
-        write_json_atomic(self._run.profile, profile)
+        self._profile.write(ensemble.rates, ensemble.state.preprocessing_samples_per_s)
 
     @property
-    def start_s(self) -> float | None:
-        """Seconds from the beginning of a round to a new network's first step; None while not measured."""
-        if self._starts_s:
-            return statistics.median(self._starts_s.values())
-        earlier = (self._earlier_profile or {}).get("start")
-        return float(earlier["build_s"]) if earlier is not None else None
+    def start_s(self) -> Mapping[str, float]:
+        """See `KeptProfile.start_s`."""
+        return self._profile.start_s
 
     def _note_plan(self, event: str, plan: RoundPlan) -> None:
         fields = round_plan_to_dict(plan)
@@ -358,19 +358,16 @@ class Journal:
         gpus = len(ensemble.state.groups[event.dnn_id].gpus)
         self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus)})
 
-    def _note_ranks(self, dnn_id: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Who held up the group in this epoch, for the ledger; offers to leave a GPU out are told once."""
-        gpus = self._gpus[dnn_id]
-        without = facts.get("balance", {}).get("remove")
-        if without is not None and (dnn_id, gpus[without]) not in self._told:
-            self._told.add((dnn_id, gpus[without]))
-            self._progress.note(f"warning: {dnn_id} would be faster without GPU {gpus[without]} of its group")
-        straggler = find_straggler(facts["ranks"], gpus) if "ranks" in facts else None
-        if straggler is None:
-            self._stragglers.pop(dnn_id, None)
-            return {}
-        self._stragglers[dnn_id] = straggler
-        return {"straggler": straggler.to_dict()}
+    def _note_ranks(self, event: EpochDone, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """What an epoch's ranks tell, for the ledger; and for people, if it concerns them."""
+        more, notes = self._watch.look(event.dnn_id, facts)
+        marked = self._watch.mark(event)
+        if marked is not None:
+            gpu, late = marked
+            self.note_slices(self._rank_of_gpu[gpu], [late])
+        for note in notes:
+            self._progress.note(note)
+        return more
 
     def _note_done(self, ensemble: Ensemble) -> None:
         for dnn_id, dnn in ensemble.state.dnns.items():
@@ -380,7 +377,7 @@ class Journal:
 
     def _join(self, groups: tuple[GroupPlan, ...]) -> None:
         self._accounts.join(groups)
-        self._gpus.update({group.dnn_id: group.gpus for group in groups})
+        self._watch.join(groups)
 
     def _note_left(self, dnn_id: str) -> None:
         cost = self._accounts.leave(dnn_id)
@@ -391,7 +388,7 @@ class Journal:
     def _rows(self, ensemble: Ensemble) -> list[ResultRow]:
         rows = []
         for name, dnn in ensemble.state.dnns.items():
-            cause = f"{dnn.cause}: {last_line(dnn.detail)}" if dnn.cause else ""
+            cause = f"{dnn.cause}: {telling_line(dnn.detail)}" if dnn.cause else ""
             rows.append(
                 ResultRow(
                     name=name,
@@ -404,11 +401,3 @@ class Journal:
                 )
             )
         return rows
-
-
-def last_line(text: str) -> str:
-    """Of a traceback the line that tells most: the exception's type and the first line of its message."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
-    told = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
-    return "".join(char if char.isprintable() else "?" for char in told)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from hpcbal.control.messages import EpochRecord, Position
 from hpcbal.errors import CheckpointError
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.epoch import SUMS_NAME
+from hpcbal.runtime.parts import PARTITION_PREFIX
 from hpcbal.runtime.replicas import UNTRAINED, Moment, ReplicaCache
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
@@ -24,16 +25,24 @@ from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception
 
 log = logging.getLogger(__name__)
 
+_NOT_OF_REPLICA = (SUMS_NAME, PARTITION_PREFIX)
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a rank starts a round with."""
+    """What a rank starts a round with.
+
+    Attributes:
+        sums: behind the metrics of a pass that was left inside.
+        saved: all arrays of the checkpoint that are not the replica's; empty if none was read.
+    """
 
     replica: Replica
     history: tuple[EpochRecord, ...]
     sums: np.ndarray | None
+    saved: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class GroupMember:
@@ -74,7 +83,7 @@ class GroupMember:
         except USER_ERRORS as error:  # whatever a user's model does must not leave the peers waiting
             log.exception("%s: %s failed", self.dnn.name, doing)
             failure = as_exception(error)
-        agree(self.comm, failure)
+        agree(self.comm, failure, lambda: self.context.keep_in_touch(f"waiting for others: {doing}"))
         return result  # type: ignore[return-value]
 
     def load_together(self, epochs: int, position: Position | None) -> Loaded:
@@ -135,6 +144,6 @@ class GroupMember:
         held = Moment(state.epoch, state.position if SUMS_NAME in state.arrays else None)
         if held != wanted:
             raise CheckpointError(f"{directory}: holds {held}, but {wanted} is needed")
-        sums = state.arrays.get(SUMS_NAME)
-        replica.load_state({key: value for key, value in state.arrays.items() if key != SUMS_NAME})
-        return Loaded(replica, state.history, sums)
+        saved = {key: value for key, value in state.arrays.items() if key.startswith(_NOT_OF_REPLICA)}
+        replica.load_state({key: value for key, value in state.arrays.items() if key not in saved})
+        return Loaded(replica, state.history, saved.get(SUMS_NAME), saved)

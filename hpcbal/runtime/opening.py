@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.config import RunConfig, add_import_roots, load_config, resolved_yaml
-from hpcbal.control import DnnSpec
+from hpcbal.config.scheduling import specs_of
 from hpcbal.runtime.resume import Earlier, read_earlier
 from hpcbal.runtime.run_request import RunRequest, output_of
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output, read_ledger
@@ -36,11 +36,6 @@ class OpenedRun:
         self.lock.release()
 
 
-def specs_of(config: RunConfig) -> tuple[DnnSpec, ...]:
-    """The DNNs as the state machine knows them."""
-    return tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
-
-
 def open_run(request: RunRequest) -> OpenedRun:
     """Open or make the run's directory.
 
@@ -54,7 +49,11 @@ def open_run(request: RunRequest) -> OpenedRun:
     resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume)
     try:
         earlier = read_earlier(
-            run, read_ledger(run.ledger), specs_of(config), retry_failed=request.retry_failed
+            run,
+            read_ledger(run.ledger),
+            specs_of(config),
+            retry_failed=request.retry_failed,
+            regroups=config.balance.regroup,
         )
         ledger = Ledger(run.ledger)
     except BaseException:

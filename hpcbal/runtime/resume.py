@@ -12,6 +12,7 @@ from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.resume_json import round_plan_from_dict
+from hpcbal.control.rounds import is_alike
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
 from hpcbal.telemetry import RunDirectory
@@ -55,6 +56,7 @@ def read_earlier(
     specs: Sequence[DnnSpec],
     *,
     retry_failed: bool,
+    regroups: bool = True,
 ) -> Earlier:
     """Put the ledger's facts and the checkpoints together.
 
@@ -65,6 +67,7 @@ def read_earlier(
         ledger: all events so far.
         specs: the DNNs; a DNN that was done goes on if its stop rule now allows more epochs.
         retry_failed: failed DNNs go on from their last checkpoint.
+        regroups: whether GPUs may be left out of groups; if not, those that were are forgotten for good.
     """
     facts = _Facts()
     for line in ledger:
@@ -95,6 +98,7 @@ def read_earlier(
         cluster=facts.cluster,
         preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
         kept=facts.kept,
+        left_out={dnn_id: tuple(gpus) for dnn_id, gpus in facts.left_out.items()} if regroups else {},
     )
     retried = tuple(spec.dnn_id for spec in specs if retry_failed and spec.dnn_id in facts.failed)
     return Earlier(resume, facts.accounts, facts.round_plans, warnings, fingerprints, retried)
@@ -149,6 +153,7 @@ class _Facts:
         self.next_pass = 0
         self.cluster: Cluster | None = None
         self.kept: dict[str, tuple[int, ...]] = {}
+        self.left_out: dict[str, list[int]] = {}
         self.preprocessing_samples_per_s: float | None = None
         self._open_round: Mapping[str, Any] | None = None
         self._started_on: Cluster | None = None
@@ -157,6 +162,9 @@ class _Facts:
         match line["event"]:
             case "run-started":
                 nodes = tuple(Node(node["host"], node["num_gpus"]) for node in line["nodes"])
+                is_elsewhere = self._started_on is not None and not is_alike(self._started_on, Cluster(nodes))
+                if is_elsewhere or not line.get("regroup", True):
+                    self.left_out = {}  # numbers of GPUs mean something else now, or the user wants them back
                 self._started_on = Cluster(nodes)
             case "preprocessing-measured":
                 self.preprocessing_samples_per_s = line["samples_per_s"]
@@ -177,8 +185,10 @@ class _Facts:
                 if line["reason"] == "regroup" and self._open_round is not None:
                     gpus_of = {group["dnn"]: tuple(group["gpus"]) for group in self._open_round["groups"]}
                     self.kept[line["dnn"]] = gpus_of[line["dnn"]]
+            case "gpu-left-out":
+                self.left_out.setdefault(line["dnn"], []).append(line["gpu"])
             case "round-ended":
-                if not line.get("suspended"):
+                if not line.get("suspended") and not line.get("continues"):
                     self._open_round = None
             case "dnn-done":
                 self.done[line["dnn"]] = line["detail"]

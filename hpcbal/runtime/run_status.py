@@ -49,6 +49,8 @@ def fill_status(
             "cause": dnn["cause"] or "",
             "detail": dnn["detail"] or "",
         }
+        if dnn["left_out"]:
+            told["left_out"] = dnn["left_out"]
         if name in stragglers:
             told["straggler"] = stragglers[name].to_dict()
         status["dnns"].append(told)

@@ -16,9 +16,11 @@ from hpcbal.control.messages import (
     GroupLeft,
     GroupPlan,
     Instruction,
+    LeaveOut,
     LeaveRound,
     NextPass,
     PreprocessingMeasured,
+    RemovalOffered,
     RoundPlan,
     StartAlone,
     Started,
@@ -173,6 +175,9 @@ class Scheduler:
     def _take_event(self, message: protocol.Happened) -> None:
         expected = self._serial_of.get(getattr(message.event, "dnn_id", ""))
         if message.serial != expected:
+            if isinstance(message.event, RemovalOffered):
+                log.debug("dropped %r: not of these groups (%s)", message, expected)
+                return
             raise RuntimeError(f"an event of groups {message.serial}, but these are {expected}: {message}")
         self._journal.note_facts(message.event, message.facts or {})
         self._events.append(message.event)
@@ -210,6 +215,8 @@ class Scheduler:
             case SuspendGroups():
                 for dnn_id in instruction.dnn_ids:
                     self._tell_group(dnn_id, protocol.Suspend(self._serial_of[dnn_id]))
+            case LeaveOut():
+                pass  # the journal has it; the groups hear of it when the pass ends
             case StopStream():
                 self._end_stream()
             case Finish():

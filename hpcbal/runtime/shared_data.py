@@ -54,14 +54,7 @@ def open_data(
 
 
 def _facts_of(config: RunConfig, source: SampleSource) -> StreamFacts:
-    spec = StreamSpec(
-        num_train=source.num_train,
-        num_positions=source.num_positions,
-        block_samples=config.dataplane.block_samples,
-        sample=source.sample_spec,
-        label=source.label_spec,
-        ring_bytes=config.dataplane.ring_bytes,
-    )
+    spec = StreamSpec.of_source(source, config.dataplane)
     return StreamFacts(spec, source.num_classes, source.fingerprint)
 
 

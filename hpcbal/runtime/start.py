@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mpi4py import MPI
 
 from hpcbal.config import RunConfig
+from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import Ensemble, ScheduleSettings
 from hpcbal.errors import InputError
 from hpcbal.runtime.channel import patient_allgather
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.journal import Journal
 from hpcbal.runtime.known_rates import known_rates, rate_keys
-from hpcbal.runtime.opening import OpenedRun, specs_of
+from hpcbal.runtime.opening import OpenedRun
 from hpcbal.runtime.resume import check_fingerprint
 from hpcbal.runtime.scheduler import Scheduler
 from hpcbal.training.backend import Backend
@@ -111,16 +113,8 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
 
 
 def _settings(config: RunConfig, context: RankContext, opened: OpenedRun) -> ScheduleSettings:
-    schedule = config.schedule
-    given = schedule.profiling.rates is not None or config.backend.name == "emulated"
-    return ScheduleSettings(
-        num_positions=context.stream_spec.num_positions,
-        delta=schedule.delta_rule(),
-        alpha=schedule.alpha,
-        max_gpus_per_dnn=schedule.max_gpus_per_dnn,
-        profile=opened.request.profile_only or not given,
-        max_profile_gpus=schedule.profiling.max_gpus,
+    settings = replace(
+        settings_of(config, context.stream_spec.num_positions),
         max_preprocessors=len(context.roles.preprocessor_ranks),
-        paradigm="global" if opened.request.profile_only else schedule.paradigm,
-        seed=config.seed,
     )
+    return replace(settings, profile=True, paradigm="global") if opened.request.profile_only else settings

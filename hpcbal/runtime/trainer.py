@@ -10,17 +10,21 @@ from mpi4py import MPI
 from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.config import DnnConfig
-from hpcbal.control.messages import Position
+from hpcbal.control.messages import GroupPlan, Position
 from hpcbal.data.source import SampleSource
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
-from hpcbal.runtime.balancing import EvenSplit, SplitMemory, make_balancer
+from hpcbal.runtime.balancer import EvenSplit, make_balancer, make_watch
 from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.decided_split import SplitMemory
 from hpcbal.runtime.group_profile import GroupProfile
 from hpcbal.runtime.group_round import GroupRound
+from hpcbal.runtime.kept_models import KeptModel
 from hpcbal.runtime.member import GroupMember
+from hpcbal.runtime.part_loading import PartLoader
 from hpcbal.runtime.protocol import OpenGroups, ReaderReady, Shutdown, TrainAlone
 from hpcbal.runtime.replicas import ReplicaCache
+from hpcbal.runtime.wave import MpiWave
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.groups import TrainerGroups
@@ -51,9 +55,12 @@ class Trainer:
         self._groups = groups
         self._source = source
         self._own_stream: PrivateStream | None = None
+        self._loader = PartLoader(context) if context.config.data.access == "partitioned" else None
         self._cache = ReplicaCache()
         self._split_memories: dict[str, SplitMemory] = {}
-        self._reader = StreamReader(context.ring, context.roles.local_slot(context.rank))
+        local_slot = context.roles.local_slot(context.rank)
+        self._watch = make_watch(context.config, local_slot)
+        self._reader = StreamReader(context.ring, local_slot)
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
         self._writer = BackgroundWriter()
         # Both threads call MPI: the fetching one to see the ring, this one for messages and gradients.
@@ -84,7 +91,7 @@ class Trainer:
     def _take_part(self, order: OpenGroups) -> None:
         """Form the groups with all other trainers, then do this rank's share of its group."""
         mine = next((plan for plan in order.groups if self._trainers.rank in plan.gpus), None)
-        if mine is not None:
+        if mine is not None and (order.round_plan is None or self._loader is None):
             plan = order.round_plan
             self._reader.begin(order.stream, plan.start[mine.dnn_id] if plan else Position(0))
         self._context.channel.send(SCHEDULER_RANK, ReaderReady(order.serial))
@@ -102,7 +109,8 @@ class Trainer:
         )
         if order.round_plan is None:
             self._reader.set_poll(lambda: self._context.keep_in_touch(f"waiting for data of {mine.dnn_id}"))
-            GroupProfile(member, self._reader, order.serial).run()
+            ranks = sorted(gpu for plan in order.groups for gpu in plan.gpus)
+            GroupProfile(member, self._reader, order.serial, MpiWave.of(self._trainers, ranks)).run()
         else:
             balancer = make_balancer(
                 self._context.config.balance,
@@ -111,10 +119,25 @@ class Trainer:
                 member.collective,
                 self._split_memories,
                 key=f"{mine.dnn_id} on {mine.gpus}",
+                kept=lambda name: self._kept_model(mine, name),
+                watch=self._watch,
             )
             GroupRound(
-                member, self._reader, order.round_plan, order.serial, self._writer, self._fetcher, balancer
+                member,
+                self._reader,
+                order.round_plan,
+                order.serial,
+                self._writer,
+                self._fetcher,
+                balancer,
+                self._loader,
             ).run()
+
+    def _kept_model(self, group: GroupPlan, predictor: str) -> KeptModel:
+        cluster = self._context.roles.cluster
+        node_of_gpu = cluster.node_of_gpus()
+        workers = [f"{cluster.nodes[node_of_gpu[gpu]].host} {gpu}" for gpu in group.gpus]
+        return KeptModel(self._context.dnn_directory(group.dnn_id), predictor, workers)
 
     def _train_alone(self, order: TrainAlone) -> None:
         """Train one DNN on this rank, with a stream of its own."""

@@ -94,3 +94,52 @@ def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outc
     assert lab.events()[-1]["exit_code"] == 75
     assert lab.run().code == 0
     same_outcome(lab.outcome(), undisturbed)
+
+
+def test_a_stop_while_groups_are_formed_changes_nothing(lab, undisturbed, same_outcome):
+    """TERM within milliseconds of the order to start a round, to each kind of rank."""
+    for rank, delay_s in [(MASTER, 0.0), (SECOND_TRAINER, 0.005), (PREPROCESSOR, 0.01), (SCHEDULER, 0.0)]:
+        num_before = len(lab.events("round-started"))
+        running = lab.start()
+        running.until(lambda before=num_before: len(lab.events("round-started")) > before, "round")
+        time.sleep(delay_s)
+        running.signal_rank(rank, signal.SIGTERM)
+        check_stopped(lab, running.wait(), "signal SIGTERM")
+    assert lab.run().code == 0
+    same_outcome(lab.outcome(), undisturbed)
+
+
+def test_ctrl_c_at_the_very_end_spoils_nothing(lab, undisturbed, same_outcome):
+    """The last epoch is done: the run ends as if nothing had been, or stops and has nothing left to do."""
+    num_epochs = sum(len(history) for history, _ in undisturbed.values())
+    running = lab.start()
+    running.until(lambda: epochs_done(lab) == num_epochs, "last epoch")
+    running.process.send_signal(signal.SIGINT)
+    done = running.wait()
+    assert done.code in (0, 75), done
+    assert "Traceback" not in done.err, done
+    assert lab.events()[-1]["event"] == "run-finished"
+    assert lab.events()[-1]["exit_code"] == done.code
+    same_outcome(lab.outcome(), undisturbed)
+    again = lab.run()
+    assert again.code == 0, again
+    assert epochs_done(lab) == num_epochs, "something was trained again"
+
+
+def test_term_after_a_rank_has_aborted_ends_with_the_cause(lab):
+    """mpirun is already ending the others when the user's TERM comes."""
+    running = lab.start()
+    wait_for_epochs(lab, running, 2)
+    running.signal_rank(SECOND_TRAINER, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while "rank 3" not in (lab.folder / ".stderr").read_text() and time.monotonic() < deadline:
+        if running.process.poll() is not None:
+            break
+        time.sleep(0.002)
+    running.process.send_signal(signal.SIGTERM)
+    done = running.wait()
+    assert done.code not in (0, 75), done
+    assert "Traceback" not in done.err, done
+    assert "rank 3" in done.err, done
+    done = lab.run()
+    assert done.code == 0, done

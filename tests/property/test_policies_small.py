@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching import BATCHING
+from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.preprocessors import demand, num_preprocessors
 from hpcbal.policies.profile import profile_from_dict, profile_to_dict
 from hpcbal.policies.rates import RateTable
@@ -15,29 +15,20 @@ from hpcbal.policies.rates import RateTable
 rates = st.floats(0.01, 1e6)
 
 
-@pytest.mark.parametrize("split", BATCHING.values(), ids=BATCHING.keys())
-@given(num_samples=st.integers(0, 5000), num_workers=st.integers(1, 300))
-@settings(deadline=None)
-def test_every_split_gives_each_sample_to_one_worker(split, num_samples: int, num_workers: int) -> None:  # type: ignore[no-untyped-def]
-    counts = split(num_samples, num_workers)
-    assert len(counts) == num_workers
-    assert sum(counts) == num_samples
-    assert min(counts) >= 0
-
-
 @given(st.integers(0, 5000), st.integers(1, 300))
 @settings(deadline=None)
-def test_even_shares_differ_by_one_at_most(num_samples: int, num_workers: int) -> None:
-    counts = BATCHING["even"](num_samples, num_workers)
+def test_the_even_split_gives_each_sample_to_one_worker(num_samples: int, num_workers: int) -> None:
+    counts = split_evenly(num_samples, num_workers)
+    assert len(counts) == num_workers
+    assert sum(counts) == num_samples
     assert counts[0] - counts[-1] <= 1
     assert list(counts) == sorted(counts, reverse=True)
 
 
-@pytest.mark.parametrize("split", BATCHING.values(), ids=BATCHING.keys())
 @pytest.mark.parametrize(("num_samples", "num_workers"), [(-1, 2), (4, 0)])
-def test_every_split_refuses_what_makes_no_sense(split, num_samples: int, num_workers: int) -> None:  # type: ignore[no-untyped-def]
+def test_the_even_split_refuses_what_makes_no_sense(num_samples: int, num_workers: int) -> None:
     with pytest.raises(PolicyError, match="cannot split"):
-        split(num_samples, num_workers)
+        split_evenly(num_samples, num_workers)
 
 
 @given(st.floats(0, 1e9), st.floats(0.01, 1e9), st.integers(1, 200))

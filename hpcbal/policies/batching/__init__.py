@@ -9,13 +9,20 @@ from typing import Any
 from hpcbal.policies.batching.bsp import Even
 from hpcbal.policies.batching.even import split_evenly
 from hpcbal.policies.batching.fitted import Fitted
+from hpcbal.policies.batching.fixed import Fixed
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu
 from hpcbal.policies.batching.rounding import scale_shares
 from hpcbal.policies.batching.task import BatchingPolicy, BatchTask, Decision, Observation, WorkerLimits
 
 BATCHING: Mapping[str, BatchingPolicy[Any]] = MappingProxyType(
-    {"even": Even(), "fitted": Fitted(), "lb-bsp-cpu": LbBspCpu(), "lb-bsp-gpu": LbBspGpu()}
+    {
+        "even": Even(),
+        "fitted": Fitted(),
+        "fixed": Fixed(),
+        "lb-bsp-cpu": LbBspCpu(),
+        "lb-bsp-gpu": LbBspGpu(),
+    }
 )
 
 __all__ = [

@@ -54,13 +54,16 @@ class Fitted(BatchingPolicy[FittedState]):
             was learnt is not stretched too far, nor memory all at once.
         offer_after: decisions in a row that must find a worker hopeless before it is offered for removal,
             >= 1: curves that are still being learnt may say so of any.
+        removal_gain: share of the makespan that leaving workers out must save, 0..1: who is gone is not
+            measured any more, so a small gain is not worth it.
 
     Source: [LBBSP] Eq. 3, with the curves of Sec. 3.3.1, which the paper takes to be too costly to profile.
     """
 
     least_gain: float = 0.005
-    growth: float = 3.0
+    growth: float = 2.0
     offer_after: int = 20
+    removal_gain: float = 0.05
 
     def start(self, task: BatchTask) -> FittedState:
         """As `BatchingPolicy.start`."""
@@ -85,7 +88,7 @@ class Fitted(BatchingPolicy[FittedState]):
         gain = 1.0 - curves.makespan(wanted) / max(curves.makespan(state.batch_sizes), 1e-300)
         if not keeps or gain > self.least_gain:
             state = replace(state, batch_sizes=wanted)
-        hopeless = _hopeless(curves, task, state.batch_sizes)
+        hopeless = self._hopeless(curves, task, state)
         same = state.hopeless_iterations + 1 if hopeless == state.hopeless else 1
         state = replace(state, hopeless=hopeless, hopeless_iterations=same)
         return Decision(state, hopeless if same >= self.offer_after else None)
@@ -104,15 +107,22 @@ class Fitted(BatchingPolicy[FittedState]):
             limits.append(WorkerLimits(least, min(most, max(allowed, least))))
         return BatchTask(state.task.num_samples, tuple(limits))
 
+    def _hopeless(self, curves: TimeCurves, task: BatchTask, state: FittedState) -> int | None:
+        """A worker that holds up the others with the least it can be given, if they were faster without it.
 
-def _hopeless(curves: TimeCurves, task: BatchTask, batch_sizes: Sequence[int]) -> int | None:
-    """The worker that holds up the others with the least it can be given, if they were faster without it."""
-    times_s = curves.seconds(batch_sizes)
-    slowest = int(times_s.argmax())
-    others = [i for i in range(task.num_workers) if i != slowest]
-    least = max(task.minima[slowest], 1)
-    if not others or batch_sizes[slowest] > least or sum(task.maxima[i] for i in others) < task.num_samples:
-        return None
-    rest = TimeCurves(curves.floor_s[others], curves.launch_s[others], curves.slope_s[others])
-    without = split_min_max(rest, BatchTask(task.num_samples, tuple(task.limits[i] for i in others)))
-    return slowest if rest.makespan(without) < float(times_s[slowest]) else None
+        Several that are as slow as the slowest shield each other: without one of them nothing is gained. They
+        are judged together and offered one after the other; the one offered last stays the one.
+        """
+        times_s = curves.seconds(state.batch_sizes)
+        wanted_s = (1.0 - self.removal_gain) * float(times_s.max())
+        slow = np.flatnonzero(times_s > wanted_s)
+        rest = np.flatnonzero(times_s <= wanted_s)
+        if any(state.batch_sizes[i] > max(task.minima[i], 1) for i in slow) or not len(rest):
+            return None
+        limits = tuple(task.limits[i] for i in rest)
+        if sum(task.maxima[i] for i in rest) < task.num_samples:
+            return None
+        faster = TimeCurves(curves.floor_s[rest], curves.launch_s[rest], curves.slope_s[rest])
+        if faster.makespan(split_min_max(faster, BatchTask(task.num_samples, limits))) >= wanted_s:
+            return None
+        return state.hopeless if state.hopeless in slow else int(times_s.argmax())

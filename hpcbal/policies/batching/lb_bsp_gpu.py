@@ -65,7 +65,8 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
         - Line 5 gives up on a straggler with no more samples than the step. Here that ends the fast-approach
           phase first: with steps of 5 a worker whose best share is 3 would be removed, and a group whose even
           share is 5 would never be balanced. With steps of 1 it is offered for removal, once it was the
-          slowest for a whole window: one slow iteration does not cost a worker its place.
+          slowest for a whole window (one slow iteration does not cost a worker its place), and only if the
+          others can take its samples and are faster with them even if their time grew in proportion.
         - Workers' minima and maxima are kept: the step is cut to what they leave, and a worker at its
           maximum does not lead, like one without free memory.
         - Iterations that held another number of samples than the global batch are passed over.
@@ -99,7 +100,8 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
         is_full = len(window) == phase.window_iterations
         if sizes[straggler] <= phase.step_samples:
             always = is_full and len(times) > 1 and all(t[straggler] == max(t) for t in window)
-            remove = straggler if fine_tunes and always else None
+            is_useless = fine_tunes and always and _is_faster_without(straggler, state, observations)
+            remove = straggler if is_useless else None
             fine_tunes = True
         elif leader is not None and leader != straggler:
             if is_full and all(t[leader] < t[straggler] for t in window):
@@ -128,3 +130,23 @@ def _moved(state: LbBspGpuState, leader: int, straggler: int, step_samples: int)
     sizes[leader] += step
     sizes[straggler] -= step
     return tuple(sizes)
+
+
+def _is_faster_without(straggler: int, state: LbBspGpuState, observations: Sequence[Observation]) -> bool:
+    """Whether the others would be done before the straggler if they had its samples too.
+
+    Each sample more is reckoned to take a worker as long as the mean of those it has: launch costs make that
+    too much, so who is removed was not worth its wait.
+    """
+    sizes = [observation.num_samples for observation in observations]
+    times_s = [observation.processing_s for observation in observations]
+    per_sample_s = [t / size if size else t for t, size in zip(times_s, sizes, strict=True)]
+    for _ in range(sizes[straggler]):
+        able = [i for i in range(len(sizes)) if i != straggler and sizes[i] < state.task.maxima[i]]
+        if not able:
+            return False
+        best = min(able, key=lambda i: (per_sample_s[i] * (sizes[i] + 1), i))
+        sizes[best] += 1
+        if per_sample_s[best] * sizes[best] >= times_s[straggler]:
+            return False
+    return True

@@ -279,6 +279,8 @@ def test_memory_is_told_as_far_as_it_is_known(capsys: Capture, tmp_path: Path) -
     memory = plan(capsys, config)["memory_per_node"]
     assert memory["ring_bytes"] == memory["known_bytes"] == 2**20
     assert (memory["networks_bytes"], memory["unknown"]) == (None, ["fast", "half", "slow"])
+    for given, fits in (("1GiB", None), ("1MB", False)):  # too much is too much, whatever comes on top
+        assert plan(capsys, config, "--memory", given)["memory_per_node"]["fits"] is fits
     for name in ("fast", "half", "slow"):
         directory = tmp_path / "runs/run/dnns" / name
         directory.mkdir(parents=True)

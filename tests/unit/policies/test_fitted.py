@@ -144,6 +144,21 @@ def test_a_worker_is_offered_for_removal_only_where_its_least_is_too_much() -> N
     assert POLICY.decide(state, [Observation(n, 1.0) for n in state.batch_sizes]).remove is None
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_workers_that_are_equally_hopeless_do_not_shield_each_other(seed: int) -> None:
+    """Without one of the two nothing is gained; which is the slower one changes with the noise."""
+    slow = TimeCurves.of([(0.0, 0.1, 0.01), (0.0, 0.1, 0.01), (0.0, 9.0, 0.5), (0.0, 9.0, 0.5)])
+    state, _ = run(POLICY.start(BatchTask.uniform(40, 4)), slow, 40, gaussian(seed, spread=0.01))
+    assert state.hopeless in (2, 3)
+    assert state.hopeless_iterations >= POLICY.offer_after
+
+
+def test_a_gain_that_is_hardly_any_costs_no_worker_its_place() -> None:
+    nearly = TimeCurves.of([(0.0, 0.0, 0.1), (0.0, 0.41, 0.0)])
+    state, _ = run(POLICY.start(BatchTask.uniform(4, 2)), nearly, 40)
+    assert (state.batch_sizes, state.hopeless) == ((3, 1), None)
+
+
 def test_it_waits_until_every_worker_was_seen() -> None:
     state = POLICY.start(BatchTask.uniform(3, 4))
     seen = [Observation(1, 1.0), Observation(1, 3.0), Observation(1, 1.0), Observation(0, 0.0)]

@@ -90,6 +90,21 @@ def test_one_slow_iteration_costs_no_worker_its_place() -> None:
     assert repeat(state, (1.0, 9.0), 3, policy=policy).remove == 1
 
 
+def test_a_worker_that_is_a_little_slow_with_its_last_sample_is_kept() -> None:
+    """With two samples the other one would take longer than both do now."""
+    policy = LbBspGpu(PhaseSettings(5, 2), PhaseSettings(1, 3))
+    state = policy.start(BatchTask.uniform(2, 2))
+    assert repeat(state, (1.0, 1.9), 9, policy=policy).remove is None
+    assert repeat(state, (1.0, 2.1), 9, policy=policy).remove == 1
+
+
+def test_a_straggler_whose_sample_nobody_can_take_is_kept() -> None:
+    policy = LbBspGpu(PhaseSettings(5, 2), PhaseSettings(1, 3))
+    state = policy.start(BatchTask(8, (WorkerLimits(1, 7), WorkerLimits(1, None))))
+    assert repeat(state, (1.0, 90.0), 20, policy=policy).batch_sizes == (7, 1)
+    assert repeat(state, (1.0, 90.0), 20, policy=policy).remove is None
+
+
 def test_a_small_even_share_is_still_balanced() -> None:
     state = POLICY.start(BatchTask.uniform(8, 2))
     assert repeat(state, (1.0, 2.0), 20).batch_sizes == (5, 3)

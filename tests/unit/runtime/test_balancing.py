@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,12 @@ from hpcbal.policies.batching.bsp import Even
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Memoryless
 from hpcbal.policies.batching.task import BatchState
-from hpcbal.runtime.balancing import (
-    WARM_UP_STEPS,
-    DecidedSplit,
-    EvenSplit,
-    SplitMemory,
-    make_balancer,
-    make_policy,
-    observations_of,
-)
+from hpcbal.runtime.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
+from hpcbal.runtime.decided_split import WARM_UP_STEPS, DecidedSplit, SplitMemory
+from hpcbal.runtime.kept_models import KeptModel
+from hpcbal.runtime.step_report import NUM_ROWS, SHARES, UNKNOWN, observations_of
+from hpcbal.runtime.worker_watch import WorkerWatch
+from hpcbal.telemetry.resource_use import ResourceUse
 
 SETTLE_S = 20.0
 
@@ -39,6 +37,9 @@ class OneRank:
 
     def sum(self, tensors: Sequence[Any], status: np.ndarray[Any, Any]) -> tuple[Sequence[Any], Any]:
         return tensors, status.copy()
+
+    def tell(self, numbers: np.ndarray[Any, Any]) -> None:
+        """The master's stay as they are."""
 
     def close(self) -> None:
         """Nothing to free."""
@@ -81,8 +82,8 @@ def warm_up(split: DecidedSplit) -> None:
 
 def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
     """One step: both ranks report, and the shares of the group follow."""
-    rows = split.report(shares[0], 0.0)().reshape(3, 2)
-    rows[:2, 1] = shares[1], 0.5
+    rows = split.report(shares[0], 0.0)().reshape(NUM_ROWS, 2)
+    rows[:SHARES, 1] = shares[1], 0.5, UNKNOWN, UNKNOWN, UNKNOWN
     split.take(rows.reshape(-1), shares)
     pending = split._pending
     if settled and pending is not None:
@@ -100,6 +101,28 @@ def make_dnn(balance: str | None = None) -> DnnConfig:
             "balance": balance,
         }
     )
+
+
+def balancer_of(
+    settings: BalanceConfig, dnn: DnnConfig, memories: dict[str, SplitMemory] | None = None
+) -> Balancer:
+    memories = {} if memories is None else memories
+    return make_balancer(
+        settings,
+        dnn,
+        100,
+        OneRank(),
+        memories,
+        "a on (0, 1)",
+        kept=lambda name: KeptModel(Path("not there"), name, (0, 1)),
+    )
+
+
+def reported(samples: list[int], seconds: list[float]) -> np.ndarray[Any, Any]:
+    """What two ranks have reported together that measure nothing but time."""
+    rows = np.full((NUM_ROWS, 2), UNKNOWN)
+    rows[0], rows[1], rows[SHARES] = samples, seconds, 0.0
+    return rows.reshape(-1)
 
 
 def opened(*answers: tuple[int, ...] | Exception, removes: int | None = None) -> Scripted:
@@ -184,13 +207,12 @@ def test_a_group_goes_on_with_what_it_knew() -> None:
     dnn = make_dnn()
     memories: dict[str, SplitMemory] = {}
     settings = BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless")
-    first = make_balancer(settings, dnn, 100, OneRank(), memories, "a on (0, 1)")
+    first = balancer_of(settings, dnn, memories)
     assert isinstance(first, DecidedSplit)
     warm_up(first)
-    rows = np.array([[5.0, 5.0], [0.1, 0.4], [0.0, 0.0]])
-    first.take(rows.reshape(-1), (5, 5))
+    first.take(reported([5, 5], [0.1, 0.4]), (5, 5))
     first.close()
-    again = make_balancer(settings, dnn, 100, OneRank(), memories, "a on (0, 1)")
+    again = balancer_of(settings, dnn, memories)
     assert again.split(10) == first.split(10) == (8, 2)
     again.close()
 
@@ -208,23 +230,63 @@ def test_nothing_is_balanced_where_there_is_nothing_to_balance() -> None:
 )
 def test_a_dnn_may_want_another_policy(of_the_run: str, of_the_dnn: str | None, is_even: bool) -> None:
     settings = BalanceConfig.model_validate({"policy": of_the_run})
-    split = make_balancer(settings, make_dnn(of_the_dnn), 100, OneRank(), {}, "a")
+    split = balancer_of(settings, make_dnn(of_the_dnn))
     assert isinstance(split, EvenSplit) == is_even
     split.close()
 
 
+def test_a_dnn_may_have_fixed_shares_of_its_own() -> None:
+    settings = BalanceConfig.model_validate({"policy": "fixed", "shares": [4, 1]})
+    dnn = make_dnn().model_copy(update={"shares": (1.0, 4.0)})
+    assert balancer_of(settings, dnn).split(10) == (2, 8)
+
+
+def test_fixed_shares_hold_for_steps_of_every_size() -> None:
+    settings = BalanceConfig.model_validate({"policy": "fixed", "shares": [4, 1]})
+    split = balancer_of(settings, make_dnn())
+    assert isinstance(split, FixedSplit)
+    split.start()
+    assert split.split(10) == (8, 2)
+    assert split.split(5) == (4, 1)
+    assert split.split(20) == (16, 4)
+    assert split.report(8, 0.0) is None
+    assert split.take_facts() == {"balance": {"shares": [8, 2]}}
+    split.close()
+
+
 def test_the_predictor_is_that_of_the_config() -> None:
-    assert make_policy("lb-bsp-cpu", "memoryless") == LbBspCpu(Memoryless())
+    split = balancer_of(BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless"), make_dnn())
+    assert isinstance(split, DecidedSplit)
+    assert split._policy == LbBspCpu(Memoryless())
 
 
 def test_reports_become_observations() -> None:
-    rows = np.array([[4.0, 0.0], [0.5, 0.0], [3.0, 3.0]])
+    rows = reported([4, 0], [0.5, 0.0]).reshape(NUM_ROWS, 2)
     assert observations_of(rows) == (Observation(4, 0.5), Observation(0, 0.0))
+    rows[2:5, 0] = 0.5, 0.25, 0.96
+    assert observations_of(rows)[0] == Observation(4, 0.5, 0.5, 0.25, 0.96)
+
+
+def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
+    watch = WorkerWatch(lambda: ResourceUse(0.5, None), lambda: 0.75)
+    split = make_split(Even(), watch=watch)
+    rows = split.report(5, 0.0)(0.0).reshape(NUM_ROWS, 2)
+    assert rows[2:5].tolist() == [[0.5, 0.0], [UNKNOWN, 0.0], [0.75, 0.0]]
+    split.close()
+
+
+def test_a_gpu_whose_memory_is_full_gets_no_more() -> None:
+    split = make_split(LbBspCpu(Memoryless()), is_fresh=True)
+    rows = reported([5, 5], [0.1, 0.4]).reshape(NUM_ROWS, 2)
+    rows[4, 0] = 0.96
+    split.take(rows.reshape(-1), (5, 5))
+    assert split.split(10) == (5, 5)
+    split.close()
 
 
 @pytest.mark.parametrize(("max_samples", "expected"), [(None, (8, 2)), (7, (7, 3)), (2, (5, 5))])
 def test_no_rank_gets_more_than_its_memory_holds(max_samples: int | None, expected: tuple[int, ...]) -> None:
     split = make_split(LbBspCpu(Memoryless()), is_fresh=True, max_samples=max_samples)
-    split.take(np.array([5.0, 5.0, 0.1, 0.4, 0.0, 0.0]), (5, 5))
+    split.take(reported([5, 5], [0.1, 0.4]), (5, 5))
     assert split.split(10) == expected
     split.close()

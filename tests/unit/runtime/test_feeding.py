@@ -12,8 +12,8 @@ import pytest
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.runtime.balancing import EvenSplit
-from hpcbal.runtime.feeding import Feeder, Step
+from hpcbal.runtime.balancer import EvenSplit
+from hpcbal.runtime.feeding import Feeder, Step, StreamBatches
 
 NUM_TRAIN, NUM_POSITIONS, BATCH_SIZE, RANKS = 25, 32, 8, 3
 SPEC = StreamSpec(
@@ -56,7 +56,8 @@ class Turning(EvenSplit):
 def steps_of(rank: int, is_fresh: bool, executor: Executor | None) -> Iterator[Step]:
     balancer = Turning(is_fresh)
     reader = cast(StreamReader, Positions())
-    feeder = Feeder(SPEC, reader, BATCH_SIZE, rank, balancer, executor, poll=lambda: None)
+    batches = StreamBatches(SPEC, reader, BATCH_SIZE, rank, balancer)
+    feeder = Feeder(SPEC, batches, BATCH_SIZE, executor, poll=lambda: None)
     for step in feeder.steps(0, 0):
         yield step
         balancer.turn += 1

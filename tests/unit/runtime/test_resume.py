@@ -97,6 +97,27 @@ def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: Run
     assert read(run, *lines, begun).resume.kept == {}
 
 
+def test_gpus_left_out_are_known_as_long_as_the_nodes_are_alike(run: RunDirectory):
+    lines = [
+        started(),
+        {"event": "gpu-left-out", "dnn": "a", "gpu": 1},
+        {"event": "gpu-left-out", "dnn": "a", "gpu": 2},
+        started(),
+    ]
+    assert read(run, *lines).resume.left_out == {"a": (1, 2)}
+    assert read(run, *lines, started(4)).resume.left_out == {}
+    assert read(run, *lines, {**started(), "regroup": False}, started()).resume.left_out == {}
+    now_off = read_earlier(run, lines, [spec("a")], retry_failed=False, regroups=False)
+    assert now_off.resume.left_out == {}
+
+
+def test_a_round_that_ended_to_go_on_without_a_gpu_is_continued(run: RunDirectory):
+    """A kill after the old round's end and before the new one's beginning."""
+    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
+    resume = read(run, started(), begun, {"event": "round-ended", "suspended": False, "continues": True})
+    assert resume.resume.interrupted == PLAN
+
+
 def test_done_holds_as_long_as_the_stop_rule_agrees(run: RunDirectory):
     save(run, "a", 3, Position(7, 120))
     done = {"event": "dnn-done", "dnn": "a", "detail": "3 of at most 3 epochs"}

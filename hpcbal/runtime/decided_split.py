@@ -6,100 +6,30 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from hpcbal.config import DnnConfig
-from hpcbal.config.schema import BalanceConfig
 from hpcbal.policies.batching import (
-    BATCHING,
     BatchingPolicy,
     BatchTask,
     Decision,
-    Observation,
     WorkerLimits,
     scale_shares,
-    split_evenly,
 )
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.rounding import apportion
-from hpcbal.policies.batching.speed import PREDICTORS
-from hpcbal.training.backend import Array
+from hpcbal.runtime.speed_learning import SpeedLearning
+from hpcbal.runtime.step_report import NUM_ROWS, SHARES, observations_of, rows_of_rank
+from hpcbal.runtime.worker_watch import WorkerWatch
+from hpcbal.speed_models import SpeedLearner
+from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective
 
 log = logging.getLogger(__name__)
 
-LEAST_PROCESSING_S = 1e-9
 WARM_UP_STEPS = 2
 """Training steps of a round that tell nothing of speed: models are traced in them, and memory is taken."""
-SAMPLES, SECONDS, SHARES = range(3)
-"""Rows of what the ranks report with a step; each rank fills its own column, the master the last row."""
-NUM_ROWS = SHARES + 1
-
-
-class Balancer(Protocol):
-    """What feeds and runs a pass asks of a group's way to split its steps.
-
-    Attributes:
-        is_fresh: whether the shares of a step are known only when the step before has ended; otherwise they
-            are fixed when it begins, so that a batch can be fetched ahead.
-    """
-
-    is_fresh: bool
-
-    def start(self) -> None:
-        """Agree on the shares to begin with; collective over the group."""
-
-    def split(self, num_samples: int) -> tuple[int, ...]:
-        """Samples of each rank in the next step that is to be fetched; equal on all ranks."""
-
-    def report(self, num_samples: int, began_s: float) -> Callable[[], Array] | None:
-        """What this rank reports of a training step when it meets the others; None: nothing.
-
-        Args:
-            num_samples: valid samples of this rank in the step.
-            began_s: `time.monotonic` when it began to compute.
-        """
-
-    def take(self, summed: Array, shares: Sequence[int]) -> None:
-        """What all ranks have reported of a training step with these shares; collective over the group."""
-
-    def take_facts(self) -> dict[str, Any]:
-        """For the ledger, of the time since the last call."""
-
-    def close(self) -> None:
-        """End what runs in the background."""
-
-
-class EvenSplit:
-    """The same share for every rank; measures nothing and costs nothing."""
-
-    is_fresh = False
-
-    def __init__(self, num_ranks: int) -> None:
-        self._num_ranks = num_ranks
-
-    def start(self) -> None:
-        """As `Balancer.start`; all ranks know them."""
-
-    def split(self, num_samples: int) -> tuple[int, ...]:
-        """As `Balancer.split`."""
-        return split_evenly(num_samples, self._num_ranks)
-
-    def report(self, num_samples: int, began_s: float) -> None:
-        """As `Balancer.report`."""
-
-    def take(self, summed: Array, shares: Sequence[int]) -> None:
-        """As `Balancer.take`."""
-
-    def take_facts(self) -> dict[str, Any]:
-        """As `Balancer.take_facts`: none."""
-        return {}
-
-    def close(self) -> None:
-        """As `Balancer.close`."""
 
 
 @dataclass
@@ -109,10 +39,12 @@ class SplitMemory:
     Attributes:
         sizes: samples of each rank in a full step.
         state: of the policy; only the master's is used.
+        learner: of speeds, where the master has one.
     """
 
     sizes: tuple[int, ...]
     state: Any
+    learner: SpeedLearner | None = None
 
 
 @dataclass
@@ -155,6 +87,7 @@ class DecidedSplit:
         is_fresh: which of the two ways.
         max_samples: most samples of a full step that one rank may get; an even share is always allowed.
         memory: what this group knew when it last trained this DNN.
+        watch: what this rank sees of its own resources.
 
     Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server and no messages of its own but in fresh mode.
     """
@@ -169,6 +102,7 @@ class DecidedSplit:
         is_fresh: bool,
         max_samples: int | None = None,
         memory: SplitMemory | None = None,
+        watch: WorkerWatch | None = None,
     ) -> None:
         self.is_fresh = is_fresh
         self.count = BalanceCount()
@@ -177,11 +111,13 @@ class DecidedSplit:
         self._policy = policy
         self._num_samples = num_samples
         self._collective = collective
+        self._watch = watch or WorkerWatch()
         if memory is None:
-            state = policy.start(_task(num_samples, collective.size, max_samples))
+            state = policy.start(step_task(num_samples, collective.size, max_samples))
             memory = SplitMemory(state.batch_sizes, state)
         self.memory = memory
         self._pending: Future[Decision[Any]] | None = None
+        self._offered: set[int] = set()
         self._gave_up = False
         self._num_steps = 0
         is_master = collective.rank == 0
@@ -193,16 +129,15 @@ class DecidedSplit:
 
     def split(self, num_samples: int) -> tuple[int, ...]:
         """As `Balancer.split`; steps of fewer samples are split in the proportions of a full one."""
-        return _scaled(num_samples, self.memory.sizes)
+        return scaled_to_step(num_samples, self.memory.sizes)
 
-    def report(self, num_samples: int, began_s: float) -> Callable[[], Array]:
+    def report(self, num_samples: int, began_s: float) -> Callable[[float], Array]:
         """As `Balancer.report`: the time until it is called, and the master's newest decision."""
 
-        def arrived() -> Array:
-            rows = np.zeros((NUM_ROWS, self._collective.size))
-            own = rows[:, self._collective.rank]
-            own[SAMPLES] = num_samples
-            own[SECONDS] = max(time.monotonic() - began_s, LEAST_PROCESSING_S) if num_samples else 0.0
+        def arrived(waited_s: float = 0.0) -> Array:
+            worked_s = time.monotonic() - began_s - waited_s
+            ranks = self._collective
+            rows = rows_of_rank(ranks.rank, ranks.size, num_samples, worked_s, self._watch)
             self._collect_decision()
             if self._collective.rank == 0:
                 rows[SHARES] = self.memory.state.batch_sizes
@@ -223,13 +158,15 @@ class DecidedSplit:
         if self._executor is None or self._pending is not None or self._gave_up or not is_warm:
             return
         state = self.memory.state
-        if tuple(shares) == _scaled(sum(shares), state.batch_sizes):
+        if tuple(shares) == scaled_to_step(sum(shares), state.batch_sizes):
             self._pending = self._executor.submit(self._decide, state, rows)
 
     def take_facts(self) -> dict[str, Any]:
         """As `Balancer.take_facts`: the shares now, changes, and what deciding has taken."""
         count, self.count = self.count, BalanceCount()
         facts = {"shares": list(self.memory.sizes), "changes": count.num_changes, "decided_s": count.seconds}
+        if isinstance(self._policy, SpeedLearning):
+            facts |= self._policy.take_facts()
         return {"balance": facts | ({} if self.remove is None else {"remove": self.remove})}
 
     def close(self) -> None:
@@ -237,6 +174,8 @@ class DecidedSplit:
         if self._executor is not None:
             self._executor.shutdown()
             self._collect_decision()
+        if isinstance(self._policy, SpeedLearning):
+            self._policy.close()
 
     def _decide_now(self, rows: Array) -> None:
         """Decide and tell it, while all ranks wait."""
@@ -251,10 +190,11 @@ class DecidedSplit:
         self._tell()
 
     def _tell(self) -> None:
-        mine = np.zeros(self._collective.size)
+        told = np.zeros(self._collective.size)
         if self._collective.rank == 0:
-            mine[:] = self.memory.state.batch_sizes
-        self._adopt(self._collective.sum((), mine)[1])
+            told[:] = self.memory.state.batch_sizes
+        self._collective.tell(told)
+        self._adopt(told)
 
     def _decide(self, state: Any, rows: Array) -> Decision[Any]:
         began = time.perf_counter()
@@ -275,7 +215,8 @@ class DecidedSplit:
             return
         decision = pending.result()
         self.memory.state = decision.state
-        if decision.remove is not None and decision.remove != self.remove:
+        if decision.remove is not None and decision.remove not in self._offered:
+            self._offered.add(decision.remove)
             log.warning("%s would be faster without rank %d of its group", self._name, decision.remove)
         self.remove = decision.remove
 
@@ -287,53 +228,7 @@ class DecidedSplit:
             log.debug("%s: shares of a step are now %s", self._name, sizes)
 
 
-def make_balancer(
-    settings: BalanceConfig,
-    dnn: DnnConfig,
-    num_train: int,
-    collective: GradientCollective,
-    memories: dict[str, SplitMemory],
-    key: str,
-) -> Balancer:
-    """The balancer of a group as its DNN or else the run wants it; a group of one has nothing to balance.
-
-    Args:
-        num_train: training samples of a pass.
-        memories: of this rank, by key; the group's is found there, or put there.
-        key: names DNN and group.
-    """
-    policy = dnn.balance or settings.policy
-    if policy == "even" or collective.size == 1 or not num_train:
-        return EvenSplit(collective.size)
-    balancer = DecidedSplit(
-        dnn.name,
-        make_policy(policy, settings.predictor),
-        min(dnn.batch_size, num_train),
-        collective,
-        is_fresh=policy == "lb-bsp-cpu",
-        max_samples=settings.max_samples_per_gpu,
-        memory=memories.get(key),
-    )
-    memories[key] = balancer.memory
-    return balancer
-
-
-def make_policy(name: str, predictor: str) -> BatchingPolicy[Any]:
-    """The policy that the configuration names; `predictor` is that of Alg. 1."""
-    policy = BATCHING[name]
-    return replace(policy, predictor=PREDICTORS[predictor]) if isinstance(policy, LbBspCpu) else policy
-
-
-def observations_of(rows: Array) -> tuple[Observation, ...]:
-    """What a policy is told of a step, by rank.
-
-    Args:
-        rows: summed reports, shape (NUM_ROWS, ranks).
-    """
-    return tuple(Observation(round(samples), seconds) for samples, seconds, _ in rows.T.tolist())
-
-
-def _task(num_samples: int, num_ranks: int, max_samples: int | None) -> BatchTask:
+def step_task(num_samples: int, num_ranks: int, max_samples: int | None) -> BatchTask:
     """A full step; every rank gets a sample where there are enough, so that all go on being measured."""
     if max_samples is not None:
         max_samples = max(max_samples, -(-num_samples // num_ranks))
@@ -341,7 +236,7 @@ def _task(num_samples: int, num_ranks: int, max_samples: int | None) -> BatchTas
     return BatchTask.uniform(num_samples, num_ranks, limits)
 
 
-def _scaled(num_samples: int, sizes: Sequence[int]) -> tuple[int, ...]:
+def scaled_to_step(num_samples: int, sizes: Sequence[int]) -> tuple[int, ...]:
     """`sizes` for a step of another number of samples; one of validation may hold more than a full one."""
     total = sum(sizes)
     if num_samples == total:

@@ -1,0 +1,33 @@
+"""A configuration in the terms of the state machine: for the run, for plans and for the simulator."""
+
+from __future__ import annotations
+
+from hpcbal.config.schema import RunConfig
+from hpcbal.control import DnnSpec, ScheduleSettings
+
+
+def specs_of(config: RunConfig) -> tuple[DnnSpec, ...]:
+    """The DNNs as the state machine knows them."""
+    return tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
+
+
+def settings_of(config: RunConfig, num_positions: int) -> ScheduleSettings:
+    """How a run of this configuration schedules, with as many preprocessors as it wants.
+
+    Rates that are given, in a file or for emulation, are not measured.
+
+    Args:
+        num_positions: samples of a pass, with those of validation.
+    """
+    schedule = config.schedule
+    is_given = schedule.profiling.rates is not None or config.backend.name == "emulated"
+    return ScheduleSettings(
+        num_positions=num_positions,
+        delta=schedule.delta_rule(),
+        alpha=schedule.alpha,
+        max_gpus_per_dnn=schedule.max_gpus_per_dnn,
+        profile=not is_given,
+        max_profile_gpus=schedule.profiling.max_gpus,
+        paradigm=schedule.paradigm,
+        seed=config.seed,
+    )
