@@ -1,103 +1,95 @@
-"""Balance simulated workers of a shared CPU cluster with every speed predictor, as in [LBBSP] Table 3.
+"""Balance workers of shared CPUs: speed predictors as in [LBBSP] Table 3, and real workers of unequal speed.
 
-Traces of 32 workers whose tasks come and go (`resource_traces.py`) drive Alg. 1. Fitted predictors answer by
-the average until enough iterations are recorded, and are refitted as training goes on; errors and times count
-from then on, for all predictors alike. `rmse` is in samples/s, the mean over workers; `time` is the mean
-iteration time over that of even batches (BSP). Below stand the policy `fitted`, which is made for workers
-that change seldom, and the limit: who knows the next speeds, random spikes included.
+Three parts (`--parts`), a table each:
 
-    python bench/bench_lbbsp_cpu.py --num-workers 32 --seeds 3 --json out.json
+- `simulated`: traces of 32 workers whose tasks come and go (resource_traces.py), over some seeds;
+- `recorded`: real TensorFlow workers under real contention, as record_contention.py noted it;
+- `real`: three and five TensorFlow workers at speeds 1 : 1/2 : 1/2 and 1 : 1/4 : 1/4 : 1/4 : 1/4, pinned to
+  two cores, in a real `hpcbal run`: seconds of a step, medians after settling, with even shares, the best of
+  some fixed splits around the ideal one, and balancing. It takes 6 minutes, or 3 per setting.
 
-The JSON holds one flat object; `sim_narx_over_ema` compares the two RMSEs. (`narx_over_ema` is kept for
-recordings of real contention.) `<predictor>_predict_us` is what the critical path sees, `_fit_s` what runs
-beside it.
+In the first two, traces drive Alg. 1. Fitted predictors answer by the average until enough iterations are
+recorded, and are refitted as training goes on; errors and times count from then on, for all predictors alike.
+`rmse` is in samples/s, the mean over workers; `time` is the mean iteration time over that of even batches
+(BSP). Below stand the policy `fitted`, which is made for workers that change seldom, and the limit: who knows
+the next speeds, random spikes included.
+
+    python bench/bench_lbbsp_cpu.py --json out.json
+    python bench/bench_lbbsp_cpu.py --parts real --settings 2 --repeat 3
+
+The JSON holds one flat object. `narx_over_ema` compares the two RMSEs on the recording, `sim_narx_over_ema`
+on the simulated traces. `real_over_best` is the iteration time of `lb-bsp-cpu`, which docs/load-balancing.md
+recommends for CPUs, over the best split's, the worse of the settings; `fitted_over_best` that of `fitted`.
+`<part>_<predictor>_predict_us` is what the critical path sees, `_fit_s` what runs beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from contention_recording import load_recording
+from predictor_replay import limit, replay, replay_fitted
 from provenance import provenance
+from real_shares import Setting, measure
 from resource_traces import Traces, make_traces
 
-from hpcbal.policies.batching import BATCHING, BatchTask, Observation
-from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.batching.speed import PREDICTORS
-from hpcbal.speed_models import FITTERS, SpeedLearner
+from hpcbal.speed_models import FITTERS
 
+RECORDING = Path(__file__).resolve().parent.parent / "tests" / "data" / "contention.npz"
 SAMPLES_PER_WORKER = 128  # ResNet-32, [LBBSP] Sec. 5.3
+PARTS = ("simulated", "recorded", "real")
+RECOMMENDED = "lb-bsp-cpu"
+OVER_BEST_ALLOWED, NARX_ALLOWED = 1.05, 0.7
 
 
-def observe(traces: Traces, batch_sizes: Sequence[int], k: int) -> list[Observation]:
-    """What workers did in iteration k, and the resources at the start of the next one."""
-    times_s = np.array(batch_sizes) / traces.speeds[:, k]
-    return [
-        Observation(size, float(time_s), cpu_share=float(cpu), memory_share=float(memory))
-        for size, time_s, cpu, memory in zip(
-            batch_sizes, times_s, traces.cpu[:, k + 1], traces.memory[:, k + 1], strict=True
+def settings_of(names: Sequence[str]) -> list[Setting]:
+    """One worker alone on the first core, and as many as each name says on the second."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise SystemExit("bench_lbbsp_cpu: --parts real needs two cores; this process may use one")
+    return [Setting(f"1_{name}", (cores[0], *(cores[1],) * int(name)), batch_size=320) for name in names]
+
+
+def predictors_table(
+    part: str, all_traces: Sequence[Traces], num_samples: int, args: argparse.Namespace
+) -> dict[str, float]:
+    """Print Table 3 of some traces, means over all; returns figures by `<part>_<predictor>_<figure>`."""
+    results: dict[str, float] = {}
+    print(f"{part:<11}   rmse  time/even  predict_us   fit_s")
+    for name in args.predictors:
+        rows = [replay(name, traces, num_samples, args.fit_after, args.refit_every) for traces in all_traces]
+        row = {key: float(np.mean([each[key] for each in rows])) for key in rows[0]}
+        print(
+            f"{name:<10} {row['rmse']:8.3f}  {row['time']:9.3f}  {row['predict_us']:10.0f}  "
+            f"{row['fit_s']:6.2f}",
+            flush=True,
         )
-    ]
+        results |= {f"{part}_{name}_{key}": value for key, value in row.items()}
+    for name, function in (("policy fitted", replay_fitted), ("limit", limit)):
+        time = float(np.mean([function(traces, num_samples, args.fit_after) for traces in all_traces]))
+        print(f"{name:<19}  {time:9.3f}", flush=True)
+        results[f"{part}_{name.removeprefix('policy ')}_time"] = time
+    return results
 
 
-def run(name: str, traces: Traces, fit_after: int, refit_every: int) -> dict[str, float]:
-    """One predictor on one set of traces."""
-    num_workers, num_iterations = traces.speeds.shape
-    learner = SpeedLearner(name, num_workers, first_fit=fit_after, refit_every=refit_every)
-    state = learner.policy.start(BatchTask.uniform(SAMPLES_PER_WORKER * num_workers, num_workers))
-    squares, times_s, even_s, predict_s, fit_s = [], [], [], 0.0, []
-    for k in range(num_iterations - 1):
-        if k > fit_after:
-            times_s.append(float((np.array(state.batch_sizes) / traces.speeds[:, k]).max()))
-            even_s.append(SAMPLES_PER_WORKER / float(traces.speeds[:, k].min()))
-        seen = observe(traces, state.batch_sizes, k)
-        learner.record(seen)
-        if (job := learner.job()) is not None:
-            start = time.perf_counter()
-            learner.use(job())
-            fit_s.append(time.perf_counter() - start)
-        state = learner.policy.decide(state, seen).state
-        if k >= fit_after:
-            start = time.perf_counter()
-            predicted = learner.policy.predictor.predict(state.history)
-            predict_s += time.perf_counter() - start
-            squares.append((predicted - traces.speeds[:, k + 1]) ** 2)
-    return {
-        "rmse": float(np.sqrt(np.mean(squares, axis=0)).mean()),
-        "time": float(np.mean(times_s) / np.mean(even_s)),
-        "predict_us": 1e6 * predict_s / len(squares),
-        "fit_s": float(np.mean(fit_s)) if fit_s else 0.0,
-    }
-
-
-def run_fitted(traces: Traces, fit_after: int) -> float:
-    """Mean iteration time over that of even batches under the policy that learns curves, not speeds."""
-    num_workers, num_iterations = traces.speeds.shape
-    policy = BATCHING["fitted"]
-    state = policy.start(BatchTask.uniform(SAMPLES_PER_WORKER * num_workers, num_workers))
-    times_s, even_s = [], []
-    for k in range(num_iterations - 1):
-        if k > fit_after:
-            times_s.append((np.array(state.batch_sizes) / traces.speeds[:, k]).max())
-            even_s.append(SAMPLES_PER_WORKER / traces.speeds[:, k].min())
-        state = policy.decide(state, observe(traces, state.batch_sizes, k)).state
-    return float(np.mean(times_s) / np.mean(even_s))
-
-
-def limit(traces: Traces, fit_after: int) -> float:
-    """Mean iteration time over that of even batches when every speed is known beforehand."""
-    num_workers, num_iterations = traces.speeds.shape
-    total = SAMPLES_PER_WORKER * num_workers
-    known_s, even_s = [], []
-    for k in range(fit_after + 1, num_iterations - 1):
-        speeds = traces.speeds[:, k]
-        known_s.append((np.array(apportion(total, speeds.tolist())) / speeds).max())
-        even_s.append(SAMPLES_PER_WORKER / speeds.min())
-    return float(np.mean(known_s) / np.mean(even_s))
+def real_table(setting: Setting, repeat: int, channels: int) -> dict[str, float]:
+    """Print the iteration times of one setting; returns them over the best split's."""
+    seconds = measure(setting, repeat, channels)
+    best_way = min((way for way in seconds if way.startswith("fixed")), key=lambda way: seconds[way])
+    best_s = seconds[best_way]
+    print(f"real 1:{setting.name[2:]}x1/{setting.name[2:]}      ms  over best  ({best_way})")
+    results = {f"real_{setting.name}_best_s": best_s}
+    for way, step_s in seconds.items():
+        expected = f"   (in theory {setting.even_over_best:.2f})" if way == "even" else ""
+        print(f"{way:<12} {1e3 * step_s:9.1f}  {step_s / best_s:9.3f}{expected}", flush=True)
+        results[f"real_{setting.name}_{way.replace(' ', '_')}_over_best"] = step_s / best_s
+    return results
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -105,33 +97,40 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--num-workers", type=int, default=32, metavar="N")
-    parser.add_argument("--iterations", type=int, default=1500)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, metavar="PART")
+    parser.add_argument("--num-workers", type=int, default=32, metavar="N", help="simulated")
+    parser.add_argument("--iterations", type=int, default=1500, help="simulated")
+    parser.add_argument("--seeds", type=int, default=2, help="simulated")
+    parser.add_argument("--recording", type=Path, default=RECORDING, metavar="FILE")
     parser.add_argument("--fit-after", type=int, default=500, metavar="ITERATION")
     parser.add_argument("--refit-every", type=int, default=200, metavar="ITERATIONS")
-    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--predictors", nargs="+", default=names, choices=names, metavar="NAME")
+    parser.add_argument(
+        "--settings", nargs="+", default=["2", "4"], metavar="N", help="real: workers on the second core"
+    )
+    parser.add_argument("--repeat", type=int, default=2, help="real: turns of all ways")
+    parser.add_argument("--channels", type=int, default=32, help="real: of the network's convolutions")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
-    all_traces = [make_traces(args.num_workers, args.iterations, seed) for seed in range(args.seeds)]
-    results: dict[str, float] = {}
-    print("predictor     rmse  time/even  predict_us   fit_s")
-    for name in args.predictors:
-        rows = [run(name, traces, args.fit_after, args.refit_every) for traces in all_traces]
-        row = {key: float(np.mean([each[key] for each in rows])) for key in rows[0]}
-        print(
-            f"{name:<10} {row['rmse']:7.3f}  {row['time']:9.3f}  {row['predict_us']:10.0f}  "
-            f"{row['fit_s']:6.2f}",
-            flush=True,
-        )
-        results |= {f"{name}_{key}": value for key, value in row.items()}
-    results["fitted_time"] = float(np.mean([run_fitted(traces, args.fit_after) for traces in all_traces]))
-    print(f"policy fitted      {results['fitted_time']:9.3f}", flush=True)
-    results["limit_time"] = float(np.mean([limit(traces, args.fit_after) for traces in all_traces]))
-    print(f"limit              {results['limit_time']:9.3f}")
-    if {"narx", "ema"} <= set(args.predictors):
-        results["sim_narx_over_ema"] = results["narx_rmse"] / results["ema_rmse"]
-        print(f"sim_narx_over_ema {results['sim_narx_over_ema']:.3f}")
+    results: dict[str, float] = {"load_before": os.getloadavg()[0]}
+    if "simulated" in args.parts:
+        traces = [make_traces(args.num_workers, args.iterations, seed) for seed in range(args.seeds)]
+        results |= predictors_table("simulated", traces, SAMPLES_PER_WORKER * args.num_workers, args)
+    if "recorded" in args.parts:
+        recording = load_recording(args.recording)
+        num_samples = int(recording.num_samples[:, 0].sum())
+        results |= predictors_table("recorded", [recording.traces()], num_samples, args)
+    for part, key in (("simulated", "sim_narx_over_ema"), ("recorded", "narx_over_ema")):
+        if {f"{part}_narx_rmse", f"{part}_ema_rmse"} <= set(results):
+            results[key] = results[f"{part}_narx_rmse"] / results[f"{part}_ema_rmse"]
+            print(f"{key} {results[key]:.3f}" + (f" (at most {NARX_ALLOWED})" if part == "recorded" else ""))
+    if "real" in args.parts:
+        settings = settings_of(args.settings)
+        for setting in settings:
+            results |= real_table(setting, args.repeat, args.channels)
+        for key, way in (("real_over_best", RECOMMENDED), ("fitted_over_best", "fitted")):
+            results[key] = max(results[f"real_{setting.name}_{way}_over_best"] for setting in settings)
+            print(f"{key} {results[key]:.3f} (at most {OVER_BEST_ALLOWED})")
     if args.json:
         args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
 

@@ -1,0 +1,165 @@
+"""Data in parts that hold two classes each, on workers of unlike speed: does it cost accuracy?
+
+The check of [LBBSP] footnote 5, on Fashion-MNIST instead of CIFAR-10 and with a small CNN instead of
+ResNet-32: 5 TensorFlow workers with 64, 96, 128, 160 and 192 samples of every step, each of which holds two
+of the ten classes at first. Four real runs of `hpcbal run` with the same network, steps and seed:
+
+- iid: all workers draw from the shared stream, as if every part were like the whole;
+- noniid: a part each, and samples move to workers that are more than 2 traversals ahead;
+- unmoved: a part each, and no sample moves: the classes of the fastest worker are seen three times as often
+  as those of the slowest;
+- random: a part each, shuffled, and samples move: what parts cost where they are alike.
+
+    apt-get install dataset-fashion-mnist
+    python bench/bench_lbbsp_partitioned.py --json out.json          # 4 to 9 minutes on two cores
+
+The JSON holds one flat object. `noniid_minus_iid`: test accuracy of noniid less that of iid, the mean over
+the last three epochs (at least -0.01); `unmoved_minus_iid`, `random_minus_iid`: likewise. The paper's own:
+0.92 both i.i.d. and with migration. `migrations`, `moved`, `gap`: of the run noniid, at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from provenance import provenance
+
+from hpcbal.data import fashion_mnist
+from hpcbal.errors import DataError
+from hpcbal.telemetry import read_ledger
+
+BATCHES = (64, 96, 128, 160, 192)
+LAST_EPOCHS = 3
+ALLOWED = -0.01
+CASES: dict[str, dict[str, Any]] = {
+    "iid": {"access": "shared"},
+    "noniid": {"access": "partitioned", "partition": "by_class", "max_traversal_gap": 2.0},
+    "unmoved": {"access": "partitioned", "partition": "by_class", "max_traversal_gap": None},
+    "random": {"access": "partitioned", "partition": "random", "max_traversal_gap": 2.0},
+}
+
+
+def config_of(case: str, folder: Path, epochs: int, seed: int, data_path: str | None) -> dict[str, Any]:
+    """The run's YAML."""
+    return {
+        "name": f"partitioned-{case}",
+        "seed": seed,
+        "data": {
+            "dataset": "hpcbal.data:fashion_mnist",
+            "args": {} if data_path is None else {"path": data_path},
+            **CASES[case],
+        },
+        "preprocessing": [{"normalize": {"mean": 0.286, "std": 0.353}}],
+        "dnns": [
+            {
+                "name": "cnn",
+                "model": "partitioned_net:cnn",
+                "batch_size": sum(BATCHES),
+                "optimizer": {"name": "adam", "learning_rate": 0.002},
+                "stop": {"max_epochs": epochs},
+            }
+        ],
+        "backend": {"name": "tensorflow", "collective": "mpi"},
+        "balance": {"policy": "fixed", "shares": list(BATCHES)},
+        "schedule": {"profiling": {"max_batches": 2, "timed_batches": 1, "max_gpus": 1}},
+        "slots": {"per_node": len(BATCHES), "preprocessors_per_node": 1},
+        "timeline": {"max_bytes": 0},
+        "output": {"dir": str(folder / "out")},
+    }
+
+
+def train(case: str, epochs: int, seed: int, data_path: str | None) -> dict[str, Any]:
+    """One run; returns accuracies by epoch, and what the last epoch tells of the parts."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = config_of(case, folder, epochs, seed, data_path)
+        (folder / "run.yaml").write_text(yaml.safe_dump(config))
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcbal", "run", str(folder / "run.yaml")],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(
+                f"the run {case} ended with code {done.returncode}:\n{done.stdout}{done.stderr}"
+            )
+        told = [
+            line for line in read_ledger(folder / "out" / "ledger.jsonl") if line["event"] == "epoch-done"
+        ]
+        return {
+            "seconds": time.monotonic() - began,
+            "accuracies": [line["metrics"]["val_accuracy"] for line in told],
+            "losses": [line["metrics"]["val_loss"] for line in told],
+            "partition": told[-1].get("partition", {}),
+        }
+
+
+def report(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Print the table; returns the flat object. `runs`: of each case, one for each seed."""
+    print(f"{'data':<10} {'accuracy':>8} {'- iid':>8} {'gap':>6} {'moved':>6} {'time':>8}  accuracy by epoch")
+    result: dict[str, Any] = {}
+    for case, of_seeds in runs.items():
+        ends = [statistics.mean(run["accuracies"][-LAST_EPOCHS:]) for run in of_seeds]
+        result[f"{case}_accuracy"] = accuracy = statistics.mean(ends)
+        result[f"{case}_seconds"] = sum(run["seconds"] for run in of_seeds)
+        lost = accuracy - result["iid_accuracy"]
+        if case != "iid":
+            result[f"{case}_minus_iid"] = lost
+        parts = of_seeds[-1]["partition"]
+        gap, moved = parts.get("gap", 0.0), parts.get("moved", 0)
+        curve = " ".join(f"{value:.3f}" for value in of_seeds[0]["accuracies"])
+        print(
+            f"{case:<10} {accuracy:>8.4f} {lost:>+8.4f} {gap:>6.2f} {moved:>6} "
+            f"{result[f'{case}_seconds']:>6.0f} s  {curve}"
+        )
+    if "noniid" in runs:
+        parts = runs["noniid"][-1]["partition"]
+        result |= {key: parts[key] for key in ("migrations", "moved", "gap")}
+        print(f"noniid_minus_iid {result['noniid_minus_iid']:+.4f} (at least {ALLOWED})")
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--data-path", metavar="DIR", help="of the four IDX files; default: Debian's package")
+    parser.add_argument(
+        "--cases", nargs="+", choices=list(CASES), default=["iid", "noniid", "unmoved"], metavar="CASE"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args(argv)
+    if args.cases[0] != "iid":
+        parser.error("the first of --cases must be iid, with which the others are compared")
+    try:
+        fashion_mnist(*([] if args.data_path is None else [args.data_path]))
+    except DataError as error:  # tells where to get it, before any run
+        parser.error(str(error))
+    runs: dict[str, list[dict[str, Any]]] = {
+        case: [train(case, args.epochs, seed, args.data_path) for seed in args.seeds] for case in args.cases
+    }
+    result = report(runs)
+    if args.json:
+        facts = {"epochs": args.epochs, "seeds": args.seeds, "batches": list(BATCHES)}
+        args.json.write_text(json.dumps(result | facts | provenance(), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Ranks of record_contention.py: train with TensorFlow, and note what every worker did in every iteration.
+
+Started by record_contention.py under mpirun, one rank per worker. Each pins itself to its core, trains with
+its own fixed share of the batch, and meets the others in the sum of the gradients. Rank 0 writes the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+TELL_EVERY = 200
+WARM_UP = 10  # iterations that are not noted: models are traced in them
+SAMPLES, SECONDS, CPU, MEMORY = range(4)
+
+
+@dataclass
+class OneBatch:
+    """The same samples in every iteration: the time they take is what counts."""
+
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ids = np.arange(len(self.y))
+
+
+def record(
+    comm: MPI.Intracomm, cores: Sequence[int], shares: Sequence[int], iterations: int, model: dict[str, Any]
+) -> npt.NDArray[np.float64]:
+    """Train; returns what all workers noted, shape (iterations, 4, workers); collective.
+
+    Args:
+        cores, shares: of each rank; samples.
+        model: arguments of `lbbsp_data.images` (pixels) and `lbbsp_data.convolutions` (channels).
+    """
+    from lbbsp_data import images
+
+    from hpcbal.telemetry.resource_use import ResourceProbe
+    from hpcbal.training.mpi_collective import MpiCollective
+    from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+
+    own = shares[comm.rank]
+    device = setup_tensorflow(comm.rank, comm.size, [frozenset([core]) for core in cores])
+    data = images(own, model["pixels"])
+    x = np.stack([data.read(i)[0] for i in range(own)])
+    batch = OneBatch(x, np.arange(own) % 10)
+    optimizer = SimpleNamespace(
+        name="sgd", learning_rate=0.01, momentum=0.0, weight_decay=0.0, nesterov=False
+    )
+    dnn = SimpleNamespace(
+        name="convolutions",
+        model="lbbsp_data:convolutions",
+        args={"channels": model["channels"]},
+        optimizer=optimizer,
+    )
+    sample = SimpleNamespace(shape=x.shape[1:], dtype="float32")
+    replica = TensorFlowBackend(device).build(dnn, sample, 10, seed=0)
+    collective, probe = MpiCollective(comm), ResourceProbe()
+    noted = np.zeros((iterations, 4, comm.size))
+    for k in range(-WARM_UP, iterations):
+        began = time.monotonic()
+        contribution = replica.compute(batch, sum(shares))
+        rows = np.zeros((4, comm.size))
+        used = probe.read()
+        rows[:, comm.rank] = own, time.monotonic() - began, used.cpu_share or 0.0, used.memory_share or 0.0
+        tensors, summed = collective.sum(contribution.tensors, rows.reshape(-1))
+        replica.apply(tensors)
+        if k >= 0:
+            noted[k] = summed.reshape(rows.shape)
+        if comm.rank == 0 and k > 0 and k % TELL_EVERY == 0:
+            print(f"{k} of {iterations} iterations", file=sys.stderr, flush=True)
+    collective.close()
+    probe.close()
+    return noted
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cores", type=int, nargs="+", required=True)
+    parser.add_argument("--shares", type=int, nargs="+", required=True)
+    parser.add_argument("--iterations", type=int, required=True)
+    parser.add_argument("--model", type=json.loads, required=True)
+    parser.add_argument("--about", type=json.loads, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    os.sched_setaffinity(0, {args.cores[comm.rank]})
+    began = time.time()
+    noted = record(comm, args.cores, args.shares, args.iterations, args.model)
+    if comm.rank == 0:
+        from contention_recording import Recording
+
+        about = {
+            **args.about,
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+            "seconds": round(time.time() - began, 1),
+        }
+        columns = np.ascontiguousarray(noted.transpose(1, 2, 0))  # (4, workers, iterations)
+        Recording(columns[SAMPLES].astype(np.int64), *columns[SECONDS:], about=about).save(args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Ranks of bench_lbbsp_overhead.py: take emulated steps under every policy, and note what follows computing.
+
+Started under mpirun, one rank per worker. A step is the one of a real run (`train_step`, then the balancer's
+part); only computing is a sleep. Rank 0 prints one JSON object: by policy, for every step, seconds from the
+moment when the last worker has computed to the moment when the last one may begin the next step, the longest
+CPU time of a rank in the balancer's code, and the whole step's seconds.
+
+With `--messages N`, the ranks only sum: rank 0 prints the median seconds of the all-reduce of a step as it is
+without balancing, with the reports of N workers in it, and of the message that tells N shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from hpcbal.policies.batching import BATCHING, split_evenly
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
+from hpcbal.policies.batching.narx import NUM_INPUTS, Narx
+from hpcbal.runtime.balancer import Balancer, EvenSplit
+from hpcbal.runtime.decided_split import NUM_ROWS, DecidedSplit
+from hpcbal.runtime.worker_watch import WorkerWatch
+from hpcbal.telemetry.resource_use import ResourceProbe
+from hpcbal.training.backend import Contribution, Sums
+from hpcbal.training.mpi_collective import MpiCollective
+from hpcbal.training.step import STATUS_LENGTH, train_step
+
+POLICIES = ("even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu ema", "lb-bsp-cpu narx")
+SAMPLES_PER_WORKER = 128
+NOISE = 0.02  # of computing times
+NUM_HIDDEN = 6
+WARM_UP = 3  # steps of each turn that are not noted
+NUM_MESSAGES = 400
+COMPUTED, ENDED, CPU, STEP = range(4)
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass
+class SleepingReplica:
+    """Computes by sleeping in proportion to its samples; `hpcbal.training.backend.Replica` as far as needed.
+
+    Attributes:
+        sample_s: seconds per sample.
+        tensors: its gradients.
+        computed_s: `time.monotonic` when the last step had computed.
+    """
+
+    sample_s: float
+    tensors: list[npt.NDArray[np.float32]]
+    rng: np.random.Generator
+    broken: None = None
+    exchange: None = None
+    computed_s: float = 0.0
+
+    def compute(self, batch: Any, num_samples_total: int) -> Contribution:
+        time.sleep(len(batch.ids) * self.sample_s * (1.0 + NOISE * abs(self.rng.standard_normal())))
+        self.computed_s = time.monotonic()
+        return Contribution(self.tensors, Sums(0.0, 0.0, len(batch.ids)))
+
+    def zeros(self) -> Contribution:
+        return Contribution(self.tensors, Sums())
+
+    def apply(self, tensors: Sequence[Any]) -> None:
+        """Costs the same under all policies."""
+
+
+def random_narx(num_workers: int) -> Narx:
+    """Networks that nobody has fitted: predicting with them takes as long."""
+    rng = np.random.default_rng(0)
+    shapes = [
+        (NUM_INPUTS,),
+        (NUM_INPUTS,),
+        (NUM_INPUTS, NUM_HIDDEN),
+        (NUM_HIDDEN,),
+        (NUM_HIDDEN,),
+        (NUM_INPUTS,),
+    ]
+    parts = [0.01 * rng.standard_normal((num_workers, *shape)) for shape in shapes]
+    parts[1] = np.ones((num_workers, NUM_INPUTS))
+    mean, scale = np.full(num_workers, 8.0), np.ones(num_workers)
+    return Narx(*parts, output_bias=np.zeros(num_workers), speed_mean=mean, speed_scale=scale)
+
+
+def make_balancer(name: str, collective: MpiCollective, num_samples: int) -> Balancer:
+    """The balancer that a run would use, a fitted one with its model ready."""
+    if name == "even":
+        return EvenSplit(collective.size)
+    policy, _, predictor = name.partition(" ")
+    chosen, watch = BATCHING[policy], WorkerWatch()
+    if predictor == "narx":
+        chosen = LbBspCpu(random_narx(collective.size))
+        watch = replace(watch, host=ResourceProbe().read)
+    is_fresh = policy == "lb-bsp-cpu"
+    return DecidedSplit(name, chosen, num_samples, collective, is_fresh=is_fresh, watch=watch)
+
+
+def take_steps(
+    balancer: Balancer, replica: SleepingReplica, collective: MpiCollective, num_samples: int, num_steps: int
+) -> FloatArray:
+    """Steps as `hpcbal.runtime.epoch` takes them; columns COMPUTED to STEP, shape (num_steps, 4)."""
+    rows: FloatArray = np.zeros((num_steps, 4))
+    for k in range(num_steps):
+        began, cpu_s = time.monotonic(), time.thread_time()
+        shares = balancer.split(num_samples)
+        batch = SimpleNamespace(ids=np.arange(shares[collective.rank]))
+        report = balancer.report(len(batch.ids), time.monotonic())
+        spent_s = time.thread_time() - cpu_s
+        if report is not None:
+            report = _timed(report, rows[k])
+        outcome = train_step(replica, batch, num_samples, collective, report=report)
+        cpu_s = time.thread_time()
+        balancer.take(outcome.report, shares)
+        rows[k, CPU] += spent_s + time.thread_time() - cpu_s
+        rows[k, COMPUTED], rows[k, ENDED] = replica.computed_s, time.monotonic()
+        rows[k, STEP] = time.monotonic() - began
+    return rows
+
+
+def _timed(report: Any, row: FloatArray) -> Any:
+    """The report, its CPU time added to the step's."""
+
+    def arrived(waited_s: float) -> Any:
+        cpu_s = time.thread_time()
+        told = report(waited_s)
+        row[CPU] += time.thread_time() - cpu_s
+        return told
+
+    return arrived
+
+
+def time_messages(collective: MpiCollective, num_weights: int, num_workers: int) -> list[float]:
+    """Median seconds of a plain step's sum, of one that carries reports, and of telling shares; in turns."""
+    weights = np.zeros(num_weights, np.float32)
+    reports = NUM_ROWS * num_workers
+    sums = (([weights], STATUS_LENGTH), ([weights], STATUS_LENGTH + reports), ([], num_workers))
+    taken_s = np.zeros((NUM_MESSAGES, len(sums)))
+    for row in taken_s:
+        for i, (tensors, length) in enumerate(sums):
+            began = time.perf_counter()
+            collective.sum(tensors, np.zeros(length))
+            row[i] = time.perf_counter() - began
+    medians: list[float] = np.median(taken_s, axis=0).tolist()
+    return medians
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--step-s", type=float, default=2.0)
+    parser.add_argument("--steps", type=int, default=6, help="of each policy and turn")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--weights", type=int, default=1000)
+    parser.add_argument("--messages", type=int, metavar="N")
+    args = parser.parse_args()
+    comm = MPI.COMM_WORLD
+    collective = MpiCollective(comm)
+    if args.messages is not None:
+        medians = time_messages(collective, args.weights, args.messages)
+        if comm.rank == 0:
+            print(json.dumps(medians))
+        return
+    num_samples = SAMPLES_PER_WORKER * comm.size
+    replica = SleepingReplica(
+        args.step_s / SAMPLES_PER_WORKER,
+        [np.zeros(args.weights, np.float32)],
+        np.random.default_rng(comm.rank),
+    )
+    balancers = {name: make_balancer(name, collective, num_samples) for name in POLICIES}
+    found: dict[str, list[list[float]]] = {name: [] for name in POLICIES}
+    for _ in range(args.turns):
+        for name, balancer in balancers.items():
+            balancer.start()
+            rows = take_steps(balancer, replica, collective, num_samples, WARM_UP + args.steps)[WARM_UP:]
+            all_rows = comm.gather(rows)
+            if all_rows is not None:
+                every = np.stack(all_rows)  # (ranks, steps, 4)
+                after_s = every[:, :, ENDED].max(axis=0) - every[:, :, COMPUTED].max(axis=0)
+                found[name] += np.column_stack(
+                    [after_s, every[:, :, CPU].max(axis=0), every[:, :, STEP].max(axis=0)]
+                ).tolist()
+    for balancer in balancers.values():
+        balancer.close()
+    if comm.rank == 0:
+        print(json.dumps({"even_share": split_evenly(num_samples, comm.size)[0], "steps": found}))
+
+
+if __name__ == "__main__":
+    main()

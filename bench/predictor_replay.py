@@ -1,0 +1,83 @@
+"""Replay what happened to workers under Alg. 1 with any predictor, fitted as in a run: on the past only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from resource_traces import Traces
+
+from hpcbal.policies.batching import BATCHING, BatchTask, Observation
+from hpcbal.policies.batching.rounding import apportion
+from hpcbal.speed_models import SpeedLearner
+
+
+def observe(traces: Traces, batch_sizes: Sequence[int], k: int) -> list[Observation]:
+    """What workers did in iteration k, and the resources at the start of the next one."""
+    times_s = np.array(batch_sizes) / traces.speeds[:, k]
+    return [
+        Observation(size, float(time_s), cpu_share=float(cpu), memory_share=float(memory))
+        for size, time_s, cpu, memory in zip(
+            batch_sizes, times_s, traces.cpu[:, k + 1], traces.memory[:, k + 1], strict=True
+        )
+    ]
+
+
+def replay(name: str, traces: Traces, num_samples: int, fit_after: int, refit_every: int) -> dict[str, float]:
+    """One predictor on one set of traces; errors and times count after iteration `fit_after`.
+
+    Returns: `rmse` in samples/s, the mean over the workers; `time`, the mean iteration time over that of even
+        batches; `predict_us` on the critical path, and `fit_s` per fit beside it.
+    """
+    num_workers, num_iterations = traces.speeds.shape
+    learner = SpeedLearner(name, num_workers, first_fit=fit_after, refit_every=refit_every)
+    state = learner.policy.start(BatchTask.uniform(num_samples, num_workers))
+    squares, times_s, even_s, predict_s, fit_s = [], [], [], 0.0, []
+    for k in range(num_iterations - 1):
+        if k > fit_after:
+            times_s.append(float((np.array(state.batch_sizes) / traces.speeds[:, k]).max()))
+            even_s.append(num_samples / num_workers / float(traces.speeds[:, k].min()))
+        seen = observe(traces, state.batch_sizes, k)
+        learner.record(seen)
+        if (job := learner.job()) is not None:
+            start = time.perf_counter()
+            learner.use(job())
+            fit_s.append(time.perf_counter() - start)
+        state = learner.policy.decide(state, seen).state
+        if k >= fit_after:
+            start = time.perf_counter()
+            predicted = learner.policy.predictor.predict(state.history)
+            predict_s += time.perf_counter() - start
+            squares.append((predicted - traces.speeds[:, k + 1]) ** 2)
+    return {
+        "rmse": float(np.sqrt(np.mean(squares, axis=0)).mean()),
+        "time": float(np.mean(times_s) / np.mean(even_s)),
+        "predict_us": 1e6 * predict_s / len(squares),
+        "fit_s": float(np.mean(fit_s)) if fit_s else 0.0,
+    }
+
+
+def replay_fitted(traces: Traces, num_samples: int, fit_after: int) -> float:
+    """Mean iteration time over that of even batches under the policy that learns curves, not speeds."""
+    num_workers, num_iterations = traces.speeds.shape
+    policy = BATCHING["fitted"]
+    state = policy.start(BatchTask.uniform(num_samples, num_workers))
+    times_s, even_s = [], []
+    for k in range(num_iterations - 1):
+        if k > fit_after:
+            times_s.append((np.array(state.batch_sizes) / traces.speeds[:, k]).max())
+            even_s.append(num_samples / num_workers / traces.speeds[:, k].min())
+        state = policy.decide(state, observe(traces, state.batch_sizes, k)).state
+    return float(np.mean(times_s) / np.mean(even_s))
+
+
+def limit(traces: Traces, num_samples: int, fit_after: int) -> float:
+    """Mean iteration time over that of even batches when every speed is known beforehand."""
+    num_workers, num_iterations = traces.speeds.shape
+    known_s, even_s = [], []
+    for k in range(fit_after + 1, num_iterations - 1):
+        speeds = traces.speeds[:, k]
+        known_s.append((np.array(apportion(num_samples, speeds.tolist())) / speeds).max())
+        even_s.append(num_samples / num_workers / speeds.min())
+    return float(np.mean(known_s) / np.mean(even_s))

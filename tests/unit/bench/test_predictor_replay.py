@@ -1,0 +1,43 @@
+"""A replay shows a predictor what a run would: the last iteration, and resources at the start of the next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from predictor_replay import limit, observe, replay, replay_fitted
+from resource_traces import Traces
+
+NUM_ITERATIONS = 60
+
+
+@pytest.fixture
+def steady() -> Traces:
+    """Two workers, the first three times as fast."""
+    speeds = np.repeat([[300.0], [100.0]], NUM_ITERATIONS, axis=1)
+    return Traces(speeds, np.linspace([0.0, 0.5], [0.5, 1.0], NUM_ITERATIONS).T, np.zeros_like(speeds))
+
+
+def test_a_worker_is_seen_with_its_next_resources(steady: Traces) -> None:
+    fast, slow = observe(steady, (30, 20), k=7)
+    assert (fast.num_samples, fast.processing_s) == (30, 0.1)
+    assert (slow.num_samples, slow.processing_s) == (20, 0.2)
+    assert slow.cpu_share == steady.cpu[1, 8]
+
+
+@pytest.mark.parametrize("name", ["memoryless", "ema"])
+def test_steady_speeds_are_predicted_and_balanced_exactly(name: str, steady: Traces) -> None:
+    row = replay(name, steady, num_samples=400, fit_after=10, refit_every=10)
+    assert row["rmse"] == pytest.approx(0.0, abs=1e-9)
+    assert row["time"] == pytest.approx(0.5)  # 300 and 100 samples in 1 s; evenly it took 2 s
+    assert limit(steady, 400, 10) == pytest.approx(0.5)
+    assert replay_fitted(steady, 400, 10) == pytest.approx(0.5, rel=0.02)
+
+
+def test_nobody_is_faster_than_who_knows_the_future(steady: Traces) -> None:
+    rng = np.random.default_rng(0)
+    noisy = Traces(steady.speeds * rng.uniform(0.5, 1.0, steady.speeds.shape), steady.cpu, steady.memory)
+    least = limit(noisy, 400, 10)
+    for name in ("memoryless", "ema"):
+        row = replay(name, noisy, 400, 10, 10)
+        assert row["rmse"] > 0.0
+        assert row["time"] > least

@@ -1,0 +1,56 @@
+"""Settings tell what even shares cost, and step times are read off a run's timeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from real_shares import PASSES, SETTLING_PASSES, STEPS, Setting, config_of, rates_of, steps_by_dnn
+
+from hpcbal.config import RunConfig
+from hpcbal.policies import Delta, create_flotilla, profile_by_name
+
+TWO, FOUR = Setting("1_2", (0, 1, 1), 480), Setting("1_4", (0, 1, 1, 1, 1), 480)
+
+
+def test_the_paper_s_settings_cost_what_the_paper_says() -> None:
+    assert TWO.speeds == (1.0, 0.5, 0.5)
+    assert TWO.even_over_best == pytest.approx(4 / 3)
+    assert FOUR.even_over_best == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize("setting", [TWO, FOUR])
+def test_the_configuration_is_valid_and_its_networks_train_alone(setting: Setting, tmp_path: Any) -> None:
+    values = config_of(setting, repeat=2, channels=8, folder=tmp_path)
+    config = RunConfig.model_validate(values)
+    names = [dnn.name for dnn in config.dnns]
+    assert len(names) == len(set(names)) == 12
+    workers = len(setting.cores)
+    rates = profile_by_name(rates_of(names, workers), names, workers)
+    waiting = list(names)
+    for name in names:  # in turns, each on all workers
+        flotilla = create_flotilla(waiting, rates, workers, Delta(absolute=0.0))
+        assert (flotilla.dnn_ids, flotilla.num_gpus) == ((name,), (workers,))
+        waiting.remove(name)
+
+
+def slices(tid: int, step_us: int) -> list[dict[str, Any]]:
+    """A rank's track: passes of STEPS training steps and one of validation."""
+    found: list[dict[str, Any]] = [{"ph": "M", "name": "thread_name", "tid": tid}]
+    now = 0
+    for index in range(PASSES):
+        began = now
+        for _ in range(STEPS + 1):
+            now += step_us
+            found.append({"ph": "X", "cat": "compute", "name": "update", "tid": tid, "ts": now - 5, "dur": 5})
+        found.append(
+            {"ph": "X", "cat": "pass", "name": f"a pass {index}", "tid": tid, "ts": began, "dur": now - began}
+        )
+        now += 1000
+    return found
+
+
+def test_steps_are_counted_once_they_have_settled() -> None:
+    found = steps_by_dnn([*slices(4, 300), *slices(3, 200)])
+    assert list(found) == ["a"]
+    assert found["a"] == [pytest.approx(200e-6)] * (PASSES - SETTLING_PASSES) * (STEPS - 1)
