@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.runtime.outlook import Outlook
 from hpcbal.simulator import Costs, PassModel, Prediction, predict
 
 log = logging.getLogger(__name__)
@@ -21,33 +21,12 @@ PAUSE = 20.0
 """After a prediction none is made for this many times as long as it took: 5 % of a core at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What is predicted, on the clock of this process.
-
-    Attributes:
-        asked_s: when the state was that the prediction starts from, monotonic seconds.
-        prediction: of what was left then, if every DNN trains to its max_epochs.
-    """
-
-    asked_s: float
-    prediction: Prediction
-
-    def remaining_s(self, now_s: float) -> float:
-        """Of the prediction what is left; 0 when it is overdue."""
-        return max(0.0, self.asked_s + self.prediction.remaining_s - now_s)
-
-
 class Forecast:
     """Asks again when rounds begin; answers come later, and neither the scheduler nor its end waits for one.
 
     Args:
         spec: of the shared stream.
         clock: monotonic seconds, for tests.
-
-    Attributes:
-        first: the prediction of this start's first round; None if there was none.
-        latest: the newest one.
     """
 
     def __init__(self, spec: StreamSpec, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,8 +34,6 @@ class Forecast:
         self._clock = clock
         self._pause_until_s = -1.0
         self._asked: tuple[float, Future[Prediction | None]] | None = None
-        self.first: Outlook | None = None
-        self.latest: Outlook | None = None
 
     def ask(self, ensemble: Ensemble, start_s: Mapping[str, float] | None = None) -> None:
         """Predict from the state of this moment, unless the last question is still open, or was just so.
@@ -95,11 +72,7 @@ class Forecast:
             log.error("the run could not be predicted", exc_info=error)
             return None
         prediction = work.result()
-        if prediction is None:
-            return None
-        self.latest = Outlook(asked_s, prediction)
-        self.first = self.first or self.latest
-        return self.latest
+        return None if prediction is None else Outlook(asked_s, prediction)
 
 
 def _answer(question: Callable[[], Prediction | None], answer: Future[Prediction | None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from hpcbal import env
@@ -36,11 +36,11 @@ from hpcbal.control.messages import (
 )
 from hpcbal.control.resume_json import round_plan_to_dict
 from hpcbal.runtime.accounts import Accounts
-from hpcbal.runtime.finished import files_line
-from hpcbal.runtime.forecast import Outlook
+from hpcbal.runtime.finished import CODE_OF_END, files_line
 from hpcbal.runtime.group_watch import GroupWatch
 from hpcbal.runtime.kept_profile import KeptProfile
 from hpcbal.runtime.opening import OpenedRun
+from hpcbal.runtime.outlook import Outlook, Outlooks
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.resume import Account
 from hpcbal.runtime.run_status import best_accuracy, fill_status
@@ -56,9 +56,8 @@ from hpcbal.telemetry import (
     write_status,
 )
 from hpcbal.telemetry.slices import Slice, SliceRecorder, mark
-from hpcbal.telemetry.table import count_text, telling_line
+from hpcbal.telemetry.table import telling_line
 from hpcbal.telemetry.timeline import TimelineFile
-from hpcbal.telemetry.utc import duration_text
 
 STATUS_INTERVAL_S = 2.0
 SHOWN_DECISION_S = 5e-4
@@ -86,9 +85,7 @@ class Journal:
         self._progress = Progress(sys.stdout, num_gpus, color=color)
         self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)
         self._status_due_s = 0.0
-        self._started_s = time.monotonic()
-        self._first_outlook: Outlook | None = None
-        self._outlook: Outlook | None = None
+        self._outlooks = Outlooks(started_s=time.monotonic())
         earlier = opened.earlier.accounts
         self._accounts = Accounts({dnn.name: earlier.get(dnn.name, Account()) for dnn in opened.config.dnns})
         self._round_plans: list[Mapping[str, Any]] = list(opened.earlier.round_plans)
@@ -256,20 +253,14 @@ class Journal:
 
     def note_outlook(self, outlook: Outlook) -> None:
         """A prediction has come; the first of a start is told and kept to be compared with the end."""
-        self._outlook = outlook
-        if self._first_outlook is not None:
+        if not self._outlooks.add(outlook):
             return
-        self._first_outlook = outlook
-        seconds, rounds = outlook.prediction.remaining_s, outlook.prediction.num_rounds
-        self._ledger.append("prediction", wall_time_s=self._predicted_s(outlook), remaining_s=seconds)
-        self._progress.note(
-            f"predicted: {duration_text(seconds)} to go and {count_text(rounds, 'round')}, "
-            "if every DNN trains to its max_epochs"
+        self._ledger.append(
+            "prediction",
+            wall_time_s=self._outlooks.wall_time_s(outlook),
+            remaining_s=outlook.prediction.remaining_s,
         )
-
-    def _predicted_s(self, outlook: Outlook) -> float:
-        """Of this start, from its beginning to its end."""
-        return outlook.asked_s - self._started_s + outlook.prediction.remaining_s
+        self._progress.note(outlook.line())
 
     def finish(self, ensemble: Ensemble, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
         """The last entries; returns the table for the user."""
@@ -279,8 +270,9 @@ class Journal:
         self._metrics.close()
         self._flush_timeline()
         self._timeline.close()
-        compared = self._compare(outcome)
-        facts = {"outcome": outcome, "exit_code": exit_code, "decided_s": self._decided_s, **compared}
+        compared = self._outlooks.compare(time.monotonic()) if outcome in CODE_OF_END else None
+        facts: dict[str, Any] = {"outcome": outcome, "exit_code": exit_code, "decided_s": self._decided_s}
+        facts |= asdict(compared) if compared is not None else {}
         facts |= {"preprocessed_samples": stats.samples_made, "preprocessing_s": stats.busy_s}
         self._ledger.append("run-finished", durable=True, **facts)
         self._renew_status(ensemble, stats)
@@ -291,20 +283,9 @@ class Journal:
         if outcome == "profiled":
             return f"rates: {self._run.profile} (see 'hpcbal plan')"
         lines = [render_results(rows), files_line(self._run)]
-        if compared:
-            predicted, actual = compared["predicted_s"], compared["actual_s"]
-            lines.append(
-                f"predicted {duration_text(predicted)} for max_epochs, took {duration_text(actual)} "
-                f"(predicted / actual {predicted / actual:.2f})"
-            )
+        if compared is not None:
+            lines.append(compared.line())
         return "\n".join(lines)
-
-    def _compare(self, outcome: str) -> dict[str, float]:
-        """Seconds of this start, predicted and actual; nothing unless it has gone to the end."""
-        if self._first_outlook is None or outcome not in ("done", "failed-dnns"):
-            return {}
-        actual_s = time.monotonic() - self._started_s
-        return {"predicted_s": self._predicted_s(self._first_outlook), "actual_s": actual_s}
 
     # ---- status --------------------------------------------------------------------------------
 
@@ -321,12 +302,9 @@ class Journal:
 
     def _renew_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
         fill_status(self._status, ensemble, stats, self._accounts, self._watch.stragglers)
-        if self._outlook is not None:
-            remaining_s = self._outlook.remaining_s(time.monotonic())
-            self._status["prediction"] = {
-                "wall_time_s": self._predicted_s(self._outlook),
-                "remaining_s": 0.0 if ensemble.finished else remaining_s,
-            }
+        prediction = self._outlooks.status(time.monotonic(), finished=ensemble.finished)
+        if prediction is not None:
+            self._status["prediction"] = prediction
 
     # ---- rates ---------------------------------------------------------------------------------
 
