@@ -85,11 +85,25 @@ def _fixed_shares(root: Node) -> list[str]:
         return []
     dnns = root.get("dnns")
     without = [d for d in (dnns.value if dnns is not None and dnns.is_list else []) if not _has_weights(d)]
-    places = [root.deepest(("balance", "policy"))] if without else []
-    places += [dnn.deepest(("balance",)) for dnn in without]
-    asked = [node for node, rest in places if not rest and node.value == "fixed"]
-    message = "got 'fixed' without weights; give balance.shares, for example [2, 1, 1]"
-    return list(dict.fromkeys(node.problem(message) for node in asked))
+    problems: dict[str, None] = {}
+    for dnn in without:
+        own, rest = dnn.deepest(("balance",))
+        if not rest and own.value == "fixed":
+            section = "dnns.N" if own.key.startswith("defaults.") else dnn.key
+            places = f"{section}.shares, or balance.shares for all DNNs"
+        else:
+            own, rest = root.deepest(("balance", "policy"))
+            if rest or own.value != "fixed" or _says_own(dnn):
+                continue
+            places = "balance.shares, or shares of each DNN's own"
+        problems[own.problem(f"got 'fixed' without weights; give {places}, for example [2, 1, 1]")] = None
+    return list(problems)
+
+
+def _says_own(dnn: Node) -> bool:
+    """Whether the DNN has a `balance` of its own."""
+    own, rest = dnn.deepest(("balance",))
+    return not rest and own.value is not None
 
 
 def _has_weights(section: Node | None) -> bool:

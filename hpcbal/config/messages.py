@@ -80,6 +80,8 @@ def _explain_one(error: ErrorDetails, root: Node, model: type[BaseModel]) -> str
         return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}")
     owner, field = _field_at(model, path)
     given = node.plain()
+    if error["type"] in ("model_type", "model_attributes_type") and field is not None and path:
+        return node.problem(f"got {show(given)}, allowed: {_allowed(field)}{_key_for(node, owner)}")
     hint = did_you_mean(given, _choices(field.annotation)) if field and isinstance(given, str) else ""
     return node.problem(f"got {show(given)}, allowed: {_allowed(field)}{hint}")
 
@@ -90,6 +92,21 @@ def _file_only_keys(node: Node, owner: type[BaseModel]) -> list[str]:
         return list(FILE_ONLY_KEYS)
     in_sweep = owner is DnnConfig and node.key.startswith("sweeps.")
     return list(SWEEP_KEYS) if in_sweep else []
+
+
+def _key_for(node: Node, section: type[BaseModel]) -> str:
+    """How to write what was given for a whole section, if one of its keys takes it."""
+    given = node.value
+    if not isinstance(given, str):
+        return ""
+    for name, field in section.model_fields.items():
+        choice = nearest(given, _choices(field.annotation), cutoff=0.8)
+        if choice is not None:
+            key = field.alias or name
+            in_set = node.where.startswith(f"--set {node.key}=")
+            form = f"--set {join_key(node.key, key)}={choice}" if in_set else f"{{{key}: {choice}}}"
+            return f" (did you mean '{form}'?)"
+    return ""
 
 
 def _allowed(field: FieldInfo | None) -> str:

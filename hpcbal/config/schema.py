@@ -307,7 +307,7 @@ class RunConfig(Section):
         None, "What computes the steps.", "keys of backend", default_factory=BackendConfig
     )
     balance: BalanceConfig = key(
-        None, "How steps are shared out.", "keys such as policy: fitted", default_factory=BalanceConfig
+        None, "How steps are shared out.", "keys of balance", default_factory=BalanceConfig
     )
     dataplane: DataplaneConfig = key(
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig

@@ -160,7 +160,13 @@ WRONG = [
     ("backend: {rates: {a: {1: 0}}}", "backend.rates.a.1: got 0, allowed: {dnn name:"),
     ("backend: {rates: {c: {1: 5}}}", "backend.rates.c: no DNN of that name, allowed: a, b"),
     ("backend: {name: emulated}", "backend.name: no rates for a, b; the emulated backend needs"),
-    ("balance: {policy: fixed}", "balance.policy: got 'fixed' without weights; give balance.shares,"),
+    ("balance: {policy: fixed}", "balance.policy: got 'fixed' without weights; give balance.shares, or"),
+    ("balance: fitted", "balance: got 'fitted', allowed: keys of balance (did you mean '{policy: fitted}'?)"),
+    (
+        "backend: emulatd",
+        "backend: got 'emulatd', allowed: keys of backend (did you mean '{name: emulated}'?)",
+    ),
+    ("balance: 3", "balance: got 3, allowed: keys of balance"),
     ("balance: {shares: [1, 0]}", "balance.shares.1: got 0, allowed: a list of numbers above 0"),
     ("data: {access: parted}", "data.access: got 'parted', allowed: shared, partitioned"),
     ("data: {partition: classes}", "data.partition: got 'classes', allowed: random, contiguous, by_class"),
@@ -202,7 +208,7 @@ WRONG_DNN = [
         "dnns.2.stop.target: got 95.0, allowed: 0 < target <= 1 (val_accuracy is a share)",
     ),
     ("stop: {mode: min}", "dnns.2.stop.mode: got 'min', allowed: auto or max with monitor val_accuracy"),
-    ("balance: fixed", "dnns.2.balance: got 'fixed' without weights; give balance.shares,"),
+    ("balance: fixed", "dnns.2.balance: got 'fixed' without weights; give dnns.2.shares, or balance.shares"),
     ("args: [1]", "dnns.2.args: got [1], allowed: a mapping of argument names to values"),
     ("name: a", "dnns.2.name: got 'a' for more than one DNN (first at run.yaml:11)"),
     ("name: ../up", "dnns.2.name: got '../up', allowed: a directory name of letters,"),
@@ -216,6 +222,14 @@ def test_a_wrong_dnn_is_told(make_file: MakeFile, line: str, message: str) -> No
     found = problems_of(make_file(GOOD.replace("walltime:", dnn + "walltime:")))
     assert any(f": {message}" in problem for problem in found), found
     assert all(problem.startswith("run.yaml:") for problem in found)
+
+
+def test_fixed_without_weights_in_the_defaults_is_told_once(make_file: MakeFile) -> None:
+    text = GOOD.replace("defaults:\n", "defaults:\n  balance: fixed\n")
+    (problem,) = problems_of(make_file(text))
+    told = "got 'fixed' without weights; give dnns.N.shares, or balance.shares for all DNNs, for"
+    assert problem.startswith(f"run.yaml:3: defaults.balance: {told}")
+    assert load_config(make_file(text + "balance: {shares: [2, 1]}\n")).dnns[0].balance == "fixed"
 
 
 def test_all_problems_of_a_file_come_at_once_in_order_of_lines(make_file: MakeFile) -> None:

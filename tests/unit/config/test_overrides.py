@@ -137,3 +137,22 @@ def test_problems_of_the_file_and_of_overrides_come_together(path: Path) -> None
     assert len(caught.value.problems) == 4
     assert caught.value.problems[0].startswith(f"{path}:15: seed: got -1")
     assert all(line.startswith("--set ") for line in caught.value.problems[1:])
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("balance=fitted", "keys of balance (did you mean '--set balance.policy=fitted'?)"),
+        ("backend=emulated", "keys of backend (did you mean '--set backend.name=emulated'?)"),
+        ("dnns.a.optimizer=adam", "keys of an optimizer (did you mean '--set dnns.a.optimizer.name=adam'?)"),
+        ("balance=4", "keys of balance"),
+    ],
+)
+def test_a_word_for_a_whole_section_is_answered_with_the_key_that_takes_it(
+    path: Path, override: str, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(path, override)
+    given = override.partition("=")[2]
+    shown = given if given.isdigit() else f"'{given}'"
+    assert caught.value.problems == (f"--set {override}: got {shown}, allowed: {told}",)
