@@ -1,4 +1,4 @@
-"""How full the memory of this rank's GPU is, as NVIDIA's management library tells."""
+"""How full the memory of this rank's GPU is, as NVIDIA's management library tells, or else TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from hpcbal.runtime.tensorflow_memory import TensorFlowMemory
 from hpcbal.training.devices import gpu_of_slot
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,8 @@ class DeviceMemory:
     needed so far, rounded up to what it takes at once, and what others take. A policy that gives a full GPU
     no more samples errs on the safe side.
 
-    Without GPUs, without the library (another maker's GPUs), or when the driver refuses, nothing is told;
-    the last two are logged once.
+    Without the library (another maker's GPUs), or when the driver refuses, it is what TensorFlow knows, see
+    `TensorFlowMemory`, and that is logged once. Without GPUs nothing is told.
 
     Args:
         gpus: ids of the GPUs that this process may use, as `visible_gpus` tells.
@@ -33,6 +34,7 @@ class DeviceMemory:
 
     def __init__(self, gpus: Sequence[str], local_slot: int) -> None:
         self._nvml: Any = None
+        self._tensorflow = TensorFlowMemory()
         self._share: float | None = None
         self._next_read_s = -1.0
         index = gpu_of_slot(len(gpus), local_slot)
@@ -52,17 +54,20 @@ class DeviceMemory:
     def read(self) -> float | None:
         """The newest share, 0 to 1; None where it cannot be told."""
         now_s = time.monotonic()
-        if self._nvml is None or now_s < self._next_read_s:
-            return self._share
-        self._next_read_s = now_s + INTERVAL_S
+        if now_s >= self._next_read_s:
+            self._next_read_s = now_s + INTERVAL_S
+            self._share = self._tensorflow.read() if self._nvml is None else self._read_nvml()
+        return self._share
+
+    def _read_nvml(self) -> float | None:
         try:
             memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
-            self._share = min(max(float(memory.used) / float(memory.total), 0.0), 1.0)
         except Exception as error:
             if not self._is_of_nvml(error):
                 raise
             self._give_up(str(error))
-        return self._share
+            return self._tensorflow.read()
+        return min(max(float(memory.used) / float(memory.total), 0.0), 1.0)
 
     def _handle_of(self, gpu: str) -> Any:
         """The device by its number, its UUID, or its place on the PCI bus."""
@@ -76,5 +81,7 @@ class DeviceMemory:
         return self._nvml is not None and isinstance(error, self._nvml.NVMLError)
 
     def _give_up(self, reason: str) -> None:
-        log.warning("the memory of the GPU is not measured, NVML is not to be had: %s", reason)
-        self._nvml = self._share = None
+        log.warning(
+            "of the GPU's memory only what TensorFlow takes itself is seen, NVML is not to be had: %s", reason
+        )
+        self._nvml = None

@@ -1,4 +1,4 @@
-"""The memory of the right GPU is read through NVML, and its absence is told once; NVML itself is made up."""
+"""The memory of the right GPU is read through NVML, or else from TensorFlow; both are made up."""
 
 from __future__ import annotations
 
@@ -46,6 +46,22 @@ class FakeNvml(ModuleType):
         return SimpleNamespace(total=100, used=self.used[handle])
 
 
+class FakeTensorFlow:
+    """What `TensorFlowMemory` reads; None without a GPU."""
+
+    share: float | None = None
+
+    def read(self) -> float | None:
+        return self.share
+
+
+@pytest.fixture(autouse=True)
+def tensorflow(monkeypatch: pytest.MonkeyPatch) -> FakeTensorFlow:
+    fake = FakeTensorFlow()
+    monkeypatch.setattr(device_memory, "TensorFlowMemory", lambda: fake)
+    return fake
+
+
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = FakeNvml()
@@ -68,9 +84,9 @@ def test_the_gpu_of_the_slot_is_read(nvml: FakeNvml, gpus: tuple[str, ...], slot
 
 
 def test_it_is_not_read_more_often_than_needed(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = SimpleNamespace(monotonic=lambda: clock)
-    monkeypatch.setattr(device_memory, "time", now)
-    memory, clock = DeviceMemory(("0",), 0), 1.0
+    clock = 1.0
+    monkeypatch.setattr(device_memory, "time", SimpleNamespace(monotonic=lambda: clock))
+    memory = DeviceMemory(("0",), 0)
     assert [memory.read() for _ in range(9)] == [0.4] * 9
     assert len(nvml.asked) == 1
     nvml.used["first"], clock = 97, 2.0
@@ -82,20 +98,36 @@ def test_without_gpus_nothing_is_told(nvml: FakeNvml, caplog: pytest.LogCaptureF
     assert caplog.text == ""
 
 
-def test_without_the_library_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_without_the_library_tensorflow_is_asked_and_it_says_what_to_install(
+    tensorflow: FakeTensorFlow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert DeviceMemory(("0",), 0).read() is None
     assert "hpcbal[balance]" in caplog.text
+    tensorflow.share = 0.3
+    assert DeviceMemory(("0",), 0).read() == 0.3
 
 
-def test_a_driver_that_refuses_is_told_once(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
-    nvml.fails = True
-    assert DeviceMemory(("0",), 0).read() is None
+def test_gpus_that_only_tensorflow_knows_of_are_read(tensorflow: FakeTensorFlow) -> None:
+    tensorflow.share = 0.3
+    assert DeviceMemory((), 0).read() == 0.3
+
+
+@pytest.mark.parametrize("share", [None, 0.3])
+def test_a_driver_that_refuses_is_told_once_and_tensorflow_asked(
+    nvml: FakeNvml,
+    tensorflow: FakeTensorFlow,
+    share: float | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
+    nvml.fails, tensorflow.share = True, share
+    assert DeviceMemory(("0",), 0).read() == share
     assert "Driver Not Loaded" in caplog.text
     nvml.fails = False
     memory = DeviceMemory(("0",), 0)
+    assert memory.read() == 0.4
     nvml.fails = True
-    assert [memory.read() for _ in range(3)] == [None] * 3
+    assert [memory.read() for _ in range(3)] == [share] * 3
     assert caplog.text.count("GPU is lost") == 1
