@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ def scenario_of_config(
     gpus_per_node: int | None = None,
     num_samples: int | None = None,
     epochs: float | Path = 1.0,
+    warn: Callable[[str], None] | None = None,
 ) -> Scenario:
     """Read a configuration and what is known of its rates and its data.
 
@@ -37,11 +38,12 @@ def scenario_of_config(
         num_samples: of the dataset; None: as known of hpcbal's own, else it is opened, which runs its code.
         epochs: DNNs converge after a share of max_epochs that is drawn from this one to 1; or as they did in
             the run whose results.csv this is (max_epochs, if they are not in it).
+        warn: as of `load_config`.
 
     Raises:
         InputError: the configuration is wrong, or rates or data cannot be had.
     """
-    config = load_config(path, overrides)
+    config = load_config(path, overrides, warn=warn)
     per_node = slots_per_node(config, gpus_per_node)
     rates = find_rates(config, per_node, profile, command=str(path))
     facts = known_facts(config) if num_samples is None else facts_of_size(config, num_samples)

@@ -54,6 +54,11 @@ def positive(text: str) -> int:
     return number
 
 
+def print_warning(text: str) -> None:
+    """Tell of something that may not be meant so; the verb goes on."""
+    print(f"warning: {text}", file=sys.stderr)
+
+
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Write a value to stdout as JSON and a newline."""
     json.dump(value, sys.stdout, indent=indent)

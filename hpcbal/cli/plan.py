@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print_json
+from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print_json, print_warning
 
 if TYPE_CHECKING:
     from hpcbal.cli.config_scenario import PassFacts
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.cli.plan_text import render_plan
     from hpcbal.config import load_config
 
-    config = load_config(args.config, args.overrides)
+    config = load_config(args.config, args.overrides, warn=print_warning)
     num_nodes, per_node = args.nodes, gpus_per_node(config, args.gpus_per_node)
     if args.gpus is not None:
         num_nodes, per_node = nodes_for(args.gpus, per_node)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import Subparsers, add_json, positive, print_json
+from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print_warning
 
 if TYPE_CHECKING:
     from hpcbal.simulator import Scenario
@@ -141,6 +141,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
             gpus_per_node=args.gpus_per_node,
             num_samples=args.samples,
             epochs=args.epochs,
+            warn=print_warning,
         )
     given = {
         "--profile": args.profile is not None,

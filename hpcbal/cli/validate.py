@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from hpcbal.cli.options import Subparsers, add_config, add_json, print_json
+from hpcbal.cli.options import Subparsers, add_config, add_json, print_json, print_warning
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -12,7 +12,8 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "validate",
         help="check a configuration",
-        description="Check keys, values and import paths, and tell all problems at once. No user code runs.",
+        description="Check keys, values and import paths, and tell all problems at once; warn of keys that "
+        "have no effect. No user code runs.",
     )
     add_config(parser)
     parser.add_argument(
@@ -23,19 +24,22 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the file; with --json, problems are data and go to stdout."""
+    """Check the file; with --json, problems and warnings are data and go to stdout."""
     from hpcbal.config import load_config, resolved_yaml
     from hpcbal.errors import ConfigError, ExitCode
 
+    warnings: list[str] = []
+    warn = warnings.append if args.json else print_warning
     try:
-        config = load_config(args.config, args.overrides, check_imports=True)
+        config = load_config(args.config, args.overrides, check_imports=True, warn=warn)
     except ConfigError as error:
         if not args.json:
             raise
-        print_json({"valid": False, "problems": list(error.problems)})
+        print_json({"valid": False, "problems": list(error.problems), "warnings": warnings})
         return int(ExitCode.WRONG_INPUT)
     if args.json:
-        print_json({"valid": True, "problems": [], "config": config.model_dump(mode="json", by_alias=True)})
+        values = config.model_dump(mode="json", by_alias=True)
+        print_json({"valid": True, "problems": [], "warnings": warnings, "config": values})
     elif args.resolved:
         print(resolved_yaml(config), end="")
     else:

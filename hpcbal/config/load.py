@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,18 @@ from hpcbal.config.nodes import Node
 from hpcbal.config.overrides import Override, apply_override, parse_overrides, targets_one_dnn
 from hpcbal.config.package_check import package_problems
 from hpcbal.config.schema import RunConfig
+from hpcbal.config.without_effect import keys_without_effect
 from hpcbal.config.yaml_source import Dumper, read_yaml
 from hpcbal.errors import ConfigError
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = (), *, check_imports: bool = False) -> RunConfig:
+def load_config(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    check_imports: bool = False,
+    warn: Callable[[str], None] | None = None,
+) -> RunConfig:
     """Read and check a configuration.
 
     The directory of the file and the current one become importable. Relative paths in the file are meant
@@ -37,6 +44,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, check_import
         check_imports: also look whether models and datasets exist where their import paths say, and know
             the arguments given, and whether packages are installed that the settings need; no user code runs
             for that.
+        warn: gets a line for each key that is right but has no effect (see `keys_without_effect`).
 
     Raises:
         ConfigError: with every problem that was found, one line each.
@@ -57,6 +65,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, check_import
         problems += [*import_problems(full), *package_problems(full)]
     if problems or config is None:
         raise ConfigError(sorted(dict.fromkeys(problems), key=_position))
+    if warn is not None:
+        for line in sorted(keys_without_effect(config, full), key=_position):
+            warn(line)
     return config
 
 

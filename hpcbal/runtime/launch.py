@@ -18,11 +18,11 @@ from typing import Any
 from hpcbal.cluster.accelerators import count_gpus
 from hpcbal.cluster.launcher import detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
-from hpcbal.config import RunConfig, load_config
+from hpcbal.config import RunConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.finished import report_of_finished
 from hpcbal.runtime.launch_dir import EXIT_CODE, READY, STARTER
-from hpcbal.runtime.run_request import RunRequest
+from hpcbal.runtime.run_request import RunRequest, load_requested
 from hpcbal.runtime.signals import StopFlag
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
@@ -59,7 +59,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
 
         return run_rank(request, launcher, stop)
     with _Stopper() as stopper:
-        config = load_config(request.config_path, request.overrides, check_imports=True)
+        config = load_requested(request, is_rank=False)
         finished = report_of_finished(request, config)
         if finished is not None:
             print(finished[0])

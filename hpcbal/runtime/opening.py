@@ -6,10 +6,10 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.config import RunConfig, add_import_roots, load_config, resolved_yaml
+from hpcbal.config import RunConfig, add_import_roots, resolved_yaml
 from hpcbal.config.scheduling import specs_of
 from hpcbal.runtime.resume import Earlier, read_earlier
-from hpcbal.runtime.run_request import RunRequest, output_of
+from hpcbal.runtime.run_request import RunRequest, load_requested, output_of
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output, read_ledger
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def open_run(request: RunRequest) -> OpenedRun:
         ConfigError: the config is wrong.
         OutputError: the directory is unwritable, full, locked, foreign, or another run's.
     """
-    config = load_config(request.config_path, request.overrides, check_imports=True)
+    config = load_requested(request, is_rank=True)
     add_import_roots(request.config_path)
     run = output_of(request, config)
     resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume)

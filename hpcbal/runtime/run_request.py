@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcbal.config import RunConfig
+from hpcbal import env
+from hpcbal.config import RunConfig, load_config
 from hpcbal.telemetry import RunDirectory
 
 
@@ -33,6 +35,25 @@ class RunRequest:
     profile_only: bool = False
     log_level: str = "INFO"
     started_s: float = field(default_factory=time.time)
+
+
+def load_requested(request: RunRequest, *, is_rank: bool) -> RunConfig:
+    """The configuration of a start; what it says in vain is told on stderr, once.
+
+    Args:
+        is_rank: whether this is rank 0, to whose words those of `hpcbal run` may have come first.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+    """
+
+    def warn(text: str) -> None:
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+
+    is_told = is_rank and env.read("HPCBAL_LAUNCHED") is not None
+    return load_config(
+        request.config_path, request.overrides, check_imports=True, warn=None if is_told else warn
+    )
 
 
 def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:

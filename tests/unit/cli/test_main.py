@@ -14,6 +14,7 @@ import hpcbal
 from hpcbal.cli import main
 from hpcbal.cli import validate as validate_verb
 from hpcbal.errors import CheckpointError, ExitCode, HpcbalError, InputError
+from hpcbal.runtime.run_request import RunRequest, load_requested
 
 GOOD = """\
 defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}
@@ -77,6 +78,49 @@ def test_problems_are_data_with_json(config: Path, capsys: Capture) -> None:
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
     assert (answer["valid"], len(answer["problems"]), captured.err) == (False, 1, "")
+
+
+IN_VAIN = "--set balance.predictor=narx: got 'narx', which has an effect only with policy: lb-bsp-cpu"
+RATES = ["--set", "backend={name: emulated, rates: {a: {1: 9}, b: {1: 9}}}", "--set", "slots.per_node=2"]
+
+
+@pytest.mark.parametrize("command", [["validate"], ["plan", *RATES], ["simulate", "--samples", "40", *RATES]])
+def test_keys_without_effect_are_warned_of_and_change_no_exit_code(
+    config: Path, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    verb, *options = command
+    assert main([verb, str(config), *options, "--set", "balance.predictor=narx"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[0] == f"warning: {IN_VAIN}"
+    assert captured.out
+
+
+def test_warnings_are_data_with_json(config: Path, capsys: Capture) -> None:
+    assert main(["validate", str(config), "--json", "--set", "balance.predictor=narx"]) == 0
+    captured = capsys.readouterr()
+    assert (json.loads(captured.out)["warnings"], captured.err) == ([IN_VAIN], "")
+    assert main(["validate", str(config), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("is_rank", "launched_by", "told"), [(False, None, 1), (True, None, 1), (True, "batch", 0)]
+)
+def test_a_run_warns_once_whoever_starts_its_ranks(
+    config: Path,
+    is_rank: bool,
+    launched_by: str | None,
+    told: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    monkeypatch.delenv("HPCBAL_LAUNCHED", raising=False)
+    if launched_by is not None:
+        monkeypatch.setenv("HPCBAL_LAUNCHED", launched_by)
+    request = RunRequest(config, ("balance.shares=[2, 1]",))
+    assert load_requested(request, is_rank=is_rank).balance.shares == (2.0, 1.0)
+    assert capsys.readouterr().err.count("warning: --set balance.shares=[2, 1]: got [2, 1]") == told
 
 
 def test_a_valid_configuration_with_json_is_written_out(config: Path, capsys: Capture) -> None:

@@ -25,7 +25,9 @@ def test_configuration_in_the_readme_is_valid(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     path = tmp_path / "shown.yaml"
     path.write_text(shown)
-    names = [dnn.name for dnn in load_config(path).dnns]
+    warnings: list[str] = []
+    names = [dnn.name for dnn in load_config(path, warn=warnings.append).dnns]
+    assert warnings == []
     assert names == ["densenet-121", "resnet-18-w32", "resnet-18-w64", "resnet-34-w32", "resnet-34-w64"]
 
 

@@ -1,0 +1,139 @@
+"""Keys that are right but change nothing are warned of where they stand; nobody else is bothered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import load_config, resolved_yaml
+from hpcbal.errors import ConfigError
+
+CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
+TEXT = """\
+defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 32, stop: {max_epochs: 9}}
+dnns:
+  - {name: a, model: m:f}
+  - {name: b, model: m:f}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "run.yaml"
+    file.write_text(TEXT, encoding="utf-8")
+    return file
+
+
+def warnings_of(path: Path, *overrides: str) -> list[str]:
+    """Warnings, without the directory."""
+    warnings: list[str] = []
+    load_config(path, overrides, warn=warnings.append)
+    return [line.replace(f"{path.parent}/", "") for line in warnings]
+
+
+# key, value, what it takes, and settings with which it has an effect
+IN_VAIN = [
+    ("data.partition", "by_class", "with data.access: partitioned", None),
+    ("data.max_traversal_gap", "3", "with data.access: partitioned", None),
+    ("backend.rates", "{a: {1: 5}, b: {1: 5}}", "with backend.name: emulated", ["backend.name=emulated"]),
+    (
+        "backend.workers",
+        "[{speed: 0.5}]",
+        "with backend.name: emulated",
+        ["backend.name=emulated", "backend.rates={a: {1: 5}, b: {1: 5}}"],
+    ),
+    (
+        "balance.shares",
+        "[2, 1]",
+        "with policy: fixed, on DNNs without shares of their own",
+        ["balance.policy=fixed"],
+    ),
+    ("balance.shares", "[2, 1]", "with policy: fixed", ["dnns.b.balance=fixed"]),
+    ("balance.predictor", "narx", "with policy: lb-bsp-cpu", ["balance.policy=lb-bsp-cpu"]),
+    ("balance.predictor", "narx", "with policy: lb-bsp-cpu", ["dnns.a.balance=lb-bsp-cpu"]),
+    ("balance.predictor", "narx", "with policy: lb-bsp-cpu", ["defaults.balance=lb-bsp-cpu"]),
+    (
+        "balance.first_fit",
+        "9",
+        "with policy: lb-bsp-cpu and one of arima, lstm, narx, rnn as predictor",
+        ["balance.policy=lb-bsp-cpu", "balance.predictor=arima"],
+    ),
+    (
+        "balance.refit_every",
+        "9",
+        "with policy: lb-bsp-cpu and one of",
+        ["dnns.b.balance=lb-bsp-cpu", "balance.predictor=rnn"],
+    ),
+    ("balance.max_samples_per_gpu", "9", "with a policy other than even", ["dnns.b.balance=fitted"]),
+    ("dnns.a.shares", "[1, 2]", "with balance: fixed", ["dnns.a.balance=fixed"]),
+    ("defaults.stop.min_delta", "0.1", "with patience", ["dnns.a.stop.patience=2"]),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "needs", "settings"), IN_VAIN)
+def test_a_key_without_effect_is_warned_of_and_one_with_effect_is_not(
+    path: Path, key: str, value: str, needs: str, settings: list[str] | None
+) -> None:
+    (told,) = warnings_of(path, f"{key}={value}")
+    assert told.startswith(f"--set {key}={value}: got ")
+    assert f", which has an effect only {needs}" in told
+    if settings is not None:
+        assert warnings_of(path, f"{key}={value}", *settings) == []
+
+
+def test_keys_of_partitioned_data_act_with_it(path: Path) -> None:
+    path.write_text(TEXT.replace("  - {name: b, model: m:f}\n", ""), encoding="utf-8")
+    keys = ("data.partition=by_class", "data.max_traversal_gap=null")
+    assert len(warnings_of(path, *keys)) == 2
+    assert warnings_of(path, *keys, "data.access=partitioned") == []
+
+
+def test_a_policy_that_no_dnn_goes_by_is_warned_of(path: Path) -> None:
+    assert warnings_of(path, "balance.policy=fitted", "dnns.a.balance=even") == []
+    (told,) = warnings_of(path, "balance.policy=fitted", "dnns.a.balance=even", "dnns.b.balance=even")
+    assert told.endswith("got 'fitted', which has an effect only on DNNs without a balance of their own")
+
+
+def test_a_fitted_predictor_is_what_makes_fits_act(path: Path) -> None:
+    (told,) = warnings_of(path, "balance.policy=lb-bsp-cpu", "balance.first_fit=9")
+    assert told.startswith("--set balance.first_fit=9: got 9")
+
+
+def test_warnings_tell_line_and_key_in_the_order_of_lines(path: Path) -> None:
+    path.write_text(TEXT + "balance:\n  predictor: narx\ndata: {partition: by_class}\n", encoding="utf-8")
+    assert warnings_of(path) == [
+        "run.yaml:6: balance.predictor: got 'narx', which has an effect only with policy: lb-bsp-cpu",
+        "run.yaml:7: data.partition: got 'by_class', which has an effect only with data.access: partitioned",
+    ]
+
+
+def test_defaults_that_are_written_out_are_no_news(path: Path) -> None:
+    text = TEXT + "balance: {predictor: ema, first_fit: 500, shares: []}\ndata: {max_traversal_gap: 2}\n"
+    path.write_text(text + "backend: {workers: [], rates: {}}\n", encoding="utf-8")
+    assert warnings_of(path) == []
+
+
+def test_a_sweep_over_policies_uses_the_shares_that_one_of_them_needs(path: Path) -> None:
+    sweep = "sweeps: [{name: 'c{balance}', model: m:f, shares: [2, 1], grid: {balance: [%s]}}]\n"
+    path.write_text(TEXT + sweep % "even, fixed", encoding="utf-8")
+    assert warnings_of(path) == []
+    path.write_text(TEXT + sweep % "even, fitted", encoding="utf-8")
+    assert warnings_of(path) == [
+        "run.yaml:5: sweeps.0.shares: got [2, 1], which has an effect only with balance: fixed"
+    ]
+
+
+def test_of_a_wrong_file_only_the_problems_are_told(path: Path) -> None:
+    warnings: list[str] = []
+    with pytest.raises(ConfigError):
+        load_config(path, ["seed=-1", "balance.predictor=narx"], warn=warnings.append)
+    assert warnings == []
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=[file.name for file in CONFIGS])
+def test_the_configurations_of_the_project_say_nothing_in_vain(config: Path, tmp_path: Path) -> None:
+    assert warnings_of(config) == []
+    written = tmp_path / "config.yaml"
+    written.write_text(resolved_yaml(load_config(config)), encoding="utf-8")
+    assert warnings_of(written) == []
