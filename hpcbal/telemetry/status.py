@@ -65,7 +65,7 @@ Status = TypedDict(
         "schema": int,
         "name": str,
         "phase": str,  # one of PHASES
-        "outcome": str | None,  # None until finished, then done, failed-dnns, suspended or aborted
+        "outcome": str | None,  # None until finished, then done, failed-dnns, suspended or profiled
         "exit_code": int | None,
         "started_at": str,  # UTC, of this start
         "updated_at": str,

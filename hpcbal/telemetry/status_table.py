@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcbal.errors import ExitCode
 from hpcbal.telemetry.status import DnnStatus, Status, death_note, silence_s
 from hpcbal.telemetry.table import count_text, format_table, number_text, telling_line
 from hpcbal.telemetry.utc import duration_text
@@ -21,15 +22,34 @@ def render_status(status: Status, now: float | None = None) -> str:
     lines += _dnn_table(status["dnns"])
     lines += _straggler_lines(status["dnns"])
     lines += ["", f"as of {status['updated_at']} ({_age_text(age)} ago), {status['host']}:{status['pid']}"]
+    how = _how_to_go_on(status)
+    if how is not None:
+        lines += ["", how]
     note = death_note(status, now)
     if note is not None:
         lines += ["", f"WARNING: {note}"]
     return "\n".join(lines) + "\n"
 
 
+def _how_to_go_on(status: Status) -> str | None:
+    """After an end that need not be the last word."""
+    match status["outcome"], status["exit_code"]:
+        case "suspended", ExitCode.RUN_AGAIN:
+            return "stopped before the end, all progress is saved: start the same command again to go on"
+        case "suspended", _:
+            return "stopped by an error, which the logs tell; once it is mended, the same command goes on"
+        case "failed-dnns", _:
+            return "with --retry-failed the same command gives failed DNNs another try"
+        case "profiled", _:
+            return "rates are measured, nothing was trained: see 'hpcbal plan', or start 'hpcbal run'"
+    return None
+
+
 def _headline(status: Status) -> str:
     parts = [f"{status['name']}: {status['phase']}"]
-    if status["outcome"] is not None:
+    if status["outcome"] == "suspended":  # the start is finished, the run is not
+        parts = [f"{status['name']}: suspended (exit code {status['exit_code']})"]
+    elif status["outcome"] is not None:
         parts[0] += f" ({status['outcome']}, exit code {status['exit_code']})"
     if status["phase"] != "finished":
         if status["round"] is not None:

@@ -117,6 +117,51 @@ def test_a_finished_run_is_never_called_dead():
     assert "WARNING" not in page
 
 
+@pytest.mark.parametrize(
+    ("outcome", "exit_code", "headline", "how"),
+    [
+        (
+            "suspended",
+            75,
+            "six: suspended (exit code 75), took 0:00:00",
+            "stopped before the end, all progress is saved: start the same command again to go on",
+        ),
+        (
+            "suspended",
+            2,
+            "six: suspended (exit code 2), took 0:00:00",
+            "stopped by an error, which the logs tell; once it is mended, the same command goes on",
+        ),
+        (
+            "failed-dnns",
+            3,
+            "six: finished (failed-dnns, exit code 3), took 0:00:00",
+            "with --retry-failed the same command gives failed DNNs another try",
+        ),
+        (
+            "profiled",
+            0,
+            "six: finished (profiled, exit code 0), took 0:00:00",
+            "rates are measured, nothing was trained: see 'hpcbal plan', or start 'hpcbal run'",
+        ),
+    ],
+)
+def test_an_end_that_is_not_the_last_word_tells_how_to_go_on(outcome, exit_code, headline, how):
+    status = a_status(outcome=outcome, exit_code=exit_code)
+    status["phase"] = "finished"
+    lines = render_status(status, now=NOW + 1e6).splitlines()
+    assert lines[0] == headline
+    assert lines[-1] == how
+
+
+def test_a_run_that_is_done_needs_nothing_more():
+    status = a_status(outcome="done", exit_code=0)
+    status["phase"] = "finished"
+    lines = render_status(status, now=NOW).splitlines()
+    assert lines[0].startswith("six: finished (done, exit code 0)")
+    assert lines[-1].startswith("as of ")
+
+
 def test_a_run_that_has_no_dnns_yet_can_be_shown():
     assert "no DNNs yet" in render_status(new_status("six", 4))
 
