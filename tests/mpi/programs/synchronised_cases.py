@@ -7,16 +7,13 @@ Usage: synchronised_cases.py COLLECTIVES (a comma-separated list), on 4 ranks. T
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 import training_models
-from mpi4py import MPI
-from training_cases import (
+from training_harness import (
     COMM,
-    IS_TRAINER,
     NUM_CLASSES,
     SHAPE,
     Batch,
@@ -26,6 +23,8 @@ from training_cases import (
     assert_same_everywhere,
     check_agreed,
     mine,
+    pass_cases,
+    run,
 )
 
 from hpcbal.training.backend import Replica
@@ -33,7 +32,6 @@ from hpcbal.training.collective import LocalCollective
 from hpcbal.training.failure import GroupFailed
 from hpcbal.training.groups import COLLECTIVES
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.waiting import wait_for
 
 SYNCHRONISED, PLAIN = "training_models:synchronised", "training_models:plain_twin"
 TRIPWIRES = "training_models:tripwires"
@@ -212,20 +210,9 @@ def main() -> None:
     models = Models(backend, SYNCHRONISED, None)
     for collective in sys.argv[1].split(","):
         groups = COLLECTIVES[collective](COMM)
-        for case in CASES:
-            case(Bench(groups, models))
-            COMM.Barrier()
-            if COMM.rank == 0:
-                print(f"passed {collective} {case.__name__}", flush=True)
+        pass_cases(CASES, Bench(groups, models), collective)
         groups.shutdown()
 
 
 if __name__ == "__main__":
-    try:
-        if IS_TRAINER:
-            main()
-        wait_for(MPI.COMM_WORLD.Ibarrier())
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)
+    run(main)

@@ -8,103 +8,40 @@ from __future__ import annotations
 
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from mpi4py import MPI
+from training_harness import (
+    COMM,
+    NUM_CLASSES,
+    SHAPE,
+    Batch,
+    Bench,
+    Models,
+    Partition,
+    assert_close,
+    assert_same_everywhere,
+    check_agreed,
+    mine,
+    pass_cases,
+    run,
+)
 
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation, split_evenly
 from hpcbal.policies.batching.bsp import Even
 from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.decided_split import DecidedSplit
 from hpcbal.training.agreement import agree, share_state
-from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.failure import GroupFailed, NonFiniteError
-from hpcbal.training.groups import COLLECTIVES, TrainerGroups
+from hpcbal.training.groups import COLLECTIVES
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.waiting import wait_for
 
-# As in a run: rank 0 of the world is no trainer, and Horovod never sees it.
-IS_TRAINER = MPI.COMM_WORLD.rank > 0
-COMM = MPI.COMM_WORLD.Split(int(IS_TRAINER), MPI.COMM_WORLD.rank)
-NUM_CLASSES = 5
-SHAPE = (6, 6, 1)
-Partition = list[tuple[int, ...]]
 PARTITIONS: list[Partition] = [[(0,), (1, 2)], [(2, 0, 1)], [(1, 0)], [(2,), (0,)], [(0, 2), (1,)]]
-
-
-@dataclass(frozen=True)
-class Batch:
-    ids: np.ndarray
-    x: np.ndarray
-    y: np.ndarray
-
-    def part(self, start: int, stop: int) -> Batch:
-        return Batch(self.ids[start:stop], self.x[start:stop], self.y[start:stop])
-
-
-@dataclass(frozen=True)
-class Spec:
-    shape: tuple[int, ...] = SHAPE
-    dtype: str = "float64"
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    name: str = "sgd"
-    learning_rate: float = 0.05
-    momentum: float = 0.9
-    weight_decay: float = 0.01
-    nesterov: bool = True
-
-
-@dataclass(frozen=True)
-class Dnn:
-    model: str
-    name: str = "dnn"
-    args: dict[str, Any] = field(default_factory=dict)
-    optimizer: Optimizer = field(default_factory=Optimizer)
-
-
-@dataclass
-class Models:
-    """The replicas of one backend, built once and set back to their beginning for each case."""
-
-    backend: Backend
-    model: str
-    normalised: str | None
-    built: dict[tuple[str, str], tuple[Replica, dict[str, np.ndarray]]] = field(default_factory=dict)
-
-    def replica(self, model: str, use: str) -> Replica:
-        if (model, use) not in self.built:
-            new = self.backend.build(Dnn(model), Spec(), NUM_CLASSES, seed=7)
-            self.built[model, use] = new, new.state()
-        replica, start = self.built[model, use]
-        replica.load_state(start)
-        replica.broken = None
-        return replica
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What every case gets."""
-
-    groups: TrainerGroups
-    models: Models
-
-    def build(self, use: str = "group") -> Replica:
-        return self.models.replica(self.models.model, use)
-
-    def join(self, partition: Partition) -> tuple[int, ...] | None:
-        """Form the groups of `partition`; the one of this rank."""
-        self.groups.open(partition)
-        return next((group for group in partition if COMM.rank in group), None)
 
 
 def steps(group: tuple[int, ...], num_steps: int = 6) -> Iterator[tuple[Batch, list[int]]]:
@@ -121,22 +58,6 @@ def steps(group: tuple[int, ...], num_steps: int = 6) -> Iterator[tuple[Batch, l
             cuts = np.sort(rng.integers(0, n + 1, len(group) - 1))
             shares = np.diff([0, *cuts, n]).tolist()
         yield batch, shares
-
-
-def mine(batch: Batch, shares: list[int], rank: int) -> Batch:
-    start = sum(shares[:rank])
-    return batch.part(start, start + shares[rank])
-
-
-def assert_close(actual: Replica, expected: Replica) -> None:
-    for (name, a), b in zip(actual.state().items(), expected.state().values(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10, err_msg=name)
-
-
-def assert_same_everywhere(comm: MPI.Intracomm, replica: Replica) -> None:
-    for state in comm.allgather(replica.state()):
-        for name, array in replica.state().items():
-            np.testing.assert_array_equal(array, state[name], err_msg=name)
 
 
 def replay(bench: Bench) -> None:
@@ -289,14 +210,6 @@ def failures(bench: Bench) -> None:
         check_agreed(bench.groups.comm_of(group), failed, str(error))
 
 
-def check_agreed(comm: MPI.Intracomm, failed: GroupFailed, message: str) -> None:
-    """After a failed step all ranks can learn the detail."""
-    with pytest.raises(GroupFailed) as agreed:
-        agree(comm, failed)
-    assert message in agreed.value.detail
-    assert agreed.value.cause == failed.cause
-
-
 def not_a_number(bench: Bench) -> None:
     """A NaN in the samples of one rank fails the whole group with cause nan."""
     group = bench.join([(0,), (2, 1)])
@@ -400,28 +313,14 @@ def main() -> None:
     for collective in collectives:
         groups = COLLECTIVES[collective](COMM)
         for name, models in models_by_backend.items():
-            for case in CASES:
-                if case is batch_norm and models.normalised is None:
-                    continue
-                case(Bench(groups, models))
-                COMM.Barrier()
-                if COMM.rank == 0:
-                    print(f"passed {collective} {name} {case.__name__}", flush=True)
+            cases = (case for case in CASES if case is not batch_norm or models.normalised is not None)
+            pass_cases(cases, Bench(groups, models), collective, name)
         groups.shutdown()
     for models in models_by_backend.values():
-        for (
-            replica,
-            _,
-        ) in models.built.values():  # compute, apply, evaluate: once each, for all those groups and shares
+        for replica, _ in models.built.values():
+            # Compute, apply, evaluate: once each, for all those groups and shares.
             assert getattr(replica, "num_traces", 0) <= 3
 
 
 if __name__ == "__main__":
-    try:
-        if IS_TRAINER:
-            main()
-        wait_for(MPI.COMM_WORLD.Ibarrier())
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        MPI.COMM_WORLD.Abort(1)
+    run(main)
