@@ -14,6 +14,7 @@ def cross_problems(root: Node) -> list[str]:
         *_emulated_rates(root),
         *_emulated_optimizers(root),
         *_fixed_shares(root),
+        *_shares_in_vain(root),
         *_partitioned(root),
     ]
 
@@ -97,6 +98,26 @@ def _fixed_shares(root: Node) -> list[str]:
                 continue
             places = "balance.shares, or shares of each DNN's own"
         problems[own.problem(f"got 'fixed' without weights; give {places}, for example [2, 1, 1]")] = None
+    return list(problems)
+
+
+def _shares_in_vain(root: Node) -> list[str]:
+    """More weights for `fixed` than a DNN may have GPUs; those that there are, only the run knows."""
+    limit, rest = root.deepest(("schedule", "max_gpus_per_dnn"))
+    if rest or not isinstance(limit.value, int):
+        return []
+    policy, rest = root.deepest(("balance", "policy"))
+    default = None if rest else policy.value
+    dnns = root.get("dnns")
+    problems: dict[str, None] = {}
+    for dnn in dnns.value if dnns is not None and dnns.is_list else []:
+        own, rest = dnn.deepest(("balance",))
+        if (own.value if not rest and own.value is not None else default) != "fixed":
+            continue
+        shares = (dnn if _has_weights(dnn) else root.get("balance") or root).get("shares")
+        if shares is not None and shares.is_list and len(shares.value) > limit.value:
+            message = f"got {len(shares.value)} weights, allowed: at most {limit.value}"
+            problems[shares.problem(f"{message} with schedule.max_gpus_per_dnn {limit.value}")] = None
     return list(problems)
 
 

@@ -223,7 +223,9 @@ class BalanceConfig(Section):
         "even, fitted, lb-bsp-gpu, lb-bsp-cpu, fixed",
     )
     shares: Shares = key(
-        (), "For fixed: weights by GPU of the DNN, again from the first if there are more.", SHARES_ALLOWED
+        (),
+        "For fixed: weights by GPU of the DNN, for more GPUs again from the first; at most as many as GPUs.",
+        SHARES_ALLOWED,
     )
     predictor: Literal["ema", "memoryless", "arima", "lstm", "narx", "rnn"] = key(
         "ema",

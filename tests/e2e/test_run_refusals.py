@@ -49,6 +49,26 @@ def test_fewer_ranks_than_the_config_needs(lab):
     check_refused(done, "has 3 rank(s), but the config needs 5 there", "mpirun -n 5")
 
 
+def test_weights_for_more_gpus_than_there_are(lab):
+    lab.configure(balance={"policy": "fixed", "shares": [4, 3, 2, 1]})
+    check_refused(
+        lab.run(), "balance.shares: got 4 weights, allowed: at most 3, one for each GPU that there is"
+    )
+    assert lab.run().code == 2, "nor does the next start pass for a run that is resumed"
+    assert not lab.events("run-started")
+    lab.configure(balance={"policy": "fixed", "shares": [4, 3, 2]})
+    assert lab.run().code == 0
+
+
+def test_keys_without_effect_are_warned_of_once(lab):
+    lab.configure(balance={"policy": "even", "predictor": "memoryless"})
+    warning = "balance.predictor: got 'memoryless', which has an effect only with policy: lb-bsp-cpu"
+    done = lab.run()
+    assert (done.code, done.err.count(warning)) == (0, 1), done
+    again = lab.run(num_ranks=5)  # it is finished; rank 0 speaks
+    assert (again.code, again.err.count(warning)) == (0, 1), again
+
+
 def test_a_world_that_was_started_as_singletons(lab):
     """The launcher says four, MPI says one: as when mpi4py was built with another MPI."""
     told = {"PMI_SIZE": "4"}

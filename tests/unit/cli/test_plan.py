@@ -297,3 +297,10 @@ def test_memory_is_told_as_far_as_it_is_known(capsys: Capture, tmp_path: Path) -
 def test_no_dnn_gets_more_than_its_limit(capsys: Capture) -> None:
     result = plan(capsys, write_config(DNNS + EMULATED), "--set", "schedule.max_gpus_per_dnn=2")
     assert max(d["num_gpus"] for f in result["flotillas"] for d in f["dnns"]) == 2
+
+
+def test_weights_for_more_gpus_than_planned_are_refused(capsys: Capture) -> None:
+    config = write_config(DNNS + EMULATED + "balance: {policy: fixed, shares: [4, 3, 2, 1, 1]}\n")
+    assert main(["plan", config]) == 2
+    assert capsys.readouterr().err.startswith("balance.shares: got 5 weights, allowed: at most 4, one for")
+    assert main(["plan", config, "--nodes", "2"]) == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import OperationConfig, RunConfig, load_config, resolved_yaml
+from hpcbal.config.shares import check_shares
 from hpcbal.errors import ConfigError
 
 GOOD = """\
@@ -230,6 +231,38 @@ def test_fixed_without_weights_in_the_defaults_is_told_once(make_file: MakeFile)
     told = "got 'fixed' without weights; give dnns.N.shares, or balance.shares for all DNNs, for"
     assert problem.startswith(f"run.yaml:3: defaults.balance: {told}")
     assert load_config(make_file(text + "balance: {shares: [2, 1]}\n")).dnns[0].balance == "fixed"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("balance={policy: fixed, shares: [3, 2, 1]}",),
+        ("dnns.a.balance=fixed", "dnns.a.shares=[3, 2, 1]"),
+        ("defaults.balance=fixed", "balance.shares=[3, 2, 1]"),
+    ],
+)
+def test_more_weights_than_a_dnn_may_have_gpus_are_refused(
+    make_file: MakeFile, settings: tuple[str, ...]
+) -> None:
+    (problem,) = problems_of(make_file(GOOD), *settings, "schedule.max_gpus_per_dnn=2")
+    assert problem.endswith("got 3 weights, allowed: at most 2 with schedule.max_gpus_per_dnn 2")
+    load_config(make_file(GOOD), [*settings, "schedule.max_gpus_per_dnn=3"])
+
+
+def test_more_weights_than_there_are_gpus_are_refused_once_these_are_known(make_file: MakeFile) -> None:
+    config = load_config(
+        make_file(GOOD), ["balance={policy: fixed, shares: [3, 2, 1]}", "dnns.b.shares=[1, 2]"]
+    )
+    check_shares(config, 3)
+    with pytest.raises(ConfigError) as caught:
+        check_shares(config, 1)
+    advice = "one for each GPU that there is; leave some out, or ask for more GPUs"
+    assert caught.value.problems == (
+        f"balance.shares: got 3 weights, allowed: at most 1, {advice}",
+        f"dnns.b.shares: got 2 weights, allowed: at most 1, {advice}",
+    )
+    others = load_config(make_file(GOOD), ["balance={policy: even, shares: [3, 2, 1]}"])
+    check_shares(others, 1)
 
 
 def test_all_problems_of_a_file_come_at_once_in_order_of_lines(make_file: MakeFile) -> None:
