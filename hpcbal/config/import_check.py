@@ -1,7 +1,8 @@
 """Check import paths and arguments without importing: find the module's file and read its syntax tree.
 
 No user code runs, and TensorFlow is not loaded. Where a file alone cannot tell (compiled modules, star
-imports, a module's `__getattr__`, decorated functions), nothing is complained about.
+imports, a module's `__getattr__`, decorated functions, annotations other than plain ones), nothing is
+complained about.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from hpcbal.config.annotations import allowed_by_name
+from hpcbal.config.messages import show
 from hpcbal.config.nodes import Node, join_key
 from hpcbal.config.schema import DataConfig
 from hpcbal.config.suggest import did_you_mean
@@ -78,6 +81,12 @@ def _argument_problems(entry: Node, path: Node, function: _Function, num_given: 
         for name, node in given.items()
         if name not in known and not (open_ended and name not in positional[:num_given])
     ]
+    allowed_values = allowed_by_name(function)
+    for name in [name for name in given if name in known and name in allowed_values]:
+        value, allowed = given[name].plain(), allowed_values[name]
+        if not allowed.takes(value):
+            told = f"got {show(value)}, allowed by {path.value}: {allowed.describe(value)}"
+            problems.append(given[name].problem(told))
     missing = [name for name in required if name not in given and name not in positional[:num_given]]
     if missing:
         where = args if args is not None else path

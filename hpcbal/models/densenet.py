@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpcbal.models.batch_norm import check_batch_norm, normalised
 from hpcbal.models.resnet import LARGE_IMAGE_PIXELS
@@ -26,8 +26,8 @@ def densenet(
     num_blocks: int = 3,
     compression: float = 0.5,
     bottleneck: bool | None = None,
-    stem: str | None = None,
-    batch_norm: str = "local",
+    stem: Literal["small", "large"] | None = None,
+    batch_norm: Literal["local", "sync"] = "local",
 ) -> keras.Model:
     """A DenseNet that returns logits.
 

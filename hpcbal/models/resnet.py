@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpcbal.models.batch_norm import check_batch_norm, normalised
 
@@ -27,8 +27,8 @@ def resnet(
     num_classes: int,
     depth: int,
     width: int | None = None,
-    stem: str | None = None,
-    batch_norm: str = "local",
+    stem: Literal["small", "large"] | None = None,
+    batch_norm: Literal["local", "sync"] = "local",
 ) -> keras.Model:
     """A ResNet that returns logits.
 
