@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -23,15 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import provenance
+from starting import MPI_ENVIRONMENT, environment, mpirun
 
 LAUNCHED = "HPCBAL_BENCH_RANK"
-MPI_ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_osc": "^ucx",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-}
 
 
 def arguments() -> argparse.Namespace:
@@ -62,21 +56,15 @@ def main() -> None:
         flat = dict(results[0])
         for row in results[1:]:
             flat |= {f"{key}_{row['num_ranks']}_ranks": value for key, value in row.items()}
-        args.json.write_text(json.dumps(flat, indent=1) + "\n")
+        args.json.write_text(json.dumps(flat | provenance(), indent=2) + "\n")
 
 
 def launch(num_ranks: int, args: argparse.Namespace) -> dict[str, Any]:
     """Run this file on `num_ranks` ranks; the object that rank 0 prints."""
-    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    mpirun = shutil.which("mpirun", path=beside)
-    if mpirun is None:
-        raise SystemExit("mpirun is neither beside this Python nor on PATH; install an MPI first")
-    root = str(Path(__file__).resolve().parents[1])
-    python_path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    command = [mpirun, "--oversubscribe", "-n", str(num_ranks), sys.executable, __file__]
+    command = [*mpirun(), "-n", str(num_ranks), sys.executable, __file__]
     command += ["--rounds", str(args.rounds), "--warmup", str(args.warmup)]
-    environment = {**MPI_ENVIRONMENT, **os.environ, LAUNCHED: "1", "PYTHONPATH": python_path}
-    run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    env = environment(**{LAUNCHED: "1"}, **MPI_ENVIRONMENT)
+    run = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False)
     if run.returncode:
         raise SystemExit(f"{' '.join(command)} ended with exit code {run.returncode}")
     row: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])

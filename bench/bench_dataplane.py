@@ -26,14 +26,15 @@ import argparse
 import contextlib
 import json
 import os
-import platform
-import shutil
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from provenance import provenance
+from starting import MPI_ENVIRONMENT, environment, mpirun
 
 HERE = Path(__file__).resolve().parent
 WAYS = ("ring", "memcpy", "shared", "handover", "plain_handover", "tfdata")
@@ -101,9 +102,6 @@ class Peer:
 def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
     """Start both children; the data service only once it has delivered its first blocks."""
     shape = ["--shape", *map(str, args.shape)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     service = Peer(
         [
             sys.executable,
@@ -112,7 +110,7 @@ def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
             "--num-consumers",
             str(args.num_consumers),
         ],
-        environment,
+        environment(OMP_NUM_THREADS="1"),
     )
     service.answer()
     ring = [str(HERE / "dataplane_ranks.py"), *shape, "--num-slots", str(args.num_slots)]
@@ -120,31 +118,12 @@ def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
         ring.append("--by-sample")
     ranks = Peer(
         [*mpirun(), "-n", str(args.num_consumers + 1), sys.executable, *ring],
-        {**environment, **MPI_ENVIRONMENT},
+        environment(OMP_NUM_THREADS="1", **MPI_ENVIRONMENT),
     )
     yield {way: service if way == "tfdata" else ranks for way in WAYS}
     ranks.tell("quit")
     ranks.wait()
     service.wait()
-
-
-# More ranks than cores, as any user, without the errors that Open MPI 5's wheel prints for windows.
-MPI_ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_osc": "^ucx",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-}
-
-
-def mpirun() -> list[str]:
-    """The launcher that belongs to this Python's mpi4py, else the one on PATH."""
-    beside = Path(sys.executable).parent
-    found = shutil.which("mpirun", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
-    if found is None:
-        raise SystemExit("bench_dataplane: mpirun is neither beside this Python nor on PATH")
-    return [found, "--oversubscribe"]
 
 
 def measure(args: argparse.Namespace) -> list[dict[str, float]]:
@@ -172,17 +151,6 @@ def summarise(rounds: list[dict[str, float]]) -> dict[str, float]:
         for way in RATIOS
     }
     return result | {key: statistics.median(facts[key] for facts in rounds) for key in rounds[0]}
-
-
-def provenance() -> dict[str, Any]:
-    """Commit and machine of the measurement."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
-    return {
-        "commit": git.stdout.strip() or "unknown",
-        "machine": f"{platform.system()} {platform.machine()}",
-        "num_cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
 
 
 def main() -> None:

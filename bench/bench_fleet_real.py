@@ -19,8 +19,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,15 +26,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-from bench_dataplane import MPI_ENVIRONMENT, mpirun
 from provenance import provenance
+from starting import train
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import PARADIGM_NAMES, ScheduleSettings
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import PassModel, SimulatedRun, Workload, load_preset, simulate
-from hpcbal.telemetry import read_ledger
 
 PRESET = "fleet-summitdev"
 NUM_NODES, GPUS_PER_NODE = 4, 4
@@ -108,22 +104,7 @@ def ring_bytes() -> int:
 
 def run_for_real(config: dict[str, Any], folder: Path) -> float:
     """Start the run with all its ranks; seconds from the first line of its ledger to the last."""
-    path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    ranks = ["-n", str(NUM_NODES * RANKS_PER_NODE)]
-    subprocess.run(
-        [*mpirun(), *ranks, sys.executable, "-m", "hpcbal", "run", str(path)],
-        check=True,
-        env={
-            **os.environ,
-            **MPI_ENVIRONMENT,
-            "PYTHONPATH": os.pathsep.join(paths),
-            "OMP_NUM_THREADS": "1",
-        },
-        stdout=subprocess.DEVNULL,
-    )
-    events = read_ledger(Path(config["output"]["dir"]) / "ledger.jsonl")
+    events = train(config, folder, NUM_NODES * RANKS_PER_NODE)
     first, last = (datetime.fromisoformat(events[i]["time"]).timestamp() for i in (0, -1))
     return last - first
 

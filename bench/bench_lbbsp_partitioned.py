@@ -22,22 +22,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from provenance import provenance
+from starting import train
 
 from hpcbal.data import fashion_mnist
 from hpcbal.errors import DataError
-from hpcbal.telemetry import read_ledger
 
 BATCHES = (64, 96, 128, 160, 192)
 LAST_EPOCHS = 3
@@ -79,34 +75,20 @@ def config_of(case: str, folder: Path, epochs: int, seed: int, data_path: str | 
     }
 
 
-def train(case: str, epochs: int, seed: int, data_path: str | None) -> dict[str, Any]:
+def measure(case: str, epochs: int, seed: int, data_path: str | None) -> dict[str, Any]:
     """One run; returns accuracies by epoch, and what the last epoch tells of the parts."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = config_of(case, folder, epochs, seed, data_path)
-        (folder / "run.yaml").write_text(yaml.safe_dump(config))
-        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         began = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", "hpcbal", "run", str(folder / "run.yaml")],
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(
-                f"the run {case} ended with code {done.returncode}:\n{done.stdout}{done.stderr}"
-            )
-        told = [
-            line for line in read_ledger(folder / "out" / "ledger.jsonl") if line["event"] == "epoch-done"
-        ]
-        return {
-            "seconds": time.monotonic() - began,
-            "accuracies": [line["metrics"]["val_accuracy"] for line in told],
-            "losses": [line["metrics"]["val_loss"] for line in told],
-            "partition": told[-1].get("partition", {}),
-        }
+        ledger = train(config_of(case, folder, epochs, seed, data_path), folder)
+        seconds = time.monotonic() - began
+    told = [line for line in ledger if line["event"] == "epoch-done"]
+    return {
+        "seconds": seconds,
+        "accuracies": [line["metrics"]["val_accuracy"] for line in told],
+        "losses": [line["metrics"]["val_loss"] for line in told],
+        "partition": told[-1].get("partition", {}),
+    }
 
 
 def report(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -153,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except DataError as error:  # tells where to get it, before any run
         parser.error(str(error))
     runs: dict[str, list[dict[str, Any]]] = {
-        case: [train(case, args.epochs, seed, args.data_path) for seed in args.seeds] for case in args.cases
+        case: [measure(case, args.epochs, seed, args.data_path) for seed in args.seeds] for case in args.cases
     }
     result = report(runs)
     if args.json:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from provenance import provenance
+from starting import environment
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.config import RunConfig, load_config
@@ -54,10 +55,9 @@ def overrides(num_slots: int, folder: Path) -> list[str]:
 
 def run_for_real(num_slots: int, folder: Path) -> list[dict[str, Any]]:
     """Profile, then train; the ledger of the training."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     for verb in ("profile", "run"):
         command = [sys.executable, "-m", "hpcbal", verb, str(CONFIG), *overrides(num_slots, folder)]
-        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
     events = [dict(event) for event in read_ledger(folder / "out" / "ledger.jsonl")]
     last_start = max(i for i, event in enumerate(events) if event["event"] == "run-started")
     return events[last_start:]

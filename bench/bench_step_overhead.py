@@ -19,9 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -29,10 +26,8 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-import yaml
 from provenance import provenance
-
-from hpcbal.telemetry import read_ledger
+from starting import train
 
 NUM_SLOTS = 4
 BATCH = 64
@@ -71,19 +66,9 @@ def config_of(args: argparse.Namespace, output: Path) -> dict[str, object]:
 def measure_run(args: argparse.Namespace) -> dict[str, float]:
     """Wall time of the passes of a real run against the time that its steps are told to take."""
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        output = directory / "out"
-        config = directory / "config.yaml"
-        config.write_text(yaml.safe_dump(config_of(args, output)))
-        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        subprocess.run(
-            [sys.executable, "-m", "hpcbal", "run", str(config)],
-            check=True,
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.DEVNULL,
-        )
-        epochs = [line for line in read_ledger(output / "ledger.jsonl") if line["event"] == "epoch-done"]
-        left = [line for line in read_ledger(output / "ledger.jsonl") if line["event"] == "group-left"]
+        ledger = train(config_of(args, Path(name) / "out"), Path(name))
+    epochs = [line for line in ledger if line["event"] == "epoch-done"]
+    left = [line for line in ledger if line["event"] == "group-left"]
     num_validation = round(args.samples * VALIDATION_SHARE)
     computing_s = (
         args.step_s * ((args.samples - num_validation) + num_validation / EVALUATION_SPEEDUP) / BATCH

@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from bench_dataplane import MPI_ENVIRONMENT, mpirun
 from burn_cores import Load, burning
 from contention_recording import load_recording
 from provenance import provenance
+from starting import MPI_ENVIRONMENT, environment, mpirun
 
 HERE = Path(__file__).resolve().parent
 MODEL = {"pixels": 24, "channels": 32}
@@ -68,15 +68,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     command += ["--cores", *map(str, args.cores), "--shares", *map(str, args.shares)]
     command += ["--iterations", str(args.iterations), "--model", json.dumps(MODEL)]
     command += ["--about", json.dumps(about), "--out", str(args.out)]
-    paths = [str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        **MPI_ENVIRONMENT,
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-    }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with burning(args.cores, burner, args.seed):
-        subprocess.run(command, check=True, env=environment)
+        subprocess.run(command, check=True, env=environment(**MPI_ENVIRONMENT))
     recording = load_recording(args.out)
     speeds = recording.traces().speeds
     print("worker  samples/s: 5 %, median, 95 %    seconds    CPU share: least, mean")

@@ -1,0 +1,63 @@
+"""How benches start `hpcbal` and ranks of their own: environment, launcher, and a run with its ledger."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbal.telemetry import read_ledger
+
+HERE = Path(__file__).resolve().parent
+
+# More ranks than cores, as any user, without the errors that Open MPI 5's wheel prints for windows.
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_osc": "^ucx",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of a child that imports the `hpcbal` beside this folder, and models and data from this folder."""
+    paths = [str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path), **more}
+
+
+def mpirun() -> list[str]:
+    """The launcher that belongs to this Python's mpi4py, else the one on PATH."""
+    beside = Path(sys.executable).parent
+    found = shutil.which("mpirun", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    if found is None:
+        raise SystemExit("mpirun is neither beside this Python nor on PATH; install an MPI first")
+    return [found, "--oversubscribe"]
+
+
+def train(config: Mapping[str, Any], folder: Path, num_ranks: int | None = None) -> list[dict[str, Any]]:
+    """Do a run and return its ledger.
+
+    Args:
+        config: with an `output.dir`.
+        folder: takes the config as run.yaml.
+        num_ranks: to start under mpirun, each with one thread; None: `hpcbal run` starts what it needs.
+
+    Raises: SystemExit: the run has failed; with all that it said.
+    """
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    command, more = [sys.executable, "-m", "hpcbal", "run", str(path)], {}
+    if num_ranks is not None:
+        command = [*mpirun(), "-n", str(num_ranks), *command]
+        more = {"OMP_NUM_THREADS": "1", **MPI_ENVIRONMENT}
+    done = subprocess.run(command, env=environment(**more), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{done.stdout}{done.stderr}\nthe run of {path} ended with code {done.returncode}")
+    return read_ledger(Path(config["output"]["dir"]) / "ledger.jsonl")
