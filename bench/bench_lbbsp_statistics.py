@@ -27,15 +27,16 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from bench_lbbsp_gpu import four_kinds
 from provenance import provenance
 
+from hpcbal.config import DnnConfig
+from hpcbal.data.spec import SampleSpec
 from hpcbal.policies.batching import BATCHING, Observation, scale_shares, split_evenly
 
 IntArray = npt.NDArray[np.int64]
@@ -70,38 +71,23 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Spec:
-    """Shape and type of a sample."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """SGD with momentum."""
-
-    learning_rate: float
-    name: str = "sgd"
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    nesterov: bool = False
-
-
-@dataclass(frozen=True)
-class Dnn:
+class Network:
     """A network of the comparison, and the accuracy that is to be reached."""
 
-    model: str
     target: float
-    optimizer: Optimizer
-    name: str = "dnn"
-    args: dict[str, Any] = field(default_factory=dict)
+    settings: DnnConfig
+
+
+def sgd(learning_rate: float, model: str, **args: int) -> DnnConfig:
+    """A network that is trained by SGD with momentum."""
+    optimizer = {"name": "sgd", "learning_rate": learning_rate, "momentum": 0.9}
+    dnn = {"name": "dnn", "model": model, "args": args, "optimizer": optimizer, "batch_size": BATCH_SIZE}
+    return DnnConfig.model_validate({**dnn, "stop": {"max_epochs": 1}})
 
 
 NETWORKS = {
-    "mixed": Dnn("hpcbal.models:resnet", 0.96, Optimizer(0.05), args={"depth": 8, "width": 8}),
-    "parts": Dnn("statistics_models:cnn", 0.93, Optimizer(0.1)),
+    "mixed": Network(0.96, sgd(0.05, "hpcbal.models:resnet", depth=8, width=8)),
+    "parts": Network(0.93, sgd(0.1, "statistics_models:cnn")),
 }
 
 
@@ -162,7 +148,7 @@ def parts_epoch(parts: Sequence[IntArray], seed: int, epoch: int) -> Iterator[St
 class Trainer:
     """One network, set back to the same first weights for all that is compared."""
 
-    def __init__(self, dnn: Dnn, samples: Samples, seed: int) -> None:
+    def __init__(self, dnn: DnnConfig, samples: Samples, seed: int) -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         import tensorflow as tf
 
@@ -171,7 +157,8 @@ class Trainer:
         tf.config.experimental.enable_op_determinism()  # else two runs differ by up to two epochs
         self._samples = samples
         num_classes = int(samples.y.max()) + 1
-        self._replica = TensorFlowBackend().build(dnn, Spec(samples.x.shape[1:]), num_classes, seed)
+        spec = SampleSpec.of(samples.x.shape[1:], "float32")
+        self._replica = TensorFlowBackend().build(dnn, spec, num_classes, seed)
         self._start = self._replica.state()
 
     def run(self, epochs: Sequence[Sequence[Step]], weighted: bool) -> Curve:
@@ -206,11 +193,11 @@ class Trainer:
 
 def compare(kind: str, samples: Samples, seed: int, num_epochs: int) -> dict[str, Curve]:
     """The curves of everything that is compared, from the same first weights on the same samples."""
-    trainer = Trainer(NETWORKS[kind], samples, seed)
+    trainer = Trainer(NETWORKS[kind].settings, samples, seed)
     num_steps = -(-len(samples.train) // BATCH_SIZE)
     shares = balanced_shares(num_epochs * num_steps, seed)
     if kind == "parts":
-        parts = parts_by_class(samples, shares[SHIFT_STEPS - 1])
+        parts = parts_by_class(samples, shares[:SHIFT_STEPS][-1])
         uneven = [list(parts_epoch(parts, seed, epoch)) for epoch in range(num_epochs)]
         return {"weighted": trainer.run(uneven, True), "unweighted": trainer.run(uneven, False)}
     even = [split_evenly(BATCH_SIZE, NUM_WORKERS)] * len(shares)
@@ -279,15 +266,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     samples = load_digits()
     outcomes: dict[str, dict[str, Outcome]] = {}
-    for kind, dnn in NETWORKS.items():
-        print(
-            f"{kind}: epochs to a validation accuracy of {dnn.target}, and that in the last epoch, by seed",
-            flush=True,
-        )
+    for kind, network in NETWORKS.items():
+        what = f"epochs to a validation accuracy of {network.target}, and that in the last epoch"
+        print(f"{kind}: {what}, by seed", flush=True)
         runs = [compare(kind, samples, seed, args.epochs) for seed in range(args.seeds)]
         outcomes[kind] = {
             name: Outcome(
-                tuple(epochs_to(dnn.target, run[name]) for run in runs),
+                tuple(epochs_to(network.target, run[name]) for run in runs),
                 tuple(last_accuracy(run[name]) for run in runs),
                 args.epochs,
             )
