@@ -39,6 +39,7 @@ VARIABLES: Mapping[str, str] = {
     "KERAS_BACKEND": "tensorflow unless set",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups come and go",
     "OMPI_MCA_osc": "^ucx for ranks that hpcbal starts: Open MPI 5's wheel prints errors otherwise",
+    "OMPI_MCA_btl": "^ofi for ranks that hpcbal starts: btl/ofi sleeps a second where it finds no network",
     "OMPI_MCA_rmaps_base_oversubscribe": "1 for ranks that hpcbal starts on one machine",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe for ranks that hpcbal starts on one machine",
     "OMPI_MCA_mpi_yield_when_idle": "1 when hpcbal starts more ranks than there are cores",

@@ -30,7 +30,8 @@ __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "r
 POLL_INTERVAL_S = 0.1
 
 # Open MPI 5's wheel prints errors about osc/ucx whenever a window is made; ours only share a node's memory.
-MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx"}
+# Where its btl/ofi finds no fast network, it sleeps for a second in MPI_Init; one machine needs none.
+MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
