@@ -2,11 +2,8 @@
 
 Started under mpirun, one rank per worker. A step is the one of a real run (`train_step`, then the balancer's
 part); only computing is a sleep. Rank 0 prints one JSON object: by policy, for every step, seconds from the
-moment when the last worker has computed to the moment when the last one may begin the next step, the longest
-CPU time of a rank in the balancer's code, and the whole step's seconds.
-
-With `--messages N`, the ranks only sum: rank 0 prints the median seconds of the all-reduce of a step as it is
-without balancing, with the reports of N workers in it, and of the message that tells N shares.
+moment when the last worker has computed to the moment when the last one may begin the next step, and the
+whole step's seconds.
 """
 
 from __future__ import annotations
@@ -23,24 +20,23 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from hpcbal.policies.batching import BATCHING, split_evenly
+from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.narx import NUM_INPUTS, Narx
 from hpcbal.runtime.balancer import Balancer, EvenSplit
-from hpcbal.runtime.decided_split import NUM_ROWS, DecidedSplit
+from hpcbal.runtime.decided_split import DecidedSplit
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.telemetry.resource_use import ResourceProbe
 from hpcbal.training.backend import Contribution, Sums
 from hpcbal.training.mpi_collective import MpiCollective
-from hpcbal.training.step import STATUS_LENGTH, train_step
+from hpcbal.training.step import train_step
 
 POLICIES = ("even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu ema", "lb-bsp-cpu narx")
 SAMPLES_PER_WORKER = 128
 NOISE = 0.02  # of computing times
 NUM_HIDDEN = 6
 WARM_UP = 3  # steps of each turn that are not noted
-NUM_MESSAGES = 400
-COMPUTED, ENDED, CPU, STEP = range(4)
+COMPUTED, ENDED, STEP = range(3)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -107,50 +103,18 @@ def make_balancer(name: str, collective: MpiCollective, num_samples: int) -> Bal
 def take_steps(
     balancer: Balancer, replica: SleepingReplica, collective: MpiCollective, num_samples: int, num_steps: int
 ) -> FloatArray:
-    """Steps as `hpcbal.runtime.epoch` takes them; columns COMPUTED to STEP, shape (num_steps, 4)."""
-    rows: FloatArray = np.zeros((num_steps, 4))
+    """Steps as `hpcbal.runtime.epoch` takes them; columns COMPUTED to STEP, shape (num_steps, 3)."""
+    rows: FloatArray = np.zeros((num_steps, 3))
     for k in range(num_steps):
-        began, cpu_s = time.monotonic(), time.thread_time()
+        began = time.monotonic()
         shares = balancer.split(num_samples)
         batch = SimpleNamespace(ids=np.arange(shares[collective.rank]))
         report = balancer.report(len(batch.ids), time.monotonic())
-        spent_s = time.thread_time() - cpu_s
-        if report is not None:
-            report = _timed(report, rows[k])
         outcome = train_step(replica, batch, num_samples, collective, report=report)
-        cpu_s = time.thread_time()
         balancer.take(outcome.report, shares)
-        rows[k, CPU] += spent_s + time.thread_time() - cpu_s
         rows[k, COMPUTED], rows[k, ENDED] = replica.computed_s, time.monotonic()
         rows[k, STEP] = time.monotonic() - began
     return rows
-
-
-def _timed(report: Any, row: FloatArray) -> Any:
-    """The report, its CPU time added to the step's."""
-
-    def arrived(waited_s: float) -> Any:
-        cpu_s = time.thread_time()
-        told = report(waited_s)
-        row[CPU] += time.thread_time() - cpu_s
-        return told
-
-    return arrived
-
-
-def time_messages(collective: MpiCollective, num_weights: int, num_workers: int) -> list[float]:
-    """Median seconds of a plain step's sum, of one that carries reports, and of telling shares; in turns."""
-    weights = np.zeros(num_weights, np.float32)
-    reports = NUM_ROWS * num_workers
-    sums = (([weights], STATUS_LENGTH), ([weights], STATUS_LENGTH + reports), ([], num_workers))
-    taken_s = np.zeros((NUM_MESSAGES, len(sums)))
-    for row in taken_s:
-        for i, (tensors, length) in enumerate(sums):
-            began = time.perf_counter()
-            collective.sum(tensors, np.zeros(length))
-            row[i] = time.perf_counter() - began
-    medians: list[float] = np.median(taken_s, axis=0).tolist()
-    return medians
 
 
 def main() -> None:
@@ -159,15 +123,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="of each policy and turn")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--weights", type=int, default=1000)
-    parser.add_argument("--messages", type=int, metavar="N")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     collective = MpiCollective(comm)
-    if args.messages is not None:
-        medians = time_messages(collective, args.weights, args.messages)
-        if comm.rank == 0:
-            print(json.dumps(medians))
-        return
     num_samples = SAMPLES_PER_WORKER * comm.size
     replica = SleepingReplica(
         args.step_s / SAMPLES_PER_WORKER,
@@ -182,15 +140,13 @@ def main() -> None:
             rows = take_steps(balancer, replica, collective, num_samples, WARM_UP + args.steps)[WARM_UP:]
             all_rows = comm.gather(rows)
             if all_rows is not None:
-                every = np.stack(all_rows)  # (ranks, steps, 4)
+                every = np.stack(all_rows)  # (ranks, steps, 3)
                 after_s = every[:, :, ENDED].max(axis=0) - every[:, :, COMPUTED].max(axis=0)
-                found[name] += np.column_stack(
-                    [after_s, every[:, :, CPU].max(axis=0), every[:, :, STEP].max(axis=0)]
-                ).tolist()
+                found[name] += np.column_stack([after_s, every[:, :, STEP].max(axis=0)]).tolist()
     for balancer in balancers.values():
         balancer.close()
     if comm.rank == 0:
-        print(json.dumps({"even_share": split_evenly(num_samples, comm.size)[0], "steps": found}))
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -20,13 +20,15 @@ from hpcbal.policies.batching import (
 )
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.runtime.speed_learning import SpeedLearning
-from hpcbal.runtime.step_report import NUM_ROWS, SHARES, observations_of, rows_of_rank
+from hpcbal.runtime.step_report import NUM_ROWS, SHARES, observations_of, report_of_rank
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective
 
 log = logging.getLogger(__name__)
+
+_NOTHING = np.zeros(0)
 
 WARM_UP_STEPS = 2
 """Training steps of a round that tell nothing of speed: models are traced in them, and memory is taken."""
@@ -64,17 +66,17 @@ class BalanceCount:
 class DecidedSplit:
     """Shares that follow a policy of the group's master.
 
-    Each rank's samples and seconds of a training step ride in the step's all-reduce. The master alone
-    decides: the same numbers need not give the same decision on unlike processors, whose libraries round
-    differently. What it decides rides in the next all-reduce, so all ranks change their shares after the
-    same step.
+    The master alone decides: the same numbers need not give the same decision on unlike processors, whose
+    libraries round differently. All ranks change their shares after the same step.
 
-    - In the background (`fitted`, `lb-bsp-gpu`): what is seen in step k is decided while step k+1 runs, known
-      to all when it ends, and used from step k+3 on, as step k+2 has been fetched by then. A step never
-      waits for a decision; one that is late rides with a later step. Steps that still run under shares older
-      than the newest decision are not shown to the policy: it sees what its decisions did, nothing else.
-    - Fresh (`lb-bsp-cpu`): the master decides between two steps and tells it in a message of its own; the
-      next step is fetched after that.
+    - In the background (`fitted`, `lb-bsp-gpu`): each rank's samples and seconds of a training step ride in
+      the step's all-reduce, and so does what the master has decided. What is seen in step k is decided while
+      step k+1 runs, known to all when it ends, and used from step k+3 on, as step k+2 has been fetched by
+      then. A step never waits for a decision; one that is late rides with a later step. Steps that still
+      run under shares older than the newest decision are not shown to the policy: it sees what its decisions
+      did, nothing else.
+    - Fresh (`lb-bsp-cpu`): the ranks meet before the all-reduce, where they would meet anyway; the master
+      decides then, and its decision is the answer. The next step is fetched after this one.
 
     The first steps of a round are not shown either, see `WARM_UP_STEPS`. A policy that fails is told once in
     the log and asked no more; the group goes on with its last shares.
@@ -89,7 +91,7 @@ class DecidedSplit:
         memory: what this group knew when it last trained this DNN.
         watch: what this rank sees of its own resources.
 
-    Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server and no messages of its own but in fresh mode.
+    Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server, and no wait of its own.
     """
 
     def __init__(
@@ -122,10 +124,13 @@ class DecidedSplit:
         self._num_steps = 0
         is_master = collective.rank == 0
         self._executor = ThreadPoolExecutor(1, "balancer") if is_master and not is_fresh else None
+        self._answer = _NOTHING
 
     def start(self) -> None:
         """As `Balancer.start`: the master's."""
-        self._tell()
+        told = np.array(self.memory.state.batch_sizes, np.float64)
+        self._collective.tell(told)
+        self._adopt(told)
 
     def split(self, num_samples: int) -> tuple[int, ...]:
         """As `Balancer.split`; steps of fewer samples are split in the proportions of a full one."""
@@ -135,9 +140,12 @@ class DecidedSplit:
         """As `Balancer.report`: the time until it is called, and the master's newest decision."""
 
         def arrived(waited_s: float = 0.0) -> Array:
-            worked_s = time.monotonic() - began_s - waited_s
-            ranks = self._collective
-            rows = rows_of_rank(ranks.rank, ranks.size, num_samples, worked_s, self._watch)
+            told = report_of_rank(num_samples, time.monotonic() - began_s - waited_s, self._watch)
+            if self.is_fresh:
+                self._answer = self._collective.consult(told, self._decide_now)
+                return _NOTHING
+            rows = np.zeros((NUM_ROWS, self._collective.size))
+            rows[:SHARES, self._collective.rank] = told
             self._collect_decision()
             if self._collective.rank == 0:
                 rows[SHARES] = self.memory.state.batch_sizes
@@ -147,19 +155,17 @@ class DecidedSplit:
 
     def take(self, summed: Array, shares: Sequence[int]) -> None:
         """As `Balancer.take`."""
-        rows = summed.reshape(NUM_ROWS, self._collective.size)
         self._num_steps += 1
-        is_warm = self._num_steps > WARM_UP_STEPS
         if self.is_fresh:
-            if is_warm:
-                self._decide_now(rows)
+            self._adopt(self._answer)
             return
+        rows = summed.reshape(NUM_ROWS, self._collective.size)
         self._adopt(rows[SHARES])
-        if self._executor is None or self._pending is not None or self._gave_up or not is_warm:
+        if self._executor is None or self._pending is not None or not self._may_decide(self._num_steps):
             return
         state = self.memory.state
         if tuple(shares) == scaled_to_step(sum(shares), state.batch_sizes):
-            self._pending = self._executor.submit(self._decide, state, rows)
+            self._pending = self._executor.submit(self._decide, state, rows[:SHARES].T)
 
     def take_facts(self) -> dict[str, Any]:
         """As `Balancer.take_facts`: the shares now, changes, and what deciding has taken."""
@@ -177,28 +183,25 @@ class DecidedSplit:
         if isinstance(self._policy, SpeedLearning):
             self._policy.close()
 
-    def _decide_now(self, rows: Array) -> None:
-        """Decide and tell it, while all ranks wait."""
-        if self._collective.rank == 0 and not self._gave_up:
+    def _may_decide(self, num_steps: int) -> bool:
+        """Whether the policy is shown the `num_steps`-th step of the round."""
+        return num_steps > WARM_UP_STEPS and not self._gave_up
+
+    def _decide_now(self, reports: Array) -> Array:
+        """The shares of the next step, of the reports of this one, while all ranks wait."""
+        if self._may_decide(self._num_steps + 1):
             decided: Future[Decision[Any]] = Future()
             try:
-                decided.set_result(self._decide(self.memory.state, rows))
+                decided.set_result(self._decide(self.memory.state, reports))
             except Exception as error:  # whatever a policy raises must not leave the peers waiting
                 decided.set_exception(error)
             self._pending = decided
             self._collect_decision()
-        self._tell()
+        return np.array(self.memory.state.batch_sizes, np.float64)
 
-    def _tell(self) -> None:
-        told = np.zeros(self._collective.size)
-        if self._collective.rank == 0:
-            told[:] = self.memory.state.batch_sizes
-        self._collective.tell(told)
-        self._adopt(told)
-
-    def _decide(self, state: Any, rows: Array) -> Decision[Any]:
+    def _decide(self, state: Any, reports: Array) -> Decision[Any]:
         began = time.perf_counter()
-        decision = self._policy.decide(state, observations_of(rows))
+        decision = self._policy.decide(state, observations_of(reports))
         self.count.num_decisions += 1
         self.count.seconds += time.perf_counter() - began
         return decision
@@ -221,7 +224,7 @@ class DecidedSplit:
         self.remove = decision.remove
 
     def _adopt(self, told: Array) -> None:
-        sizes = tuple(round(float(size)) for size in told)
+        sizes = tuple(np.rint(told).astype(np.int64).tolist())
         if sizes != self.memory.sizes:
             self.memory.sizes = sizes
             self.count.num_changes += 1

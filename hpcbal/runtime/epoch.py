@@ -15,7 +15,6 @@ from hpcbal.runtime.feeding import Feeder, Step
 from hpcbal.runtime.rank_times import RankTimes
 from hpcbal.telemetry.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
-from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.timed_collective import TimedCollective
 
@@ -114,7 +113,7 @@ class PassRunner:
         num_positions: int,
         max_bad: float,
         replica: Replica,
-        collective: GradientCollective,
+        collective: TimedCollective,
         suspended: Callable[[], bool],
         between_steps: Callable[[Position], None],
         trace: Callable[[int], StepTrace],
@@ -124,7 +123,7 @@ class PassRunner:
         self._num_positions = num_positions
         self._max_bad = max_bad
         self._replica = replica
-        self._collective = TimedCollective(collective)
+        self._collective = collective
         self._suspended = suspended
         self._between_steps = between_steps
         self._trace = trace

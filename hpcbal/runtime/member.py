@@ -22,6 +22,7 @@ from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception
+from hpcbal.training.timed_collective import TimedCollective
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class GroupMember:
         self.context = context
         self.dnn = dnn
         self.comm = comm
-        self.collective = collective
+        self.collective = TimedCollective(collective)
         self._backend = backend
         self.cache = cache
 

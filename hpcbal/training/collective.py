@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,6 +49,20 @@ class GradientCollective(Protocol):
             numbers: as for `exchange`; the master's take the place of the others'.
         """
 
+    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
+        """Meet before `sum`: the master gets the numbers of all ranks, and its answer goes to all, by MPI.
+
+        The ranks meet in it as they otherwise do in the `sum` that must follow, which then comes at once: a
+        question that is answered costs one wait for the slowest rank, not two.
+
+        Args:
+            numbers: of this rank, float64, shape (k,), contiguous, k equal on all ranks.
+            answer: the master's, of the numbers by rank, shape (size, k); gives float64, shape (size,). It
+                must not raise, since the others wait for it.
+
+        Returns: the answer, equal on all ranks.
+        """
+
     def close(self) -> None:
         """Free what the collective holds; collective over the group."""
 
@@ -68,6 +82,10 @@ class LocalCollective:
 
     def tell(self, numbers: Array) -> None:
         """Nobody else is there."""
+
+    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
+        """As `GradientCollective.consult`."""
+        return answer(numbers[np.newaxis])
 
     def close(self) -> None:
         """Nothing to free."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,10 @@ class HorovodCollective:
     def tell(self, numbers: Array) -> None:
         """As `GradientCollective.tell`."""
         self._by_mpi.tell(numbers)
+
+    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
+        """As `GradientCollective.consult`."""
+        return self._by_mpi.consult(numbers, answer)
 
     def close(self) -> None:
         """Nothing to free: the process set is removed by `HorovodGroups`."""

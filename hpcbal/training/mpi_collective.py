@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from mpi4py import MPI
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.waiting import wait_for
+
+_QUESTION, _ANSWER = 1, 2
+"""Tags of messages on a group's communicator."""
 
 
 class MpiCollective:
@@ -29,6 +32,7 @@ class MpiCollective:
         self.rank: int = comm.rank
         self._comm = comm
         self._buffer = np.empty(0)
+        self._have_met = False
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
         """As `GradientCollective.sum`; takes anything that NumPy can view, gives views of one buffer."""
@@ -46,7 +50,9 @@ class MpiCollective:
             views.append(flat[start:stop].reshape(array.shape))
             views[-1][...] = array
         flat[stop:] = status
-        wait_for(self._comm.Ibarrier())
+        if not self._have_met:
+            wait_for(self._comm.Ibarrier())
+        self._have_met = False
         self._comm.Allreduce(MPI.IN_PLACE, flat, op=MPI.SUM)
         return views, flat[stop:].astype(np.float64)
 
@@ -57,6 +63,28 @@ class MpiCollective:
     def tell(self, numbers: Array) -> None:
         """As `GradientCollective.tell`."""
         wait_for(self._comm.Ibcast(numbers, root=0))
+
+    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
+        """As `GradientCollective.consult`; takes the place of the barrier in `sum`.
+
+        Messages go straight to the master and back: in a tree each hop would wait for a rank that sleeps
+        between two looks, and at hundreds of ranks the master's decision takes longer than its messages.
+        """
+        self._have_met = True
+        if self.rank != 0:
+            answered = np.empty(self.size)
+            coming = self._comm.Irecv(answered, 0, _ANSWER)
+            self._comm.Send(numbers, 0, _QUESTION)
+            wait_for(coming)
+            return answered
+        everyone = np.empty((self.size, numbers.size))
+        everyone[0] = numbers
+        for question in [self._comm.Irecv(everyone[i], i, _QUESTION) for i in range(1, self.size)]:
+            wait_for(question)
+        answered = answer(everyone)
+        for reply in [self._comm.Isend(answered, i, _ANSWER) for i in range(1, self.size)]:
+            wait_for(reply)
+        return answered
 
     def close(self) -> None:
         """Free the buffer."""

@@ -9,7 +9,17 @@ import pytest
 
 pytestmark = pytest.mark.mpi
 
-CASES = ("replay", "balanced", "failures", "not_a_number", "suspend", "wrong_total", "one_start", "agreement")
+CASES = (
+    "replay",
+    "balanced",
+    "consulting",
+    "failures",
+    "not_a_number",
+    "suspend",
+    "wrong_total",
+    "one_start",
+    "agreement",
+)
 
 RunMpi = Callable[..., subprocess.CompletedProcess[str]]
 

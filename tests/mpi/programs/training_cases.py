@@ -137,6 +137,28 @@ def balanced(bench: Bench) -> None:
         assert_same_everywhere(comm, replica)
 
 
+def consulting(bench: Bench) -> None:
+    """The master sees who told what, its answer reaches all, and the sum that follows is right."""
+    group = bench.join([(2, 0, 1)])
+    assert group is not None
+    collective = bench.groups.collective_of(group)
+    wanted = np.array([[rank, 10.0 * rank] for rank in range(collective.size)])
+    for turn in range(20):
+        if turn % 3 == collective.rank:
+            time.sleep(0.002)  # everybody is the last one at times
+        seen: list[Any] = []
+
+        def answer(numbers: Any, turn: int = turn, seen: list[Any] = seen) -> Any:
+            seen.append(numbers.copy())
+            return numbers[:, 1] + turn
+
+        answered = collective.consult(wanted[collective.rank] + turn, answer)
+        assert [numbers.tolist() for numbers in seen] == [(wanted + turn).tolist()] * (collective.rank == 0)
+        assert answered.tolist() == (wanted[:, 1] + 2 * turn).tolist()
+        _, summed = collective.sum((), np.full(2, float(turn)))
+        assert summed.tolist() == [3.0 * turn] * 2
+
+
 def batch_norm(bench: Bench) -> None:
     """With batch norm all ranks stay equal, and the moving statistics move."""
     for partition in PARTITIONS[:2]:
@@ -285,6 +307,7 @@ def agreement(bench: Bench) -> None:
 CASES: tuple[Callable[[Bench], None], ...] = (
     replay,
     balanced,
+    consulting,
     batch_norm,
     failures,
     not_a_number,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
 from hpcbal.runtime.decided_split import WARM_UP_STEPS, DecidedSplit, SplitMemory
 from hpcbal.runtime.kept_models import KeptModel
-from hpcbal.runtime.step_report import NUM_ROWS, SHARES, UNKNOWN, observations_of
+from hpcbal.runtime.step_report import NUM_ROWS, SHARES, UNKNOWN, observations_of, report_of_rank
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.telemetry.resource_use import ResourceUse
 
@@ -30,16 +31,20 @@ SETTLE_S = 20.0
 
 @dataclass
 class OneRank:
-    """The master's view of a group of two whose other rank adds `other` to every sum."""
+    """The master's view of a group of two whose other rank reports `other` when they are asked."""
 
     size: int = 2
     rank: int = 0
+    other: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(SHARES))
 
     def sum(self, tensors: Sequence[Any], status: np.ndarray[Any, Any]) -> tuple[Sequence[Any], Any]:
         return tensors, status.copy()
 
     def tell(self, numbers: np.ndarray[Any, Any]) -> None:
         """The master's stay as they are."""
+
+    def consult(self, numbers: np.ndarray[Any, Any], answer: Callable[..., Any]) -> Any:
+        return answer(np.stack([numbers, self.other]))
 
     def close(self) -> None:
         """Nothing to free."""
@@ -82,12 +87,21 @@ def warm_up(split: DecidedSplit) -> None:
 
 def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
     """One step: both ranks report, and the shares of the group follow."""
-    rows = split.report(shares[0], 0.0)().reshape(NUM_ROWS, 2)
-    rows[:SHARES, 1] = shares[1], 0.5, UNKNOWN, UNKNOWN, UNKNOWN
-    split.take(rows.reshape(-1), shares)
+    other = report_of_rank(shares[1], 0.5, WorkerWatch())
+    cast("OneRank", split._collective).other = other
+    told = split.report(shares[0], 0.0)()
+    if not split.is_fresh:
+        told.reshape(NUM_ROWS, 2)[:SHARES, 1] = other
+    split.take(told, shares)
     pending = split._pending
     if settled and pending is not None:
         pending.exception(SETTLE_S)
+
+
+def step_of(split: DecidedSplit, seconds: tuple[float, float]) -> None:
+    """One step of fresh shares, five samples on each of two ranks, that takes them so long."""
+    cast("OneRank", split._collective).other = report_of_rank(5, seconds[1], WorkerWatch())
+    split.take(split.report(5, time.monotonic() - seconds[0])(), (5, 5))
 
 
 def make_dnn(balance: str | None = None) -> DnnConfig:
@@ -116,13 +130,6 @@ def balancer_of(
         "a on (0, 1)",
         kept=lambda name: KeptModel(Path("not there"), name, (0, 1)),
     )
-
-
-def reported(samples: list[int], seconds: list[float]) -> np.ndarray[Any, Any]:
-    """What two ranks have reported together that measure nothing but time."""
-    rows = np.full((NUM_ROWS, 2), UNKNOWN)
-    rows[0], rows[1], rows[SHARES] = samples, seconds, 0.0
-    return rows.reshape(-1)
 
 
 def opened(*answers: tuple[int, ...] | Exception, removes: int | None = None) -> Scripted:
@@ -210,7 +217,7 @@ def test_a_group_goes_on_with_what_it_knew() -> None:
     first = balancer_of(settings, dnn, memories)
     assert isinstance(first, DecidedSplit)
     warm_up(first)
-    first.take(reported([5, 5], [0.1, 0.4]), (5, 5))
+    step_of(first, (0.1, 0.4))
     first.close()
     again = balancer_of(settings, dnn, memories)
     assert again.split(10) == first.split(10) == (8, 2)
@@ -261,10 +268,10 @@ def test_the_predictor_is_that_of_the_config() -> None:
 
 
 def test_reports_become_observations() -> None:
-    rows = reported([4, 0], [0.5, 0.0]).reshape(NUM_ROWS, 2)
-    assert observations_of(rows) == (Observation(4, 0.5), Observation(0, 0.0))
-    rows[2:5, 0] = 0.5, 0.25, 0.96
-    assert observations_of(rows)[0] == Observation(4, 0.5, 0.5, 0.25, 0.96)
+    reports = np.stack([report_of_rank(4, 0.5, WorkerWatch()), report_of_rank(0, 0.1, WorkerWatch())])
+    assert observations_of(reports) == (Observation(4, 0.5), Observation(0, 0.0))
+    reports[0, 2:] = 0.5, 0.25, 0.96
+    assert observations_of(reports)[0] == Observation(4, 0.5, 0.5, 0.25, 0.96)
 
 
 def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
@@ -276,10 +283,9 @@ def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
 
 
 def test_a_gpu_whose_memory_is_full_gets_no_more() -> None:
-    split = make_split(LbBspCpu(Memoryless()), is_fresh=True)
-    rows = reported([5, 5], [0.1, 0.4]).reshape(NUM_ROWS, 2)
-    rows[4, 0] = 0.96
-    split.take(rows.reshape(-1), (5, 5))
+    watch = WorkerWatch(device_memory=lambda: 0.96)
+    split = make_split(LbBspCpu(Memoryless()), is_fresh=True, watch=watch)
+    step_of(split, (0.1, 0.4))
     assert split.split(10) == (5, 5)
     split.close()
 
@@ -287,6 +293,6 @@ def test_a_gpu_whose_memory_is_full_gets_no_more() -> None:
 @pytest.mark.parametrize(("max_samples", "expected"), [(None, (8, 2)), (7, (7, 3)), (2, (5, 5))])
 def test_no_rank_gets_more_than_its_memory_holds(max_samples: int | None, expected: tuple[int, ...]) -> None:
     split = make_split(LbBspCpu(Memoryless()), is_fresh=True, max_samples=max_samples)
-    split.take(reported([5, 5], [0.1, 0.4]), (5, 5))
+    step_of(split, (0.1, 0.4))
     assert split.split(10) == expected
     split.close()
