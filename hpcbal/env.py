@@ -6,6 +6,9 @@ import os
 from collections.abc import Mapping
 
 # name -> what it does here. A test holds that no other variable is used anywhere in the package.
+DRIVERS_ORDER = "PCI_BUS_ID"
+"""Value of `CUDA_DEVICE_ORDER` with which CUDA numbers GPUs as the driver does."""
+
 VARIABLES: Mapping[str, str] = {
     # Ours; a flag wins over them, they win over the configuration.
     "HPCBAL_OUTPUT": "output directory, as --output",
@@ -37,9 +40,12 @@ VARIABLES: Mapping[str, str] = {
     # Set for the ranks, unless the user has set them.
     "TF_CPP_MIN_LOG_LEVEL": "how much TensorFlow logs; 2 (errors) unless set",
     "KERAS_BACKEND": "tensorflow unless set",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID unless set: GPUs have the numbers that nvidia-smi shows",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups come and go",
     "OMPI_MCA_osc": "^ucx for ranks that hpcbal starts: Open MPI 5's wheel prints errors otherwise",
     "OMPI_MCA_btl": "^ofi for ranks that hpcbal starts: btl/ofi sleeps a second where it finds no network",
+    "PRTE_MCA_prte_tmpdir_base": "for ranks that hpcbal starts: mpirun's files, in a directory of this start",
+    "OMPI_MCA_orte_tmpdir_base": "the same for Open MPI 4",
     "OMPI_MCA_rmaps_base_oversubscribe": "1 for ranks that hpcbal starts on one machine",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe for ranks that hpcbal starts on one machine",
     "OMPI_MCA_mpi_yield_when_idle": "1 when hpcbal starts more ranks than there are cores",

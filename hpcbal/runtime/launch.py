@@ -30,8 +30,12 @@ __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "r
 POLL_INTERVAL_S = 0.1
 
 # Open MPI 5's wheel prints errors about osc/ucx whenever a window is made; ours only share a node's memory.
-# Where its btl/ofi finds no fast network, it sleeps for a second in MPI_Init; one machine needs none.
-MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
+MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx"}
+# Where btl/ofi finds no fast network, it sleeps for a second in MPI_Init.
+ONE_MACHINE_SETTINGS = {"OMPI_MCA_btl": "^ofi"}
+# Where mpirun keeps its files, for Open MPI 5 and 4. A killed mpirun leaves them, and one that comes to have
+# the same process id later would fail over them ("listener thread failed to start").
+SESSION_DIRECTORY = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
@@ -109,6 +113,7 @@ def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> di
     """The ranks' environment; a variable that the user has set stays as it is."""
     wanted = {
         **MPI_SETTINGS,
+        **ONE_MACHINE_SETTINGS,
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "HPCBAL_LAUNCHED": "terminal" if sys.stdout.isatty() else "batch",
@@ -126,9 +131,10 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
     """Start mpirun in a session of its own, so that Ctrl-C reaches us and not the ranks directly."""
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
-    with tempfile.TemporaryDirectory(prefix="hpcbal-") as name:
+    with tempfile.TemporaryDirectory(prefix="hpcbal-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         environment["HPCBAL_LAUNCH_DIR"] = name
+        environment = dict.fromkeys(SESSION_DIRECTORY, name) | environment
         (directory / STARTER).write_text(str(os.getpid()), encoding="ascii")
         if stopper.asked:
             return int(ExitCode.RUN_AGAIN)  # nothing has begun

@@ -276,6 +276,8 @@ class Lab:
             if not Path(mpirun).exists():
                 mpirun = "mpirun"
             command = [mpirun, "--oversubscribe", "-n", str(num_ranks), *command]
+            # A killed mpirun leaves files that one of the same process id later fails over.
+            env = {"PRTE_MCA_prte_tmpdir_base": str(self.folder), **env}
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         token = f"{self.folder}:{self._num_starts}"
         environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "HPCBAL_TEST_TOKEN": token, **env}

@@ -56,10 +56,14 @@ def run_mpi(
     command = [_mpirun(), "--oversubscribe", "-n", str(num_ranks), sys.executable]
     command += [str(_find_program(program)), *map(str, args)]
     # Files, not pipes: a grandchild that outlives mpirun would keep a pipe open and block the reader.
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=err, env=_environment(env), start_new_session=True
-        )
+    # A directory of its own: a killed mpirun leaves files that one of the same process id later fails over.
+    with (
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as session,
+    ):
+        around = {"PRTE_MCA_prte_tmpdir_base": session, **_environment(env)}
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=around, start_new_session=True)
         try:
             process.wait(timeout_s)
             timed_out = False

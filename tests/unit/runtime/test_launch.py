@@ -67,6 +67,7 @@ def test_what_the_user_has_set_stays():
     environ = {"OMPI_MCA_osc": "rdma", "HOME": "/home/u"}
     made = launch.mpirun_environment(environ, ranks=6, cores=2)
     assert made["OMPI_MCA_osc"] == "rdma"
+    assert made["OMPI_MCA_btl"] == "^ofi"
     assert made["HOME"] == "/home/u"
     assert made["OMPI_MCA_mpi_yield_when_idle"] == "1"
     assert "OMPI_MCA_mpi_yield_when_idle" not in launch.mpirun_environment({}, ranks=6, cores=8)
@@ -130,6 +131,22 @@ def test_what_mpirun_returns_becomes_our_exit_code(monkeypatch, script: str, cod
     monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
     with launch._Stopper() as stopper:
         assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == code
+
+
+def test_mpirun_keeps_its_files_in_a_directory_of_its_own(monkeypatch, tmp_path: Path):
+    """A killed one leaves them; in the usual place the next one with its process id would fail over them."""
+    script = 'echo "$PRTE_MCA_prte_tmpdir_base $OMPI_MCA_orte_tmpdir_base $HPCBAL_LAUNCH_DIR" > seen; exit 70'
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
+    seen = []
+    for _ in range(2):
+        with launch._Stopper() as stopper:
+            assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == 70
+        new, old, own = (tmp_path / "seen").read_text().split()
+        assert new == old == own
+        assert not Path(own).exists()
+        seen.append(own)
+    assert seen[0] != seen[1]
 
 
 def test_a_stop_before_anything_has_begun_starts_nothing(monkeypatch):
