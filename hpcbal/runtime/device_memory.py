@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from hpcbal import env
 from hpcbal.runtime.tensorflow_memory import TensorFlowMemory
 from hpcbal.training.devices import gpu_of_slot
 
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.2
 """A reading takes some tens of microseconds, of all processes on the device."""
+
+_UUIDS = ("GPU-", "MIG-")
 
 
 class DeviceMemory:
@@ -28,7 +31,8 @@ class DeviceMemory:
     `TensorFlowMemory`, and that is logged once. Without GPUs nothing is told.
 
     Args:
-        gpus: ids of the GPUs that this process may use, as `visible_gpus` tells.
+        gpus: ids of the GPUs that this process may use, as `visible_gpus` tells; numbers and places are told
+            apart only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, which the TensorFlow backend sets.
         local_slot: number of this trainer on its node.
     """
 
@@ -39,6 +43,10 @@ class DeviceMemory:
         self._next_read_s = -1.0
         index = gpu_of_slot(len(gpus), local_slot)
         if index is None:
+            return
+        order = env.read("CUDA_DEVICE_ORDER")
+        if order != env.DRIVERS_ORDER and not gpus[index].startswith(_UUIDS):
+            self._give_up(f"CUDA_DEVICE_ORDER is {order}, and NVML knows {env.DRIVERS_ORDER} only; unset it")
             return
         try:
             self._nvml = importlib.import_module("pynvml")
@@ -73,7 +81,7 @@ class DeviceMemory:
         """The device by its number, its UUID, or its place on the PCI bus."""
         if gpu.isdigit():
             return self._nvml.nvmlDeviceGetHandleByIndex(int(gpu))
-        if gpu.startswith(("GPU-", "MIG-")):
+        if gpu.startswith(_UUIDS):
             return self._nvml.nvmlDeviceGetHandleByUUID(gpu)
         return self._nvml.nvmlDeviceGetHandleByPciBusId(gpu)
 
@@ -82,6 +90,6 @@ class DeviceMemory:
 
     def _give_up(self, reason: str) -> None:
         log.warning(
-            "of the GPU's memory only what TensorFlow takes itself is seen, NVML is not to be had: %s", reason
+            "of the GPU's memory only what TensorFlow takes itself is seen, NVML cannot be asked: %s", reason
         )
         self._nvml = None

@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from hpcbal import env
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import; 0 shows TensorFlow's own log again
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("CUDA_DEVICE_ORDER", env.DRIVERS_ORDER)  # else the fastest GPU is number 0
 
 import keras
 import tensorflow as tf

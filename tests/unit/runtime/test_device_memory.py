@@ -62,6 +62,11 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> FakeTensorFlow:
     return fake
 
 
+@pytest.fixture(autouse=True)
+def cuda_counts_as_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+
+
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     fake = FakeNvml()
@@ -81,6 +86,15 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 )
 def test_the_gpu_of_the_slot_is_read(nvml: FakeNvml, gpus: tuple[str, ...], slot: int, share: float) -> None:
     assert DeviceMemory(gpus, slot).read() == share
+
+
+def test_gpus_that_cuda_numbers_in_another_way_are_not_mixed_up(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    assert DeviceMemory(("0", "1"), 1).read() is None
+    assert "CUDA_DEVICE_ORDER is FASTEST_FIRST" in caplog.text
+    assert DeviceMemory(("GPU-aa", "MIG-bb"), 1).read() == 0.96
 
 
 def test_it_is_not_read_more_often_than_needed(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
