@@ -29,6 +29,6 @@ def _predicts_speeds(root: Node) -> bool:
     """Whether any DNN is balanced by lb-bsp-cpu."""
     dnns = root.get("dnns")
     entries = dnns.value if dnns is not None and dnns.is_list else []
-    found = [dnn.get("balance") for dnn in entries if dnn.is_mapping]
-    found.append(root.deepest(("balance", "policy"))[0])
+    policy = root.deepest(("balance", "policy"))[0]
+    found = [dnn.get("balance") or policy for dnn in entries if dnn.is_mapping]
     return any(node is not None and node.value == "lb-bsp-cpu" for node in found)

@@ -40,7 +40,13 @@ def test_a_predictor_that_cannot_be_fitted_here_is_refused(tmp_path: Path, balan
 
 
 @pytest.mark.parametrize(
-    "balance", ["{policy: lb-bsp-cpu, predictor: ema}", "{policy: fitted, predictor: narx}", "{}"]
+    ("balance", "dnn"),
+    [
+        ("{policy: lb-bsp-cpu, predictor: ema}", ""),
+        ("{policy: fitted, predictor: narx}", ""),
+        ("{}", ""),
+        ("{policy: lb-bsp-cpu, predictor: narx}", ", balance: even"),
+    ],
 )
-def test_what_is_not_fitted_needs_nothing(tmp_path: Path, balance: str) -> None:
-    load_config(written(tmp_path, balance), check_imports=True)
+def test_what_is_not_fitted_needs_nothing(tmp_path: Path, balance: str, dnn: str) -> None:
+    load_config(written(tmp_path, balance, dnn), check_imports=True)
