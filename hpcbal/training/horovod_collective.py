@@ -50,6 +50,7 @@ class HorovodCollective:
         own = [tf.convert_to_tensor(tensor) for tensor in tensors]
         dtype = own[0].dtype
         own.append(tf.convert_to_tensor(status.astype(dtype.as_numpy_dtype)))
+        self._by_mpi.part()
         *sums, total = hvd.grouped_allreduce(own, op=hvd.Sum, process_set=self._process_set, name=self._name)
         return sums, total.numpy().astype(np.float64)
 

@@ -86,6 +86,10 @@ class MpiCollective:
             wait_for(reply)
         return answered
 
+    def part(self) -> None:
+        """Somebody else performs the sum for which `consult` brought the ranks together."""
+        self._have_met = False
+
     def close(self) -> None:
         """Free the buffer."""
         self._buffer = np.empty(0)
