@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ from hpcbal.runtime.scheduler import Scheduler
 from hpcbal.training.backend import Backend
 from hpcbal.training.groups import COLLECTIVES, TrainerGroups
 
+log = logging.getLogger(__name__)
+
 
 def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
     """The backend of a trainer rank; collective over the trainers, but a failure of one holds up none.
@@ -39,7 +42,13 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
         gpus_per_node = roles.cluster.max_gpus_per_node
         workers = config.backend.workers
         worker = workers[trainers.rank % len(workers)] if workers else None
-        return EmulatedBackend(config.backend.rates, gpus_per_node, config.backend.precision, worker)
+        return EmulatedBackend(
+            config.backend.rates,
+            gpus_per_node,
+            config.backend.precision,
+            worker,
+            by_share=[dnn.name for dnn in config.dnns if (dnn.balance or config.balance.policy) != "even"],
+        )
     try:
         from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
     except ImportError as error:
@@ -103,6 +112,9 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
         opened.earlier.resume,
     )
     journal = Journal(opened, roles.cluster.num_gpus, keys)
+    forgotten = opened.earlier.resume.left_out.keys() - ensemble.state.left_out.keys()
+    if forgotten:
+        log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(sorted(forgotten)))
     nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
     journal.note_start(opened, nodes, len(roles.ranks), device)
     journal.name_tracks(roles)

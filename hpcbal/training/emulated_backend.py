@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -76,6 +76,7 @@ class EmulatedReplica:
             it can.
         worker: how this rank differs from others; with it a step takes what the rank's own share takes, and
             the sum of the gradients comes on top.
+        by_share: likewise without a worker, each of the group's ranks having its part of the group's rate.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class EmulatedReplica:
         optimizer: OptimizerSettings,
         group_rate: Callable[[int], float] | None,
         worker: WorkerSettings | None = None,
+        by_share: bool = False,
     ) -> None:
         self.broken: Exception | None = None
         self.exchange: StepExchange | None = None
@@ -96,6 +98,7 @@ class EmulatedReplica:
         self._zeros = [np.zeros_like(array) for array in parameters.values()]
         self._group_rate = group_rate
         self._worker = worker
+        self._by_share = by_share
         self._num_trainers = 1
         self._computed_s: float | None = None  # when the last step's own gradient was there
         self._summing_s = 0.0  # what the last step spent on the sum
@@ -105,12 +108,14 @@ class EmulatedReplica:
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
         """As `Replica.compute`; lasts `num_samples_total` / rate, whatever this rank's share.
 
-        Of a worker of its own kind it lasts what its own share takes.
+        Of a worker of its own kind, or where steps are split by speed, it lasts what its own share takes.
         """
-        if self._worker is None:
-            deadline_s = self._deadline(num_samples_total) - self._summing_s
-        else:
+        if self._worker is not None:
             deadline_s = self._own_deadline(self._worker, len(batch.ids), 1.0)
+        elif self._by_share:
+            deadline_s = self._deadline(len(batch.ids) * self._num_trainers)
+        else:
+            deadline_s = self._deadline(num_samples_total) - self._summing_s
         self._summing_s = 0.0
         y = np.asarray(batch.y).reshape(-1)
         loss, correct, gradients = self._model.loss_and_gradient(self._parameters, batch.x, y)
@@ -203,6 +208,7 @@ class EmulatedBackend:
         gpus_per_node: for Eq. 5.
         precision: "float32" or "float64".
         worker: how the GPU of this rank differs; None: all are alike.
+        by_share: DNNs whose steps are split by speed: those of a rank last as long as its share takes.
     """
 
     name = "emulated"
@@ -214,10 +220,12 @@ class EmulatedBackend:
         gpus_per_node: int = 1,
         precision: str = "float32",
         worker: WorkerSettings | None = None,
+        by_share: Collection[str] = (),
     ) -> None:
         self._rates = RateTable(rates, gpus_per_node)
         self._dtype = np.dtype(precision)
         self._worker = worker
+        self._by_share = frozenset(by_share)
 
     def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> EmulatedReplica:
         """As `Backend.build`.
@@ -241,7 +249,8 @@ class EmulatedBackend:
         parameters = {name: np.array(array, self._dtype) for name, array in initial.items()}
         known = self._rates.measured.get(dnn.name)
         group_rate = partial(self._rates.rate, dnn.name) if known else None
-        return EmulatedReplica(model, parameters, dnn.optimizer, group_rate, self._worker)
+        by_share = dnn.name in self._by_share
+        return EmulatedReplica(model, parameters, dnn.optimizer, group_rate, self._worker, by_share)
 
     def close(self) -> None:
         """Nothing to free."""

@@ -93,6 +93,21 @@ def test_rate_of_an_unmeasured_group_size_follows_from_the_measured(
     assert 100 + 12 / 300 <= clock[0] < 100 + 12 / 100
 
 
+def test_where_steps_are_split_by_speed_each_rank_has_its_part_of_the_rate(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, make_dnn: Make, make_spec: Make, make_batch: Make
+) -> None:
+    """What a rank waits for others does not make its own next step shorter: it would look fast."""
+    backend = EmulatedBackend({"dnn": {1: 100.0, 2: 180.0}}, by_share=["dnn"])
+    replica = backend.build(make_dnn(), make_spec(), 5, seed=0)
+    replica.resize(2)
+    own = replica.compute(make_batch(9), 18)
+    monkeypatch.setattr(emulated_backend.time, "perf_counter", lambda: 107.0)  # summed
+    replica.apply(own.tensors)
+    replica.compute(make_batch(9), 18)
+    replica.compute(make_batch(3), 18)
+    assert clock == pytest.approx([100.1, 107.1, 107.0 + 3 * 2 / 180.0])
+
+
 def test_a_worker_of_its_own_kind_takes_what_its_own_share_takes(
     clock: list[float], make_dnn: Make, make_spec: Make, make_batch: Make
 ) -> None:
