@@ -18,7 +18,6 @@ from hpcbal.control.messages import (
     Instruction,
     PreprocessingMeasured,
     RateMeasured,
-    RemovalOffered,
     RoundPlan,
     Started,
     StopStream,
@@ -27,7 +26,6 @@ from hpcbal.control.messages import (
 )
 from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
-from hpcbal.control.removal import on_removal_offered
 from hpcbal.control.round_phase import decide, next_round, on_epoch_done
 from hpcbal.control.state import EnsembleState
 from hpcbal.control.states import DnnState, Phase
@@ -81,7 +79,7 @@ class Ensemble:
         if handler is None:
             known = ", ".join(sorted(kind.__name__ for kind in _HANDLERS))
             raise core.error(f"got an event of type {type(event).__name__}, allowed: {known}")
-        if self.finished and not isinstance(event, SuspendRequested | RemovalOffered):
+        if self.finished and not isinstance(event, SuspendRequested):
             raise core.error(f"got {event!r} after Finish({self.outcome!r}), allowed: nothing more")
         if core.state.phase is Phase.NEW and not isinstance(event, Started | SuspendRequested):
             raise core.error(f"got {event!r} before Started, which must be the first event")
@@ -263,7 +261,6 @@ _HANDLERS: dict[type[Event], Callable[[Core, Any], list[Instruction]]] = {
     EpochDone: on_epoch_done,
     CheckpointWritten: _on_checkpoint_written,
     GroupLeft: _on_group_left,
-    RemovalOffered: on_removal_offered,
     DnnFailed: _on_dnn_failed,
     SuspendRequested: _on_suspend_requested,
 }

@@ -89,7 +89,8 @@ class EpochDone(Event):
     """A trainer group has finished pass `pass_index`, validation included, and waits.
 
     `metrics` holds at least `loss`, `val_loss`, `val_accuracy`, `accuracy`; `seconds` is the wall time
-    of the epoch, `busy_s` the part of it that was not spent waiting for data.
+    of the epoch, `busy_s` the part of it that was not spent waiting for data. `offered_gpu` (cluster
+    numbering) is a GPU without which the group finds now, at the end, that it would be faster.
     """
 
     dnn_id: str
@@ -97,6 +98,7 @@ class EpochDone(Event):
     metrics: Mapping[str, float]
     seconds: float
     busy_s: float = 0.0
+    offered_gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +128,6 @@ class DnnFailed(Event):
     cause: str
     detail: str
     rank: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class RemovalOffered(Event):
-    """The group's master finds that `dnn_id` would be faster without `gpu` (cluster numbering)."""
-
-    dnn_id: str
-    gpu: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +182,7 @@ class NextPass(Instruction):
 class LeaveOut(Instruction):
     """Remember, over restarts too, that `dnn_id` goes on without `gpu`; nothing has to be answered.
 
-    The groups go on as they are until the end of the pass brings LeaveRound.
+    LeaveRound for all groups of the round follows at once.
     """
 
     dnn_id: str

@@ -17,7 +17,7 @@ from hpcbal.control.messages import (
     RoundPlan,
     StartRound,
 )
-from hpcbal.control.removal import num_remaining, what_shrinks
+from hpcbal.control.removal import leave_out, offer_of, what_shrinks
 from hpcbal.control.state import Group
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import evaluate
@@ -159,6 +159,7 @@ def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
     evaluate(dnn.spec.stop, [record])  # a missing metric must be told before anything is changed
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
+    group.offered_gpu = offer_of(group, event)
     return alone.on_pass_end(core, group) if core.is_independent else decide(core)
 
 
@@ -183,12 +184,14 @@ def decide(core: Core) -> list[Instruction]:
         waiting = [g for g in staying if g.reported_pass == finished and g.training_pass is None]
         told += _leave_if_converged(core, waiting)
         staying = s.staying_groups()
-        shrinks, is_newest = what_shrinks(s, staying), finished + 1 >= s.next_pass
-        if _is_over(core, s.plan, finished, num_remaining(s, staying)):
-            s.kept = {group.dnn_id: group.gpus for group in staying}
-            return told + [_leave(core, group, "regroup", shrinks) for group in staying]
-        if shrinks and is_newest:  # else some are ahead, and may be in the middle of a pass
-            s.interrupted = s.plan
+        shrinks, is_newest = what_shrinks(staying), finished + 1 >= s.next_pass
+        is_over = _is_over(core, s.plan, finished, {g.dnn_id: len(g.wanted_gpus) for g in staying})
+        if is_over or (shrinks and is_newest):  # else some are ahead, and may be in the middle of a pass
+            if is_over:
+                s.kept = {group.dnn_id: group.gpus for group in staying}
+            else:
+                s.interrupted = s.plan
+            told += leave_out(s, staying)
             return told + [_leave(core, group, "regroup", shrinks) for group in staying]
         told += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
     return told
@@ -224,7 +227,7 @@ def _next_pass(core: Core, groups: Sequence[Group], pass_index: int) -> list[Ins
     if not groups:
         return []
     for group in groups:
-        group.training_pass = pass_index
+        group.training_pass, group.offered_gpu = pass_index, None
     dnn_ids = tuple(group.dnn_id for group in groups)
     return [NextPass(dnn_ids, pass_index, dnn_ids if core.settings.checkpoint_every_pass else ())]
 

@@ -68,6 +68,7 @@ class Group:
         leaving: why it will leave: 'converged', 'regroup', 'suspended' or 'failed'; empty if it stays.
         is_saved: whether the checkpoint that belongs to leaving is on disk.
         detail: the stop rule by which it has converged.
+        offered_gpu: one of its GPUs that it would do without, as it found at the end of `reported_pass`.
     """
 
     dnn_id: str
@@ -79,6 +80,12 @@ class Group:
     leaving: str = ""
     is_saved: bool = False
     detail: str = ""
+    offered_gpu: int | None = None
+
+    @property
+    def wanted_gpus(self) -> tuple[int, ...]:
+        """The GPUs with which it would go on."""
+        return tuple(gpu for gpu in self.gpus if gpu != self.offered_gpu)
 
 
 @dataclass(slots=True)
@@ -99,7 +106,7 @@ class EnsembleState:
         next_round_index: index of the next round.
         kept: GPUs of the DNNs that were in training when the last round ended; a paradigm may leave them
             where they are.
-        left_out: by DNN, GPUs that it goes on without, in the order of the offers.
+        left_out: by DNN, GPUs that it goes on without, in the order in which they were left out.
         suspend_reason: why a clean stop was asked for; empty if it was not.
         outcome: of Finish; empty before.
     """

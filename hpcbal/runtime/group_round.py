@@ -20,7 +20,6 @@ from hpcbal.control.messages import (
     Event,
     GroupLeft,
     Position,
-    RemovalOffered,
     RoundPlan,
 )
 from hpcbal.dataplane.private import PrivateStream
@@ -82,7 +81,6 @@ class GroupRound:
         self._loader = loader
         self._batches: PartBatches | None = None
         self._suspend = False
-        self._offered: int | None = None  # rank that the group would do without
         self._orders: list[Message] = []
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
@@ -202,8 +200,9 @@ class GroupRound:
         if self._member.collective.size > 1:
             facts["ranks"] = result.own.by_rank(self._member.collective)
         facts |= self._balancer.take_facts()
-        self._offer_removal()
-        self._report(EpochDone(self._member.dnn.name, pass_index, metrics, result.seconds, busy_s), facts)
+        offered_gpu = self._offered_gpu()
+        name = self._member.dnn.name
+        self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
 
     def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
         """Checkpoint durably, then tell so."""
@@ -273,18 +272,14 @@ class GroupRound:
         self._context.keep_in_touch(f"training {self._member.dnn.name}")
         if self._member.is_master:
             self._report_written()
-            self._offer_removal()
 
-    def _offer_removal(self) -> None:
-        """Tell the scheduler once if the group would be faster without one of its GPUs."""
+    def _offered_gpu(self) -> int | None:
+        """The GPU without which the group would be faster, as far as its master knows now."""
         rank = self._balancer.remove
-        if rank == self._offered or not self._context.config.balance.regroup:
-            return
-        self._offered = rank
-        if rank is not None:
-            name = self._member.dnn.name
-            gpus = next(group.gpus for group in self._plan.groups if group.dnn_id == name)
-            self._report(RemovalOffered(name, gpus[rank]))
+        if rank is None or not self._context.config.balance.regroup:
+            return None
+        name = self._member.dnn.name
+        return next(group.gpus for group in self._plan.groups if group.dnn_id == name)[rank]
 
     def _take_messages(self) -> None:
         while (found := self._context.channel.receive()) is not None:

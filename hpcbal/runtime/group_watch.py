@@ -27,7 +27,7 @@ class GroupWatch:
 
     stragglers: dict[str, Straggler] = field(default_factory=dict)
     _gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the last ones, if a group has left
-    _told: set[tuple[str, int]] = field(default_factory=set)  # offers to leave a GPU out
+    _told: set[tuple[str, int]] = field(default_factory=set)  # GPUs that DNNs would do without
     _uneven_epochs: dict[str, int] = field(default_factory=dict)  # in a row; -1: has been told
 
     def join(self, groups: Iterable[GroupPlan]) -> None:
@@ -37,8 +37,8 @@ class GroupWatch:
                 self._uneven_epochs[group.dnn_id] = min(0, self._uneven_epochs.get(group.dnn_id, 0))
             self._gpus[group.dnn_id] = group.gpus
 
-    def note_left_out(self, dnn_id: str, gpu: int) -> None:
-        """The offer to leave a GPU out was taken."""
+    def note_offer(self, dnn_id: str, gpu: int) -> None:
+        """The state machine is asked to leave a GPU out, and will tell."""
         self._told.add((dnn_id, gpu))
 
     def look(self, dnn_id: str, facts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -80,7 +80,7 @@ class GroupWatch:
         return gpu, mark(name, {"dnn": event.dnn_id, "why": straggler.why, "late_s": straggler.late_s})
 
     def _offer(self, dnn_id: str, rank: int | None) -> list[str]:
-        """Offers that nobody took are told once."""
+        """What nobody is asked to do (`balance.regroup: false`) is told once."""
         if rank is None or (dnn_id, self._gpus[dnn_id][rank]) in self._told:
             return []
         gpu = self._gpus[dnn_id][rank]

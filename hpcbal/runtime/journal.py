@@ -25,7 +25,6 @@ from hpcbal.control.messages import (
     NextPass,
     PreprocessingMeasured,
     RateMeasured,
-    RemovalOffered,
     RoundPlan,
     StartAlone,
     Started,
@@ -172,7 +171,7 @@ class Journal:
                 )
             case SuspendRequested():
                 self._ledger.append("suspend-requested", reason=event.reason)
-            case CheckpointWritten() | GroupLeft() | RemovalOffered() | Started():
+            case CheckpointWritten() | GroupLeft() | Started():
                 pass
         self._note_done(ensemble)
 
@@ -224,7 +223,6 @@ class Journal:
                     "pass-started", pass_index=instruction.pass_index, dnns=list(instruction.dnn_ids)
                 )
             case LeaveOut(dnn_id, gpu):
-                self._watch.note_left_out(dnn_id, gpu)
                 self.note_slices(self._rank_of_gpu[gpu], [mark(f"left out of {dnn_id}", {"dnn": dnn_id})])
                 self._ledger.append("gpu-left-out", durable=True, dnn=dnn_id, gpu=gpu)
             case LeaveRound():
@@ -338,6 +336,8 @@ class Journal:
 
     def _note_ranks(self, event: EpochDone, facts: Mapping[str, Any]) -> dict[str, Any]:
         """What an epoch's ranks tell, for the ledger; and for people, if it concerns them."""
+        if event.offered_gpu is not None:
+            self._watch.note_offer(event.dnn_id, event.offered_gpu)
         more, notes = self._watch.look(event.dnn_id, facts)
         marked = self._watch.mark(event)
         if marked is not None:

@@ -20,7 +20,6 @@ from hpcbal.control.messages import (
     LeaveRound,
     NextPass,
     PreprocessingMeasured,
-    RemovalOffered,
     RoundPlan,
     StartAlone,
     Started,
@@ -175,9 +174,6 @@ class Scheduler:
     def _take_event(self, message: protocol.Happened) -> None:
         expected = self._serial_of.get(getattr(message.event, "dnn_id", ""))
         if message.serial != expected:
-            if isinstance(message.event, RemovalOffered):
-                log.debug("dropped %r: not of these groups (%s)", message, expected)
-                return
             raise RuntimeError(f"an event of groups {message.serial}, but these are {expected}: {message}")
         self._journal.note_facts(message.event, message.facts or {})
         self._events.append(message.event)

@@ -190,3 +190,45 @@ def test_a_dnn_that_waits_gets_what_another_is_better_off_without(lab):
     ]
     assert rounds[:2] == [{"a": [0, 1, 2]}, {"a": [0, 1], "b": [2]}]
     assert {name: row.state for name, row in lab.results().items()} == {"a": "done", "b": "done"}
+
+
+BURSTS = '''
+import time
+
+from toys import Toy
+
+
+class Burst(Toy):
+    """GPU 2, of rank 4, takes a tenth of a second longer for steps 20 to 69 of its process."""
+
+    def loss_and_gradient(self, parameters, x, y):
+        if self._rank == 4 and 20 <= self._steps < 70:
+            time.sleep(0.1)
+        return super().loss_and_gradient(parameters, x, y)
+
+
+def burst(input_shape, num_classes):
+    return Burst("", 0, None, 0.0)
+'''
+
+
+def test_a_burst_of_other_load_that_is_over_with_the_pass_costs_no_gpu(lab):
+    """In the burst the policy finds GPU 2 better left out, and takes it back well before the pass ends."""
+    (lab.folder / "bursts.py").write_text(BURSTS)
+    dnn = {"name": "a", "model": "bursts:burst", "batch_size": 24, "stop": {"max_epochs": 2}}
+    lab.configure(
+        dnns=[dnn],
+        data={"dataset": "toys:points", "args": {"num_samples": 6000}, "validation_fraction": 0.2},
+        backend={**HOPELESS["backend"], "workers": [{}, {}, {}]},
+        balance={"policy": "fitted"},
+    )
+    done = lab.run()
+    assert done.code == 0, done
+    master = (lab.out / "logs" / "rank-002.log").read_text()
+    assert "a would be faster without rank 2 of its group" in master
+    first, second = lab.events("epoch-done")
+    assert "remove" not in first["balance"]
+    assert lab.events("gpu-left-out") == []
+    assert [plan["plan"]["groups"][0]["gpus"] for plan in lab.events("round-started")] == [[0, 1, 2]]
+    assert len(second["ranks"]["samples"]) == 3
+    assert "faster without" not in done.out

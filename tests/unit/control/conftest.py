@@ -67,13 +67,20 @@ class Driver:
     def start(self) -> list[Instruction]:
         return self.send(Started())
 
-    def epoch(self, *dnn_ids: str, val_accuracy: float = 0.5) -> list[Instruction]:
-        """These DNNs finish the pass they train; what the last one's report led to."""
+    def epoch(
+        self, *dnn_ids: str, val_accuracy: float = 0.5, offers: Mapping[str, int] | None = None
+    ) -> list[Instruction]:
+        """These DNNs finish the pass they train; what the last one's report led to.
+
+        `offers` are GPUs by DNN that their groups would do without.
+        """
         told: list[Instruction] = []
+        metrics = {"val_accuracy": val_accuracy}
         for dnn_id in dnn_ids:
             pass_index = self.ensemble.state.groups[dnn_id].training_pass
             assert pass_index is not None
-            told = self.send(EpochDone(dnn_id, pass_index, {"val_accuracy": val_accuracy}, 1.0))
+            offered = (offers or {}).get(dnn_id)
+            told = self.send(EpochDone(dnn_id, pass_index, metrics, 1.0, offered_gpu=offered))
         return told
 
     def save(self, dnn_id: str, position: Position | None = None) -> list[Instruction]:

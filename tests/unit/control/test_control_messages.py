@@ -26,6 +26,7 @@ PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2
 VALUE_BY_TYPE: dict[str, Any] = {
     "str": "a",
     "int": 1,
+    "int | None": 3,
     "bool": True,
     "float": 0.5,
     "Position": Position(1, 2),

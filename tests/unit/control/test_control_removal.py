@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +16,8 @@ from hpcbal.control import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    RemovalOffered,
+    Position,
+    ResumeState,
     StartRound,
     StopStream,
     SuspendRequested,
@@ -44,9 +46,10 @@ def test_the_round_goes_on_without_the_gpu_and_moves_nobody(drive: Drive, paradi
     first = groups_of(run.start())
     assert len(first["wide"]) == 3
     slow = first["wide"][1]
-    assert run.send(RemovalOffered("wide", slow)) == [LeaveOut("wide", slow)]
     why = f"wide goes on without GPU {slow}"
-    assert run.epoch("small", "wide") == [
+    assert run.epoch("wide", offers={"wide": slow}) == []
+    assert run.epoch("small") == [
+        LeaveOut("wide", slow),
         LeaveRound("small", "regroup", why),
         LeaveRound("wide", "regroup", why),
     ]
@@ -63,8 +66,7 @@ def test_with_local_a_dnn_that_waits_gets_the_gpu_at_once(drive: Drive) -> None:
     run = drive({"wide": 9, "other": 9}, (2,), RATES, paradigm="local", max_gpus_per_dnn=2)
     run.ensemble.state.kept = {"wide": (0, 1)}
     assert groups_of(run.start()) == {"wide": (0, 1)}
-    run.send(RemovalOffered("wide", 1))
-    run.epoch("wide")
+    run.epoch("wide", offers={"wide": 1})
     assert groups_of(run.leave("wide")) == {"wide": (0,), "other": (1,)}
 
 
@@ -77,83 +79,119 @@ def test_with_global_an_idle_gpu_counts_against_alpha(drive: Drive) -> None:
     while slow is None or len(first["wide"]) == 1:
         first = groups_of(finish_pass(run))
         slow = first["wide"][-1]
-    run.send(RemovalOffered("wide", slow))
-    second = groups_of(finish_pass(run))
+    second = groups_of(finish_pass(run, offers={"wide": slow}))
     assert slow not in second["wide"]
 
 
-def finish_pass(run: Any) -> list[Any]:
+def finish_pass(run: Any, offers: dict[str, int] | None = None) -> list[Any]:
     """Every group finishes its pass, and leaves if it is told to; what the last one's leaving led to."""
-    told = run.epoch(*list(run.ensemble.state.groups))
+    told = run.epoch(*list(run.ensemble.state.groups), offers=offers)
     for instruction in told:
         if isinstance(instruction, LeaveRound):
             told = run.leave(instruction.dnn_id)
     return list(told)
 
 
-def test_an_offer_counts_once_and_one_at_a_time(drive: Drive) -> None:
+def test_one_gpu_goes_after_the_other(drive: Drive) -> None:
     run = drive({"wide": 9}, (4,), RATES)
     assert groups_of(run.start()) == {"wide": (0, 1, 2, 3)}
-    assert run.send(RemovalOffered("wide", 9)) == []
-    assert run.send(RemovalOffered("wide", 2)) == [LeaveOut("wide", 2)]
-    assert run.send(RemovalOffered("wide", 2)) == []
-    assert run.send(RemovalOffered("wide", 1)) == []
-    run.epoch("wide")
-    assert run.send(RemovalOffered("wide", 1)) == []  # told to leave
+    assert run.epoch("wide", offers={"wide": 9}) == [NextPass(("wide",), 1, ("wide",))]  # not one of its own
+    assert run.epoch("wide", offers={"wide": 2})[0] == LeaveOut("wide", 2)
     assert groups_of(run.leave("wide")) == {"wide": (0, 1, 3)}
-    assert run.send(RemovalOffered("wide", 1)) == [LeaveOut("wide", 1)]
+    assert run.epoch("wide", offers={"wide": 1})[0] == LeaveOut("wide", 1)
+    assert groups_of(run.leave("wide")) == {"wide": (0, 3)}
     assert run.ensemble.state.left_out == {"wide": (2, 1)}
+
+
+def test_an_offer_is_forgotten_with_its_pass_if_others_have_begun_the_next(drive: Drive) -> None:
+    """After a kill `wide` is a pass behind: the round goes on until both stand at the same point."""
+    run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
+    run.start()
+    run.epoch("wide", "small")
+    run.epoch("small")
+    left = run.ensemble.resume_state()
+    ahead = replace(left.dnns["small"], position=Position(2, 40))
+    behind = replace(left.dnns["wide"], position=Position(0, 100))
+    resume = replace(left, next_pass=3, dnns={"wide": behind, "small": ahead})
+    again = drive({"wide": 9, "small": 9}, (4,), RATES, resume, alpha=0.5)
+    slow = groups_of(again.start())["wide"][0]
+    assert again.epoch("wide", offers={"wide": slow}) == [NextPass(("wide",), 2, ("wide",))]
+    both = again.epoch("small", "wide")
+    assert both == [NextPass(("small", "wide"), 3, ("small", "wide"))]
+    assert again.ensemble.state.left_out == {}
 
 
 def test_a_group_never_shrinks_below_one(drive: Drive) -> None:
     run = drive({"wide": 9}, (2,), RATES)
     run.start()
-    run.send(RemovalOffered("wide", 0))
-    run.epoch("wide")
+    run.epoch("wide", offers={"wide": 0})
     assert groups_of(run.leave("wide")) == {"wide": (1,)}
-    assert run.send(RemovalOffered("wide", 1)) == []
+    assert run.epoch("wide", offers={"wide": 1}) == [NextPass(("wide",), 2, ("wide",))]
 
 
 def test_no_round_is_ended_again_and_again_for_a_gpu_that_nobody_can_use(drive: Drive) -> None:
     """Alg. 2 wants all four GPUs for `wide` in every flotilla, and three are below alpha."""
     run = drive({"wide": 9}, (4,), RATES, alpha=1.0)
     run.start()
-    run.send(RemovalOffered("wide", 3))
-    run.epoch("wide")
+    run.epoch("wide", offers={"wide": 3})
     run.leave("wide")
     for pass_index in range(2, 9):
         assert run.epoch("wide") == [NextPass(("wide",), pass_index, ("wide",))]
 
 
-def test_offers_of_those_who_go_change_nothing(drive: Drive) -> None:
-    run = drive({"wide": 1, "small": 9}, (4,), RATES, alpha=0.0)
-    run.start()
-    offer = RemovalOffered("wide", run.ensemble.state.groups["wide"].gpus[0])
-    run.send(DnnFailed("wide", "nan", "loss is NaN"))
-    assert run.send(offer) == []
-    run.send(GroupLeft("wide"))
-    assert run.send(offer) == []
-    run.send(SuspendRequested("walltime"))
-    assert run.send(RemovalOffered("small", 0)) == []
-    run.epoch("small")
-    assert run.leave("small")[-1] == Finish("suspended")
-    assert run.send(offer) == []
+@pytest.mark.parametrize("end", ["converged", "failed", "suspended"])
+def test_offers_of_those_who_go_change_nothing(drive: Drive, end: str) -> None:
+    run = drive({"wide": 1 if end == "converged" else 9, "small": 9}, (4,), RATES, alpha=0.0)
+    offer = {"wide": groups_of(run.start())["wide"][0]}
+    if end == "suspended":
+        run.send(SuspendRequested("walltime"))
+    run.epoch("wide", offers=offer)
+    if end == "failed":
+        run.send(DnnFailed("wide", "nan", "loss is NaN"))
+        run.send(GroupLeft("wide"))
+    told = run.epoch("small")
+    assert not any(isinstance(each, LeaveOut) for each in told)
     assert run.ensemble.state.left_out == {}
 
 
-def test_a_suspension_keeps_in_mind_what_is_left_out(drive: Drive) -> None:
-    """The rest of the pass is trained without it, as the groups are formed anew in any case."""
-    run = drive({"wide": 9}, (4,), RATES)
-    run.start()
-    run.send(RemovalOffered("wide", 1))
+def test_a_group_that_stops_before_the_pass_is_decided_has_to_find_it_again(drive: Drive) -> None:
+    run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
+    first = groups_of(run.start())
+    slow = first["wide"][1]
+    assert run.epoch("wide", offers={"wide": slow}) == []
     run.send(SuspendRequested("walltime"))
-    run.epoch("wide")
+    run.save("small", Position(0, 40))
+    run.send(GroupLeft("small"))
     run.leave("wide")
     resume = run.ensemble.resume_state()
+    assert resume.left_out == {}
+    again = drive({"wide": 9, "small": 9}, (4,), RATES, resume, alpha=0.5)
+    assert groups_of(again.start()) == first
+    assert again.epoch("small") == [NextPass(("small", "wide"), 1, ("small", "wide"))]
+    assert LeaveOut("wide", slow) in again.epoch("small", "wide", offers={"wide": slow})
+
+
+def left_out_of_wide(drive: Drive) -> ResumeState:
+    """What a run leaves behind that was stopped in the pass after GPU 1 was left out."""
+    run = drive({"wide": 9}, (4,), RATES, alpha=0.5)
+    run.start()
+    run.epoch("wide", offers={"wide": 1})
+    run.leave("wide")
+    run.send(SuspendRequested("walltime"))
+    run.save("wide", Position(1, 40))
+    assert run.send(GroupLeft("wide"))[-1] == Finish("suspended")
+    resume = run.ensemble.resume_state()
     assert resume.left_out == {"wide": (1,)}
-    again = drive({"wide": 9}, (4,), RATES, resume)
+    return cast(ResumeState, resume)
+
+
+def test_a_later_start_keeps_in_mind_what_is_left_out(drive: Drive) -> None:
+    again = drive({"wide": 9}, (4,), RATES, left_out_of_wide(drive), alpha=0.5)
     assert groups_of(again.start()) == {"wide": (0, 2, 3)}
-    elsewhere = drive({"wide": 9}, (3, 1), RATES, resume)  # GPU 1 is another one there
+
+
+def test_on_other_nodes_no_gpu_is_shunned(drive: Drive) -> None:
+    elsewhere = drive({"wide": 9}, (3, 1), RATES, left_out_of_wide(drive), alpha=0.5)
     assert groups_of(elsewhere.start()) == {"wide": (0, 1, 2, 3)}
     assert elsewhere.ensemble.resume_state().left_out == {}
 
@@ -161,9 +199,7 @@ def test_a_suspension_keeps_in_mind_what_is_left_out(drive: Drive) -> None:
 def test_a_suspension_between_the_two_rounds_changes_nothing(drive: Drive) -> None:
     run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
     first = groups_of(run.start())
-    slow = first["wide"][0]
-    run.send(RemovalOffered("wide", slow))
-    run.epoch("wide", "small")
+    run.epoch("wide", "small", offers={"wide": first["wide"][0]})
     run.send(SuspendRequested("walltime"))
     assert run.leave("wide", "small")[-1] == Finish("suspended")
     again = drive({"wide": 9, "small": 9}, (4,), RATES, run.ensemble.resume_state(), alpha=0.5)
@@ -173,8 +209,7 @@ def test_a_suspension_between_the_two_rounds_changes_nothing(drive: Drive) -> No
 def test_a_log_with_offers_replays_to_the_same_state(drive: Drive) -> None:
     run = drive({"wide": 9, "small": 2}, (2, 2), RATES, alpha=0.5)
     run.start()
-    run.send(RemovalOffered("wide", run.ensemble.state.groups["wide"].gpus[0]))
-    finish_pass(run)
+    finish_pass(run, offers={"wide": run.ensemble.state.groups["wide"].gpus[0]})
     finish_pass(run)
     assert replay(*run.ensemble.origin, run.ensemble.events).state == run.ensemble.state
     assert run.ensemble.origin[1] == Cluster(run.ensemble.origin[1].nodes)

@@ -63,12 +63,12 @@ def test_nothing_is_advised_where_shares_are_balanced_already() -> None:
         assert "balancing_would_save" not in more
 
 
-def test_an_offer_is_told_once_unless_it_was_taken() -> None:
+def test_a_gpu_better_left_out_is_told_once_unless_it_is_offered() -> None:
     watching, offer = watch(), {"ranks": ranks(1.0, 2.0), "balance": {"remove": 1}}
     assert watching.look("a", offer)[1] == ["warning: a would be faster without GPU 7 of its group"]
     assert watching.look("a", offer)[1] == []
     taken = watch()
-    taken.note_left_out("a", 7)
+    taken.note_offer("a", 7)
     assert taken.look("a", offer)[1] == []
 
 
