@@ -10,9 +10,9 @@ import numpy as np
 from hpcbal.policies.batching.bsp import even_sizes
 from hpcbal.policies.batching.curve_learning import CurveMemory, learn
 from hpcbal.policies.batching.curves import TimeCurves
+from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.task import (
-    LEAST_FREE_MEMORY_SHARE,
     BatchingPolicy,
     BatchState,
     BatchTask,
@@ -77,21 +77,37 @@ class Fitted(BatchingPolicy[FittedState]):
         sizes = np.array([observation.num_samples for observation in observations], np.float64)
         times_s = np.array([observation.processing_s for observation in observations], np.float64)
         memory = learn(state.memory, sizes, times_s)
-        largest = tuple(max(most, int(size)) for most, size in zip(state.largest, sizes, strict=True))
-        state = replace(state, memory=memory, largest=largest)
+        state = replace(state, memory=memory, largest=largest_so_far(state.largest, observations))
         if not memory.is_known:
             return Decision(state)
         curves = memory.fitted.curves
         task = self._reachable(state, observations)
         wanted = split_min_max(curves, task)
-        keeps = all(size <= most for size, most in zip(state.batch_sizes, task.maxima, strict=True))
-        gain = 1.0 - curves.makespan(wanted) / max(curves.makespan(state.batch_sizes), 1e-300)
-        if not keeps or gain > self.least_gain:
+        if self._gains(curves, state, wanted) or self._leads_on(curves, state, wanted):
             state = replace(state, batch_sizes=wanted)
         hopeless = self._hopeless(curves, task, state)
         same = state.hopeless_iterations + 1 if hopeless == state.hopeless else 1
         state = replace(state, hopeless=hopeless, hopeless_iterations=same)
         return Decision(state, hopeless if same >= self.offer_after else None)
+
+    def _gains(self, curves: TimeCurves, state: FittedState, sizes: tuple[int, ...]) -> bool:
+        """Whether a split is expected to be worth a change."""
+        now_s = max(curves.makespan(state.batch_sizes), 1e-300)
+        return 1.0 - curves.makespan(sizes) / now_s > self.least_gain
+
+    def _leads_on(self, curves: TimeCurves, state: FittedState, wanted: tuple[int, ...]) -> bool:
+        """Whether a split that gains nothing yet is a step to one that does.
+
+        Of two equal stragglers one may give a sample to a leader that is allowed a single one more: the other
+        one still holds up the group, until the leader may have its sample too.
+        """
+        if all(size <= largest for size, largest in zip(wanted, state.largest, strict=True)):
+            return False
+        goal = split_min_max(curves, state.task)
+        steps = zip(state.largest, wanted, goal, strict=True)
+        return any(largest < size <= most for largest, size, most in steps) and self._gains(
+            curves, state, goal
+        )
 
     def _reachable(self, state: FittedState, observations: Sequence[Observation]) -> BatchTask:
         """The task with maxima that memory and experience allow for the next iteration."""
@@ -99,12 +115,9 @@ class Fitted(BatchingPolicy[FittedState]):
         for i, observation in enumerate(observations):
             least, most = state.task.minima[i], state.task.maxima[i]
             now = max(state.batch_sizes[i], least)
-            allowed = max(now, int(self.growth * state.largest[i]), 2)
-            used = observation.device_memory_share
-            if used:
-                # It grows by no more than in proportion to the batch: weights take the same for any batch.
-                allowed = max(now, int(min(allowed, now * (1.0 - LEAST_FREE_MEMORY_SHARE) / used)))
-            limits.append(WorkerLimits(least, min(most, max(allowed, least))))
+            learnt = max(int(self.growth * state.largest[i]), 2)
+            allowed = max(now, most_in_memory(observation, state.largest[i], learnt))
+            limits.append(WorkerLimits(least, min(most, allowed)))
         return BatchTask(state.task.num_samples, tuple(limits))
 
     def _hopeless(self, curves: TimeCurves, task: BatchTask, state: FittedState) -> int | None:

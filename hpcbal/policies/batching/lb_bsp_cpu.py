@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.policies.batching.bsp import even_sizes
+from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, positive_speeds
 from hpcbal.policies.batching.task import (
@@ -20,9 +21,15 @@ from hpcbal.policies.batching.task import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LbBspCpuState(BatchState):
-    """What Alg. 1 remembers: the last iterations."""
+    """What Alg. 1 remembers.
+
+    Attributes:
+        history: the last iterations.
+        largest: most samples that each worker has processed so far, or was given to begin with.
+    """
 
     history: SpeedHistory = field(default_factory=lambda: SpeedHistory.empty(0))
+    largest: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +40,16 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
         predictor: one of `PREDICTORS`, or a model that `hpcbal.speed_models` has fitted. A policy with
             another predictor goes on with the same state, so models can be refitted while training runs.
 
-    Source: [LBBSP] Alg. 1. Deviation: the workers' limits are kept, and one with full accelerator memory gets
-        no more samples.
+    Source: [LBBSP] Alg. 1. Deviation: the workers' limits are kept, and where the accelerators' memory is
+        measured, no batch outgrows it, see `most_in_memory`.
     """
 
     predictor: SpeedPredictor = field(default_factory=Ema)
 
     def start(self, task: BatchTask) -> LbBspCpuState:
         """As `BatchingPolicy.start`."""
-        return LbBspCpuState(task, even_sizes(task), SpeedHistory.empty(task.num_workers))
+        even = even_sizes(task)
+        return LbBspCpuState(task, even, SpeedHistory.empty(task.num_workers), even)
 
     def decide(self, state: LbBspCpuState, observations: Sequence[Observation]) -> Decision[LbBspCpuState]:
         """As `BatchingPolicy.decide`; never offers a worker for removal."""
@@ -49,11 +57,12 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
         task = state.task
         history = state.history.with_observations(observations)
         speeds = positive_speeds(self.predictor.predict(history), history)
+        largest = largest_so_far(state.largest, observations)
         maxima = [
-            max(least, size) if seen.memory_is_full else most
-            for seen, size, least, most in zip(
-                observations, state.batch_sizes, task.minima, task.maxima, strict=True
+            max(now, most_in_memory(seen, processed, most))
+            for now, seen, processed, most in zip(
+                state.batch_sizes, observations, largest, task.maxima, strict=True
             )
         ]
         sizes = apportion(task.num_samples, speeds.tolist(), task.minima, maxima)
-        return Decision(LbBspCpuState(task, sizes, history))
+        return Decision(LbBspCpuState(task, sizes, history, largest))

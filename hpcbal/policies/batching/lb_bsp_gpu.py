@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.bsp import even_sizes
+from hpcbal.policies.batching.memory_guard import largest_so_far
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,
@@ -47,11 +48,13 @@ class LbBspGpuState(BatchState):
         fine_tunes: which of the two phases it is in.
         recent_s: processing times of the last iterations, oldest first, at most a fine-tune window.
         was_slower: row i, column j: whether worker i was slower than worker j in any iteration so far.
+        largest: most samples that each worker has processed so far, or was given to begin with.
     """
 
     fine_tunes: bool = False
     recent_s: tuple[Times, ...] = ()
     was_slower: tuple[tuple[bool, ...], ...] = ()
+    largest: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,9 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
           others can take its samples and are faster with them even if their time grew in proportion.
         - Workers' minima and maxima are kept: the step is cut to what they leave, and a worker at its
           maximum does not lead, like one without free memory.
+        - A worker with less than 5 % of its memory free leads no further than to the largest batch that it
+            has processed. Its memory does not become free again when it hands samples over, as TensorFlow
+            gives none back; so it would never get them back.
         - Iterations that held another number of samples than the global batch are passed over.
     """
 
@@ -78,12 +84,15 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
     def start(self, task: BatchTask) -> LbBspGpuState:
         """As `BatchingPolicy.start`."""
         never = ((False,) * task.num_workers,) * task.num_workers
-        return LbBspGpuState(task, even_sizes(task), was_slower=never)
+        even = even_sizes(task)
+        return LbBspGpuState(task, even, was_slower=never, largest=even)
 
     def decide(self, state: LbBspGpuState, observations: Sequence[Observation]) -> Decision[LbBspGpuState]:
         """As `BatchingPolicy.decide`; `remove` is the straggler that has no samples left to give."""
         check_observations(state, observations)
-        if sum(observation.num_samples for observation in observations) != state.task.num_samples:
+        state = replace(state, largest=largest_so_far(state.largest, observations))
+        given = tuple(observation.num_samples for observation in observations)
+        if sum(given) != state.task.num_samples:
             return Decision(state)
         times = tuple(observation.processing_s for observation in observations)
         longest = max(self.fast_approach.window_iterations, self.fine_tune.window_iterations)
@@ -92,7 +101,7 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
             tuple(was or own > other for was, other in zip(row, times, strict=True))
             for row, own in zip(state.was_slower, times, strict=True)
         )
-        leader = self._leader(state, observations)
+        leader = self._leader(state, observations, times)
         straggler = max(range(len(times)), key=lambda i: (times[i], -i))
         sizes, fine_tunes, remove = state.batch_sizes, state.fine_tunes, None
         phase = self.fine_tune if fine_tunes else self.fast_approach
@@ -100,49 +109,56 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
         is_full = len(window) == phase.window_iterations
         if sizes[straggler] <= phase.step_samples:
             always = is_full and len(times) > 1 and all(t[straggler] == max(t) for t in window)
-            is_useless = fine_tunes and always and _is_faster_without(straggler, state, observations)
+            is_useless = fine_tunes and always and _is_faster_without(straggler, state.task, given, times)
             remove = straggler if is_useless else None
             fine_tunes = True
         elif leader is not None and leader != straggler:
             if is_full and all(t[leader] < t[straggler] for t in window):
-                sizes = _moved(state, leader, straggler, phase.step_samples)
+                most = _most(state, observations)[leader]
+                sizes = _moved(state, leader, most, straggler, phase.step_samples)
             elif slower[leader][straggler]:
                 fine_tunes = True
-        return Decision(LbBspGpuState(state.task, sizes, fine_tunes, recent, slower), remove)
+        state = replace(state, batch_sizes=sizes, fine_tunes=fine_tunes, recent_s=recent, was_slower=slower)
+        return Decision(state, remove)
 
     @staticmethod
-    def _leader(state: LbBspGpuState, observations: Sequence[Observation]) -> int | None:
+    def _leader(state: LbBspGpuState, observations: Sequence[Observation], times: Times) -> int | None:
         """The fastest worker that can take more; None where none can."""
-        most = state.task.maxima
-        able = [
-            i
-            for i, observation in enumerate(observations)
-            if not observation.memory_is_full and state.batch_sizes[i] < most[i]
-        ]
-        return min(able, key=lambda i: (observations[i].processing_s, i), default=None)
+        most = _most(state, observations)
+        able = [i for i in range(len(times)) if state.batch_sizes[i] < most[i]]
+        return min(able, key=lambda i: (times[i], i), default=None)
 
 
-def _moved(state: LbBspGpuState, leader: int, straggler: int, step_samples: int) -> tuple[int, ...]:
-    """The batch sizes after at most a step from the straggler to the leader."""
+def _most(state: LbBspGpuState, observations: Sequence[Observation]) -> list[int]:
+    """Most samples that each worker may get."""
+    return [
+        min(most, largest) if seen.memory_is_full else most
+        for seen, largest, most in zip(observations, state.largest, state.task.maxima, strict=True)
+    ]
+
+
+def _moved(
+    state: LbBspGpuState, leader: int, most: int, straggler: int, step_samples: int
+) -> tuple[int, ...]:
+    """The batch sizes after at most a step from the straggler to the leader, who may get `most`."""
     sizes = list(state.batch_sizes)
     spare = sizes[straggler] - state.task.minima[straggler]
-    step = min(step_samples, spare, state.task.maxima[leader] - sizes[leader])
+    step = min(step_samples, spare, most - sizes[leader])
     sizes[leader] += step
     sizes[straggler] -= step
     return tuple(sizes)
 
 
-def _is_faster_without(straggler: int, state: LbBspGpuState, observations: Sequence[Observation]) -> bool:
+def _is_faster_without(straggler: int, task: BatchTask, given: Sequence[int], times_s: Times) -> bool:
     """Whether the others would be done before the straggler if they had its samples too.
 
     Each sample more is reckoned to take a worker as long as the mean of those it has: launch costs make that
     too much, so who is removed was not worth its wait.
     """
-    sizes = [observation.num_samples for observation in observations]
-    times_s = [observation.processing_s for observation in observations]
+    sizes = list(given)
     per_sample_s = [t / size if size else t for t, size in zip(times_s, sizes, strict=True)]
     for _ in range(sizes[straggler]):
-        able = [i for i in range(len(sizes)) if i != straggler and sizes[i] < state.task.maxima[i]]
+        able = [i for i in range(len(sizes)) if i != straggler and sizes[i] < task.maxima[i]]
         if not able:
             return False
         best = min(able, key=lambda i: (per_sample_s[i] * (sizes[i] + 1), i))

@@ -126,6 +126,38 @@ def test_what_memory_does_not_hold_is_not_given() -> None:
     assert 32 < state.batch_sizes[0] <= 60
 
 
+@pytest.mark.parametrize(("fixed", "per_sample"), [(0.6, 0.003), (0.3, 0.0065)])
+def test_a_worker_gets_its_samples_back_after_a_slow_spell(fixed: float, per_sample: float) -> None:
+    """Its memory stays as full as its largest batch has left it: TensorFlow gives none back."""
+    state, peak = POLICY.start(BatchTask.uniform(256, 4)), np.zeros(4)
+    noise = gaussian(0, spread=0.02)
+    for k in range(160):
+        sizes = np.array(state.batch_sizes, np.float64)
+        peak = np.maximum(peak, fixed + per_sample * sizes)
+        slow = np.array([20.0 if 40 <= k < 80 else 1.0, 1.0, 1.0, 1.0])
+        times_s = (0.005 + 0.001 * sizes) * slow * noise(k)
+        state = POLICY.decide(
+            state,
+            [
+                Observation(size, float(time_s), device_memory_share=float(used))
+                for size, time_s, used in zip(state.batch_sizes, times_s, peak, strict=True)
+            ],
+        ).state
+        if k == 79:
+            assert state.batch_sizes[0] < 20
+    assert min(state.batch_sizes) >= 61
+    assert peak.max() <= 0.95 + per_sample
+
+
+@pytest.mark.parametrize("num_samples", [16, 32, 64])
+def test_small_batches_grow_where_memory_is_full_of_weights(num_samples: int) -> None:
+    """85 % for any batch: the share that one sample more would take if all grew with it is beyond 95 %."""
+    unlike = TimeCurves.of([(0.0, 0.002, 0.004 / speed) for speed in (1, 1, 2, 4)])
+    state, _ = run(POLICY.start(BatchTask.uniform(num_samples, 4)), unlike, 60, memory=(0.85,) * 4)
+    eighth = num_samples // 8
+    assert state.batch_sizes == (eighth, eighth, 2 * eighth, 4 * eighth)
+
+
 def test_a_worker_is_offered_for_removal_only_where_its_least_is_too_much() -> None:
     task = BatchTask.uniform(40, 3)
     slow = TimeCurves.of([(0.0, 0.1, 0.01), (0.0, 0.1, 0.01), (0.0, 9.0, 0.5)])

@@ -93,6 +93,17 @@ def test_limits_and_full_memory_are_kept() -> None:
     assert after(state, (8.0, 1.0, 1.0), policy, (0.97, 0.5, 0.5)).batch_sizes == (10, 10, 10)
 
 
+def test_batches_grow_by_what_memory_leaves_and_come_back_after_a_slow_spell() -> None:
+    policy = LbBspCpu(Memoryless())
+    state = policy.start(BatchTask.uniform(30, 3))
+    assert after(state, (8.0, 1.0, 1.0), policy, (0.9, 0.5, 0.5)).batch_sizes[0] == 11
+    assert after(state, (8.0, 1.0, 1.0), policy, (0.5, 0.5, 0.5)).batch_sizes[0] == 19
+    state = after(state, (1.0, 7.0, 7.0), policy, (0.97, 0.5, 0.5))
+    assert state.batch_sizes == (2, 14, 14)
+    assert after(state, (1.0, 1.0, 1.0), policy, (0.97, 0.7, 0.7)).batch_sizes == (10, 10, 10)
+    assert after(state, (9.0, 1.0, 1.0), policy, (0.97, 0.7, 0.7)).batch_sizes == (10, 10, 10)
+
+
 def test_another_predictor_goes_on_with_the_same_state() -> None:
     slow, quick = LbBspCpu(Ema(0.1)), LbBspCpu(Memoryless())
     state = slow.start(BatchTask.uniform(100, 2))

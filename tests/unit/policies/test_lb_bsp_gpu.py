@@ -62,6 +62,18 @@ def test_a_worker_without_free_memory_does_not_lead() -> None:
     assert repeat(state, (1.0, 2.0, 3.0), 5, (0.96, 0.99, 1.0)).batch_sizes == (32, 32, 32)
 
 
+def test_a_worker_without_free_memory_leads_as_far_as_it_has_been() -> None:
+    """TensorFlow gives no memory back: a worker whose memory is full stays so when it has fewer samples."""
+    full = (0.96, 0.5, 0.5)
+    state = repeat(POLICY.start(BatchTask.uniform(96, 3)), (3.0, 2.0, 1.0), 5, full).state
+    assert state.batch_sizes == (27, 32, 37)
+    policy = LbBspGpu(PhaseSettings(5, 5), PhaseSettings(4, 5))
+    state = repeat(state, (1.0, 2.0, 3.0), 5, full, policy).state
+    assert (state.batch_sizes, state.fine_tunes) == ((31, 32, 33), True)
+    assert repeat(state, (1.0, 2.0, 3.0), 1, full, policy).batch_sizes == (32, 32, 32)
+    assert repeat(state, (1.0, 2.0, 3.0), 2, full, policy).batch_sizes == (32, 36, 28)
+
+
 def test_limits_cut_the_step_and_take_the_lead() -> None:
     task = BatchTask(96, (WorkerLimits(1, 34), WorkerLimits(1, None), WorkerLimits(25, None)))
     state = POLICY.start(task)

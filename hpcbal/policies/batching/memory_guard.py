@@ -1,0 +1,36 @@
+"""How far a worker's batch may grow, by how full its accelerator's memory has become so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbal.policies.batching.task import LEAST_FREE_MEMORY_SHARE, Observation
+
+Counts = tuple[int, ...]
+
+
+def largest_so_far(largest: Counts, observations: Sequence[Observation]) -> Counts:
+    """Most samples that each worker has processed, with the newest iteration."""
+    return tuple(max(most, seen.num_samples) for most, seen in zip(largest, observations, strict=True))
+
+
+def most_in_memory(seen: Observation, largest: int, most: int) -> int:
+    """The largest batch that a worker may be given next, at most `most`.
+
+    What is in use belongs to the largest batch so far: TensorFlow gives no memory back. So that batch stays
+    allowed, whatever is in use. A larger one may fill 95 % if all that is in use grew with the batch. Where a
+    part of it does not (weights, optimizer), that is too little, so a single sample more is allowed too as
+    long as 5 % are free; what it takes is seen before the next one.
+
+    Args:
+        largest: samples of the worker's largest batch so far, >= 0.
+        most: samples that it may have whatever its memory, >= 0; the answer where memory is not measured.
+
+    Source: [LBBSP] Sec. 3.3.2. Deviation: it tells only who gets no more samples.
+    """
+    used = seen.device_memory_share
+    if not used:
+        return most
+    if seen.memory_is_full:
+        return min(most, largest)
+    return int(min(most, max(largest * (1.0 - LEAST_FREE_MEMORY_SHARE) / used, largest + 1)))

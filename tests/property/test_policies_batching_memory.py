@@ -1,0 +1,160 @@
+"""Batches stay within the memory that was measured, and a slow spell leaves no worker without samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.policies.batching import BATCHING, BatchingPolicy, BatchTask, Observation
+from hpcbal.policies.batching.curves import FloatArray, TimeCurves
+from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu, PhaseSettings
+from hpcbal.policies.batching.memory_guard import most_in_memory
+from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.policies.batching.task import BatchState
+
+# Alg. 2 with short windows, and the samples that it may move at once.
+FAST_ALG2 = LbBspGpu(PhaseSettings(5, 2), PhaseSettings(1, 3))
+POLICIES: Mapping[str, BatchingPolicy[Any]] = {
+    "fitted": BATCHING["fitted"],
+    "lb-bsp-cpu": BATCHING["lb-bsp-cpu"],
+    "lb-bsp-gpu": FAST_ALG2,
+}
+MOST_AT_ONCE = {"fitted": 1, "lb-bsp-cpu": 1, "lb-bsp-gpu": 5}
+
+
+@dataclass
+class Gpus:
+    """Emulated ones, whose memory holds a fixed part and one per sample, and is never given back.
+
+    Attributes:
+        speeds: samples/s, shape (num_gpus,).
+        fixed, per_sample: shares of the memory.
+        peak: share in use by each.
+        largest: most samples that each has processed.
+    """
+
+    speeds: FloatArray
+    fixed: float
+    per_sample: float
+    peak: FloatArray
+    largest: FloatArray
+    rng: np.random.Generator
+
+    def process(self, state: BatchState, slow: int | None) -> list[Observation]:
+        sizes = np.array(state.batch_sizes, np.float64)
+        self.peak = np.maximum(self.peak, self.fixed + self.per_sample * sizes)
+        self.largest = np.maximum(self.largest, sizes)
+        factor = np.where(np.arange(sizes.size) == slow, 20.0, 1.0)
+        times_s = factor * self.seconds(sizes) * (1 + 0.01 * self.rng.uniform(-1, 1, sizes.size))
+        return [
+            Observation(int(size), float(time_s), device_memory_share=min(1.0, float(used)))
+            for size, time_s, used in zip(sizes, times_s, self.peak, strict=True)
+        ]
+
+    def seconds(self, sizes: FloatArray) -> FloatArray:
+        return 0.005 + sizes / self.speeds
+
+    def longest_s(self, sizes: Sequence[int]) -> float:
+        return float(self.seconds(np.array(sizes, np.float64)).max())
+
+
+@st.composite
+def groups(draw: st.DrawFn, least_share: int = 4) -> tuple[BatchTask, Gpus]:
+    """GPUs whose memory holds an even share with 5 % to spare."""
+    count = draw(st.integers(2, 5))
+    share = draw(st.integers(least_share, 64))
+    speeds = np.array([draw(st.sampled_from([250.0, 500.0, 1000.0])) for _ in range(count)])
+    at_even_share = draw(st.floats(0.1, 0.95))
+    fixed = at_even_share * draw(st.floats(0.0, 1.0))
+    per_sample = (at_even_share - fixed) / share
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    nothing = np.zeros(count)
+    gpus = Gpus(speeds, fixed, per_sample, nothing, nothing, rng)
+    return BatchTask.uniform(share * count, count), gpus
+
+
+def go_on(
+    policy: BatchingPolicy[Any], state: BatchState, gpus: Gpus, number: int, slow: int | None = None
+) -> BatchState:
+    for _ in range(number):
+        state = policy.decide(state, gpus.process(state, slow)).state
+    return state
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@given(group=groups(), slow=st.integers(0, 1))
+@settings(deadline=None, max_examples=25)
+def test_no_batch_takes_more_memory_than_the_guard_allows(
+    name: str, group: tuple[BatchTask, Gpus], slow: int
+) -> None:
+    task, gpus = group
+    policy = POLICIES[name]
+    state = policy.start(task)
+    # A group that is slow, recovers, and goes on: samples move one way and back.
+    for k in range(60):
+        seen = gpus.process(state, slow if 20 <= k < 40 else None)
+        decided = policy.decide(state, seen).state
+        for i, (now, then) in enumerate(zip(state.batch_sizes, decided.batch_sizes, strict=True)):
+            if name != "lb-bsp-gpu":
+                assert then <= max(now, most_in_memory(seen[i], int(gpus.largest[i]), task.num_samples))
+            elif seen[i].memory_is_full:
+                assert then <= max(now, gpus.largest[i])
+            one_step_more = gpus.fixed + gpus.per_sample * then - MOST_AT_ONCE[name] * gpus.per_sample
+            assert one_step_more <= 0.95 + 1e-9
+        state = decided
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@given(group=groups(least_share=16), data=st.data())
+@settings(deadline=None, max_examples=25)
+def test_after_a_slow_spell_the_group_is_as_fast_as_before(
+    name: str, group: tuple[BatchTask, Gpus], data: st.DataObject
+) -> None:
+    task, gpus = group
+    policy = POLICIES[name]
+    state = go_on(policy, policy.start(task), gpus, 200)
+    before_s = gpus.longest_s(state.batch_sizes)
+    slow = data.draw(st.integers(0, task.num_workers - 1))
+    state = go_on(policy, state, gpus, 100, slow)
+    state = go_on(policy, state, gpus, 1500 if name == "lb-bsp-gpu" else 150)
+    assert gpus.longest_s(state.batch_sizes) <= 1.15 * before_s
+
+
+@given(
+    st.lists(st.sampled_from([250.0, 500.0, 1000.0, 2000.0]), min_size=2, max_size=6),
+    st.integers(4, 32),
+    st.floats(0.5, 0.94),
+    st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=25)
+def test_where_weights_fill_the_memory_small_batches_still_find_the_best_split(
+    speeds: list[float], share: int, fixed: float, seed: int
+) -> None:
+    task = BatchTask.uniform(share * len(speeds), len(speeds))
+    nothing = np.zeros(len(speeds))
+    gpus = Gpus(np.array(speeds), fixed, 0.0, nothing, nothing, np.random.default_rng(seed))
+    state = go_on(POLICIES["fitted"], POLICIES["fitted"].start(task), gpus, 250)
+    best = split_min_max(TimeCurves.of([(0.0, 0.005, 1 / speed) for speed in speeds]), task)
+    assert gpus.longest_s(state.batch_sizes) <= 1.1 * gpus.longest_s(best)
+
+
+@given(st.none() | st.floats(0, 1, exclude_min=True), st.integers(0, 10_000), st.integers(0, 10_000))
+def test_what_was_processed_stays_allowed_and_growth_is_possible_while_memory_is_free(
+    used: float | None, largest: int, most: int
+) -> None:
+    seen = Observation(1, 1.0, device_memory_share=used)
+    allowed = most_in_memory(seen, largest, most)
+    assert min(largest, most) <= allowed <= most
+    if used is None:
+        assert allowed == most
+    elif seen.memory_is_full:
+        assert allowed <= largest
+    else:
+        assert allowed >= min(largest + 1, most)
+        assert allowed <= largest + 1 or used * allowed <= (0.95 + 1e-9) * largest
