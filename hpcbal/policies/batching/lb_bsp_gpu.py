@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import gt
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.bsp import even_sizes
 from hpcbal.policies.batching.memory_guard import largest_so_far
+from hpcbal.policies.batching.rounding import scale_shares
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,
@@ -63,7 +65,10 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
 
     Attributes:
         fast_approach, fine_tune: settings of the two phases.
+        most_missing: share of the samples of an iteration, and of each worker in it, that may be missing
+            because they are broken, 0 <= most_missing < 1.
 
+    Raises: PolicyError: a setting is out of range.
     Source: [LBBSP] Sec. 3.3.2, Alg. 2. Deviations:
         - Line 5 gives up on a straggler with no more samples than the step. Here that ends the fast-approach
           phase first: with steps of 5 a worker whose best share is 3 would be removed, and a group whose even
@@ -75,11 +80,20 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
         - A worker with less than 5 % of its memory free leads no further than to the largest batch that it
             has processed. Its memory does not become free again when it hands samples over, as TensorFlow
             gives none back; so it would never get them back.
-        - Iterations that held another number of samples than the global batch are passed over.
+        - Where samples were broken, times are scaled to the shares that the workers were given; of a worker
+            that lacks more than `most_missing`, the last time stands. Iterations that were meant to hold
+            another number of samples than the global batch (the last one of a pass) are passed over.
     """
 
     fast_approach: PhaseSettings = PhaseSettings(5, 5)
     fine_tune: PhaseSettings = PhaseSettings(1, 20)
+    most_missing: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.most_missing < 1.0:
+            raise PolicyError(
+                f"lb-bsp-gpu: most_missing: got {self.most_missing!r}, allowed: 0 <= most_missing < 1"
+            )
 
     def start(self, task: BatchTask) -> LbBspGpuState:
         """As `BatchingPolicy.start`."""
@@ -91,10 +105,9 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
         """As `BatchingPolicy.decide`; `remove` is the straggler that has no samples left to give."""
         check_observations(state, observations)
         state = replace(state, largest=largest_so_far(state.largest, observations))
-        given = tuple(observation.num_samples for observation in observations)
-        if sum(given) != state.task.num_samples:
+        given, times = self._full_times(state, observations)
+        if not times:
             return Decision(state)
-        times = tuple(observation.processing_s for observation in observations)
         longest = max(self.fast_approach.window_iterations, self.fine_tune.window_iterations)
         recent = (*state.recent_s, times)[-longest:]
         slower = tuple(
@@ -120,6 +133,28 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
                 fine_tunes = True
         state = replace(state, batch_sizes=sizes, fine_tunes=fine_tunes, recent_s=recent, was_slower=slower)
         return Decision(state, remove)
+
+    def _full_times(
+        self, state: LbBspGpuState, observations: Sequence[Observation]
+    ) -> tuple[tuple[int, ...], Times]:
+        """What each worker was given in this iteration, and its time for that; nothing of a smaller step."""
+        seen = tuple(observation.num_samples for observation in observations)
+        times = tuple(observation.processing_s for observation in observations)
+        if sum(seen) == state.task.num_samples:
+            return seen, times
+        given, told = state.batch_sizes, 1.0 - self.most_missing
+        is_smaller = sum(seen) < told * state.task.num_samples or any(map(gt, seen, given))
+        if is_smaller or seen == scale_shares(sum(seen), given):  # split as the last step of a pass is
+            return (), ()
+        full_s = []
+        for i, (time_s, valid, share) in enumerate(zip(times, seen, given, strict=True)):
+            if valid >= told * share:
+                full_s.append(time_s * share / valid if valid else time_s)
+            elif state.recent_s:
+                full_s.append(state.recent_s[-1][i])
+            else:
+                return (), ()
+        return given, tuple(full_s)
 
     @staticmethod
     def _leader(state: LbBspGpuState, observations: Sequence[Observation], times: Times) -> int | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching import BatchTask, Observation, WorkerLimits
+from hpcbal.policies.batching import BatchTask, Observation, WorkerLimits, scale_shares
 from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu, LbBspGpuState, PhaseSettings
 from hpcbal.policies.batching.task import Decision
 
@@ -129,8 +130,49 @@ def test_steps_that_hold_fewer_samples_are_passed_over() -> None:
     assert state == POLICY.start(BatchTask.uniform(64, 2))
 
 
+@pytest.mark.parametrize("broken", [0.002, 0.01, 0.1])
+def test_broken_samples_do_not_stop_it(broken: float) -> None:
+    """With 1 % of them hardly a step of 512 samples is whole; what is seen counts the valid ones only."""
+    rng = np.random.default_rng(0)
+    speeds = np.array([100.0, 100.0, 200.0, 400.0])
+    state = POLICY.start(BatchTask.uniform(512, 4))
+    for _ in range(400):
+        valid = np.array(state.batch_sizes) - rng.binomial(state.batch_sizes, broken)
+        times_s = valid / speeds * (1 + 0.02 * rng.standard_normal(4))
+        state = POLICY.decide(state, observe(valid.tolist(), times_s.tolist())).state
+    sizes = np.array(state.batch_sizes)
+    assert sizes.sum() == 512
+    assert (sizes / speeds).max() <= 1.05 * 512 / speeds.sum()
+
+
+def test_times_of_steps_with_broken_samples_are_scaled_to_the_shares() -> None:
+    state = POLICY.decide(POLICY.start(BatchTask.uniform(64, 2)), observe((30, 32), (3.0, 2.0))).state
+    assert state.recent_s == ((pytest.approx(3.2), 2.0),)
+
+
+def test_of_a_worker_that_lacks_most_of_its_samples_the_last_time_stands() -> None:
+    start = POLICY.start(BatchTask.uniform(8, 4))
+    lacking = observe((1, 2, 2, 2), (1.5, 2.0, 2.0, 2.0))
+    assert POLICY.decide(start, lacking).state.recent_s == ()
+    state = repeat(start, (1.0, 2.0, 2.0, 2.0), 1).state
+    assert POLICY.decide(state, lacking).state.recent_s[-1] == (1.0, 2.0, 2.0, 2.0)
+    nothing = observe((0, 2, 2, 2), (0.0, 2.0, 2.0, 2.0))
+    assert POLICY.decide(state, nothing).state.recent_s[-1] == (1.0, 2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("num_samples", range(1, 64))
+def test_a_last_step_of_any_size_is_passed_over(num_samples: int) -> None:
+    state = repeat(POLICY.start(BatchTask.uniform(64, 3)), (1.0, 2.0, 3.0), 6).state
+    sizes = scale_shares(num_samples, state.batch_sizes)
+    times_s = [size and 9.0 for size in sizes]
+    after = POLICY.decide(state, observe(sizes, times_s)).state
+    assert (after.recent_s, after.was_slower) == (state.recent_s, state.was_slower)
+
+
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(PolicyError, match="step of 0 samples"):
         PhaseSettings(0, 5)
     with pytest.raises(PolicyError, match="window of 0 iterations"):
         PhaseSettings(1, 0)
+    with pytest.raises(PolicyError, match=r"most_missing: got 1\.0, allowed: 0 <= most_missing < 1"):
+        LbBspGpu(most_missing=1.0)
