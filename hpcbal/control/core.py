@@ -47,7 +47,10 @@ class Core:
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
             self.state.interrupted = None
         if not rounds.is_alike(resume.cluster, cluster):
-            self.state.kept, self.state.left_out = {}, {}
+            self.state.kept = {}
+        if self.state.left_out and not rounds.is_same(resume.cluster, cluster):
+            # A round that shrank would go on without GPUs that nobody has complained of.
+            self.state.left_out, self.state.interrupted, self.state.kept = {}, None, {}
         for dnn_id in self.state.left_out.keys() - self.state.dnns.keys():
             del self.state.left_out[dnn_id]
 

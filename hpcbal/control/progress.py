@@ -106,7 +106,7 @@ class ResumeState:
         next_pass: 1 + the largest pass of the shared stream ever started; 0 if none was.
         next_round_index: index of the next round.
         interrupted: the round that was running when the run before stopped; None between rounds.
-        cluster: the allocation that `interrupted` was made for; None: like the present one.
+        cluster: the allocation that `interrupted` and `left_out` are of; None: like the present one.
         preprocessing_samples_per_s: what one preprocessor makes; None if not measured.
         kept: GPUs of the DNNs that go on where they are in the next round; see `EnsembleState`.
         left_out: by DNN, GPUs that it goes on without; see `hpcbal.control.removal`.

@@ -12,7 +12,7 @@ rules:
   them the weights in memory, so that it costs them no more than a checkpoint and forming the groups.
 - The GPU is free for whom the paradigm gives it to: with `local` a DNN that waits gets it at once; with
   `global` it counts as idle against alpha, and is dealt out with the next flotilla.
-- The DNN does not get that GPU again, in this start or a later one on nodes with as many GPUs, unless nothing
+- The DNN does not get that GPU again, in this start or a later one on the same hosts, unless nothing
   else is left for it; `hpcbal.policies.left_out` tells how the others help it to that.
 
 Source: [LBBSP] Sec. 3.3.2, Alg. 2, line 5, leaves it to the user to remove a straggler.

@@ -105,8 +105,16 @@ def fits(plan: RoundPlan | None, made_for: Cluster | None, cluster: Cluster) -> 
 
 
 def is_alike(made_for: Cluster | None, cluster: Cluster) -> bool:
-    """Whether GPU numbers of one allocation (None: like the other) mean the same on another."""
+    """Whether GPU numbers of one allocation (None: like the other) mean the same places on another."""
     return made_for is None or _gpus_per_node(made_for) == _gpus_per_node(cluster)
+
+
+def is_same(made_for: Cluster | None, cluster: Cluster) -> bool:
+    """Whether GPU numbers of one allocation (None: like the other) mean the same GPUs on another.
+
+    The hosts' names tell: what was found out about one GPU says nothing of that of another machine.
+    """
+    return made_for is None or made_for == cluster
 
 
 def is_inside_pass(position: Position | None, num_positions: int) -> bool:

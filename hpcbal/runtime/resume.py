@@ -12,7 +12,7 @@ from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.resume_json import round_plan_from_dict
-from hpcbal.control.rounds import is_alike
+from hpcbal.control.rounds import is_same
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
 from hpcbal.telemetry import RunDirectory
@@ -90,6 +90,8 @@ def read_earlier(
             next_pass = max(next_pass, state.position.pass_index + 1)
             fingerprints[spec.dnn_id] = state.fingerprint
         progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
+    if not regroups:
+        facts.forget_left_out()
     resume = ResumeState(
         dnns=progress,
         next_pass=next_pass,
@@ -98,7 +100,7 @@ def read_earlier(
         cluster=facts.cluster,
         preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
         kept=facts.kept,
-        left_out={dnn_id: tuple(gpus) for dnn_id, gpus in facts.left_out.items()} if regroups else {},
+        left_out={dnn_id: tuple(gpus) for dnn_id, gpus in facts.left_out.items()},
     )
     retried = tuple(spec.dnn_id for spec in specs if retry_failed and spec.dnn_id in facts.failed)
     return Earlier(resume, facts.accounts, facts.round_plans, warnings, fingerprints, retried)
@@ -162,9 +164,8 @@ class _Facts:
         match line["event"]:
             case "run-started":
                 nodes = tuple(Node(node["host"], node["num_gpus"]) for node in line["nodes"])
-                is_elsewhere = self._started_on is not None and not is_alike(self._started_on, Cluster(nodes))
-                if is_elsewhere or not line.get("regroup", True):
-                    self.left_out = {}  # numbers of GPUs mean something else now, or the user wants them back
+                if not (is_same(self._started_on, Cluster(nodes)) and line.get("regroup", True)):
+                    self.forget_left_out()
                 self._started_on = Cluster(nodes)
             case "preprocessing-measured":
                 self.preprocessing_samples_per_s = line["samples_per_s"]
@@ -203,6 +204,11 @@ class _Facts:
                 account = self.accounts.setdefault(line["dnn"], Account())
                 account.wall_time_s += line["wall_time_s"]
                 account.slot_seconds += line["slot_seconds"]
+
+    def forget_left_out(self) -> None:
+        """The hosts are others, or the user wants the GPUs back; so no round goes on that had to shrink."""
+        if self.left_out:
+            self.left_out, self._open_round, self.kept = {}, None, {}
 
     def interrupted(self) -> RoundPlan | None:
         return None if self._open_round is None else round_plan_from_dict(self._open_round)

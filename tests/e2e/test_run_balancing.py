@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hpcbal.telemetry.timeline import read_timeline
@@ -170,6 +172,26 @@ def test_stops_and_kills_leave_a_gpu_left_out(lab):
     done = lab.run()
     assert done.code == 0, done
     ended_alike(stopped, lab.outcome())
+
+
+def test_on_other_hosts_a_dnn_gets_all_gpus_again(lab):
+    """Those with the same numbers are others; one that is as slow is left out again."""
+    lab.configure(**HOPELESS, balance={"policy": "fitted"})
+    running = lab.start()
+    running.until(lambda: lab.events("gpu-left-out"), "GPU left out")
+    running.process.terminate()
+    assert running.wait().code == 75
+    known = len(lab.events("round-started"))
+    ledger = lab.out / "ledger.jsonl"
+    (node,) = lab.events("run-started")[0]["nodes"]
+    ledger.write_text(ledger.read_text().replace(json.dumps(node["host"]), '"elsewhere"'))
+    assert lab.events("run-started")[0]["nodes"] == [{**node, "host": "elsewhere"}]
+    done = lab.run()
+    assert done.code == 0, done
+    assert lab.events("round-started")[known]["plan"]["groups"][0]["gpus"] == [0, 1, 2]
+    told = "the hosts are others: GPUs left out of a are forgotten"
+    assert told in (lab.out / "logs" / "rank-000.log").read_text()
+    assert len(lab.events("epoch-done")) == 16
 
 
 def test_a_dnn_that_waits_gets_what_another_is_better_off_without(lab):

@@ -334,7 +334,7 @@ class World:
         left = self.ensemble.resume_state()
         self.rates = self.ensemble.rates
         assert {d: set(gpus) for d, gpus in left.left_out.items()} == self.left_out
-        if [node.num_gpus for node in cluster.nodes] != [node.num_gpus for node in self.cluster.nodes]:
+        if cluster != self.cluster:
             self.left_out = {}
         interrupted = left.interrupted
         if self.plans and self.finish == "suspended" and self.rng.random() < 0.5:
@@ -422,7 +422,8 @@ def draw_models(rng: random.Random, last_checkpoint_fails: bool) -> list[Model]:
 
 
 def draw_cluster(rng: random.Random) -> Cluster:
-    return Cluster(tuple(Node(f"host{i}", rng.randint(1, 3)) for i in range(rng.randint(1, 3))))
+    name = rng.choice(["host", "other"])
+    return Cluster(tuple(Node(f"{name}{i}", rng.randint(1, 3)) for i in range(rng.randint(1, 3))))
 
 
 def draw_schedule(rng: random.Random) -> ScheduleSettings:

@@ -35,6 +35,7 @@ class Driver:
         gpus_per_node: GPUs of each node.
         rates: samples/s on 1, 2, ... GPUs by DNN; a DNN that is missing is not known. Default: 100 on each
             GPU for all.
+        host: name of the nodes, before their number.
         settings: fields of ScheduleSettings.
     """
 
@@ -44,9 +45,10 @@ class Driver:
         gpus_per_node: Sequence[int] = (4,),
         rates: Mapping[str, Sequence[float]] | None = None,
         resume: ResumeState | None = None,
+        host: str = "host",
         **settings: Any,
     ) -> None:
-        cluster = Cluster(tuple(Node(f"host{i}", n) for i, n in enumerate(gpus_per_node)))
+        cluster = Cluster(tuple(Node(f"{host}{i}", n) for i, n in enumerate(gpus_per_node)))
         specs = [
             DnnSpec(name, 8, rule if isinstance(rule, StopRule) else StopRule(max_epochs=rule))
             for name, rule in max_epochs.items()

@@ -185,14 +185,19 @@ def left_out_of_wide(drive: Drive) -> ResumeState:
     return cast(ResumeState, resume)
 
 
-def test_a_later_start_keeps_in_mind_what_is_left_out(drive: Drive) -> None:
+def test_a_later_start_on_the_same_hosts_keeps_in_mind_what_is_left_out(drive: Drive) -> None:
     again = drive({"wide": 9}, (4,), RATES, left_out_of_wide(drive), alpha=0.5)
     assert groups_of(again.start()) == {"wide": (0, 2, 3)}
 
 
-def test_on_other_nodes_no_gpu_is_shunned(drive: Drive) -> None:
-    elsewhere = drive({"wide": 9}, (3, 1), RATES, left_out_of_wide(drive), alpha=0.5)
+@pytest.mark.parametrize("hosts", [("host", (3, 1)), ("other", (4,))])
+def test_on_other_hosts_no_gpu_is_shunned(drive: Drive, hosts: tuple[str, tuple[int, ...]]) -> None:
+    """The numbers of GPUs mean others there; the pass is finished, and the round after it has all four."""
+    name, gpus_per_node = hosts
+    resume = left_out_of_wide(drive)
+    elsewhere = drive({"wide": 9}, gpus_per_node, RATES, resume, host=name, alpha=0.5)
     assert groups_of(elsewhere.start()) == {"wide": (0, 1, 2, 3)}
+    assert elsewhere.ensemble.state.plan.start == {"wide": Position(1, 40)}
     assert elsewhere.ensemble.resume_state().left_out == {}
 
 

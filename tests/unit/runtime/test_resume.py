@@ -50,8 +50,8 @@ def read(run: RunDirectory, *ledger: Any, retry_failed: bool = False, **max_epoc
     return read_earlier(run, ledger, specs, retry_failed=retry_failed)
 
 
-def started(nodes: int = 3) -> dict[str, Any]:
-    return {"event": "run-started", "nodes": [{"host": "n", "num_gpus": nodes}]}
+def started(num_gpus: int = 3, host: str = "n") -> dict[str, Any]:
+    return {"event": "run-started", "nodes": [{"host": host, "num_gpus": num_gpus}]}
 
 
 def test_nothing_there_is_a_fresh_start(run: RunDirectory):
@@ -97,18 +97,27 @@ def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: Run
     assert read(run, *lines, begun).resume.kept == {}
 
 
-def test_gpus_left_out_are_known_as_long_as_the_nodes_are_alike(run: RunDirectory):
+def test_gpus_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirectory):
+    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
     lines = [
         started(),
+        begun,
         {"event": "gpu-left-out", "dnn": "a", "gpu": 1},
         {"event": "gpu-left-out", "dnn": "a", "gpu": 2},
         started(),
     ]
-    assert read(run, *lines).resume.left_out == {"a": (1, 2)}
-    assert read(run, *lines, started(4)).resume.left_out == {}
-    assert read(run, *lines, {**started(), "regroup": False}, started()).resume.left_out == {}
-    now_off = read_earlier(run, lines, [spec("a")], retry_failed=False, regroups=False)
-    assert now_off.resume.left_out == {}
+    same = read(run, *lines).resume
+    assert (same.left_out, same.interrupted) == ({"a": (1, 2)}, PLAN)
+    now_off = read_earlier(run, lines, [spec("a")], retry_failed=False, regroups=False).resume
+    was_off = read(run, *lines, {**started(), "regroup": False}, started()).resume
+    others = [read(run, *lines, started(4)).resume, read(run, *lines, started(host="m"), started()).resume]
+    for resume in (now_off, was_off, *others):  # a round without those GPUs would still shun them
+        assert (resume.left_out, resume.interrupted) == ({}, None)
+
+
+def test_a_round_without_gpus_left_out_goes_on_on_other_hosts(run: RunDirectory):
+    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
+    assert read(run, started(), begun, started(host="m")).resume.interrupted == PLAN
 
 
 def test_a_round_that_ended_to_go_on_without_a_gpu_is_continued(run: RunDirectory):
