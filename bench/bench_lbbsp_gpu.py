@@ -4,15 +4,19 @@ The curves have the shape of [LBBSP] Fig. 4 and the best split of its Fig. 8 for
 Measured times carry Gaussian noise; the worth of a split is told without it, as the makespan of the true
 curves over the least makespan that any split of whole samples has (the limit: 1). At one iteration a worker
 loses bandwidth. A policy has settled when it is within 1.05 of the optimum and stays so to the end (or to the
-change); `first` counts the iterations until it is there for the first time. `lag 1`: decisions are made in
-the background, and know of an iteration only when the next one is over.
+change); `first` counts the iterations until it is there for the first time. An iteration is one decision of
+the policy. `lag 1`: decisions are made in the background, and know of an iteration only when the next one is
+over. `run`: counted in steps of a real run instead, see `run_in_steps`: its first steps are not shown to a
+policy, what it sees in one step acts three steps later, and it is shown only steps that ran under its newest
+decision. The change comes after 400 steps there, as Alg. 2 needs more than 150 on 16 GPUs.
 
     python bench/bench_lbbsp_gpu.py --num-gpus 4 16 --seeds 100 --json out.json
 
 The JSON holds one flat object: `<policy>_<size>_<figure>`, null where a policy does not settle, and of these
-medians over the seeds the worst of all sizes as `fitted_settle`, `fitted_mean` and `fitted_resettle`.
-`alg2_final` is where Alg. 2 ends without a change, after 400 iterations: 4 GPUs are within 1.02 after 100,
-but 16 are at 1.031 from 150 to 300, as it moves one pair at a time.
+medians over the seeds the worst of all sizes as `fitted_settle`, `fitted_mean` and `fitted_resettle`. Those
+of the `run` rows are `<policy>_<size>_run_<figure>`.
+`alg2_final` is where Alg. 2 ends without a change, in the last 50 of 400 iterations: 4 GPUs are within 1.02
+after 100, but 16 are at 1.031 from 150 to 300, as it moves one pair at a time.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import argparse
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +37,7 @@ from provenance import provenance
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
 from hpcbal.policies.batching.curves import TimeCurves
 from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.runtime.decided_split import WARM_UP_STEPS
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -52,7 +58,7 @@ ALG2_ITERATIONS = 400
 
 @dataclass(frozen=True)
 class Scenario:
-    """Curves before and after a change, and when it happens; times as they are measured."""
+    """Curves before and after a change, and when it happens; how times are measured and decisions act."""
 
     before: TimeCurves
     after: TimeCurves
@@ -61,6 +67,7 @@ class Scenario:
     num_iterations: int
     noise: float
     lag: int = 0
+    in_steps: bool = False
 
 
 def four_kinds(num_gpus: int, change_at: int, num_iterations: int, noise: float) -> Scenario:
@@ -94,6 +101,8 @@ def run(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
 
     Where a scenario has a lag, so many iterations pass before a decision knows of one.
     """
+    if scenario.in_steps:
+        return run_in_steps(policy, scenario, seed)
     rng = np.random.default_rng((seed, 1))
     chosen = BATCHING[policy]
     state = chosen.start(scenario.task)
@@ -114,6 +123,38 @@ def run(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
             continue
         start = time.perf_counter()
         state = chosen.decide(state, waiting.pop(0)).state
+        spent_s += time.perf_counter() - start
+    return ratios, spent_s / scenario.num_iterations
+
+
+def run_in_steps(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
+    """As `run`, each iteration a training step, with the cadence of `hpcbal.runtime.decided_split`.
+
+    The batch of a step is fetched two steps ahead. A decision is made while the next step runs, and known to
+    all ranks at that one's all-reduce. Every decision is ready by then: emulated steps take 0.4 s or more.
+    """
+    rng = np.random.default_rng((seed, 1))
+    chosen = BATCHING[policy]
+    state = chosen.start(scenario.task)
+    fetched = deque([state.batch_sizes] * 2)
+    decided = None
+    ratios, spent_s = np.empty(scenario.num_iterations), 0.0
+    best_s = [
+        curves.makespan(split_min_max(curves, scenario.task)) for curves in (scenario.before, scenario.after)
+    ]
+    for k in range(scenario.num_iterations):
+        changed = k >= scenario.change_at
+        shares = fetched.popleft()
+        true_s = (scenario.after if changed else scenario.before).seconds(shares)
+        ratios[k] = true_s.max() / best_s[changed]
+        noise = 1.0 + scenario.noise * rng.standard_normal(true_s.size)
+        times_s = (true_s * np.maximum(noise, 0.5)).tolist()
+        state, decided = decided or state, None  # known at this step's all-reduce
+        fetched.append(state.batch_sizes)
+        if k < WARM_UP_STEPS or shares != state.batch_sizes:
+            continue
+        start = time.perf_counter()
+        decided = chosen.decide(state, list(map(Observation, shares, times_s))).state
         spent_s += time.perf_counter() - start
     return ratios, spent_s / scenario.num_iterations
 
@@ -181,6 +222,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     length = (args.change_at, args.iterations, args.noise)
+    steps = (ALG2_ITERATIONS, ALG2_ITERATIONS + args.iterations - args.change_at, args.noise)
     columns = "".join(
         name.rjust(16) for name in ("first", "settle", "mean", "final", "refirst", "resettle", "refinal")
     )
@@ -196,6 +238,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         row = measure(policy, [lagged] * args.seeds)
         print(show(f"{args.num_gpus[0]}, lag 1", policy, row), flush=True)
         results |= {f"{policy}_lag1_{key}": value for key, value in row.items()}
+    for num_gpus in args.num_gpus:
+        in_run = replace(four_kinds(num_gpus, *steps), in_steps=True)
+        for policy in ("lb-bsp-gpu", "fitted"):
+            row = measure(policy, [in_run] * args.seeds)
+            print(show(f"{num_gpus}, run", policy, row), flush=True)
+            results |= {f"{policy}_{num_gpus}_run_{key}": value for key, value in row.items()}
     for policy in ("even", "lb-bsp-gpu", "fitted"):
         row = measure(policy, [random_group(seed, *length) for seed in range(args.seeds)])
         print(show("random", policy, row), flush=True)
