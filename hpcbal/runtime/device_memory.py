@@ -41,6 +41,7 @@ class DeviceMemory:
         self._tensorflow = TensorFlowMemory()
         self._share: float | None = None
         self._next_read_s = -1.0
+        self._most_samples = 0
         index = gpu_of_slot(len(gpus), local_slot)
         if index is None:
             return
@@ -59,11 +60,17 @@ class DeviceMemory:
                 raise
             self._give_up(str(error))
 
-    def read(self) -> float | None:
-        """The newest share, 0 to 1; None where it cannot be told."""
+    def read(self, num_samples: int) -> float | None:
+        """The newest share, 0 to 1; None where it cannot be told.
+
+        Args:
+            num_samples: of the batch just computed. More than ever before have taken memory that no earlier
+                reading shows.
+        """
         now_s = time.monotonic()
-        if now_s >= self._next_read_s:
+        if now_s >= self._next_read_s or num_samples > self._most_samples:
             self._next_read_s = now_s + INTERVAL_S
+            self._most_samples = max(num_samples, self._most_samples)
             self._share = self._tensorflow.read() if self._nvml is None else self._read_nvml()
         return self._share
 

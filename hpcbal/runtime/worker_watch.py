@@ -12,7 +12,7 @@ def _nothing() -> ResourceUse:
     return ResourceUse(None, None)
 
 
-def _no_device() -> float | None:
+def _no_device(num_samples: int) -> float | None:
     return None
 
 
@@ -22,8 +22,9 @@ class WorkerWatch:
 
     Attributes:
         host: CPU and memory, as `ResourceProbe.read`.
-        device_memory: share of the accelerator's memory in use, as `DeviceMemory.read`.
+        device_memory: share of the accelerator's memory in use after a batch of so many samples, as
+            `DeviceMemory.read`.
     """
 
     host: Callable[[], ResourceUse] = field(default=_nothing)
-    device_memory: Callable[[], float | None] = field(default=_no_device)
+    device_memory: Callable[[int], float | None] = field(default=_no_device)

@@ -275,7 +275,7 @@ def test_reports_become_observations() -> None:
 
 
 def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
-    watch = WorkerWatch(lambda: ResourceUse(0.5, None), lambda: 0.75)
+    watch = WorkerWatch(lambda: ResourceUse(0.5, None), lambda num_samples: 0.75)
     split = make_split(Even(), watch=watch)
     rows = split.report(5, 0.0)(0.0).reshape(NUM_ROWS, 2)
     assert rows[2:5].tolist() == [[0.5, 0.0], [UNKNOWN, 0.0], [0.75, 0.0]]
@@ -283,7 +283,7 @@ def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
 
 
 def test_a_gpu_whose_memory_is_full_gets_no_more() -> None:
-    watch = WorkerWatch(device_memory=lambda: 0.96)
+    watch = WorkerWatch(device_memory=lambda num_samples: 0.96)
     split = make_split(LbBspCpu(Memoryless()), is_fresh=True, watch=watch)
     step_of(split, (0.1, 0.4))
     assert split.split(10) == (5, 5)

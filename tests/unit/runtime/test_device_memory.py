@@ -85,30 +85,38 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     ],
 )
 def test_the_gpu_of_the_slot_is_read(nvml: FakeNvml, gpus: tuple[str, ...], slot: int, share: float) -> None:
-    assert DeviceMemory(gpus, slot).read() == share
+    assert DeviceMemory(gpus, slot).read(8) == share
 
 
 def test_gpus_that_cuda_numbers_in_another_way_are_not_mixed_up(
     nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    assert DeviceMemory(("0", "1"), 1).read() is None
+    assert DeviceMemory(("0", "1"), 1).read(8) is None
     assert "CUDA_DEVICE_ORDER is FASTEST_FIRST" in caplog.text
-    assert DeviceMemory(("GPU-aa", "MIG-bb"), 1).read() == 0.96
+    assert DeviceMemory(("GPU-aa", "MIG-bb"), 1).read(8) == 0.96
 
 
 def test_it_is_not_read_more_often_than_needed(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 1.0
     monkeypatch.setattr(device_memory, "time", SimpleNamespace(monotonic=lambda: clock))
     memory = DeviceMemory(("0",), 0)
-    assert [memory.read() for _ in range(9)] == [0.4] * 9
+    assert [memory.read(8) for _ in range(9)] == [0.4] * 9
     assert len(nvml.asked) == 1
     nvml.used["first"], clock = 97, 2.0
-    assert memory.read() == 0.97
+    assert memory.read(8) == 0.97
+
+
+def test_a_batch_larger_than_all_before_is_not_judged_by_an_old_reading(nvml: FakeNvml) -> None:
+    memory = DeviceMemory(("0",), 0)
+    assert memory.read(8) == 0.4
+    nvml.used["first"] = 90
+    assert memory.read(8) == 0.4
+    assert memory.read(9) == 0.9
 
 
 def test_without_gpus_nothing_is_told(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
-    assert DeviceMemory((), 3).read() is None
+    assert DeviceMemory((), 3).read(8) is None
     assert caplog.text == ""
 
 
@@ -116,15 +124,15 @@ def test_without_the_library_tensorflow_is_asked_and_it_says_what_to_install(
     tensorflow: FakeTensorFlow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert DeviceMemory(("0",), 0).read() is None
+    assert DeviceMemory(("0",), 0).read(8) is None
     assert "hpcbal[balance]" in caplog.text
     tensorflow.share = 0.3
-    assert DeviceMemory(("0",), 0).read() == 0.3
+    assert DeviceMemory(("0",), 0).read(8) == 0.3
 
 
 def test_gpus_that_only_tensorflow_knows_of_are_read(tensorflow: FakeTensorFlow) -> None:
     tensorflow.share = 0.3
-    assert DeviceMemory((), 0).read() == 0.3
+    assert DeviceMemory((), 0).read(8) == 0.3
 
 
 @pytest.mark.parametrize("share", [None, 0.3])
@@ -137,11 +145,11 @@ def test_a_driver_that_refuses_is_told_once_and_tensorflow_asked(
 ) -> None:
     monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
     nvml.fails, tensorflow.share = True, share
-    assert DeviceMemory(("0",), 0).read() == share
+    assert DeviceMemory(("0",), 0).read(8) == share
     assert "Driver Not Loaded" in caplog.text
     nvml.fails = False
     memory = DeviceMemory(("0",), 0)
-    assert memory.read() == 0.4
+    assert memory.read(8) == 0.4
     nvml.fails = True
-    assert [memory.read() for _ in range(3)] == [share] * 3
+    assert [memory.read(8) for _ in range(3)] == [share] * 3
     assert caplog.text.count("GPU is lost") == 1
