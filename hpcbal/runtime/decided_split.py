@@ -75,8 +75,9 @@ class DecidedSplit:
       then. A step never waits for a decision; one that is late rides with a later step. Steps that still
       run under shares older than the newest decision are not shown to the policy: it sees what its decisions
       did, nothing else.
-    - Fresh (`lb-bsp-cpu`): the ranks meet before the all-reduce, where they would meet anyway; the master
-      decides then, and its decision is the answer. The next step is fetched after this one.
+    - Fresh (`lb-bsp-cpu`): where the ranks meet before the all-reduce, they tell the master then, and what it
+      decides is the answer that lets them go. Where they do not (Horovod), reports ride in the all-reduce as
+      well, and the master tells what it decides after it. The next step is fetched after this one.
 
     The first steps of a round are not shown either, see `WARM_UP_STEPS`. A policy that fails is told once in
     the log and asked no more; the group goes on with its last shares.
@@ -128,9 +129,7 @@ class DecidedSplit:
 
     def start(self) -> None:
         """As `Balancer.start`: the master's."""
-        told = np.array(self.memory.state.batch_sizes, np.float64)
-        self._collective.tell(told)
-        self._adopt(told)
+        self._tell(np.array(self.memory.state.batch_sizes, np.float64))
 
     def split(self, num_samples: int) -> tuple[int, ...]:
         """As `Balancer.split`; steps of fewer samples are split in the proportions of a full one."""
@@ -141,7 +140,8 @@ class DecidedSplit:
 
         def arrived(waited_s: float = 0.0) -> Array:
             told = report_of_rank(num_samples, time.monotonic() - began_s - waited_s, self._watch)
-            if self.is_fresh:
+            self._num_steps += 1
+            if self.is_fresh and self._collective.meets:
                 self._answer = self._collective.consult(told, self._decide_now)
                 return _NOTHING
             rows = np.zeros((NUM_ROWS, self._collective.size))
@@ -155,13 +155,15 @@ class DecidedSplit:
 
     def take(self, summed: Array, shares: Sequence[int]) -> None:
         """As `Balancer.take`."""
-        self._num_steps += 1
-        if self.is_fresh:
+        if self.is_fresh and self._collective.meets:
             self._adopt(self._answer)
             return
         rows = summed.reshape(NUM_ROWS, self._collective.size)
+        if self.is_fresh:
+            self._tell(self._decide_now(rows[:SHARES].T) if self._collective.rank == 0 else rows[SHARES])
+            return
         self._adopt(rows[SHARES])
-        if self._executor is None or self._pending is not None or not self._may_decide(self._num_steps):
+        if self._executor is None or self._pending is not None or not self._may_decide():
             return
         state = self.memory.state
         if tuple(shares) == scaled_to_step(sum(shares), state.batch_sizes):
@@ -183,13 +185,19 @@ class DecidedSplit:
         if isinstance(self._policy, SpeedLearning):
             self._policy.close()
 
-    def _may_decide(self, num_steps: int) -> bool:
-        """Whether the policy is shown the `num_steps`-th step of the round."""
-        return num_steps > WARM_UP_STEPS and not self._gave_up
+    def _tell(self, shares: Array) -> None:
+        """The master's shares to all; the others' are written over."""
+        shares = np.ascontiguousarray(shares)
+        self._collective.tell(shares)
+        self._adopt(shares)
+
+    def _may_decide(self) -> bool:
+        """Whether the policy is shown this step of the round."""
+        return self._num_steps > WARM_UP_STEPS and not self._gave_up
 
     def _decide_now(self, reports: Array) -> Array:
         """The shares of the next step, of the reports of this one, while all ranks wait."""
-        if self._may_decide(self._num_steps + 1):
+        if self._may_decide():
             decided: Future[Decision[Any]] = Future()
             try:
                 decided.set_result(self._decide(self.memory.state, reports))

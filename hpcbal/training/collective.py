@@ -16,10 +16,12 @@ class GradientCollective(Protocol):
     Attributes:
         size: ranks in the group, >= 1.
         rank: this one, 0..size-1; 0 is the master.
+        meets: whether the ranks meet before they sum, so that they can `consult`.
     """
 
     size: int
     rank: int
+    meets: bool
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
         """One fused all-reduce; returns when all ranks of the group have called it.
@@ -50,10 +52,11 @@ class GradientCollective(Protocol):
         """
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
-        """Meet before `sum`: the master gets the numbers of all ranks, and its answer goes to all, by MPI.
+        """Meet before `sum`: the master gets the numbers of all ranks, and its answer goes to all.
 
         The ranks meet in it as they otherwise do in the `sum` that must follow, which then comes at once: a
-        question that is answered costs one wait for the slowest rank, not two.
+        question that is answered costs one wait for the slowest rank, not two. Only where it `meets`: ranks
+        of Horovod negotiate while they wait, and would begin with that too late.
 
         Args:
             numbers: of this rank, float64, shape (k,), contiguous, k equal on all ranks.
@@ -72,6 +75,7 @@ class LocalCollective:
 
     size = 1
     rank = 0
+    meets = True
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
         """The same tensors, not copied."""

@@ -33,6 +33,8 @@ class HorovodCollective:
         name: names the operation, equal on all ranks of the group.
     """
 
+    meets = False
+
     def __init__(self, process_set: hvd.ProcessSet, comm: MPI.Intracomm, name: str) -> None:
         self.size: int = comm.size
         self.rank: int = comm.rank
@@ -50,7 +52,6 @@ class HorovodCollective:
         own = [tf.convert_to_tensor(tensor) for tensor in tensors]
         dtype = own[0].dtype
         own.append(tf.convert_to_tensor(status.astype(dtype.as_numpy_dtype)))
-        self._by_mpi.part()
         *sums, total = hvd.grouped_allreduce(own, op=hvd.Sum, process_set=self._process_set, name=self._name)
         return sums, total.numpy().astype(np.float64)
 
@@ -63,8 +64,8 @@ class HorovodCollective:
         self._by_mpi.tell(numbers)
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
-        """As `GradientCollective.consult`."""
-        return self._by_mpi.consult(numbers, answer)
+        """As `GradientCollective.consult`, which forbids it: ranks of Horovod do not meet before they sum."""
+        raise NotImplementedError("ranks of Horovod do not meet before they sum")
 
     def close(self) -> None:
         """Nothing to free: the process set is removed by `HorovodGroups`."""

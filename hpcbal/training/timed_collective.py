@@ -22,6 +22,7 @@ class TimedCollective:
         self._collective = collective
         self.size = collective.size
         self.rank = collective.rank
+        self.meets = collective.meets
         self.began_s = self.ended_s = 0.0
         self._met_s: float | None = None
 

@@ -142,6 +142,10 @@ def consulting(bench: Bench) -> None:
     group = bench.join([(2, 0, 1)])
     assert group is not None
     collective = bench.groups.collective_of(group)
+    if not collective.meets:
+        with pytest.raises(NotImplementedError, match="do not meet"):
+            collective.consult(np.zeros(1), lambda numbers: numbers[0])
+        return
     wanted = np.array([[rank, 10.0 * rank] for rank in range(collective.size)])
     for turn in range(20):
         if turn % 3 == collective.rank:

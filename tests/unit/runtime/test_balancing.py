@@ -35,6 +35,7 @@ class OneRank:
 
     size: int = 2
     rank: int = 0
+    meets: bool = True
     other: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(SHARES))
 
     def sum(self, tensors: Sequence[Any], status: np.ndarray[Any, Any]) -> tuple[Sequence[Any], Any]:
@@ -71,8 +72,10 @@ class Scripted(BatchingPolicy[BatchState]):
         return Decision(BatchState(state.task, answer), self.removes)
 
 
-def make_split(policy: BatchingPolicy[Any], *, is_fresh: bool = False, **settings: Any) -> DecidedSplit:
-    split = DecidedSplit("dnn", policy, 10, OneRank(), is_fresh=is_fresh, **settings)
+def make_split(
+    policy: BatchingPolicy[Any], *, is_fresh: bool = False, meets: bool = True, **settings: Any
+) -> DecidedSplit:
+    split = DecidedSplit("dnn", policy, 10, OneRank(meets=meets), is_fresh=is_fresh, **settings)
     warm_up(split)
     return split
 
@@ -90,7 +93,8 @@ def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) 
     other = report_of_rank(shares[1], 0.5, WorkerWatch())
     cast("OneRank", split._collective).other = other
     told = split.report(shares[0], 0.0)()
-    if not split.is_fresh:
+    assert bool(told.size) == (not split.is_fresh or not split._collective.meets)
+    if told.size:
         told.reshape(NUM_ROWS, 2)[:SHARES, 1] = other
     split.take(told, shares)
     pending = split._pending
@@ -170,8 +174,9 @@ def test_the_policy_sees_no_step_of_older_shares_than_its_last_answer() -> None:
     split.close()
 
 
-def test_fresh_decisions_hold_for_the_next_step() -> None:
-    split = make_split(opened((7, 3), (6, 4)), is_fresh=True)
+@pytest.mark.parametrize("meets", [False, True])
+def test_fresh_decisions_hold_for_the_next_step(meets: bool) -> None:
+    split = make_split(opened((7, 3), (6, 4)), is_fresh=True, meets=meets)
     step(split, (5, 5))
     assert split.split(10) == (7, 3)
     step(split, (7, 3))
@@ -180,10 +185,12 @@ def test_fresh_decisions_hold_for_the_next_step() -> None:
     split.close()
 
 
-@pytest.mark.parametrize("is_fresh", [False, True])
-def test_a_policy_that_fails_is_asked_no_more(is_fresh: bool, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("is_fresh", "meets"), [(False, True), (True, False), (True, True)])
+def test_a_policy_that_fails_is_asked_no_more(
+    is_fresh: bool, meets: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     policy = opened((7, 3), ValueError("singular"))
-    split = make_split(policy, is_fresh=is_fresh)
+    split = make_split(policy, is_fresh=is_fresh, meets=meets)
     for _ in range(8):
         step(split, split.split(10))
     assert split.split(10) == (7, 3)
