@@ -254,3 +254,19 @@ def test_a_burst_of_other_load_that_is_over_with_the_pass_costs_no_gpu(lab):
     assert [plan["plan"]["groups"][0]["gpus"] for plan in lab.events("round-started")] == [[0, 1, 2]]
     assert len(second["ranks"]["samples"]) == 3
     assert "faster without" not in done.out
+
+
+@pytest.mark.parametrize("policy", ["fitted", "lb-bsp-gpu"])
+def test_gpus_that_are_alike_stay_together(lab, policy):
+    """Also without `backend.workers`, where the rates are those of whole groups."""
+    dnn = {"name": "a", "model": "toys:toy", "batch_size": 24, "stop": {"max_epochs": 3}}
+    lab.configure(
+        dnns=[dnn],
+        data={"dataset": "toys:points", "args": {"num_samples": 1000}, "validation_fraction": 0.2},
+        backend={"name": "emulated", "precision": "float64", "rates": {"a": {1: 400, 2: 780, 3: 1100}}},
+        balance={"policy": policy},
+    )
+    done = lab.run()
+    assert done.code == 0, done
+    assert [epoch["trained_samples"] for epoch in lab.events("epoch-done")] == [800] * 3
+    assert not lab.events("gpu-left-out")
