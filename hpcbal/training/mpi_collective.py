@@ -12,10 +12,6 @@ from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.waiting import wait_for
 
-SHORT_BYTES = 16384
-"""Up to this length the non-blocking all-reduce takes 3 us more where ranks have cores of their own, and a
-third less on half as many cores."""
-
 _QUESTION, _ANSWER = 1, 2
 """Tags of messages on a group's communicator."""
 
@@ -25,8 +21,7 @@ class MpiCollective:
 
     The ranks first meet in a non-blocking barrier, waiting with a backoff: the others may compute for long.
     Then they reduce with the blocking all-reduce, whose algorithms are better than those of the non-blocking
-    one, and in which nobody waits long any more. Short sums go by the non-blocking one, without a barrier:
-    among more ranks than cores those that spin in the blocking one keep the others from getting there.
+    one, and in which nobody waits long any more.
 
     Args:
         comm: of the group; freed by who made it.
@@ -57,13 +52,10 @@ class MpiCollective:
             views.append(flat[start:stop].reshape(array.shape))
             views[-1][...] = array
         flat[stop:] = status
-        if flat.nbytes <= SHORT_BYTES:
-            wait_for(self._comm.Iallreduce(MPI.IN_PLACE, flat, op=MPI.SUM))
-        else:
-            if not self._have_met:
-                wait_for(self._comm.Ibarrier())
-            self._comm.Allreduce(MPI.IN_PLACE, flat, op=MPI.SUM)
+        if not self._have_met:
+            wait_for(self._comm.Ibarrier())
         self._have_met = False
+        self._comm.Allreduce(MPI.IN_PLACE, flat, op=MPI.SUM)
         return views, flat[stop:].astype(np.float64)
 
     def exchange(self, numbers: Array) -> None:
