@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.runtime.watchdog import process_is_gone
 from hpcbal.telemetry.atomic_file import write_atomic
+from hpcbal.telemetry.processes import process_is_gone
 
 READY = "ready"
 EXIT_CODE = "exit-code"

@@ -37,8 +37,9 @@ from hpcbal.runtime.stalling import HangTrace
 from hpcbal.runtime.start import check_collective, make_backend, make_scheduler, open_groups
 from hpcbal.runtime.together import ToldError, together
 from hpcbal.runtime.trainer import Trainer
-from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone
+from hpcbal.runtime.watchdog import PeerWatchdog
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
+from hpcbal.telemetry.processes import process_is_gone
 from hpcbal.telemetry.slices import SliceRecorder
 
 log = logging.getLogger(__name__)

@@ -6,31 +6,15 @@ how soon and how clearly they react, so every rank watches its neighbours' proce
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from hpcbal.cluster.roles import RankInfo
+from hpcbal.telemetry.processes import process_is_gone
 
 # Open MPI gives the other ranks about a second between TERM and KILL: look more often than that.
 POLL_INTERVAL_S = 0.2
-
-
-def process_is_gone(pid: int) -> bool:
-    """Whether no process `pid` runs here any more (a zombie no longer runs)."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return Path("/proc/self/stat").exists()  # gone in between; without /proc we can't tell more
-    return status.rpartition(")")[2].split()[0] in ("Z", "X")
 
 
 class PeerWatchdog:

@@ -21,8 +21,8 @@ from typing import Any
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.atomic_file import output_error, remove_quietly, write_atomic
+from hpcbal.telemetry.processes import process_is_gone
 from hpcbal.telemetry.run_directory import RunDirectory
-from hpcbal.telemetry.status import process_alive
 from hpcbal.telemetry.utc import utc_text
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class RunLock:
         if owner.get("host") == self._host:
             pid = owner.get("pid")
             # This process's own id with another token: the id was given anew, as containers do.
-            if isinstance(pid, int) and pid != os.getpid() and process_alive(pid):
+            if isinstance(pid, int) and pid != os.getpid() and not process_is_gone(pid):
                 raise self._held(owner)
             if isinstance(pid, int):
                 return

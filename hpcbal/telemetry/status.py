@@ -14,6 +14,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.atomic_file import write_json_atomic
+from hpcbal.telemetry.processes import process_is_gone
 from hpcbal.telemetry.run_directory import RunDirectory
 from hpcbal.telemetry.utc import unix_seconds, utc_text
 
@@ -165,7 +166,7 @@ def death_note(status: Status, now: float | None = None) -> str | None:
     if status["phase"] == "finished":
         return None
     who = f"process {status['pid']} on {status['host']}"
-    if status["host"] == socket.gethostname() and not process_alive(status["pid"]):
+    if status["host"] == socket.gethostname() and process_is_gone(status["pid"]):
         return f"{who} is gone: the run was killed; the same command continues it"
     silence = silence_s(status, now)
     if silence > max(30.0, 6 * status["heartbeat_s"]):
@@ -174,14 +175,3 @@ def death_note(status: Status, now: float | None = None) -> str | None:
             "the run hangs or was killed; if the job is gone, the same command continues it"
         )
     return None
-
-
-def process_alive(pid: int) -> bool:
-    """Whether a process of this host has that id."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from hpcbal.cluster.roles import RankInfo
-from hpcbal.runtime.watchdog import PeerWatchdog, process_is_gone
+from hpcbal.runtime.watchdog import PeerWatchdog
+from hpcbal.telemetry.processes import process_is_gone
 
 
 @pytest.fixture

@@ -54,6 +54,16 @@ def test_a_lock_of_a_killed_process_of_this_host_is_taken_over_at_once(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_lock_of_a_killed_process_that_nobody_has_reaped_is_taken_over_too(tmp_path):
+    """Who was killed with its parent is a zombie until the system's first process looks after it."""
+    killed = subprocess.Popen(["sleep", "1000"])
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    write_lock(tmp_path, host="here", pid=killed.pid)
+    RunLock(tmp_path, host="here", stale_s=1e6).release()
+    killed.wait()
+
+
 def test_a_process_id_that_was_given_anew_to_this_process_is_no_owner(tmp_path):
     write_lock(tmp_path, host="here", pid=os.getpid())
     RunLock(tmp_path, host="here", stale_s=1e6).release()
