@@ -92,7 +92,8 @@ class DecidedSplit:
         memory: what this group knew when it last trained this DNN.
         watch: what this rank sees of its own resources.
 
-    Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server, and no wait of its own.
+    Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server; only in fresh mode with
+        Horovod there is a wait more.
     """
 
     def __init__(
