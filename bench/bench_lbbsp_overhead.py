@@ -2,17 +2,18 @@
 
 96 real ranks on this machine take steps as a run does (lbbsp_overhead_ranks.py): report, all-reduce, what the
 balancer does after it, shares of the next step. Only computing is emulated, by sleeping for `--step-s`
-seconds; the iterations of [LBBSP] last seconds. Policies take turns. Of each step, the seconds count from
-when the last worker has computed until the last one may begin the next step; a policy adds what its median
-is above that of `even`, where nothing is reported and decided. Here 96 ranks share a few cores, and each
-message waits until all of them have had their turn: on a cluster every worker has cores of its own, and
-both are shorter.
+seconds; the iterations of [LBBSP] last seconds. Policies take short turns. Of each step, the seconds count
+from when the last worker has computed until the last one may begin the next step; a policy adds what its
+median is above that of `even`, where nothing is reported and decided. Here 96 ranks share a few cores, and
+each message waits until all of them have had their turn: on a cluster every worker has cores of its own,
+and both are shorter.
 
     python bench/bench_lbbsp_overhead.py --json out.json
 
-takes 5 minutes. The JSON holds one flat object: `overhead_share` is the largest added share of all policies,
+takes 10 minutes. The JSON holds one flat object: `overhead_share` is the largest added share of all policies,
 over the median iteration with `even`; `<policy>_after_ms`, `<policy>_added_ms`, `<policy>_added_share` and
-`<policy>_mean_added_share`, of means instead of medians, tell of each.
+`<policy>_mean_added_share`, of means instead of medians, tell of each. `<policy>_added_share_low` and `_high`
+are how far other steps of the same kind would have moved it (90 % of bootstrap samples).
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from provenance import provenance
+from scipy.stats import bootstrap
 from starting import HERE, MPI_ENVIRONMENT, environment, mpirun
 
 ALLOWED = 0.002
+
+FloatArray = npt.NDArray[np.float64]
 
 Steps = Mapping[str, Sequence[Sequence[float]]]
 """By policy, of each step the seconds after computing and those of all of it."""
@@ -53,13 +58,30 @@ def figures(steps: Steps) -> dict[str, dict[str, float]]:
     for name, seconds in after_s.items():
         added_s = float(np.median(seconds) - np.median(after_s["even"]))
         mean_added_s = float(np.mean(seconds) - np.mean(after_s["even"]))
+        low_s, high_s = (0.0, 0.0) if name == "even" else interval_of_added(seconds, after_s["even"])
         found[name] = {
             "after_ms": 1e3 * float(np.median(seconds)),
             "added_ms": 1e3 * added_s,
             "added_share": added_s / iteration_s,
+            "added_share_low": low_s / iteration_s,
+            "added_share_high": high_s / iteration_s,
             "mean_added_share": mean_added_s / iteration_s,
         }
     return found
+
+
+def interval_of_added(seconds: FloatArray, seconds_of_even: FloatArray) -> tuple[float, float]:
+    """What the medians' difference is in 90 % of bootstrap samples."""
+
+    def added(a: FloatArray, b: FloatArray, axis: int) -> FloatArray:
+        difference: FloatArray = np.median(a, axis=axis) - np.median(b, axis=axis)
+        return difference
+
+    rng = np.random.default_rng(0)
+    found = bootstrap(
+        (seconds, seconds_of_even), added, confidence_level=0.9, method="percentile", rng=rng
+    ).confidence_interval
+    return float(found.low), float(found.high)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -68,8 +90,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--num-workers", type=int, default=96, metavar="N")
     parser.add_argument("--step-s", type=float, default=2.0, help="seconds of computing")
-    parser.add_argument("--steps", type=int, default=6, help="of each policy and turn")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4, help="of each policy and turn")
+    parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--weights", type=int, default=1000, help="of the network; they are summed in a step")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
@@ -80,10 +102,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     iteration_s = float(np.median(steps["even"], axis=0)[1])
     rows = figures(steps)
     print(f"{args.num_workers} workers, iterations of {iteration_s:.2f} s with even shares")
-    print("policy            after computing      added, median       mean")
+    print("policy            after computing      added, median     (90 % of samples)       mean")
     for name, row in rows.items():
         print(
             f"{name:<17} {row['after_ms']:12.2f} ms {row['added_ms']:7.2f} ms {row['added_share']:8.3%} "
+            f"{row['added_share_low']:10.3%} to {row['added_share_high']:6.3%} "
             f"{row['mean_added_share']:10.3%}"
         )
     result: dict[str, float] = {

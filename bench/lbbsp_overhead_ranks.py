@@ -35,7 +35,7 @@ POLICIES = ("even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu ema", "lb-bsp-cpu narx")
 SAMPLES_PER_WORKER = 128
 NOISE = 0.02  # of computing times
 NUM_HIDDEN = 6
-WARM_UP = 3  # steps of each turn that are not noted
+WARM_UP = (3, 1)  # steps that are not noted, of a policy's first turn and of each later one
 COMPUTED, ENDED, STEP = range(3)
 
 FloatArray = npt.NDArray[np.float64]
@@ -120,8 +120,8 @@ def take_steps(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step-s", type=float, default=2.0)
-    parser.add_argument("--steps", type=int, default=6, help="of each policy and turn")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4, help="of each policy and turn")
+    parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--weights", type=int, default=1000)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
@@ -134,10 +134,13 @@ def main() -> None:
     )
     balancers = {name: make_balancer(name, collective, num_samples) for name in POLICIES}
     found: dict[str, list[list[float]]] = {name: [] for name in POLICIES}
-    for _ in range(args.turns):
-        for name, balancer in balancers.items():
+    for turn in range(args.turns):
+        warm_up = WARM_UP[min(turn, 1)]
+        for i in range(len(POLICIES)):
+            name = POLICIES[(turn + i) % len(POLICIES)]  # each turn begins with another one
+            balancer = balancers[name]
             balancer.start()
-            rows = take_steps(balancer, replica, collective, num_samples, WARM_UP + args.steps)[WARM_UP:]
+            rows = take_steps(balancer, replica, collective, num_samples, warm_up + args.steps)[warm_up:]
             all_rows = comm.gather(rows)
             if all_rows is not None:
                 every = np.stack(all_rows)  # (ranks, steps, 3)

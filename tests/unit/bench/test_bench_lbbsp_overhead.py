@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from bench_lbbsp_overhead import figures
+from bench_lbbsp_overhead import figures, interval_of_added
 
 STEPS = {
     "even": [[0.010, 2.0]] * 3,
@@ -18,3 +19,10 @@ def test_policies_are_compared_with_even_shares() -> None:
     assert rows["fitted"]["added_ms"] == pytest.approx(2.0)
     assert rows["fitted"]["mean_added_share"] == pytest.approx((9.024 / 3 - 0.01) / 2.0)
     assert rows["lb-bsp-cpu ema"]["added_share"] == pytest.approx(0.01)
+
+
+def test_the_interval_holds_what_is_added() -> None:
+    rng = np.random.default_rng(0)
+    noise = 0.002 * rng.standard_normal((2, 40))
+    low, high = interval_of_added(0.015 + noise[0], 0.010 + noise[1])
+    assert 0.0 < low < 0.005 < high < 0.010
