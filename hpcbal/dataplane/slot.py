@@ -92,18 +92,20 @@ class Slot:
         "y",
     )
 
-    def __init__(self, layout: SlotLayout, memory: NDArray[np.uint8], is_shared: bool) -> None:
+    def __init__(
+        self, layout: SlotLayout, memory: NDArray[np.uint8], write: streaming.Copy = np.copyto
+    ) -> None:
         """View memory of a slot.
 
         Args:
             layout: of the slot.
             memory: uint8 of shape (layout.num_bytes,) that starts on a cache line.
-            is_shared: whether other processes read it; their caches are then written past.
+            write: how large samples are written into it.
         """
         num, sample = layout.block_samples, layout.sample
         self._layout = layout
         self._static = sample.is_static
-        self._write: streaming.Copy = streaming.write if is_shared else np.copyto
+        self._write = write
         self._is_large = sample.max_bytes >= streaming.MIN_BYTES
         self._used = 0
         self.memory = memory
@@ -129,7 +131,7 @@ class Slot:
         """A slot in memory of this rank's own."""
         raw = np.empty(layout.num_bytes + LINE_BYTES, np.uint8)
         shift = -raw.ctypes.data % LINE_BYTES
-        return cls(layout, raw[shift : shift + layout.num_bytes], is_shared=False)
+        return cls(layout, raw[shift : shift + layout.num_bytes])
 
     def begin(self, generation: int, block: int, ids: NDArray[np.int64]) -> None:
         """Start a new block with these ids, shape (1..block_samples,); all samples count as broken yet."""

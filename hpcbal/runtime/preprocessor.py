@@ -37,7 +37,7 @@ class Preprocessor:
 
     def run(self) -> int:
         """Work until Shutdown; returns the exit code that it carries."""
-        log.info("large samples are written into the ring with %s", streaming.method())
+        log.info("large samples can be written into the ring with %s", streaming.method())
         backoff = Backoff()
         while True:
             found = self._context.channel.receive()

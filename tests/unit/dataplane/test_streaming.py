@@ -73,15 +73,15 @@ def test_a_shape_that_does_not_fit_is_an_error():
         streaming.write(np.zeros(LARGE, np.uint8), np.zeros(LARGE + 1, np.uint8))
 
 
-def make_slot(layout: SlotLayout, is_shared: bool) -> Slot:
+def make_slot(layout: SlotLayout, write: streaming.Copy = streaming.write) -> Slot:
     raw = np.zeros(layout.num_bytes + LINE_BYTES, np.uint8)
     shift = -raw.ctypes.data % LINE_BYTES
-    return Slot(layout, raw[shift : shift + layout.num_bytes], is_shared)
+    return Slot(layout, raw[shift : shift + layout.num_bytes], write)
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (None, 64)], ids=["static", "ragged"])
-def test_a_slot_writes_large_samples_past_the_caches(copies: list[int], shape: tuple[int | None, ...]):
-    slot = make_slot(SlotLayout.of(2, SampleSpec.of(shape, "uint8", LARGE), LabelSpec()), is_shared=True)
+def test_a_slot_writes_large_samples_as_it_was_told(copies: list[int], shape: tuple[int | None, ...]):
+    slot = make_slot(SlotLayout.of(2, SampleSpec.of(shape, "uint8", LARGE), LabelSpec()))
     slot.begin(1, 0, np.arange(2))
     samples = [np.full((64, 64), index, np.uint8) for index in range(2)]
     for index, sample in enumerate(samples):
@@ -91,8 +91,8 @@ def test_a_slot_writes_large_samples_past_the_caches(copies: list[int], shape: t
     assert copies == [LARGE, LARGE]
 
 
-def test_a_block_of_small_samples_goes_past_the_caches_as_a_whole(copies: list[int]):
-    slot = make_slot(SlotLayout.of(8, SampleSpec.of((LARGE // 8,), "uint8"), LabelSpec()), is_shared=True)
+def test_a_block_of_small_samples_is_written_as_a_whole(copies: list[int]):
+    slot = make_slot(SlotLayout.of(8, SampleSpec.of((LARGE // 8,), "uint8"), LabelSpec()))
     slot.begin(1, 0, np.arange(8))
     samples = np.arange(LARGE, dtype=np.uint8).reshape(8, -1)
     slot.put_many(0, samples, np.arange(8))
@@ -104,9 +104,98 @@ def test_a_block_of_small_samples_goes_past_the_caches_as_a_whole(copies: list[i
 def test_memory_that_no_other_process_reads_is_written_plainly(
     copies: list[int], shape: tuple[int | None, ...]
 ):
-    slot = make_slot(SlotLayout.of(2, SampleSpec.of(shape, "uint8", LARGE), LabelSpec()), is_shared=False)
+    slot = Slot.private(SlotLayout.of(2, SampleSpec.of(shape, "uint8", LARGE), LabelSpec()))
     slot.begin(1, 0, np.arange(2))
     slot.put(0, np.ones((64, 64), np.uint8), np.int64(0))
     held = slot.x[0] if slot.x.size else slot.sample(0)
     assert held.all()
     assert copies == []
+
+
+class Machine:
+    """A processor on which the two ways of writing take what a test says, and a clock that knows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, streaming_s: float, plain_s: float) -> None:
+        self.now_s = 0.0
+        self.streaming_s, self.plain_s = streaming_s, plain_s
+        self.is_noisy = False
+        self.streamed: list[bool] = []
+        monkeypatch.setattr(streaming, "_copy", lambda *arrays: self._copy(True, *arrays))
+        monkeypatch.setattr(streaming, "_plain_copy", lambda *arrays: self._copy(False, *arrays))
+
+    def _copy(self, streams: bool, target: np.ndarray, values: np.ndarray) -> None:
+        target[...] = values
+        self.streamed.append(streams)
+        # Every third write the process loses its core for a while.
+        self.now_s += self.streaming_s if streams else self.plain_s
+        if self.is_noisy and len(self.streamed) % 3 == 0:
+            self.now_s += 1.0
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def write(self, writer: streaming.QuickerWrite, num_writes: int) -> list[bool]:
+        """Which of them streamed; each is seen to arrive."""
+        self.streamed.clear()
+        for i in range(num_writes):
+            target = np.zeros(LARGE, np.uint8)
+            writer(target, np.full(LARGE, i % 255 + 1, np.uint8))
+            assert (target == i % 255 + 1).all()
+        return list(self.streamed)
+
+
+LAP = 50  # writes
+NUM_TRIAL = 4 * LAP
+
+
+@pytest.mark.parametrize("is_noisy", [False, True])
+@pytest.mark.parametrize(("streaming_s", "plain_s", "streams"), [(1e-4, 7e-4, True), (1.8e-4, 1.3e-4, False)])
+def test_the_quicker_way_is_found_and_kept(
+    monkeypatch: pytest.MonkeyPatch,
+    streaming_s: float,
+    plain_s: float,
+    streams: bool,
+    is_noisy: bool,
+):
+    machine = Machine(monkeypatch, streaming_s, plain_s)
+    machine.is_noisy = is_noisy
+    writer = streaming.QuickerWrite(LAP * LARGE, machine.clock)
+    trial = machine.write(writer, NUM_TRIAL)
+    assert trial == [True] * (2 * LAP) + [False] * (2 * LAP)
+    assert set(machine.write(writer, 10 * LAP)) == {streams}
+
+
+def test_both_ways_are_tried_again_and_the_log_tells_of_a_change(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(streaming, "LAPS_KEPT", 5)
+    caplog.set_level("INFO", logger=streaming.__name__)
+    machine = Machine(monkeypatch, 1e-4, 7e-4)
+    writer = streaming.QuickerWrite(LAP * LARGE, machine.clock)
+    for _ in range(3):
+        machine.write(writer, NUM_TRIAL + 5 * LAP)
+        assert writer.streams
+    machine.plain_s = 0.5e-4
+    machine.write(writer, NUM_TRIAL + 5 * LAP)
+    assert not writer.streams
+    chosen = [message.split("with ")[1].split(" (")[0] for message in caplog.messages]
+    assert chosen == ["streaming stores", "NumPy"]
+
+
+def test_a_ring_of_few_large_blocks_is_gone_round_often_enough(monkeypatch: pytest.MonkeyPatch):
+    machine = Machine(monkeypatch, 2e-4, 1e-4)
+    writer = streaming.QuickerWrite(2 * LARGE, machine.clock)
+    trial = machine.write(writer, 2 * (2 + streaming.MIN_TIMES))
+    assert trial.count(True) == trial.count(False) == 2 + streaming.MIN_TIMES
+    assert set(machine.write(writer, 100)) == {False}
+
+
+def test_small_arrays_take_no_part_in_trials(monkeypatch: pytest.MonkeyPatch):
+    machine = Machine(monkeypatch, 2e-4, 1e-4)
+    writer = streaming.QuickerWrite(LARGE, machine.clock)
+    for _ in range(1000):
+        target = np.zeros(LARGE - 1, np.uint8)
+        writer(target, np.ones(LARGE - 1, np.uint8))
+        assert target.all()
+    assert machine.streamed == []
+    assert writer.streams
