@@ -15,7 +15,7 @@ def process_is_gone(pid: int) -> bool:
     except PermissionError:
         return False
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+        status = Path(f"/proc/{pid}/stat").read_bytes()  # bytes: a process may have any name
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it goes between opening and reading
         return Path("/proc/self/stat").exists()  # gone in between; without /proc we can't tell more
-    return status.rpartition(")")[2].split()[0] in ("Z", "X")
+    return status.rpartition(b")")[2].split()[0] in (b"Z", b"X")

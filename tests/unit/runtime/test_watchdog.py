@@ -7,6 +7,8 @@ import queue
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,34 @@ def test_a_process_is_there_until_it_ends_and_a_zombie_is_gone(sleeper):
     assert process_is_gone(sleeper.pid)
     sleeper.wait()
     assert process_is_gone(sleeper.pid)
+
+
+def test_a_process_that_is_buried_while_its_state_is_read_is_gone(sleeper, monkeypatch):
+    """Its file could be opened, and then there was nothing to read any more."""
+    open_file = Path.open
+
+    def open_and_bury(path: Path, *args: Any, **kwargs: Any) -> Any:
+        file = open_file(path, *args, **kwargs)
+        if str(sleeper.pid) in path.parts:
+            sleeper.kill()
+            sleeper.wait()
+        return file
+
+    monkeypatch.setattr(Path, "open", open_and_bury)
+    assert process_is_gone(sleeper.pid)
+    assert sleeper.returncode is not None
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b") Z ("])
+def test_a_process_may_have_any_name(name: bytes):
+    script = f"open('/proc/self/comm', 'wb').write({name!r}); print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        assert name in Path(f"/proc/{process.pid}/stat").read_bytes()
+        assert not process_is_gone(process.pid)
+        process.communicate(b"\n")
 
 
 def watch(*pids: int) -> tuple[PeerWatchdog, queue.Queue[str]]:
