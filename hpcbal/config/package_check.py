@@ -29,6 +29,7 @@ def _predicts_speeds(root: Node) -> bool:
     """Whether any DNN is balanced by lb-bsp-cpu."""
     dnns = root.get("dnns")
     entries = dnns.value if dnns is not None and dnns.is_list else []
-    policy = root.deepest(("balance", "policy"))[0]
-    found = [dnn.get("balance") or policy for dnn in entries if dnn.is_mapping]
-    return any(node is not None and node.value == "lb-bsp-cpu" for node in found)
+    policy = root.deepest(("balance", "policy"))[0].value
+    own = [dnn.get("balance") for dnn in entries if dnn.is_mapping]
+    found = [policy if node is None or node.value is None else node.value for node in own]
+    return "lb-bsp-cpu" in found

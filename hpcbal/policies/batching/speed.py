@@ -120,9 +120,9 @@ PREDICTORS: Mapping[str, SpeedPredictor] = MappingProxyType({"ema": Ema(), "memo
 FITTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "arima": ("statsmodels",),
-        "lstm": ("tensorflow",),
-        "narx": ("psutil", "tensorflow"),
-        "rnn": ("tensorflow",),
+        "lstm": ("keras", "tensorflow"),
+        "narx": ("keras", "psutil", "tensorflow"),
+        "rnn": ("keras", "tensorflow"),
     }
 )
 FITTED_EXTRAS = "balance,tensorflow"  # of our own package, which bring these

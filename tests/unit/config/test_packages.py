@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import load_config
+from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import ConfigError
 
 DNN = "{name: a, model: hpcbal.models:softmax, batch_size: 8, stop: {max_epochs: 1}, optimizer: {name: sgd, learning_rate: 1}%s}"  # noqa: E501
@@ -26,17 +26,38 @@ def nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("balance", "dnn"),
-    [("{policy: lb-bsp-cpu, predictor: narx}", ""), ("{predictor: narx}", ", balance: lb-bsp-cpu")],
+    [
+        ("{policy: lb-bsp-cpu, predictor: narx}", ""),
+        ("{policy: lb-bsp-cpu, predictor: narx}", ", balance: null"),
+        ("{predictor: narx}", ", balance: lb-bsp-cpu"),
+    ],
 )
 def test_a_predictor_that_cannot_be_fitted_here_is_refused(tmp_path: Path, balance: str, dnn: str) -> None:
     told = (
-        "run.yaml:2: balance.predictor: got 'narx', which needs psutil and tensorflow, not installed here; "
-        "pip install 'hpcbal[balance,tensorflow]', or take one of ema, memoryless"
+        "run.yaml:2: balance.predictor: got 'narx', which needs keras and psutil and tensorflow, not installed "
+        "here; pip install 'hpcbal[balance,tensorflow]', or take one of ema, memoryless"
     )
     path = written(tmp_path, balance, dnn)
     with pytest.raises(ConfigError, match=re.escape(told)):
         load_config(path, check_imports=True)
     assert load_config(path).balance.predictor == "narx"  # a plan may be made where nothing is trained
+
+
+def test_a_file_with_every_key_written_out_is_refused_as_the_plain_one_is(tmp_path: Path) -> None:
+    plain = written(tmp_path, "{policy: lb-bsp-cpu, predictor: narx}")
+    text = resolved_yaml(load_config(plain))
+    assert "balance: null" in text
+    full = tmp_path / "full.yaml"
+    full.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="got 'narx', which needs"):
+        load_config(full, check_imports=True)
+
+
+def test_networks_need_keras_beside_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpcbal.config.package_check.find_spec", lambda name: None if name == "keras" else 1)
+    path = written(tmp_path, "{policy: lb-bsp-cpu, predictor: lstm}")
+    with pytest.raises(ConfigError, match="got 'lstm', which needs keras, not installed here"):
+        load_config(path, check_imports=True)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +67,7 @@ def test_a_predictor_that_cannot_be_fitted_here_is_refused(tmp_path: Path, balan
         ("{policy: fitted, predictor: narx}", ""),
         ("{}", ""),
         ("{policy: lb-bsp-cpu, predictor: narx}", ", balance: even"),
+        ("{policy: fitted, predictor: narx}", ", balance: null"),
     ],
 )
 def test_what_is_not_fitted_needs_nothing(tmp_path: Path, balance: str, dnn: str) -> None:
