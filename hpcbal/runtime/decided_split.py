@@ -20,7 +20,14 @@ from hpcbal.policies.batching import (
 )
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.runtime.speed_learning import SpeedLearning
-from hpcbal.runtime.step_report import NUM_ROWS, SHARES, observations_of, report_of_rank
+from hpcbal.runtime.step_report import (
+    DEVICE_MEMORY,
+    NUM_ROWS,
+    SHARES,
+    UNKNOWN,
+    observations_of,
+    report_of_rank,
+)
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.arrays import Array
@@ -42,11 +49,14 @@ class SplitMemory:
         sizes: samples of each rank in a full step.
         state: of the policy; only the master's is used.
         learner: of speeds, where the master has one.
+        most_device_memory: largest share of its accelerator's memory that this rank has told, as it belongs
+            to the largest batch that its policy remembers; `UNKNOWN` before.
     """
 
     sizes: tuple[int, ...]
     state: Any
     learner: SpeedLearner | None = None
+    most_device_memory: float = UNKNOWN
 
 
 @dataclass
@@ -126,10 +136,12 @@ class DecidedSplit:
         self._num_steps = 0
         is_master = collective.rank == 0
         self._executor = ThreadPoolExecutor(1, "balancer") if is_master and not is_fresh else None
+        self._meets = is_fresh and collective.meets
         self._answer = _NOTHING
 
     def start(self) -> None:
         """As `Balancer.start`: the master's."""
+        self._watch.begin()
         self._tell(np.array(self.memory.state.batch_sizes, np.float64))
 
     def split(self, num_samples: int) -> tuple[int, ...]:
@@ -141,8 +153,10 @@ class DecidedSplit:
 
         def arrived(waited_s: float = 0.0) -> Array:
             told = report_of_rank(num_samples, time.monotonic() - began_s - waited_s, self._watch)
+            self.memory.most_device_memory = max(self.memory.most_device_memory, told[DEVICE_MEMORY])
+            told[DEVICE_MEMORY] = self.memory.most_device_memory
             self._num_steps += 1
-            if self.is_fresh and self._collective.meets:
+            if self._meets:
                 self._answer = self._collective.consult(told, self._decide_now)
                 return _NOTHING
             rows = np.zeros((NUM_ROWS, self._collective.size))
@@ -156,7 +170,7 @@ class DecidedSplit:
 
     def take(self, summed: Array, shares: Sequence[int]) -> None:
         """As `Balancer.take`."""
-        if self.is_fresh and self._collective.meets:
+        if self._meets:
             self._adopt(self._answer)
             return
         rows = summed.reshape(NUM_ROWS, self._collective.size)
@@ -223,6 +237,7 @@ class DecidedSplit:
         error = pending.exception()
         if error is not None:
             self._gave_up = True
+            self.remove = None  # nobody is asked any more whether it still stands
             log.error("%s: balancing ends, the shares stay as they are", self._name, exc_info=error)
             return
         decision = pending.result()

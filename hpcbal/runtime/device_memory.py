@@ -1,4 +1,4 @@
-"""How full the memory of this rank's GPU is, as NVIDIA's management library tells, or else TensorFlow."""
+"""How full the memory of this rank's GPU is, as TensorFlow and NVIDIA's management library tell."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from hpcbal.training.devices import gpu_of_slot
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.2
-"""A reading takes some tens of microseconds, of all processes on the device."""
+"""A reading takes some tens of microseconds."""
 
 _UUIDS = ("GPU-", "MIG-")
 
 
 class DeviceMemory:
-    """Share of the memory of one GPU that is in use, by whomever.
+    """Share of the memory of one GPU that a rank's batches need, and others use.
 
-    TensorFlow takes memory as it needs it, and gives none back: so this is the most that its batches have
-    needed so far, rounded up to what it takes at once, and what others take. A policy that gives a full GPU
-    no more samples errs on the safe side.
-
-    Without the library (another maker's GPUs), or when the driver refuses, it is what TensorFlow knows, see
-    `TensorFlowMemory`, and that is logged once. Without GPUs nothing is told.
+    - Where this process is alone on the GPU, TensorFlow knows best (`TensorFlowMemory`): its peak since
+      `begin` is of the network that trains now. What NVML sees in use is more: TensorFlow takes memory in
+      ever larger pieces and gives none back, so it includes what profiling and other networks once needed.
+    - Where others use the GPU too, or TensorFlow does not tell, it is what NVML sees in use, by whomever: a
+      policy that gives a full GPU no more samples errs on the safe side.
+    - Without NVML (another maker's GPUs), or when the driver refuses, it is TensorFlow's share, and that is
+      logged once. Without GPUs nothing is told.
 
     Args:
         gpus: ids of the GPUs that this process may use, as `visible_gpus` tells; numbers and places are told
@@ -60,6 +61,12 @@ class DeviceMemory:
                 raise
             self._give_up(str(error))
 
+    def begin(self) -> None:
+        """Another round begins: what was needed before is not told any more."""
+        self._tensorflow.begin()
+        self._most_samples = 0
+        self._next_read_s = -1.0
+
     def read(self, num_samples: int) -> float | None:
         """The newest share, 0 to 1; None where it cannot be told.
 
@@ -71,17 +78,22 @@ class DeviceMemory:
         if now_s >= self._next_read_s or num_samples > self._most_samples:
             self._next_read_s = now_s + INTERVAL_S
             self._most_samples = max(num_samples, self._most_samples)
-            self._share = self._tensorflow.read() if self._nvml is None else self._read_nvml()
+            self._share = self._read()
         return self._share
 
-    def _read_nvml(self) -> float | None:
+    def _read(self) -> float | None:
+        own = self._tensorflow.read()
+        if self._nvml is None:
+            return own
         try:
+            if own is not None and len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) <= 1:
+                return own
             memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
         except Exception as error:
             if not self._is_of_nvml(error):
                 raise
             self._give_up(str(error))
-            return self._tensorflow.read()
+            return own
         return min(max(float(memory.used) / float(memory.total), 0.0), 1.0)
 
     def _handle_of(self, gpu: str) -> Any:

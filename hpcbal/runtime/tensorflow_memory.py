@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -30,20 +31,30 @@ class TensorFlowMemory:
     def __init__(self) -> None:
         self._gave_up = False
 
+    def begin(self) -> None:
+        """Forget the peak so far."""
+        self._of_gpu(lambda memory, limit_bytes: memory.reset_memory_stats(GPU))
+
     def read(self) -> float | None:
         """The share, 0 to 1; None where it cannot be told."""
+
+        def share(memory: Any, limit_bytes: int) -> float:
+            peak_bytes = memory.get_memory_info(GPU)["peak"]
+            return min(max(float(peak_bytes) / limit_bytes, 0.0), 1.0)
+
+        return self._of_gpu(share)
+
+    def _of_gpu(self, ask: Callable[[Any, int], Any]) -> Any:
+        """What `ask` gets of TensorFlow's functions and the limit; None where they are not to be had."""
         if self._gave_up:
             return None
         try:
             limit_bytes = limit_of(GPU)
-            if not limit_bytes:
-                return None
-            peak_bytes = sys.modules["tensorflow"].config.experimental.get_memory_info(GPU)["peak"]
+            return ask(sys.modules["tensorflow"].config.experimental, limit_bytes) if limit_bytes else None
         except (AttributeError, KeyError, ValueError) as error:  # another version, or no counts
-            log.warning("the memory of the GPU is not measured, TensorFlow does not tell: %r", error)
+            log.warning("TensorFlow does not tell what it takes of the GPU's memory: %r", error)
             self._gave_up = True
             return None
-        return min(max(float(peak_bytes) / limit_bytes, 0.0), 1.0)
 
 
 def limit_of(device: str) -> int | None:

@@ -16,6 +16,10 @@ def _no_device(num_samples: int) -> float | None:
     return None
 
 
+def _no_begin() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerWatch:
     """What is measured, and how; by default nothing is.
@@ -24,7 +28,9 @@ class WorkerWatch:
         host: CPU and memory, as `ResourceProbe.read`.
         device_memory: share of the accelerator's memory in use after a batch of so many samples, as
             `DeviceMemory.read`.
+        begin: called when a round begins, as `DeviceMemory.begin`.
     """
 
     host: Callable[[], ResourceUse] = field(default=_nothing)
     device_memory: Callable[[int], float | None] = field(default=_no_device)
+    begin: Callable[[], None] = field(default=_no_begin)

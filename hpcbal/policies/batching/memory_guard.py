@@ -17,10 +17,10 @@ def largest_so_far(largest: Counts, observations: Sequence[Observation]) -> Coun
 def most_in_memory(seen: Observation, largest: int, most: int) -> int:
     """The largest batch that a worker may be given next, at most `most`.
 
-    What is in use belongs to the largest batch so far: TensorFlow gives no memory back. So that batch stays
-    allowed, whatever is in use. A larger one may fill 95 % if all that is in use grew with the batch. Where a
-    part of it does not (weights, optimizer), that is too little, so a single sample more is allowed too as
-    long as 5 % are free; what it takes is seen before the next one.
+    Observations tell the most that was needed since the group trains this DNN, so it counts as that of the
+    largest batch so far: that batch stays allowed, whatever is in use. A larger one may fill 95 % if all that
+    is in use grew with the batch. Where a part of it does not (weights, optimizer), that is too little, so a
+    single sample more is allowed too as long as 5 % are free; what it takes is seen before the next one.
 
     Args:
         largest: samples of the worker's largest batch so far, >= 0.

@@ -22,7 +22,14 @@ from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
 from hpcbal.runtime.decided_split import WARM_UP_STEPS, DecidedSplit, SplitMemory
 from hpcbal.runtime.kept_models import KeptModel
-from hpcbal.runtime.step_report import NUM_ROWS, SHARES, UNKNOWN, observations_of, report_of_rank
+from hpcbal.runtime.step_report import (
+    DEVICE_MEMORY,
+    NUM_ROWS,
+    SHARES,
+    UNKNOWN,
+    observations_of,
+    report_of_rank,
+)
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.telemetry.resource_use import ResourceUse
 
@@ -206,6 +213,39 @@ def test_an_offer_to_remove_a_rank_is_told_once(caplog: pytest.LogCaptureFixture
     assert caplog.text.count("faster without rank 1") == 1
     assert split.take_facts()["balance"]["remove"] == 1
     split.close()
+
+
+def test_an_offer_does_not_outlive_the_policy_that_made_it() -> None:
+    split = make_split(opened((5, 5), (5, 5), ValueError("singular"), removes=1))
+    for expected in (None, 1, 1, None, None):
+        step(split, (5, 5))
+        assert split.remove == expected
+    split.close()
+
+
+def test_the_memory_told_is_the_most_that_was_needed_since_the_group_knows_its_split() -> None:
+    now = [0.2]
+    num_begun = []
+    watch = WorkerWatch(device_memory=lambda num_samples: now[0], begin=lambda: num_begun.append(1))
+    first = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
+    told = []
+    for share in (0.2, 0.6, 0.3):
+        now[0] = share
+        told.append(first.report(5, 0.0)().reshape(NUM_ROWS, 2)[DEVICE_MEMORY, 0])
+    first.close()
+    # The next round of the same group; another network had the GPU in between.
+    now[0] = 0.1
+    again = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch, memory=first.memory)
+    again.start()
+    told.append(again.report(5, 0.0)().reshape(NUM_ROWS, 2)[DEVICE_MEMORY, 0])
+    again.close()
+    # Another group, whose policy knows no batch yet.
+    other = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
+    other.start()
+    told.append(other.report(5, 0.0)().reshape(NUM_ROWS, 2)[DEVICE_MEMORY, 0])
+    other.close()
+    assert told == [0.2, 0.6, 0.6, 0.6, 0.1]
+    assert len(num_begun) == 2
 
 
 def test_steps_of_other_sizes_keep_the_proportions() -> None:

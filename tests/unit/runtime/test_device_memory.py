@@ -1,4 +1,4 @@
-"""The memory of the right GPU is read through NVML, or else from TensorFlow; both are made up."""
+"""The memory of the right GPU is told by NVML and TensorFlow; both are made up."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class FakeNvml(ModuleType):
         self.asked: list[object] = []
         self.fails = False
         self.used = {"first": 40, "second": 96}
+        self.num_processes = 1
 
     def nvmlInit(self) -> None:  # noqa: N802
         if self.fails:
@@ -45,11 +46,19 @@ class FakeNvml(ModuleType):
             raise FakeError("GPU is lost")
         return SimpleNamespace(total=100, used=self.used[handle])
 
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[object]:  # noqa: N802
+        if self.fails:
+            raise FakeError("GPU is lost")
+        return [object()] * self.num_processes
+
 
 class FakeTensorFlow:
     """What `TensorFlowMemory` reads; None without a GPU."""
 
     share: float | None = None
+
+    def begin(self) -> None:
+        self.share = 0.0
 
     def read(self) -> float | None:
         return self.share
@@ -115,6 +124,24 @@ def test_a_batch_larger_than_all_before_is_not_judged_by_an_old_reading(nvml: Fa
     assert memory.read(9) == 0.9
 
 
+@pytest.mark.parametrize(("num_processes", "share"), [(1, 0.3), (2, 0.96)])
+def test_who_is_alone_on_a_gpu_tells_what_it_needs_and_not_what_it_once_took(
+    nvml: FakeNvml, tensorflow: FakeTensorFlow, num_processes: int, share: float
+) -> None:
+    tensorflow.share, nvml.num_processes = 0.3, num_processes
+    assert DeviceMemory(("0", "1"), 1).read(8) == share
+
+
+def test_a_round_begins_with_a_new_peak_and_a_new_reading(nvml: FakeNvml, tensorflow: FakeTensorFlow) -> None:
+    tensorflow.share = 0.9
+    memory = DeviceMemory(("0",), 0)
+    assert memory.read(256) == 0.9
+    memory.begin()
+    assert memory.read(16) == 0.0
+    tensorflow.share = 0.2
+    assert memory.read(32) == 0.2, "larger than all of this round, if not of the one before"
+
+
 def test_without_gpus_nothing_is_told(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
     assert DeviceMemory((), 3).read(8) is None
     assert caplog.text == ""
@@ -144,7 +171,7 @@ def test_a_driver_that_refuses_is_told_once_and_tensorflow_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
-    nvml.fails, tensorflow.share = True, share
+    nvml.fails, nvml.num_processes, tensorflow.share = True, 2, share
     assert DeviceMemory(("0",), 0).read(8) == share
     assert "Driver Not Loaded" in caplog.text
     nvml.fails = False

@@ -38,10 +38,18 @@ class FakeTensorFlow:
         assert device == "GPU:0"
         return {"current": 7, "peak": self.peak}
 
+    def reset(self, device: str) -> None:
+        assert device == "GPU:0"
+        self.peak = 7
+
     def modules(self) -> dict[str, Any]:
         return {
             "tensorflow": SimpleNamespace(
-                config=SimpleNamespace(experimental=SimpleNamespace(get_memory_info=self.memory_info))
+                config=SimpleNamespace(
+                    experimental=SimpleNamespace(
+                        get_memory_info=self.memory_info, reset_memory_stats=self.reset
+                    )
+                )
             ),
             CONTEXT: SimpleNamespace(context_safe=lambda: SimpleNamespace(_context_handle=self.handle)),
             "tensorflow.python.pywrap_tfe": SimpleNamespace(
@@ -78,6 +86,12 @@ def test_before_it_has_started_nothing_is_told(tensorflow: FakeTensorFlow) -> No
     assert memory.read() == 0.4
 
 
+def test_the_peak_counts_from_the_last_begin(tensorflow: FakeTensorFlow) -> None:
+    memory = TensorFlowMemory()
+    memory.begin()
+    assert memory.read() == 0.007
+
+
 @pytest.mark.parametrize("limits", [{CPU: 256}, {CPU: 256, GPU: 0}])
 def test_without_a_gpu_or_its_limit_nothing_is_told(
     tensorflow: FakeTensorFlow, limits: dict[str, int], caplog: pytest.LogCaptureFixture
@@ -109,6 +123,7 @@ import logging, sys
 from hpcbal.runtime.tensorflow_memory import TensorFlowMemory, limit_of
 logging.basicConfig(level=logging.WARNING)
 memory = TensorFlowMemory()
+memory.begin()
 assert memory.read() is None and "tensorflow" not in sys.modules
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -117,7 +132,9 @@ assert context.context_safe() is None or context.context()._context_handle is No
 tf.config.set_visible_devices([], "GPU")
 tf.constant(1.0) + 1.0
 assert limit_of("CPU:0") > 0, limit_of("CPU:0")
+memory.begin()
 assert limit_of("GPU:0") is None and memory.read() is None and not memory._gave_up
+assert callable(tf.config.experimental.reset_memory_stats)
 """
 
 
