@@ -34,8 +34,8 @@ def nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_predictor_that_cannot_be_fitted_here_is_refused(tmp_path: Path, balance: str, dnn: str) -> None:
     told = (
-        "run.yaml:2: balance.predictor: got 'narx', which needs keras and psutil and tensorflow, not installed "
-        "here; pip install 'hpcbal[balance,tensorflow]', or take one of ema, memoryless"
+        "run.yaml:2: balance.predictor: got 'narx', which needs keras and psutil and tensorflow, not "
+        "installed here; pip install 'hpcbal[balance,tensorflow]', or take one of ema, memoryless"
     )
     path = written(tmp_path, balance, dnn)
     with pytest.raises(ConfigError, match=re.escape(told)):
