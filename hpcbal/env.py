@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-# name -> what it does here. A test holds that no other variable is used anywhere in the package.
 DRIVERS_ORDER = "PCI_BUS_ID"
 """Value of `CUDA_DEVICE_ORDER` with which CUDA numbers GPUs as the driver does."""
 
+# name -> what it does here. A test holds that no other variable is used anywhere in the package.
 VARIABLES: Mapping[str, str] = {
     # Ours; a flag wins over them, they win over the configuration.
     "HPCBAL_OUTPUT": "output directory, as --output",
