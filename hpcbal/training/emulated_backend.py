@@ -106,9 +106,9 @@ class EmulatedReplica:
         self.num_bytes = num_bytes(self.state())
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
-        """As `Replica.compute`; lasts `num_samples_total` / rate, whatever this rank's share.
+        """As `Replica.compute`; lasts `num_samples_total` / rate, the sum of the gradients included.
 
-        Of a worker of its own kind, or where steps are split by speed, it lasts what its own share takes.
+        With a worker, or `by_share`, it lasts what this rank's own share takes, and the sum comes on top.
         """
         if self._worker is not None:
             deadline_s = self._own_deadline(self._worker, len(batch.ids), 1.0)
@@ -208,7 +208,8 @@ class EmulatedBackend:
         gpus_per_node: for Eq. 5.
         precision: "float32" or "float64".
         worker: how the GPU of this rank differs; None: all are alike.
-        by_share: DNNs whose steps are split by speed: those of a rank last as long as its share takes.
+        by_share: DNNs whose steps are not always split evenly (any policy but `even`): those of a rank last
+            as long as its share takes, and the sum of the gradients on top.
     """
 
     name = "emulated"
