@@ -89,6 +89,11 @@ _RULES = (
         lambda config: _policies(config) != {"even"},
         "with a policy other than even",
     ),
+    _Rule(
+        "balance.regroup",
+        lambda config: not _policies(config).isdisjoint({"fitted", "lb-bsp-gpu"}),
+        "with policy: fitted or lb-bsp-gpu, or on GPUs that an earlier start has left out",
+    ),
     _Rule("timeline.steps_per_pass", lambda config: config.timeline.max_bytes > 0, "with max_bytes above 0"),
 )
 _DNN_RULES = (
