@@ -9,6 +9,7 @@ whole step's seconds.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -26,12 +27,13 @@ from hpcbal.policies.batching.narx import NUM_INPUTS, Narx
 from hpcbal.runtime.balancer import Balancer, EvenSplit
 from hpcbal.runtime.decided_split import DecidedSplit
 from hpcbal.runtime.worker_watch import WorkerWatch
-from hpcbal.telemetry.resource_use import ResourceProbe
+from hpcbal.telemetry.resource_use import ResourceProbe, ResourceUse
 from hpcbal.training.backend import Contribution, Sums
 from hpcbal.training.mpi_collective import MpiCollective
 from hpcbal.training.step import train_step
 
 POLICIES = ("even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu ema", "lb-bsp-cpu narx")
+RIDING = "lb-bsp-cpu ema riding"
 SAMPLES_PER_WORKER = 128
 NOISE = 0.02  # of computing times
 NUM_HIDDEN = 6
@@ -70,6 +72,25 @@ class SleepingReplica:
         """Costs the same under all policies."""
 
 
+class Riding(MpiCollective):
+    """Ranks do not meet before they sum, as with Horovod: reports ride in the sum, shares are told after."""
+
+    meets = False
+
+
+class TurnProbe:
+    """Looks at the host during the turns of the policy that asks for it; a context manager."""
+
+    def __enter__(self) -> None:
+        self._probe = ResourceProbe()
+
+    def __exit__(self, *error: object) -> None:
+        self._probe.close()
+
+    def read(self) -> ResourceUse:
+        return self._probe.read()
+
+
 def random_narx(num_workers: int) -> Narx:
     """Networks that nobody has fitted: predicting with them takes as long."""
     rng = np.random.default_rng(0)
@@ -87,15 +108,15 @@ def random_narx(num_workers: int) -> Narx:
     return Narx(*parts, output_bias=np.zeros(num_workers), speed_mean=mean, speed_scale=scale)
 
 
-def make_balancer(name: str, collective: MpiCollective, num_samples: int) -> Balancer:
+def make_balancer(name: str, collective: MpiCollective, num_samples: int, probe: TurnProbe) -> Balancer:
     """The balancer that a run would use, a fitted one with its model ready."""
     if name == "even":
         return EvenSplit(collective.size)
-    policy, _, predictor = name.partition(" ")
+    policy, predictor = f"{name} ".split(" ")[:2]
     chosen, watch = BATCHING[policy], WorkerWatch()
     if predictor == "narx":
         chosen = LbBspCpu(random_narx(collective.size))
-        watch = replace(watch, host=ResourceProbe().read)
+        watch = replace(watch, host=probe.read)
     is_fresh = policy == "lb-bsp-cpu"
     return DecidedSplit(name, chosen, num_samples, collective, is_fresh=is_fresh, watch=watch)
 
@@ -123,24 +144,29 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="of each policy and turn")
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--weights", type=int, default=1000)
+    parser.add_argument("--riding", action="store_true", help=f"take turns with `{RIDING}` too")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
-    collective = MpiCollective(comm)
+    names = (*POLICIES, RIDING) if args.riding else POLICIES
+    collectives = {name: Riding(comm) if name == RIDING else MpiCollective(comm) for name in names}
+    probe = TurnProbe()
     num_samples = SAMPLES_PER_WORKER * comm.size
     replica = SleepingReplica(
         args.step_s / SAMPLES_PER_WORKER,
         [np.zeros(args.weights, np.float32)],
         np.random.default_rng(comm.rank),
     )
-    balancers = {name: make_balancer(name, collective, num_samples) for name in POLICIES}
-    found: dict[str, list[list[float]]] = {name: [] for name in POLICIES}
+    balancers = {name: make_balancer(name, collectives[name], num_samples, probe) for name in names}
+    found: dict[str, list[list[float]]] = {name: [] for name in names}
     for turn in range(args.turns):
         warm_up = WARM_UP[min(turn, 1)]
-        for i in range(len(POLICIES)):
-            name = POLICIES[(turn + i) % len(POLICIES)]  # each turn begins with another one
+        for i in range(len(names)):
+            name = names[(turn + i) % len(names)]  # each turn begins with another one
             balancer = balancers[name]
-            balancer.start()
-            rows = take_steps(balancer, replica, collective, num_samples, warm_up + args.steps)[warm_up:]
+            with probe if name.endswith("narx") else contextlib.nullcontext():
+                balancer.start()
+                num_steps = warm_up + args.steps
+                rows = take_steps(balancer, replica, collectives[name], num_samples, num_steps)[warm_up:]
             all_rows = comm.gather(rows)
             if all_rows is not None:
                 every = np.stack(all_rows)  # (ranks, steps, 3)

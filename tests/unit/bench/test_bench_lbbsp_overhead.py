@@ -14,7 +14,7 @@ STEPS = {
 
 
 def test_policies_are_compared_with_even_shares() -> None:
-    rows = figures(STEPS)
+    rows = figures(STEPS, 3)
     assert rows["even"]["added_ms"] == rows["even"]["mean_added_share"] == 0.0
     assert rows["fitted"]["added_ms"] == pytest.approx(2.0)
     assert rows["fitted"]["mean_added_share"] == pytest.approx((9.024 / 3 - 0.01) / 2.0)
@@ -23,6 +23,15 @@ def test_policies_are_compared_with_even_shares() -> None:
 
 def test_the_interval_holds_what_is_added() -> None:
     rng = np.random.default_rng(0)
-    noise = 0.002 * rng.standard_normal((2, 40))
+    noise = 0.002 * rng.standard_normal((2, 10, 4))
     low, high = interval_of_added(0.015 + noise[0], 0.010 + noise[1])
-    assert 0.0 < low < 0.005 < high < 0.010
+    assert 0.003 < low < high < 0.007
+
+
+def test_turns_that_were_slow_as_a_whole_widen_the_interval() -> None:
+    rng = np.random.default_rng(0)
+    even, noise = 0.010 + 0.001 * rng.standard_normal((2, 10, 4))
+    steady = interval_of_added(0.005 + noise, even)
+    shifts = 0.010 * (np.arange(10) % 2)[:, np.newaxis]
+    uneven = interval_of_added(noise + shifts, even)
+    assert uneven[1] - uneven[0] > 2 * (steady[1] - steady[0])
