@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -21,7 +20,8 @@ from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.finished import report_of_finished
-from hpcbal.runtime.launch_dir import EXIT_CODE, READY, STARTER
+from hpcbal.runtime.launch_dir import EXIT_CODE, READY, STARTER, hold_directory
+from hpcbal.runtime.launch_hold import launch_directory, sweep
 from hpcbal.runtime.run_request import RunRequest, load_requested
 from hpcbal.runtime.signals import StopFlag
 
@@ -54,6 +54,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
     if launcher is not None:
         stop = StopFlag()
         stop.install()  # before MPI and NumPy are loaded, which takes a second or more
+        hold_directory()
         for name, value in MPI_SETTINGS.items():
             os.environ.setdefault(name, value)
         try:
@@ -131,14 +132,14 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
     """Start mpirun in a session of its own, so that Ctrl-C reaches us and not the ranks directly."""
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
-    with tempfile.TemporaryDirectory(prefix="hpcbal-", ignore_cleanup_errors=True) as name:
-        directory = Path(name)
-        environment["HPCBAL_LAUNCH_DIR"] = name
-        environment = dict.fromkeys(SESSION_DIRECTORY, name) | environment
+    sweep()
+    with launch_directory() as (directory, held):
+        environment["HPCBAL_LAUNCH_DIR"] = str(directory)
+        environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment
         (directory / STARTER).write_text(str(os.getpid()), encoding="ascii")
         if stopper.asked:
             return int(ExitCode.RUN_AGAIN)  # nothing has begun
-        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        process = subprocess.Popen(command, env=environment, start_new_session=True, pass_fds=(held,))
         code_file = directory / EXIT_CODE
         returncode = stopper.wait(process, directory / READY, code_file)
         if code_file.exists():  # decided, whatever happened to a rank on its way out

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.runtime.launch_hold import hold
 from hpcbal.telemetry.atomic_file import write_atomic
 from hpcbal.telemetry.processes import process_is_gone
 
@@ -19,6 +20,13 @@ LOOK_INTERVAL_S = 1.0
 def _directory() -> Path | None:
     value = env.read("HPCBAL_LAUNCH_DIR")
     return None if value is None else Path(value)
+
+
+def hold_directory() -> None:
+    """Keep the directory, if there is one, from being taken for a left-over while this rank lives."""
+    directory = _directory()
+    if directory is not None:
+        hold(directory)
 
 
 def tell_ready(rank: int) -> None:

@@ -257,6 +257,8 @@ class Lab:
         self.num_ranks = 5
         self._num_starts = 0
         self._running: list[Running] = []
+        self.tmp = folder / "tmp"  # of the runs: what a killed one leaves must not stay on the machine
+        self.tmp.mkdir()
         (folder / "toys.py").write_text(TOYS, encoding="utf-8")
         self.configure()
 
@@ -277,10 +279,11 @@ class Lab:
                 mpirun = "mpirun"
             command = [mpirun, "--oversubscribe", "-n", str(num_ranks), *command]
             # A killed mpirun leaves files that one of the same process id later fails over.
-            env = {"PRTE_MCA_prte_tmpdir_base": str(self.folder), **env}
+            env = {"PRTE_MCA_prte_tmpdir_base": str(self.tmp), **env}
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         token = f"{self.folder}:{self._num_starts}"
-        environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "HPCBAL_TEST_TOKEN": token, **env}
+        fixed = {"PYTHONPATH": path, "HPCBAL_TEST_TOKEN": token, "TMPDIR": str(self.tmp)}
+        environment = {**os.environ, **ENVIRONMENT, **fixed, **env}
         running = Running(command, self.folder, environment)
         self._running.append(running)
         return running

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
+
+from hpcbal.runtime.launch_hold import HELD
 
 pytestmark = pytest.mark.e2e
 
@@ -14,6 +19,14 @@ SCHEDULER, PREPROCESSOR, MASTER, SECOND_TRAINER = 0, 1, 2, 3
 
 def epochs_done(lab) -> int:
     return len(lab.events("epoch-done"))
+
+
+def open_files(pid: int) -> set[str]:
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed in between
+            found.add(os.readlink(link))
+    return found
 
 
 def wait_for_epochs(lab, running, number: int) -> None:
@@ -88,11 +101,16 @@ def test_the_walltime_stops_cleanly(lab, undisturbed, same_outcome):
 def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outcome):
     running = lab.start()
     wait_for_epochs(lab, running, 2)
+    (used,) = lab.tmp.glob("hpcbal-*")
+    for pid in (running.process.pid, *running.pids().values()):
+        assert str(used / HELD) in open_files(pid), "another start would take the directory for a left-over"
     running.process.kill()
     running.wait()
+    assert list(lab.tmp.glob("hpcbal-*")) == [used]
     assert "is gone" in lab.events("suspend-requested")[-1]["reason"]
     assert lab.events()[-1]["exit_code"] == 75
     assert lab.run().code == 0
+    assert list(lab.tmp.glob("hpcbal-*")) == []
     same_outcome(lab.outcome(), undisturbed)
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,12 @@ dnns: [{name: a, model: "hpcbal.models:softmax", batch_size: 8, stop: {max_epoch
         optimizer: {name: sgd, learning_rate: 0.1}}]
 backend: {name: emulated, rates: {a: {1: 100}}}
 """
+
+
+@pytest.fixture(autouse=True)
+def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts leave, and look for, nothing outside of the test's own folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture
