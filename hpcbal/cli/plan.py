@@ -50,13 +50,14 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.cli.plan_rates import find_rates
     from hpcbal.cli.plan_text import render_plan
     from hpcbal.config import load_config
-    from hpcbal.config.shares import check_shares
+    from hpcbal.config.shares import check_parts, check_shares
 
     config = load_config(args.config, args.overrides, warn=print_warning)
     num_nodes, per_node = args.nodes, gpus_per_node(config, args.gpus_per_node)
     if args.gpus is not None:
         num_nodes, per_node = nodes_for(args.gpus, per_node)
     check_shares(config, num_nodes * per_node)
+    check_parts(config, num_nodes * per_node)
     rates = find_rates(config, per_node, args.profile, command=str(args.config))
     plan = make_plan(config, rates, num_nodes=num_nodes, gpus_per_node=per_node)
     facts = _facts(args, config)

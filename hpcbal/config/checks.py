@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcbal.config.dnn_schema import OPTIMIZERS
 from hpcbal.config.nodes import Node
+from hpcbal.config.shares import too_few_samples
 from hpcbal.config.suggest import did_you_mean
 
 
@@ -16,6 +17,7 @@ def cross_problems(root: Node) -> list[str]:
         *_fixed_shares(root),
         *_shares_in_vain(root),
         *_partitioned(root),
+        *_parts_never_used(root),
     ]
 
 
@@ -150,6 +152,32 @@ def _partitioned(root: Node) -> list[str]:
             paradigm.problem(f"got {paradigm.value!r}, allowed: global with data.access 'partitioned'")
         )
     return problems
+
+
+def _parts_never_used(root: Node) -> list[str]:
+    """Fewer samples in a step than a node alone has GPUs for the DNN; how many nodes, only the run knows."""
+    if root.deepest(("data", "access"))[0].value != "partitioned":
+        return []
+    slots = _count_at(root, "slots", "per_node")
+    limit = _count_at(root, "schedule", "max_gpus_per_dnn")
+    if slots is None:
+        return []
+    num_gpus = slots if limit is None else min(slots, limit)
+    dnns = root.get("dnns")
+    problems = []
+    for dnn in dnns.value if dnns is not None and dnns.is_list else []:
+        batch_size = _count_at(dnn, "batch_size")
+        if batch_size is not None and batch_size < num_gpus:
+            node, _ = dnn.deepest(("batch_size",))
+            problems.append(node.problem(too_few_samples(batch_size, num_gpus)))
+    return problems
+
+
+def _count_at(node: Node, *path: str) -> int | None:
+    """The whole number above 0 that stands there, if one does."""
+    found, rest = node.deepest(path)
+    value = found.value
+    return value if not rest and type(value) is int and value > 0 else None
 
 
 def _some(names: list[str], limit: int = 8) -> str:

@@ -1,4 +1,4 @@
-"""Check the weights of the policy `fixed` against the GPUs that there are, once these are known."""
+"""Check what each GPU gets of a step against the GPUs that there are, once these are known."""
 
 from __future__ import annotations
 
@@ -30,3 +30,33 @@ def check_shares(config: RunConfig, num_gpus: int) -> None:
     ]
     if problems:
         raise ConfigError(problems)
+
+
+def check_parts(config: RunConfig, num_gpus: int) -> None:
+    """Refuse steps of partitioned data that would leave a GPU without a sample, and its part unseen.
+
+    Args:
+        num_gpus: of the whole cluster, >= 1.
+
+    Raises:
+        ConfigError: the DNN may get more GPUs than a step has samples.
+    """
+    if config.data.access != "partitioned":
+        return
+    most = min(num_gpus, config.schedule.max_gpus_per_dnn or num_gpus)
+    problems = [
+        f"dnns.{dnn.name}.batch_size: {too_few_samples(dnn.batch_size, most)}"
+        for dnn in config.dnns
+        if dnn.batch_size < most
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def too_few_samples(batch_size: int, num_gpus: int) -> str:
+    """What to tell of steps of `batch_size` samples, where partitioned data lies on `num_gpus` GPUs."""
+    return (
+        f"got {batch_size}, allowed: at least {num_gpus} with data.access 'partitioned', a sample of each "
+        "step for every GPU that the DNN may have, else parts of the data are never seen; or set "
+        f"schedule.max_gpus_per_dnn to {batch_size}"
+    )

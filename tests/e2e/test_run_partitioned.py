@@ -264,6 +264,28 @@ def test_what_partitioned_data_is_not_for_is_refused(lab, change, told):
         assert re.search(re.escape(told), done.err), done
 
 
+def test_more_gpus_than_a_step_has_samples_are_refused(lab):
+    """Some part would never be drawn from. A file alone tells it of one node, a start of all."""
+    sections = partitioned()
+    sections["dnns"][0]["batch_size"] = 2
+    sections["balance"] = {"policy": "even"}
+    lab.configure(**sections)
+    told = "batch_size: got 2, allowed: at least 3 with data.access 'partitioned'"
+    done = lab.run_alone("validate", "run.yaml")
+    assert done.code == 2, done
+    assert re.search(rf"run.yaml:\d+: dnns.0.{told}", done.err), done
+    cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
+    assert lab.run_alone("validate", "run.yaml", *cut).code == 0
+    done = lab.run("run", "run.yaml", *cut, num_ranks=9)
+    assert done.code == 2, done
+    assert f"dnns.a.{told}" in done.err, done
+    assert "Traceback" not in done.err, done
+    few = ["--set", "schedule.max_gpus_per_dnn=2", "--set", "dnns.a.stop.max_epochs=1"]
+    done = lab.run("run", "run.yaml", *cut, *few, num_ranks=9)
+    assert done.code == 0, done
+    assert lab.events("epoch-done")[0]["partition"]["sizes"] == [48, 48]
+
+
 def test_a_killed_rank_during_a_migration_ends_the_job(lab):
     """A dead rank holds up nobody, though samples are on their way to or from it nearly all the time."""
     lab.configure(**moving(max_epochs=60))

@@ -304,3 +304,13 @@ def test_weights_for_more_gpus_than_planned_are_refused(capsys: Capture) -> None
     assert main(["plan", config]) == 2
     assert capsys.readouterr().err.startswith("balance.shares: got 5 weights, allowed: at most 4, one for")
     assert main(["plan", config, "--nodes", "2"]) == 0
+
+
+def test_partitioned_data_on_more_gpus_than_a_step_has_samples_is_refused(capsys: Capture) -> None:
+    slow = "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}\n"
+    slow += 'dnns: [{name: slow, model: "m:f"}]\nslots: {per_node: 4}\ndata: {access: partitioned}\n'
+    config = write_config(slow + "backend: {name: emulated, rates: {slow: {1: 5.0}}}\n")
+    assert main(["plan", config]) == 0
+    capsys.readouterr()
+    assert "dnns.slow.batch_size: got 4, allowed: at least 8" in refused(capsys, config, "--nodes", "2")
+    assert main(["plan", config, "--nodes", "2", "--set", "schedule.max_gpus_per_dnn=4"]) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import OperationConfig, RunConfig, load_config, resolved_yaml
-from hpcbal.config.shares import check_shares
+from hpcbal.config.shares import check_parts, check_shares
 from hpcbal.errors import ConfigError
 
 GOOD = """\
@@ -263,6 +263,55 @@ def test_more_weights_than_there_are_gpus_are_refused_once_these_are_known(make_
     )
     others = load_config(make_file(GOOD), ["balance={policy: even, shares: [3, 2, 1]}"])
     check_shares(others, 1)
+
+
+PARTED = GOOD.replace("preprocessing:", "data: {access: partitioned}\npreprocessing:").replace(
+    """  - name: b
+    model: hpcbal.models:softmax
+    optimizer: {name: adam, learning_rate: 0.3}
+    batch_size: 8
+""",
+    "",
+)
+ALLOWED = "allowed: at least %d with data.access 'partitioned', a sample of each step for every GPU"
+
+
+@pytest.mark.parametrize(
+    ("settings", "least"),
+    [
+        (("slots.per_node=4",), 4),
+        (("slots.per_node=4", "schedule.max_gpus_per_dnn=3"), 3),
+        (("slots.per_node=3", "schedule.max_gpus_per_dnn=8"), 3),
+        (("slots.per_node=4", "schedule.max_gpus_per_dnn=2"), 2),
+        (("slots.per_node=auto",), 1),
+        (("schedule.max_gpus_per_dnn=8",), 1),
+    ],
+)
+def test_partitioned_data_needs_a_sample_of_each_step_for_every_gpu(
+    make_file: MakeFile, settings: tuple[str, ...], least: int
+) -> None:
+    """A file tells of one node at least."""
+    path = make_file(PARTED.replace("batch_size: 32", "batch_size: 2"))
+    if least <= 2:
+        assert load_config(path, settings).dnns[0].batch_size == 2
+        return
+    (problem,) = problems_of(path, *settings)
+    assert problem.startswith(f"run.yaml:4: defaults.batch_size: got 2, {ALLOWED % least}")
+    assert problem.endswith("or set schedule.max_gpus_per_dnn to 2")
+    load_config(path, [*settings, f"dnns.a.batch_size={least}"])
+    load_config(path, [*settings, "data.access=shared"])
+
+
+def test_samples_of_a_step_are_counted_against_all_gpus_once_these_are_known(make_file: MakeFile) -> None:
+    path = make_file(PARTED)
+    config = load_config(path, ["dnns.a.batch_size=6"])
+    check_parts(config, 6)
+    with pytest.raises(ConfigError) as caught:
+        check_parts(config, 8)
+    (told,) = caught.value.problems
+    assert told.startswith(f"dnns.a.batch_size: got 6, {ALLOWED % 8}")
+    check_parts(load_config(path, ["dnns.a.batch_size=6", "schedule.max_gpus_per_dnn=6"]), 8)
+    check_parts(load_config(path, ["dnns.a.batch_size=6", "data.access=shared"]), 8)
 
 
 def test_all_problems_of_a_file_come_at_once_in_order_of_lines(make_file: MakeFile) -> None:
