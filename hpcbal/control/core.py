@@ -26,6 +26,7 @@ class Core:
         origin_rates, origin_resume: where the event log starts from.
         log: the bounded event log.
         state: everything that changes.
+        forgotten: live DNNs that may have the GPUs again that were left out of them, as the hosts are others.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class Core:
             self.state.interrupted = None
         if not rounds.is_alike(resume.cluster, cluster):
             self.state.kept = {}
-        if self.state.left_out and not rounds.is_same(resume.cluster, cluster):
-            # A round that shrank would go on without GPUs that nobody has complained of.
-            self.state.left_out, self.state.interrupted, self.state.kept = {}, None, {}
         for dnn_id in self.state.left_out.keys() - self.state.dnns.keys():
             del self.state.left_out[dnn_id]
+        self.forgotten: tuple[str, ...] = ()
+        if not rounds.is_same(resume.cluster, cluster):
+            self._forget_left_out()
 
     @property
     def is_independent(self) -> bool:
@@ -123,6 +124,17 @@ class Core:
         if self.log.is_half_full:
             self.origin_rates, self.origin_resume = self.state.all_rates(), self.resume_state()
             self.log.restart([Started()])
+
+    def _forget_left_out(self) -> None:
+        """Nobody has complained of these GPUs; a round that had to shrink for others does not go on."""
+        s = self.state
+        live_ids = s.live_ids()
+        self.forgotten = tuple(d for d in live_ids if d in s.left_out)
+        if rounds.is_short(rounds.gpus_of(s.interrupted), s.left_out, live_ids):
+            s.interrupted = None
+        if rounds.is_short(s.kept, s.left_out, live_ids):
+            s.kept = {}
+        s.left_out = {}
 
     def _check_input(self) -> None:
         if self.cluster.num_gpus < 1:

@@ -106,6 +106,11 @@ class Ensemble:
         return self._core.state.plan
 
     @property
+    def forgotten(self) -> tuple[str, ...]:
+        """Live DNNs that may have the GPUs again that were left out of them: the hosts are others now."""
+        return self._core.forgotten
+
+    @property
     def events(self) -> tuple[Event, ...]:
         """The bounded event log; `replay(*ensemble.origin, ensemble.events)` leads to the same state."""
         return self._core.log.events

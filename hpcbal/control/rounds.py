@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.messages import EpochRecord, Position, RoundPlan
@@ -115,6 +115,26 @@ def is_same(made_for: Cluster | None, cluster: Cluster) -> bool:
     The hosts' names tell: what was found out about one GPU says nothing of that of another machine.
     """
     return made_for is None or made_for == cluster
+
+
+def is_short(
+    gpus: Mapping[str, Collection[int]], left_out: Mapping[str, Collection[int]], live_ids: Collection[str]
+) -> bool:
+    """Whether a live DNN would do without a GPU that was left out of it, were it given these.
+
+    Of groups that were formed before the GPU was left out nothing is missing yet.
+
+    Args:
+        gpus: by DNN, those of its group.
+        left_out: by DNN, those it went on without.
+        live_ids: DNNs that have not come to their end.
+    """
+    return any(not set(left_out.get(d, ())) <= set(own) for d, own in gpus.items() if d in live_ids)
+
+
+def gpus_of(plan: RoundPlan | None) -> dict[str, tuple[int, ...]]:
+    """GPUs by DNN of the round, if there is one."""
+    return {} if plan is None else {group.dnn_id: group.gpus for group in plan.groups}
 
 
 def is_inside_pass(position: Position | None, num_positions: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,8 @@ from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.resume_json import round_plan_from_dict
-from hpcbal.control.rounds import is_same
+from hpcbal.control.rounds import gpus_of, is_same, is_short
+from hpcbal.control.states import TERMINAL
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
 from hpcbal.telemetry import RunDirectory
@@ -67,7 +68,8 @@ def read_earlier(
         ledger: all events so far.
         specs: the DNNs; a DNN that was done goes on if its stop rule now allows more epochs.
         retry_failed: failed DNNs go on from their last checkpoint.
-        regroups: whether GPUs may be left out of groups; if not, those that were are forgotten for good.
+        regroups: whether GPUs may be left out of groups; if not, those that were are forgotten for good. A
+            round whose groups go on without such GPUs, or GPUs of other hosts, is not continued.
     """
     facts = _Facts()
     for line in ledger:
@@ -92,6 +94,7 @@ def read_earlier(
         progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
     if not regroups:
         facts.forget_left_out()
+    facts.drop_short({dnn_id for dnn_id, its in progress.items() if its.state not in TERMINAL})
     resume = ResumeState(
         dnns=progress,
         next_pass=next_pass,
@@ -158,6 +161,7 @@ class _Facts:
         self.left_out: dict[str, list[int]] = {}
         self.preprocessing_samples_per_s: float | None = None
         self._open_round: Mapping[str, Any] | None = None
+        self._forgotten: dict[str, list[int]] = {}  # left out when the open round was formed, or since then
         self._started_on: Cluster | None = None
 
     def take(self, line: Mapping[str, Any]) -> None:
@@ -171,7 +175,7 @@ class _Facts:
                 self.preprocessing_samples_per_s = line["samples_per_s"]
             case "round-started":
                 self.cluster = self._started_on
-                self.kept = {}
+                self.kept, self._forgotten = {}, {}
                 plan = line["plan"]
                 self.round_plans.append(plan)
                 self._open_round = plan
@@ -184,8 +188,8 @@ class _Facts:
                 self.next_pass = max(self.next_pass, line["pass_index"] + 1)
             case "leave-round":
                 if line["reason"] == "regroup" and self._open_round is not None:
-                    gpus_of = {group["dnn"]: tuple(group["gpus"]) for group in self._open_round["groups"]}
-                    self.kept[line["dnn"]] = gpus_of[line["dnn"]]
+                    planned = {group["dnn"]: tuple(group["gpus"]) for group in self._open_round["groups"]}
+                    self.kept[line["dnn"]] = planned[line["dnn"]]
             case "gpu-left-out":
                 self.left_out.setdefault(line["dnn"], []).append(line["gpu"])
             case "round-ended":
@@ -206,9 +210,17 @@ class _Facts:
                 account.slot_seconds += line["slot_seconds"]
 
     def forget_left_out(self) -> None:
-        """The hosts are others, or the user wants the GPUs back; so no round goes on that had to shrink."""
-        if self.left_out:
-            self.left_out, self._open_round, self.kept = {}, None, {}
+        """The hosts are others, or the user wants the GPUs back."""
+        for dnn_id, gpus in self.left_out.items():
+            self._forgotten.setdefault(dnn_id, []).extend(gpus)
+        self.left_out = {}
+
+    def drop_short(self, live_ids: Collection[str]) -> None:
+        """Do not go on with groups of live DNNs that lack a GPU that is forgotten to have been left out."""
+        if is_short(gpus_of(self.interrupted()), self._forgotten, live_ids):
+            self._open_round = None
+        if is_short(self.kept, self._forgotten, live_ids):
+            self.kept = {}
 
     def interrupted(self) -> RoundPlan | None:
         return None if self._open_round is None else round_plan_from_dict(self._open_round)

@@ -114,9 +114,8 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
         opened.earlier.resume,
     )
     journal = Journal(opened, roles.cluster.num_gpus, keys)
-    forgotten = opened.earlier.resume.left_out.keys() - ensemble.state.left_out.keys()
-    if forgotten:
-        log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(sorted(forgotten)))
+    if ensemble.forgotten:
+        log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(ensemble.forgotten))
     nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
     journal.note_start(opened, nodes, len(roles.ranks), device)
     journal.name_tracks(roles)

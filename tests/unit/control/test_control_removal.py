@@ -201,6 +201,59 @@ def test_on_other_hosts_no_gpu_is_shunned(drive: Drive, hosts: tuple[str, tuple[
     assert elsewhere.ensemble.resume_state().left_out == {}
 
 
+def left_inside_a_pass_of_small(drive: Drive) -> tuple[ResumeState, dict[str, tuple[int, ...]]]:
+    """A run that was stopped after `wide` was done, of which a GPU had been left out; and its groups."""
+    run = drive({"wide": 2, "small": 9}, (4,), RATES, alpha=0.0)
+    slow = groups_of(run.start())["wide"][0]
+    run.epoch("wide", "small", offers={"wide": slow})
+    groups = groups_of(run.leave("wide", "small"))
+    run.epoch("wide", "small")
+    run.leave("wide")
+    run.send(SuspendRequested("walltime"))
+    run.save("small", Position(2, 40))
+    assert run.send(GroupLeft("small"))[-1] == Finish("suspended")
+    resume = run.ensemble.resume_state()
+    assert resume.left_out == {"wide": (slow,)}
+    return cast(ResumeState, resume), groups
+
+
+@pytest.mark.parametrize("host", ["host", "elsewhere"])
+@pytest.mark.parametrize("wide", [{"wide": 2}, {}], ids=["done", "removed"])
+def test_a_gpu_left_out_of_a_dnn_that_is_through_does_not_end_the_others_round(
+    drive: Drive, wide: dict[str, int], host: str
+) -> None:
+    resume, groups = left_inside_a_pass_of_small(drive)
+    again = drive({**wide, "small": 9}, (4,), RATES, resume, host=host, alpha=0.0)
+    assert groups_of(again.start()) == {"small": groups["small"]}
+    assert again.ensemble.state.plan.last_pass is None, "the round has become one that only ends the pass"
+    assert again.ensemble.forgotten == (), "nobody is left to whom it means anything"
+
+
+@pytest.mark.parametrize(("host", "told"), [("host", ()), ("elsewhere", ("other",))])
+def test_a_gpu_left_out_of_a_dnn_that_waits_does_not_end_the_others_round(
+    drive: Drive, host: str, told: tuple[str, ...]
+) -> None:
+    resume, groups = left_inside_a_pass_of_small(drive)
+    resume = replace(resume, left_out={"other": (2,)})
+    again = drive({"wide": 2, "small": 9, "other": 1}, (4,), RATES, resume, host=host, alpha=0.0)
+    assert groups_of(again.start()) == {"small": groups["small"]}
+    assert again.ensemble.state.plan.last_pass is None, "the round has become one that only ends the pass"
+    assert again.ensemble.forgotten == told
+
+
+def test_on_other_hosts_a_round_goes_on_with_the_gpu_that_was_to_leave_it(drive: Drive) -> None:
+    """Stopped between the round with it and the round without it."""
+    run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
+    first = groups_of(run.start())
+    run.epoch("wide", "small", offers={"wide": first["wide"][0]})
+    run.send(SuspendRequested("walltime"))
+    run.leave("wide", "small")
+    again = drive({"wide": 9, "small": 9}, (4,), RATES, run.ensemble.resume_state(), host="other", alpha=0.5)
+    assert groups_of(again.start()) == first
+    assert again.ensemble.forgotten == ("wide",)
+    assert again.ensemble.resume_state().left_out == {}
+
+
 def test_a_suspension_between_the_two_rounds_changes_nothing(drive: Drive) -> None:
     run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
     first = groups_of(run.start())

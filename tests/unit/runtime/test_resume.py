@@ -115,6 +115,36 @@ def test_gpus_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirec
         assert (resume.left_out, resume.interrupted) == ({}, None)
 
 
+FORGETTING = {
+    "other hosts before": {"later": [started(host="m"), started()]},
+    "not wanted before": {"later": [{**started(), "regroup": False}, started()]},
+    "not wanted now": {"regroups": False},
+}
+
+
+@pytest.mark.parametrize("how", FORGETTING)
+def test_gpus_that_nobody_of_the_round_lacks_are_forgotten_without_ending_it(run: RunDirectory, how: str):
+    """`a` is through, `gone` is not in the config any more; or the round is still planned with the GPU."""
+    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
+
+    def without(dnn: str, gpu: int) -> dict[str, Any]:
+        return {"event": "gpu-left-out", "dnn": dnn, "gpu": gpu}
+
+    def read_on(*lines: Any) -> Any:
+        change = dict(FORGETTING[how])
+        ledger = [started(), *lines, *change.pop("later", [])]
+        return read_earlier(run, ledger, [spec("a"), spec("b")], retry_failed=False, **change).resume
+
+    resumed = read_on(without("a", 2), begun)  # PLAN: a has 0 and 1, b has 2
+    assert (resumed.left_out, resumed.interrupted) == ({}, None)
+    for lines in ([without("gone", 2), begun], [begun, without("a", 1)]):
+        resumed = read_on(*lines)
+        assert (resumed.left_out, resumed.interrupted) == ({}, PLAN)
+    save(run, "a", 5, Position(9, 120))
+    resumed = read_on(without("a", 2), begun, {"event": "dnn-done", "dnn": "a", "detail": ""})
+    assert (resumed.left_out, resumed.interrupted) == ({}, PLAN)
+
+
 def test_a_round_without_gpus_left_out_goes_on_on_other_hosts(run: RunDirectory):
     begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
     assert read(run, started(), begun, started(host="m")).resume.interrupted == PLAN
