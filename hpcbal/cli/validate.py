@@ -13,7 +13,7 @@ def add_parser(verbs: Subparsers) -> None:
         "validate",
         help="check a configuration",
         description="Check keys, values and import paths, and tell all problems at once; warn of keys that "
-        "have no effect. No user code runs.",
+        "have no effect, or may not go with the number of GPUs. No user code runs.",
     )
     add_config(parser)
     parser.add_argument(
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     warnings: list[str] = []
     warn = warnings.append if args.json else print_warning
     try:
-        config = load_config(args.config, args.overrides, check_imports=True, warn=warn)
+        config = load_config(args.config, args.overrides, check_imports=True, warn=warn, beforehand=True)
     except ConfigError as error:
         if not args.json:
             raise

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from hpcbal.config.checks import cross_problems
 from hpcbal.config.document import FILE_ONLY_KEYS, Defaults
 from hpcbal.config.expand import Expansion, expand_dnns, with_defaults
+from hpcbal.config.group_size import size_warnings
 from hpcbal.config.import_check import import_problems
 from hpcbal.config.imports import add_import_roots
 from hpcbal.config.messages import explain
@@ -32,6 +33,7 @@ def load_config(
     *,
     check_imports: bool = False,
     warn: Callable[[str], None] | None = None,
+    beforehand: bool = False,
 ) -> RunConfig:
     """Read and check a configuration.
 
@@ -45,6 +47,8 @@ def load_config(
             the arguments given, and whether packages are installed that the settings need; no user code runs
             for that.
         warn: gets a line for each key that is right but has no effect (see `keys_without_effect`).
+        beforehand: nobody will tell more of the GPUs than the file: warn of what may not go with them, too
+            (see `size_warnings`).
 
     Raises:
         ConfigError: with every problem that was found, one line each.
@@ -66,7 +70,8 @@ def load_config(
     if problems or config is None:
         raise ConfigError(sorted(dict.fromkeys(problems), key=_position))
     if warn is not None:
-        for line in sorted(keys_without_effect(config, full), key=_position):
+        lines = keys_without_effect(config, full) + (size_warnings(config, full) if beforehand else [])
+        for line in sorted(lines, key=_position):
             warn(line)
     return config
 

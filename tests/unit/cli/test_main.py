@@ -96,6 +96,38 @@ def test_keys_without_effect_are_warned_of_and_change_no_exit_code(
     assert captured.out
 
 
+FIXED = ["--set", "balance={policy: fixed, shares: [3, 2, 1]}"]
+
+
+def test_weights_for_more_gpus_than_a_node_has_are_warned_of_by_validate_alone(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """How many nodes there will be is not in the file; `plan` and `run` know it, and refuse too few."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["validate", str(config), *FIXED, "--set", "slots.per_node=2"]) == 0
+    told = "got 3 weights with slots.per_node 2; a run on fewer than 2 nodes will be refused"
+    assert capsys.readouterr().err == f"warning: --set {FIXED[1]}: balance.shares: {told}\n"
+    for slots in ("3", "auto"):
+        assert main(["validate", str(config), *FIXED, "--set", f"slots.per_node={slots}"]) == 0
+        assert capsys.readouterr().err == ""
+    assert main(["plan", str(config), *RATES, *FIXED, "--nodes", "2"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert main(["plan", str(config), *RATES, *FIXED]) == 2
+
+
+def test_weights_are_told_where_they_stand_and_only_of_dnns_that_use_them(
+    config: Path, capsys: Capture
+) -> None:
+    text = GOOD.replace("name: a,", "name: a, balance: fixed, shares: [3, 2, 1],")
+    config.write_text(text + "balance: {shares: [1, 2]}\nslots: {per_node: 1}\n", encoding="utf-8")
+    assert main(["validate", str(config), "--set", "dnns.b.balance=fixed"]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"warning: {config}:2: dnns.0.shares: got 3 weights with slots.per_node 1; ")
+    assert second.startswith(f"warning: {config}:3: balance.shares: got 2 weights with slots.per_node 1; ")
+    assert main(["validate", str(config), "--set", "dnns.a.balance=even"]) == 0
+    assert "slots.per_node" not in capsys.readouterr().err
+
+
 def test_warnings_are_data_with_json(config: Path, capsys: Capture) -> None:
     assert main(["validate", str(config), "--json", "--set", "balance.predictor=narx"]) == 0
     captured = capsys.readouterr()
