@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.cli.plan_rates import find_rates
     from hpcbal.cli.plan_text import render_plan
     from hpcbal.config import load_config
+    from hpcbal.config.group_size import over_limit, told_limit
     from hpcbal.config.shares import check_parts, check_shares
 
     config = load_config(args.config, args.overrides, warn=print_warning)
@@ -60,7 +61,10 @@ def run(args: argparse.Namespace) -> int:
     check_parts(config, num_nodes * per_node)
     rates = find_rates(config, per_node, args.profile, command=str(args.config))
     plan = make_plan(config, rates, num_nodes=num_nodes, gpus_per_node=per_node)
+    sizes = {name: len(gpus) for f in plan.flotillas for name, gpus in f.placement.gpus.items()}
     facts = _facts(args, config)
+    if over := over_limit(config, sizes, None if facts is None else facts.num_train):
+        print_warning(f"balance.max_samples_per_gpu: {told_limit(config.balance.max_samples_per_gpu, over)}")
     outlook = None
     if facts is not None:
         outlook = forecast(config, rates, facts, num_nodes=num_nodes, gpus_per_node=per_node)

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
+from hpcbal.config.group_size import over_limit, told_limit
 from hpcbal.control import Ensemble
 from hpcbal.control.messages import (
     CheckpointWritten,
@@ -70,9 +71,15 @@ class Journal:
         opened: the run's directory and ledger.
         num_gpus: slots of the cluster.
         rate_key_by_dnn: names the entries of profile.json.
+        num_train: training samples of a pass.
     """
 
-    def __init__(self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str]) -> None:
+    def __init__(
+        self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str], num_train: int
+    ) -> None:
+        self._config = opened.config
+        self._num_train = num_train
+        self._over_limit: set[str] = set()  # DNNs of which people know
         self._run = opened.run
         self._lock = opened.lock
         self._ledger = opened.ledger
@@ -214,9 +221,11 @@ class Journal:
             case StartRound(plan):
                 self.keep_rates(ensemble)
                 self._join(plan.groups)
+                self._warn_of_limit(plan.groups)
                 self._note_plan("round-started", plan)
             case StartAlone(plan):
                 self._join(plan.groups)
+                self._warn_of_limit(plan.groups)
                 self._note_plan("started-alone", plan)
             case NextPass():
                 self._ledger.append(
@@ -356,6 +365,15 @@ class Journal:
     def _join(self, groups: tuple[GroupPlan, ...]) -> None:
         self._accounts.join(groups)
         self._watch.join(groups)
+
+    def _warn_of_limit(self, groups: tuple[GroupPlan, ...]) -> None:
+        """Tell once of each DNN whose GPUs get more than the user has said that they take."""
+        sizes = {group.dnn_id: len(group.gpus) for group in groups if group.dnn_id not in self._over_limit}
+        over = over_limit(self._config, sizes, self._num_train)
+        if over:
+            self._over_limit |= over.keys()
+            told = told_limit(self._config.balance.max_samples_per_gpu, over)
+            self._progress.note(f"warning: balance.max_samples_per_gpu: {told}")
 
     def _note_left(self, dnn_id: str) -> None:
         cost = self._accounts.leave(dnn_id)

@@ -113,7 +113,7 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
         known_rates(config, opened.run, keys, roles.cluster.max_gpus_per_node),
         opened.earlier.resume,
     )
-    journal = Journal(opened, roles.cluster.num_gpus, keys)
+    journal = Journal(opened, roles.cluster.num_gpus, keys, context.stream_spec.num_train)
     if ensemble.forgotten:
         log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(ensemble.forgotten))
     nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]

@@ -52,6 +52,16 @@ def test_a_slow_gpu_gets_less_and_the_weights_are_those_of_even_shares(lab, poli
     ended_alike(outcomes[policy], outcomes["even"])
 
 
+def test_a_limit_below_an_even_share_is_told_once(lab):
+    unlike = {**UNLIKE, "dnns": [{**UNLIKE["dnns"][0], "stop": {"max_epochs": 3}}]}
+    lab.configure(**unlike, balance={"policy": "fitted", "max_samples_per_gpu": 6})
+    done = lab.run()
+    assert done.code == 0, done
+    assert done.out.count("warning: balance.max_samples_per_gpu: got 6, less than an even share") == 1, done
+    assert "a (8 of 24 samples on 3 GPUs)" in done.out, done
+    assert lab.events("epoch-done")[-1]["balance"]["shares"] == [8, 8, 8]
+
+
 def test_a_stop_inside_a_pass_changes_no_more_than_rounding(lab):
     unlike = {**UNLIKE, "dnns": [{**UNLIKE["dnns"][0], "stop": {"max_epochs": 8}}]}
     lab.configure(**unlike, balance={"policy": "fitted"})

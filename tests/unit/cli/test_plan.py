@@ -306,6 +306,16 @@ def test_weights_for_more_gpus_than_planned_are_refused(capsys: Capture) -> None
     assert main(["plan", config, "--nodes", "2"]) == 0
 
 
+def test_a_limit_below_an_even_share_is_warned_of(capsys: Capture) -> None:
+    """`half` gets three GPUs, `slow` four: only on one GPU is the share of `fast` above the limit."""
+    config = write_config(DNNS + EMULATED + "balance: {policy: fitted, max_samples_per_gpu: 2}\n")
+    told = "less than an even share, which is always given: fast (4 of 4 samples on 1 GPU); shares stay even"
+    assert main(["plan", config]) == 0
+    assert f"warning: balance.max_samples_per_gpu: got 2, {told}\n" in capsys.readouterr().err
+    assert main(["plan", config, "--set", "balance.max_samples_per_gpu=4"]) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_partitioned_data_on_more_gpus_than_a_step_has_samples_is_refused(capsys: Capture) -> None:
     slow = "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}\n"
     slow += 'dnns: [{name: slow, model: "m:f"}]\nslots: {per_node: 4}\ndata: {access: partitioned}\n'
