@@ -124,6 +124,9 @@ class GroupRound:
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
         batches = self._open_batches(loaded.saved)
+        if batches is None:  # it was told to stop while data was loaded, on all ranks
+            self._leave(replica, start, inside_pass=inside is not None)
+            return
         max_bad = self._context.config.data.max_bad_fraction * self._context.stream_spec.num_positions
         if self._batches is not None and self._batches.num_bad > max_bad:
             self._wait_for_order(start)  # the scheduler hears of them too, and suspends all
@@ -172,8 +175,11 @@ class GroupRound:
                 self._checkpoint_if_due(replica, result.position, inside_pass=False)
             start = Position(order.pass_index)
 
-    def _open_batches(self, saved: Mapping[str, np.ndarray]) -> Batches:
-        """Where this rank's batches come from; with partitioned data its part is loaded; collective."""
+    def _open_batches(self, saved: Mapping[str, np.ndarray]) -> Batches | None:
+        """Where this rank's batches come from; with partitioned data its part is loaded; collective.
+
+        Returns: None, on all ranks, if the group was told to stop meanwhile.
+        """
         member = self._member
         if self._loader is None:
             return StreamBatches(
@@ -184,7 +190,9 @@ class GroupRound:
                 self._balancer,
             )
         with self._context.slices.during("load", "load data"):
-            self._batches = self._loader.load(member, saved, self._balancer)
+            self._batches = self._loader.load(member, saved, self._balancer, self._is_suspended)
+        if self._batches is None:
+            return None
         self._balancer = PartsSplit(self._balancer, self._batches.parts)
         self._report_preprocessing()
         return self._batches
@@ -236,6 +244,8 @@ class GroupRound:
             arrays[SUMS_NAME] = self._sums.to_array()
         if self._batches is not None:
             arrays |= partition_arrays(self._batches.parts.performed)
+        elif self._loader is not None and self._loader.last is not None:
+            arrays |= partition_arrays(self._loader.last)
         state = TrainingState(
             dnn_id=self._member.dnn.name,
             epoch=len(self._history),
@@ -280,6 +290,13 @@ class GroupRound:
             return None
         name = self._member.dnn.name
         return next(group.gpus for group in self._plan.groups if group.dnn_id == name)[rank]
+
+    def _is_suspended(self) -> bool:
+        """Whether this rank has been told to stop; looks for messages every now and then."""
+        if time.monotonic() - self._last_look_s >= LOOK_INTERVAL_S:
+            self._last_look_s = time.monotonic()
+            self._take_messages()
+        return self._suspend
 
     def _take_messages(self) -> None:
         while (found := self._context.channel.receive()) is not None:

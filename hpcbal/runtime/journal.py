@@ -258,6 +258,10 @@ class Journal:
         self._ledger.append("bad-sample", sample_id=sample_id, where=where, reason=reason)
         self._progress.note(f"warning: broken sample skipped: {where}: {reason}")
 
+    def note_loading(self, dnn_id: str, what: str) -> None:
+        """A group reads data before it trains."""
+        self._progress.note(f"{dnn_id} loads its data: {what}")
+
     def note_outlook(self, outlook: Outlook) -> None:
         """A prediction has come; the first of a start is told and kept to be compared with the end."""
         if not self._outlooks.add(outlook):

@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.source import SampleSource, open_source
@@ -19,6 +20,7 @@ from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.member import GroupMember
 from hpcbal.runtime.part_batches import PartBatches
 from hpcbal.runtime.parts import Parts, partition_of_arrays
+from hpcbal.runtime.protocol import DataLoading
 from hpcbal.training.arrays import Array
 from hpcbal.training.waiting import wait_for
 
@@ -30,38 +32,57 @@ class PartLoader:
 
     The dataset is opened while samples are read, and let go of afterwards: of a dataset that lies in memory
     as a whole, nothing stays but the part.
+
+    Attributes:
+        last: where the last round ended, or what a load began with that was stopped; None: nothing is known.
     """
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
         self._held: HeldSamples | None = None
-        self._last: Partition | None = None
+        self.last: Partition | None = None
 
-    def load(self, member: GroupMember, saved: Mapping[str, Array], balancer: Balancer) -> PartBatches:
+    def load(
+        self,
+        member: GroupMember,
+        saved: Mapping[str, Array],
+        balancer: Balancer,
+        suspended: Callable[[], bool],
+    ) -> PartBatches | None:
         """This rank's part, ready to be drawn from; collective over the group.
 
         Args:
             saved: arrays of the DNN's checkpoint; without a partition there, that of the last round is used.
             balancer: splits the steps.
+            suspended: whether this rank has been told to stop; asked before each sample.
 
+        Returns: None, on all ranks, if a rank was told to stop before it had all.
         Raises:
             GroupFailed: on all ranks: a rank could not open the data, or a part has no usable sample.
         """
         config, spec, comm = self._context.config, self._context.stream_spec, member.comm
         source = member.together("opening the data", self._open)
         known = member.together("reading the parts", lambda: self._known(saved, spec.num_train))
-        partition = _of_master(comm, known, spec.num_train)
+        begun_with = partition = _of_master(comm, known, spec.num_train)
         if partition is None or partition.num_parts != comm.size:
-            partition = self._deal(member, source, partition)
+            partition = self._deal(member, source, partition, suspended)
         before, dealt = partition, with_all_samples(partition)
-        held, bad = member.together("loading a part of the data", lambda: self._read(source, dealt, comm))
+        read = member.together(
+            "loading a part of the data", lambda: self._read(member, source, dealt, suspended)
+        )
+        if not _all_have(comm, read is not None):
+            log.info("told to stop while data was loaded")
+            self.last = begun_with
+            return None
+        assert read is not None
+        held, bad = read
         unusable = _unusable(comm, source, bad)
         partition = member.together(
             "leaving broken samples out", lambda: without_samples(dealt, unusable[source.train_ids])
         )
         if not np.array_equal(partition.owner, before.owner):  # broken, or mended since then
             partition = begun_anew(before, partition.owner)
-        self._last, self._held = partition, held
+        self.last, self._held = partition, held
         log.info("holds %d samples, %.1f MB", len(held.ids), held.num_bytes / 1e6)
         gap = config.data.max_traversal_gap
         parts = Parts(comm.Dup(), held, source.train_ids, partition, gap, config.seed)
@@ -79,7 +100,7 @@ class PartLoader:
 
     def keep(self, parts: Parts) -> None:
         """Remember where a round ended, for the next one."""
-        self._last = parts.performed
+        self.last = parts.performed
 
     def _open(self) -> SampleSource:
         self._context.announce("opening the data")
@@ -94,35 +115,54 @@ class PartLoader:
             raise DataError("data.partition: got 'by_class', but labels here are no classes; use 'random'")
         return source
 
-    def _deal(self, member: GroupMember, source: SampleSource, before: Partition | None) -> Partition:
+    def _deal(
+        self,
+        member: GroupMember,
+        source: SampleSource,
+        before: Partition | None,
+        suspended: Callable[[], bool],
+    ) -> Partition:
         """Parts for this group's ranks, `before` having been those of a group of another size; collective."""
         config, comm = self._context.config, member.comm
         if before is not None and member.is_master:
             log.warning("the data had %d parts and is dealt anew to %d GPUs", before.num_parts, comm.size)
         rule, number = config.data.partition, 0 if before is None else before.number + 1
-        labels = _labels(comm, source, self._poll) if rule == "by_class" else None
+        labels = None
+        if rule == "by_class":
+            self._tell(member, f"the labels of {source.num_train} samples are read, to deal them by class")
+            labels = _labels(comm, source, self._poll, suspended)
         return member.together(
             "dealing the data",
             lambda: deal_parts(source.num_train, comm.size, rule, config.seed, labels, number),
         )
 
     def _known(self, saved: Mapping[str, Array], num_train: int) -> Partition | None:
-        return partition_of_arrays(saved, num_train) or self._last
+        return partition_of_arrays(saved, num_train) or self.last
 
     def _read(
-        self, source: SampleSource, partition: Partition, comm: MPI.Intracomm
-    ) -> tuple[HeldSamples, list[BadSample]]:
-        """Hold this rank's part, and its share of the validation samples; read only what is not there yet."""
+        self, member: GroupMember, source: SampleSource, partition: Partition, suspended: Callable[[], bool]
+    ) -> tuple[HeldSamples, list[BadSample]] | None:
+        """Hold this rank's part, and its share of the validation samples; read only what is not there yet.
+
+        Returns: None if this rank is told to stop meanwhile.
+        """
+        comm = member.comm
         held = self._held or HeldSamples(source.dataset)
         train = source.train_ids[partition.members(comm.rank)]
         wanted = np.concatenate([train, source.validation_ids[comm.rank :: comm.size]])
         for sample_id in np.setdiff1d(held.ids, wanted).tolist():
             held.drop(sample_id)
         num_train = len(train)
+        num_missing = len(wanted) - len(held.ids)
+        if num_missing:
+            on = f"on each of {comm.size} GPUs" if comm.size > 1 else "on its GPU"
+            self._tell(member, f"about {num_missing} samples are read and kept {on}")
         bad: list[BadSample] = []
         samples = source.over(held)
         for index, sample_id in enumerate(wanted.tolist()):
             self._poll()
+            if suspended():
+                return None
             if sample_id in held:
                 continue
             try:
@@ -132,6 +172,11 @@ class PartLoader:
                 held.drop(sample_id)
                 bad.append(BadSample(sample_id, source.dataset.describe(sample_id), error.reason))
         return held, bad
+
+    def _tell(self, member: GroupMember, what: str) -> None:
+        """Let the user know what is going on; once, by the master."""
+        if member.is_master:
+            self._context.channel.send(SCHEDULER_RANK, DataLoading(member.dnn.name, what))
 
     def _poll(self) -> None:
         self._context.keep_in_touch("loading a part of the data")
@@ -153,11 +198,26 @@ def _of_master(comm: MPI.Intracomm, mine: Partition | None, num_samples: int) ->
     return Partition.of(owner, drawn.tolist(), number)
 
 
-def _labels(comm: MPI.Intracomm, source: SampleSource, poll: Callable[[], None]) -> NDArray[np.int64]:
-    """Classes of the training samples, each read by one rank; collective. Broken ones come last."""
+def _all_have(comm: MPI.Intracomm, mine: bool) -> bool:
+    """Whether it is true of all ranks; collective."""
+    flag = np.array(mine, np.uint8)
+    everyone = np.empty_like(flag)
+    wait_for(comm.Iallreduce(flag, everyone, op=MPI.MIN))
+    return bool(everyone)
+
+
+def _labels(
+    comm: MPI.Intracomm, source: SampleSource, poll: Callable[[], None], suspended: Callable[[], bool]
+) -> NDArray[np.int64]:
+    """Classes of the training samples, each read by one rank; collective. Broken ones come last.
+
+    A rank that is told to stop tells class 0 of the rest: it will not get as far as using a part.
+    """
     mine = np.zeros(source.num_train, np.int64)
     for index in range(comm.rank, source.num_train, comm.size):
         poll()
+        if suspended():
+            break
         try:
             mine[index] = int(source.read(int(source.train_ids[index]))[1])
         except BadSample:

@@ -153,6 +153,19 @@ class Heartbeat(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class DataLoading(Message):
+    """Trainer-group master -> scheduler: data is read before training begins, which may take long.
+
+    Attributes:
+        dnn_id: for which DNN.
+        what: for people.
+    """
+
+    dnn_id: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimelinePart(Message):
     """Any rank -> scheduler, every few seconds: what it has done since the last part."""
 

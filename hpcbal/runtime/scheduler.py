@@ -164,6 +164,8 @@ class Scheduler:
             case protocol.StopRequest():
                 if not self._context.is_ending():
                     self._request_stop(message.reason)
+            case protocol.DataLoading():
+                self._journal.note_loading(message.dnn_id, message.what)
             case protocol.TimelinePart():
                 self._journal.note_slices(source, message.slices)
             case protocol.Heartbeat():

@@ -306,3 +306,59 @@ def test_parts_that_take_long_to_read_are_no_stall(lab):
     lab.configure(**partitioned())
     done = lab.run("run", "run.yaml", "--set", "stall_timeout_s=3", "--set", "dnns.0.stop.max_epochs=1")
     assert done.code == 0, done
+
+
+def read_slowly(lab, pause_s: float) -> None:
+    """From now on each sample takes so long to be read; not while the file `quick` is there."""
+    toys = lab.folder / "toys.py"
+    text, line = toys.read_text(encoding="utf-8"), "    def read(self, sample_id):\n"
+    assert text.count(line) == 1
+    slow = f"{line}        if not os.path.exists('quick'):\n            time.sleep({pause_s})\n"
+    toys.write_text(text.replace(line, slow), encoding="utf-8")
+
+
+@pytest.mark.parametrize("partition", ["random", "by_class"])
+def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(lab, partition):
+    """First before anything is trained, then with parts of which much has been drawn already."""
+    sections = partitioned(max_traversal_gap=None, partition=partition)
+    lab.configure(**sections, output={"dir": "whole"})
+    lab.out = lab.folder / "whole"
+    assert lab.run().code == 0
+    whole = lab.outcome()["a"]
+    lab.out = lab.folder / "out"
+    lab.configure(**sections)
+    read_slowly(lab, 0.5)  # 32 samples and 8 for validation: 20 s
+    quick = lab.folder / "quick"
+
+    def stop_while_loading() -> None:
+        quick.unlink(missing_ok=True)
+        running = lab.start()
+        running.until(lambda: "a loads its data: " in (lab.folder / ".stdout").read_text(), "loading")
+        trainers = [pid for rank, pid in running.pids().items() if rank >= 2]
+        running.process.terminate()
+        done = running.wait()
+        assert done.code == 75, done
+        assert "Traceback" not in done.err, done
+        assert len(trainers) == NUM_RANKS
+        counts = [lab.folder / f"reads-{pid}" for pid in trainers]
+        assert all(not path.exists() or path.stat().st_size < 32 for path in counts), "all of it was read"
+
+    stop_while_loading()
+    assert lab.events("epoch-done") == []
+    quick.touch()
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 3, "epoch 3")
+    running.process.terminate()
+    assert running.wait().code == 75
+    num_epochs, before = len(lab.events("epoch-done")), parts_of(lab)
+    stop_while_loading()
+    assert len(lab.events("epoch-done")) == num_epochs
+    np.testing.assert_array_equal(parts_of(lab)[1], before[1])
+    quick.touch()
+    done = lab.run()
+    assert done.code == 0, done
+    history, arrays = lab.outcome()["a"]
+    assert [entry[0] for entry in history] == [1, 2, 3, 4, 5, 6]
+    assert arrays.keys() == whole[1].keys()
+    for name, array in whole[1].items():
+        np.testing.assert_allclose(arrays[name], array, rtol=1e-12, atol=1e-12, err_msg=name)
