@@ -195,7 +195,9 @@ def test_what_needs_no_fit_is_never_fitted() -> None:
     assert learner.policy.predictor == Memoryless()
 
 
-@pytest.mark.parametrize(("name", "needs"), [("narx", "psutil and tensorflow"), ("arima", "statsmodels")])
+@pytest.mark.parametrize(
+    ("name", "needs"), [("narx", "keras and psutil and tensorflow"), ("arima", "statsmodels")]
+)
 def test_without_its_package_a_fitted_predictor_tells_what_to_install(
     name: str, needs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
