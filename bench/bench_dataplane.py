@@ -29,6 +29,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ TITLES = {
     "plain_handover": "hand-over, NumPy",
     "tfdata": "tf.data service",
 }
+PAUSE_S = 1.0  # before each way: the data service goes on filling its buffers after it has been asked
 NUM_HAND_OVERS = 100  # per round: enough for a median
 # What the ring's rate is divided by, and what the quotient is called.
 RATIOS = {
@@ -136,6 +138,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, float]]:
         for _ in range(args.rounds):
             facts: dict[str, float] = {}
             for way in WAYS:
+                time.sleep(PAUSE_S)
                 answer = children[way].ask(f"{'run' if way == 'tfdata' else way} {num_blocks[way]}")
                 facts |= {f"{way}_{name}": value for name, value in answer.items()}
             rounds.append(facts)
