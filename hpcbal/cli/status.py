@@ -29,7 +29,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the status once, or until the run ends; with --json --watch, one line of JSON per look."""
-    from hpcbal.telemetry.status import death_note, read_status
+    from hpcbal.telemetry.status import death_note, has_ended, read_status
     from hpcbal.telemetry.status_table import render_status
 
     _check_directory(args.directory)
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             text = render_status(status, now)
             print((_CLEAR if redraw else "") + text.rstrip("\n"), flush=True)
-        over = status["phase"] == "finished" or death_note(status, now) is not None
+        over = has_ended(status) or death_note(status, now) is not None
         if not args.watch or over:
             return 0
         if not args.json and not redraw:

@@ -18,7 +18,7 @@ from hpcbal.report.model import DnnReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.replay import Replay
 from hpcbal.telemetry.ledger import read_ledger
 from hpcbal.telemetry.run_directory import RunDirectory
-from hpcbal.telemetry.status import Status, death_note, read_status
+from hpcbal.telemetry.status import Status, death_note, has_ended, read_status
 from hpcbal.telemetry.utc import unix_seconds
 
 STATE_OF_OUTCOME: Mapping[str, str] = {
@@ -102,7 +102,7 @@ def _state(replay: Replay, status: Status | None, now: float) -> tuple[str, str]
     if replay.outcome is not None:
         note = "the same command continues it" if replay.outcome == "suspended" else ""
         return STATE_OF_OUTCOME.get(replay.outcome, replay.outcome), note
-    if status is None or status["phase"] == "finished":  # killed before this start could say anything
+    if status is None or has_ended(status):  # killed before this start could say anything
         return "interrupted", "the run was killed; the same command continues it"
     death = death_note(status, now)
     if death is not None:

@@ -56,6 +56,7 @@ from hpcbal.telemetry import (
     write_status,
 )
 from hpcbal.telemetry.slices import Slice, SliceRecorder, mark
+from hpcbal.telemetry.status import end_status
 from hpcbal.telemetry.table import telling_line
 from hpcbal.telemetry.timeline import TimelineFile
 
@@ -287,9 +288,7 @@ class Journal:
         facts |= {"preprocessed_samples": stats.samples_made, "preprocessing_s": stats.busy_s}
         self._ledger.append("run-finished", durable=True, **facts)
         self._renew_status(ensemble, stats)
-        self._status["phase"] = "finished"
-        self._status["outcome"] = outcome
-        self._status["exit_code"] = exit_code
+        end_status(self._status, outcome, exit_code)
         write_status(self._run.status, self._status)
         if outcome == "profiled":
             return f"rates: {self._run.profile} (see 'hpcbal plan')"

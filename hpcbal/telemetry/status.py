@@ -19,7 +19,9 @@ from hpcbal.telemetry.run_directory import RunDirectory
 from hpcbal.telemetry.utc import unix_seconds, utc_text
 
 STATUS_SCHEMA = 1
-PHASES = ("starting", "profiling", "training", "suspending", "finished")
+PHASES = ("starting", "profiling", "training", "suspending", "suspended", "finished")
+"""What a start may be doing. It ends suspended where the same command goes on, else finished."""
+_ENDS = ("suspended", "finished")
 
 
 class DnnStatus(TypedDict):
@@ -66,7 +68,7 @@ Status = TypedDict(
         "schema": int,
         "name": str,
         "phase": str,  # one of PHASES
-        "outcome": str | None,  # None until finished, then done, failed-dnns, suspended or profiled
+        "outcome": str | None,  # None until the end, then done, failed-dnns, suspended or profiled
         "exit_code": int | None,
         "started_at": str,  # UTC, of this start
         "updated_at": str,
@@ -116,6 +118,17 @@ def new_status(name: str, num_gpus: int, *, heartbeat_s: float = 5.0, now: float
     }
 
 
+def end_status(status: Status, outcome: str, exit_code: int) -> None:
+    """Note the end of this start (in place)."""
+    status["phase"] = "suspended" if outcome == "suspended" else "finished"
+    status["outcome"], status["exit_code"] = outcome, exit_code
+
+
+def has_ended(status: Status) -> bool:
+    """Whether this start came to an end that it noted itself."""
+    return status["phase"] in _ENDS
+
+
 def write_status(path: str | os.PathLike[str], status: Status, now: float | None = None) -> None:
     """Stamp `status` with the time (in place) and replace the file.
 
@@ -163,7 +176,7 @@ def death_note(status: Status, now: float | None = None) -> str | None:
 
     The process is looked up only if this is its host. Otherwise silence counts: 6 heartbeats, 30 s at least.
     """
-    if status["phase"] == "finished":
+    if has_ended(status):
         return None
     who = f"process {status['pid']} on {status['host']}"
     if status["host"] == socket.gethostname() and process_is_gone(status["pid"]):

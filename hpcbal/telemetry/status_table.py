@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcbal.errors import ExitCode
-from hpcbal.telemetry.status import DnnStatus, Status, death_note, silence_s
+from hpcbal.telemetry.status import DnnStatus, Status, death_note, has_ended, silence_s
 from hpcbal.telemetry.table import count_text, format_table, number_text, telling_line
 from hpcbal.telemetry.utc import duration_text
 
@@ -51,7 +51,7 @@ def _headline(status: Status) -> str:
         parts = [f"{status['name']}: suspended (exit code {status['exit_code']})"]
     elif status["outcome"] is not None:
         parts[0] += f" ({status['outcome']}, exit code {status['exit_code']})"
-    if status["phase"] != "finished":
+    if not has_ended(status):
         if status["round"] is not None:
             parts.append(f"round {status['round']}")
         if status["pass"] is not None:
@@ -60,7 +60,7 @@ def _headline(status: Status) -> str:
     parts.append(f"running for {duration_text(status['elapsed_s'])}")
     if "prediction" in status and status["phase"] == "training":
         parts.append(f"{duration_text(status['prediction']['remaining_s'])} to go for max_epochs")
-    if status["phase"] == "finished":
+    if has_ended(status):
         parts[-1] = f"took {duration_text(status['elapsed_s'])}"
     return ", ".join(parts)
 

@@ -40,7 +40,7 @@ def check_stopped(lab, done, reason: str) -> None:
     assert reason in lab.events("suspend-requested")[-1]["reason"], lab.events()
     assert lab.events()[-1]["event"] == "run-finished"
     assert lab.events()[-1]["exit_code"] == 75
-    assert lab.status()["phase"] == "finished"
+    assert lab.status()["phase"] == "suspended"
     assert not (lab.out / "run.lock").exists()
 
 

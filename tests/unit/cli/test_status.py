@@ -33,9 +33,10 @@ def test_the_status_is_json(run_directory: Path, capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out)["name"] == "demo"
 
 
+@pytest.mark.parametrize("end", ["finished", "suspended"])
 @pytest.mark.parametrize("options", [["--watch"], ["--watch", "--json"]])
 def test_watching_ends_with_the_run(
-    run_directory: Path, options: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    run_directory: Path, options: list[str], end: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
 
@@ -43,7 +44,7 @@ def test_watching_ends_with_the_run(
         pauses.append(seconds)
         status = new_status("demo", 4)
         if len(pauses) == 2:
-            status["phase"] = "finished"
+            status["phase"] = end
         write_status(run_directory / "status.json", status)
 
     monkeypatch.setattr(time, "sleep", sleep)
@@ -55,7 +56,7 @@ def test_watching_ends_with_the_run(
         assert [json.loads(line)["phase"] for line in out.splitlines()] == [
             "starting",
             "starting",
-            "finished",
+            end,
         ]
     else:
         assert out.count("demo") >= 3

@@ -105,6 +105,16 @@ def test_a_killed_run_is_interrupted_and_says_so(history: Any) -> None:
     assert "the same command continues it" in data.note
 
 
+@pytest.mark.parametrize("phase", ["finished", "suspended"])
+def test_a_start_that_was_killed_at_once_is_interrupted(history: Any, phase: str) -> None:
+    """The status is that of the start before."""
+    history.start(0).round(1, 0, {"a": [0]}).add(2, "run-finished", outcome="suspended").start(50).write()
+    status = new_status("birds", 2, now=EPOCH_0)
+    status |= {"phase": phase, "outcome": "suspended", "exit_code": 75, "host": "elsewhere"}
+    write_status(history.directory / "status.json", status, now=EPOCH_0 + 2)
+    assert read_run(history.directory, now=EPOCH_0 + 500).state == "interrupted"
+
+
 def test_a_living_run_lasts_until_its_status(history: Any) -> None:
     history.start(0).round(1, 0, {"a": [0]}).write()
     status = new_status("birds", 2, now=EPOCH_0)

@@ -7,6 +7,7 @@ import pytest
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry import new_status, read_status, render_status, write_status
+from hpcbal.telemetry.status import PHASES, death_note, end_status, has_ended
 
 NOW = 1_700_000_000.0
 
@@ -147,11 +148,30 @@ def test_a_finished_run_is_never_called_dead():
     ],
 )
 def test_an_end_that_is_not_the_last_word_tells_how_to_go_on(outcome, exit_code, headline, how):
-    status = a_status(outcome=outcome, exit_code=exit_code)
-    status["phase"] = "finished"
+    status = a_status()
+    end_status(status, outcome, exit_code)
     lines = render_status(status, now=NOW + 1e6).splitlines()
     assert lines[0] == headline
     assert lines[-1] == how
+
+
+@pytest.mark.parametrize(
+    ("outcome", "phase"),
+    [
+        ("suspended", "suspended"),
+        ("done", "finished"),
+        ("failed-dnns", "finished"),
+        ("profiled", "finished"),
+    ],
+)
+def test_a_start_that_stopped_before_the_end_is_not_called_finished(outcome, phase):
+    status = a_status()
+    assert not has_ended(status)
+    end_status(status, outcome, 75)
+    assert (status["phase"], status["outcome"], status["exit_code"]) == (phase, outcome, 75)
+    assert phase in PHASES
+    assert has_ended(status)
+    assert death_note(status, now=NOW + 1e6) is None
 
 
 def test_a_run_that_is_done_needs_nothing_more():
