@@ -16,15 +16,19 @@ from hpcbal.telemetry import read_ledger
 
 HERE = Path(__file__).resolve().parent
 
-# More ranks than cores, as any user, without the errors that Open MPI 5's wheel prints for windows.
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_osc": "^ucx",
     "OMPI_MCA_btl": "^ofi",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
+"""For a plain mpirun, in benches and tests: more ranks than cores on one machine, as any user, without the
+errors that Open MPI 5's wheel prints when windows are made. Open MPI 4 ignores the PRTE variable. `hpcbal
+run` sets what it needs by itself (hpcbal/runtime/launch.py)."""
 
 
 def environment(**more: str) -> dict[str, str]:

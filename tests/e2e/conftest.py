@@ -16,23 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from starting import MPI_ENVIRONMENT
 
 from hpcbal.checkpoint import read_checkpoint
 from hpcbal.telemetry import ResultRow, read_ledger, read_results
 
 ROOT = Path(__file__).parents[2]
 
-# More ranks than cores, also as root; what `hpcbal run` sets for itself a plain mpirun needs here.
-ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_osc": "^ucx",
-    "OMPI_MCA_btl": "^ofi",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMP_NUM_THREADS": "1",
-}
+ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
 
 # 120 points in 6 dimensions around 3 centres; models that misbehave when they are told to.
 TOYS = '''\

@@ -12,22 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from starting import MPI_ENVIRONMENT
+
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 PROGRAM_DIR = Path(__file__).resolve().parent / "programs"
 
-# More ranks than cores, as any user, without the errors that Open MPI 5's wheel prints when windows
-# are made. Open MPI 4 knows the same variables but the PRTE one, which it ignores.
-MPI_ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_osc": "^ucx",
-    "OMPI_MCA_btl": "^ofi",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMP_NUM_THREADS": "1",
-}
+ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
 
 
 def run_mpi(
@@ -44,7 +34,7 @@ def run_mpi(
         program: path of a Python file; a bare name is looked up in tests/mpi/programs.
         args: arguments of the program, turned into text.
         timeout_s: seconds after which the whole session is killed.
-        env: variables set on top of this process's own and of `MPI_ENVIRONMENT`.
+        env: variables set on top of this process's own and of `ENVIRONMENT`.
 
     Returns:
         The finished process, whatever its exit code, with `stdout` and `stderr` as text.
@@ -99,7 +89,7 @@ def _mpirun() -> str:
 
 
 def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
-    merged = {**os.environ, **MPI_ENVIRONMENT}
+    merged = {**os.environ, **ENVIRONMENT}
     paths = [str(PROJECT_DIR), os.environ.get("PYTHONPATH", "")]
     merged["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     merged.update(env or {})
