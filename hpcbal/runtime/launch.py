@@ -20,7 +20,7 @@ from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.finished import report_of_finished
-from hpcbal.runtime.launch_dir import EXIT_CODE, READY, STARTER, hold_directory
+from hpcbal.runtime.launch_dir import EXIT_CODE, READY, STARTER, WATCHED, hold_directory
 from hpcbal.runtime.launch_hold import launch_directory, sweep
 from hpcbal.runtime.run_request import RunRequest, load_requested
 from hpcbal.runtime.signals import StopFlag
@@ -36,6 +36,9 @@ ONE_MACHINE_SETTINGS = {"OMPI_MCA_btl": "^ofi"}
 # Where mpirun keeps its files, for Open MPI 5 and 4. A killed mpirun leaves them, and one that comes to have
 # the same process id later would fail over them ("listener thread failed to start").
 SESSION_DIRECTORY = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
+
+# mpirun returns 128 + one of these if a signal ended a rank; other codes above 128 are of its own.
+DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
@@ -144,9 +147,21 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
         returncode = stopper.wait(process, directory / READY, code_file)
         if code_file.exists():  # decided, whatever happened to a rank on its way out
             return int(code_file.read_text())
+        is_watched = (directory / WATCHED).exists()
     if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM):
         _say("a rank was ended before it could write; start the same command again")
         return int(ExitCode.RUN_AGAIN)
+    if returncode - 128 in DEADLY and not is_watched and not stopper.asked:
+        _say(
+            f"a rank was ended by {signal.Signals(returncode - 128).name} while the run was starting (mpirun "
+            "tells which): killed by kill -9 or the out-of-memory killer (see dmesg), or crashed. Nothing was "
+            "trained in this start; start the same command again"
+        )
+    elif -returncode in DEADLY:
+        _say(
+            f"mpirun was ended by {signal.Signals(-returncode).name}, and the ranks with it; start the same "
+            "command again to go on from the last checkpoints"
+        )
     known = {int(code) for code in ExitCode} - {int(ExitCode.DONE)}
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
 

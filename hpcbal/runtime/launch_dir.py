@@ -1,4 +1,4 @@
-"""What the ranks and the `hpcbal run` that started them tell each other: three small files."""
+"""What the ranks and the `hpcbal run` that started them tell each other: a few small files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hpcbal.telemetry.atomic_file import write_atomic
 from hpcbal.telemetry.processes import process_is_gone
 
 READY = "ready"
+WATCHED = "watched"  # from now on the ranks themselves tell who of them has died
 EXIT_CODE = "exit-code"
 STARTER = "starter"  # the process id of `hpcbal run`
 LOOK_INTERVAL_S = 1.0
@@ -31,9 +32,18 @@ def hold_directory() -> None:
 
 def tell_ready(rank: int) -> None:
     """From now on a signal stops the ranks cleanly; before, it would have killed them."""
+    _leave_word(rank, READY)
+
+
+def tell_watched(rank: int) -> None:
+    """From now on the ranks notice it when one of them is killed; before, only mpirun does."""
+    _leave_word(rank, WATCHED)
+
+
+def _leave_word(rank: int, name: str) -> None:
     directory = _directory()
     if directory is not None and rank == SCHEDULER_RANK:
-        write_atomic(directory / READY, "")
+        write_atomic(directory / name, "")
 
 
 class StarterWatch:

@@ -27,7 +27,7 @@ from hpcbal.runtime.channel import (
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.ending import JobEnd, write_last_words
 from hpcbal.runtime.final_report import write_final_report
-from hpcbal.runtime.launch_dir import leave_exit_code, tell_ready
+from hpcbal.runtime.launch_dir import leave_exit_code, tell_ready, tell_watched
 from hpcbal.runtime.opening import OpenedRun, open_run
 from hpcbal.runtime.preprocessor import Preprocessor
 from hpcbal.runtime.run_request import RunRequest
@@ -102,6 +102,8 @@ def _run(
         roles = together(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
         watchdog = _watch_peers(world, roles, end)
+        patient_barrier(world)
+        tell_watched(world.rank)  # all ranks watch the others by now
         stack.callback(watchdog.stop)  # without an error only when all ranks have agreed to leave
         source, facts = open_data(world, config, roles)
         ring = together(world, lambda: make_ring(node_comm, facts.spec, roles, world.rank))

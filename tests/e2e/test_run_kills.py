@@ -34,6 +34,20 @@ def test_a_killed_rank_ends_the_job_and_the_same_command_goes_on(
     assert [row.state for row in lab.results().values()] == ["done"] * 3
 
 
+def test_a_rank_killed_while_the_run_starts_is_told(lab):
+    """Most likely before MPI is there; on some machine or other after the ranks have begun to watch."""
+    running = lab.start()
+    running.until(lambda: 2 in running.pids(), "rank 2")
+    running.signal_rank(2, signal.SIGKILL)
+    done = running.wait(LIMIT_S)
+    assert done.code == 1, done
+    starting = "a rank was ended by SIGKILL while the run was starting (mpirun tells which)" in done.err
+    assert starting or "rank 2 (trainer, pid " in done.err, done
+    assert "Traceback" not in done.err, done
+    done = lab.run("run", "run.yaml", "--set", "defaults.stop.max_epochs=1")
+    assert done.code == 0, done
+
+
 def test_under_plain_mpirun_a_killed_trainer_ends_the_job_too(lab):
     running = lab.start(num_ranks=lab.num_ranks)
     running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")

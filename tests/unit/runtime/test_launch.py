@@ -140,6 +140,27 @@ def test_what_mpirun_returns_becomes_our_exit_code(monkeypatch, script: str, cod
         assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == code
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 137", "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"),
+        ("exit 139", "a rank was ended by SIGSEGV while the run was starting (mpirun tells which)"),
+        ('touch "$HPCBAL_LAUNCH_DIR/watched"; exit 137', ""),  # the other ranks have told it
+        ("exit 1", ""),  # told by the rank that aborted
+        ("exit 213", ""),  # told by mpirun
+        ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 137', ""),
+        ("kill -KILL $$", "mpirun was ended by SIGKILL, and the ranks with it; start the same command again"),
+    ],
+)
+def test_what_nobody_else_tells_is_told(monkeypatch, capfd, script: str, told: str):
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
+    with launch._Stopper() as stopper:
+        launch._start_mpirun(["run", "a.yaml"], 6, stopper)
+    err = capfd.readouterr().err
+    assert told in err
+    assert bool(err) == bool(told)
+
+
 def test_mpirun_keeps_its_files_in_a_directory_of_its_own(monkeypatch, tmp_path: Path):
     """A killed one leaves them; in the usual place the next one with its process id would fail over them."""
     script = 'echo "$PRTE_MCA_prte_tmpdir_base $OMPI_MCA_orte_tmpdir_base $HPCBAL_LAUNCH_DIR" > seen; exit 70'
