@@ -154,8 +154,8 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
     if returncode - 128 in DEADLY and not is_watched and not stopper.asked:
         _say(
             f"a rank was ended by {signal.Signals(returncode - 128).name} while the run was starting (mpirun "
-            "tells which): killed by kill -9 or the out-of-memory killer (see dmesg), or crashed. Nothing was "
-            "trained in this start; start the same command again"
+            "tells which): killed by kill -9 or the out-of-memory killer (see dmesg), or crashed. Nothing "
+            "was trained in this start; start the same command again"
         )
     elif -returncode in DEADLY:
         _say(
