@@ -189,5 +189,7 @@ def make_watch(config: RunConfig, local_slot: int) -> WorkerWatch:
         watch = replace(watch, host=ResourceProbe().read)
     if policies - {"even", "fixed"} and config.backend.name == "tensorflow":
         memory = DeviceMemory(visible_gpus(), local_slot)
-        watch = replace(watch, device_memory=memory.read, begin=memory.begin)
+        watch = replace(
+            watch, device_memory=memory.read, begin=memory.begin, needed_memory=lambda: memory.needed
+        )
     return watch

@@ -20,14 +20,7 @@ from hpcbal.policies.batching import (
 )
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.runtime.speed_learning import SpeedLearning
-from hpcbal.runtime.step_report import (
-    DEVICE_MEMORY,
-    NUM_ROWS,
-    SHARES,
-    UNKNOWN,
-    observations_of,
-    report_of_rank,
-)
+from hpcbal.runtime.step_report import NUM_ROWS, SHARES, observations_of, report_of_rank
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.arrays import Array
@@ -49,14 +42,14 @@ class SplitMemory:
         sizes: samples of each rank in a full step.
         state: of the policy; only the master's is used.
         learner: of speeds, where the master has one.
-        most_device_memory: largest share of its accelerator's memory that this rank has told, as it belongs
-            to the largest batch that its policy remembers; `UNKNOWN` before.
+        needed_memory: largest share of its accelerator's memory that this rank has needed, as it belongs to
+            the largest batch that its policy remembers.
     """
 
     sizes: tuple[int, ...]
     state: Any
     learner: SpeedLearner | None = None
-    most_device_memory: float = UNKNOWN
+    needed_memory: float = 0.0
 
 
 @dataclass
@@ -141,7 +134,7 @@ class DecidedSplit:
 
     def start(self) -> None:
         """As `Balancer.start`: the master's."""
-        self._watch.begin()
+        self._watch.begin(self.memory.needed_memory)
         self._tell(np.array(self.memory.state.batch_sizes, np.float64))
 
     def split(self, num_samples: int) -> tuple[int, ...]:
@@ -153,8 +146,6 @@ class DecidedSplit:
 
         def arrived(waited_s: float = 0.0) -> Array:
             told = report_of_rank(num_samples, time.monotonic() - began_s - waited_s, self._watch)
-            self.memory.most_device_memory = max(self.memory.most_device_memory, told[DEVICE_MEMORY])
-            told[DEVICE_MEMORY] = self.memory.most_device_memory
             self._num_steps += 1
             if self._meets:
                 self._answer = self._collective.consult(told, self._decide_now)
@@ -194,6 +185,7 @@ class DecidedSplit:
 
     def close(self) -> None:
         """As `Balancer.close`."""
+        self.memory.needed_memory = self._watch.needed_memory()
         if self._executor is not None:
             self._executor.shutdown()
             self._collect_decision()

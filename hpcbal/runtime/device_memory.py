@@ -15,7 +15,6 @@ from hpcbal.training.devices import gpu_of_slot
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.2
-"""A reading takes some tens of microseconds."""
 
 _UUIDS = ("GPU-", "MIG-")
 
@@ -31,6 +30,9 @@ class DeviceMemory:
     - Without NVML (another maker's GPUs), or when the driver refuses, it is TensorFlow's share, and that is
       logged once. Without GPUs nothing is told.
 
+    Attributes:
+        needed: largest share that TensorFlow has needed since `begin`, or was told to have needed before.
+
     Args:
         gpus: ids of the GPUs that this process may use, as `visible_gpus` tells; numbers and places are told
             apart only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, which the TensorFlow backend sets.
@@ -43,6 +45,7 @@ class DeviceMemory:
         self._share: float | None = None
         self._next_read_s = -1.0
         self._most_samples = 0
+        self.needed = 0.0
         index = gpu_of_slot(len(gpus), local_slot)
         if index is None:
             return
@@ -61,9 +64,14 @@ class DeviceMemory:
                 raise
             self._give_up(str(error))
 
-    def begin(self) -> None:
-        """Another round begins: what was needed before is not told any more."""
+    def begin(self, needed: float) -> None:
+        """Another round begins: what was needed before is not told any more.
+
+        Args:
+            needed: share that this process has needed in earlier rounds of the same group, see `needed`.
+        """
         self._tensorflow.begin()
+        self.needed = needed
         self._most_samples = 0
         self._next_read_s = -1.0
 
@@ -83,6 +91,8 @@ class DeviceMemory:
 
     def _read(self) -> float | None:
         own = self._tensorflow.read()
+        if own is not None:
+            own = self.needed = max(self.needed, own)
         if self._nvml is None:
             return own
         try:

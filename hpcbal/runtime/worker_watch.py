@@ -16,8 +16,12 @@ def _no_device(num_samples: int) -> float | None:
     return None
 
 
-def _no_begin() -> None:
+def _no_begin(needed: float) -> None:
     return None
+
+
+def _nothing_needed() -> float:
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,10 @@ class WorkerWatch:
         device_memory: share of the accelerator's memory in use after a batch of so many samples, as
             `DeviceMemory.read`.
         begin: called when a round begins, as `DeviceMemory.begin`.
+        needed_memory: called when it ends, as `DeviceMemory.needed`.
     """
 
     host: Callable[[], ResourceUse] = field(default=_nothing)
     device_memory: Callable[[int], float | None] = field(default=_no_device)
-    begin: Callable[[], None] = field(default=_no_begin)
+    begin: Callable[[float], None] = field(default=_no_begin)
+    needed_memory: Callable[[], float] = field(default=_nothing_needed)

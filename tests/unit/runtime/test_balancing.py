@@ -22,14 +22,7 @@ from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
 from hpcbal.runtime.decided_split import WARM_UP_STEPS, DecidedSplit, SplitMemory
 from hpcbal.runtime.kept_models import KeptModel
-from hpcbal.runtime.step_report import (
-    DEVICE_MEMORY,
-    NUM_ROWS,
-    SHARES,
-    UNKNOWN,
-    observations_of,
-    report_of_rank,
-)
+from hpcbal.runtime.step_report import NUM_ROWS, SHARES, UNKNOWN, observations_of, report_of_rank
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.telemetry.resource_use import ResourceUse
 
@@ -223,29 +216,19 @@ def test_an_offer_does_not_outlive_the_policy_that_made_it() -> None:
     split.close()
 
 
-def test_the_memory_told_is_the_most_that_was_needed_since_the_group_knows_its_split() -> None:
-    now = [0.2]
-    num_begun = []
-    watch = WorkerWatch(device_memory=lambda num_samples: now[0], begin=lambda: num_begun.append(1))
+def test_what_a_group_needed_of_memory_is_known_in_its_next_round() -> None:
+    begun_with: list[float] = []
+    watch = WorkerWatch(begin=begun_with.append, needed_memory=lambda: 0.6)
     first = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
-    told = []
-    for share in (0.2, 0.6, 0.3):
-        now[0] = share
-        told.append(first.report(5, 0.0)().reshape(NUM_ROWS, 2)[DEVICE_MEMORY, 0])
+    first.start()
     first.close()
-    # The next round of the same group; another network had the GPU in between.
-    now[0] = 0.1
     again = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch, memory=first.memory)
     again.start()
-    told.append(again.report(5, 0.0)().reshape(NUM_ROWS, 2)[DEVICE_MEMORY, 0])
     again.close()
-    # Another group, whose policy knows no batch yet.
     other = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
     other.start()
-    told.append(other.report(5, 0.0)().reshape(NUM_ROWS, 2)[DEVICE_MEMORY, 0])
     other.close()
-    assert told == [0.2, 0.6, 0.6, 0.6, 0.1]
-    assert len(num_begun) == 2
+    assert begun_with == [0.0, 0.6, 0.0], "another group's policy knows no batch yet"
 
 
 def test_steps_of_other_sizes_keep_the_proportions() -> None:

@@ -136,10 +136,32 @@ def test_a_round_begins_with_a_new_peak_and_a_new_reading(nvml: FakeNvml, tensor
     tensorflow.share = 0.9
     memory = DeviceMemory(("0",), 0)
     assert memory.read(256) == 0.9
-    memory.begin()
+    memory.begin(0.0)
     assert memory.read(16) == 0.0
     tensorflow.share = 0.2
     assert memory.read(32) == 0.2, "larger than all of this round, if not of the one before"
+
+
+def test_a_group_that_goes_on_needs_no_less_than_before(nvml: FakeNvml, tensorflow: FakeTensorFlow) -> None:
+    memory = DeviceMemory(("0",), 0)
+    memory.begin(0.6)
+    tensorflow.share = 0.2
+    assert memory.read(16) == 0.6
+    tensorflow.share = 0.7
+    assert memory.read(32) == memory.needed == 0.7
+
+
+def test_others_that_leave_the_gpu_are_forgotten(
+    nvml: FakeNvml, tensorflow: FakeTensorFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
+    tensorflow.share = 0.3
+    memory = DeviceMemory(("0", "1"), 1)
+    told = []
+    for nvml.num_processes in (1, 2, 1):
+        told.append(memory.read(8))
+    assert told == [0.3, 0.96, 0.3]
+    assert memory.needed == 0.3
 
 
 def test_without_gpus_nothing_is_told(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
