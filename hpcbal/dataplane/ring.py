@@ -66,7 +66,8 @@ class NodeRing:
         layout = spec.layout
         starts = range(slots_at, slots_at + self.num_slots * layout.num_bytes, layout.num_bytes)
         # What no other process reads lies in no other core's cache.
-        write: Copy = QuickerWrite(self.num_slots * layout.num_bytes) if is_shared else np.copyto
+        ring_bytes = self.num_slots * layout.num_bytes
+        write: Copy = QuickerWrite(ring_bytes // max(1, num_producers)) if is_shared else np.copyto
         self.slots = tuple(Slot(layout, memory[at : at + layout.num_bytes], write) for at in starts)
         self.sync = window.Sync
 

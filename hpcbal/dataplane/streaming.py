@@ -81,23 +81,25 @@ class QuickerWrite:
     are tried in the course of the work; the one of the smaller median time per byte is kept, and after a
     long while both are tried again.
 
-    Each way has a lap around the ring that does not count, so that afterwards every line was last written
-    in the same way, and then at least a lap, and `MIN_TIMES` writes, that do.
+    A trial begins when the ring has been written once, as memory that is touched for the first time has to
+    be found by the kernel. Each way then has a lap that does not count, so that afterwards lines were last
+    written in the same way (the only writer's; several mix their ways), and then at least a lap, and
+    `MIN_TIMES` writes, that do. Of a large ring `MAX_LAP_BYTES` will do for a lap: they are in no cache.
 
     Attributes:
         streams: whether what comes next goes past the caches.
 
     Args:
-        lap_bytes: of the ring, > 0.
+        ring_bytes: what this process writes until all of the ring is written, > 0.
         clock: seconds.
     """
 
-    def __init__(self, lap_bytes: int, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, ring_bytes: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.streams = True
         self._clock = clock
         self._times: list[float] | None = None  # seconds per byte; None: they do not count
         self._best: bool | None = None
-        self._plan = self._try_both(lap_bytes)
+        self._plan = self._try_both(ring_bytes)
         self._left_bytes = next(self._plan)
 
     def __call__(self, target: NDArray[np.generic], values: NDArray[np.generic]) -> None:
@@ -116,8 +118,10 @@ class QuickerWrite:
         copy(target, values)
         self._times.append((self._clock() - began_s) / target.nbytes)
 
-    def _try_both(self, lap_bytes: int) -> Iterator[int]:
+    def _try_both(self, ring_bytes: int) -> Iterator[int]:
         """Say how the next large arrays are written, and yield how many bytes of them, at least."""
+        lap_bytes = min(ring_bytes, MAX_LAP_BYTES)
+        yield max(0, ring_bytes - lap_bytes)  # the rest of it is the first lap
         while True:
             medians_s = {}
             for self.streams in (True, False):
@@ -142,5 +146,6 @@ class QuickerWrite:
 MIN_TIMES, MAX_TIMES = 32, 1000
 """Writes that are timed of each way; of many small ones not all are needed for a median."""
 
+MAX_LAP_BYTES = 32 * 2**20
 LAPS_KEPT = 1000
 """How long the result of a trial is used, so that trying costs next to nothing."""

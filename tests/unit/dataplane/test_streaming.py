@@ -190,6 +190,17 @@ def test_a_ring_of_few_large_blocks_is_gone_round_often_enough(monkeypatch: pyte
     assert set(machine.write(writer, 100)) == {False}
 
 
+def test_a_large_ring_is_filled_before_the_trial_and_is_not_gone_round_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(streaming, "MAX_LAP_BYTES", LAP * LARGE)
+    machine = Machine(monkeypatch, 2e-4, 1e-4)
+    writer = streaming.QuickerWrite(1000 * LAP * LARGE, machine.clock)
+    assert set(machine.write(writer, 999 * LAP)) == {True}
+    assert machine.write(writer, NUM_TRIAL) == [True] * (2 * LAP) + [False] * (2 * LAP)
+    assert set(machine.write(writer, 10 * LAP)) == {False}
+
+
 def test_small_arrays_take_no_part_in_trials(monkeypatch: pytest.MonkeyPatch):
     machine = Machine(monkeypatch, 2e-4, 1e-4)
     writer = streaming.QuickerWrite(LARGE, machine.clock)
