@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hpcbal.cluster.layout import Cluster
@@ -27,6 +27,7 @@ class Core:
         log: the bounded event log.
         state: everything that changes.
         forgotten: live DNNs that may have the GPUs again that were left out of them, as the hosts are others.
+        too_wide: live DNNs that may have fewer GPUs now than in the interrupted round, which is over thus.
     """
 
     def __init__(
@@ -54,6 +55,11 @@ class Core:
         self.forgotten: tuple[str, ...] = ()
         if not rounds.is_same(resume.cluster, cluster):
             self._forget_left_out()
+        self.too_wide = self._above_limit(rounds.gpus_of(self.state.interrupted))
+        if self.too_wide:
+            self.state.interrupted = None
+        if self._above_limit(self.state.kept):
+            self.state.kept = {}
 
     @property
     def is_independent(self) -> bool:
@@ -135,6 +141,13 @@ class Core:
         if rounds.is_short(s.kept, s.left_out, live_ids):
             s.kept = {}
         s.left_out = {}
+
+    def _above_limit(self, gpus: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+        """Live DNNs that, given these GPUs, would go on with more than the settings allow."""
+        s, limit = self.state, self.settings.max_gpus_per_dnn
+        if limit is None:
+            return ()
+        return tuple(d for d in s.live_ids() if d in gpus and len(s.remaining(d, gpus[d])) > limit)
 
     def _check_input(self) -> None:
         if self.cluster.num_gpus < 1:

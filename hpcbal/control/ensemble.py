@@ -111,6 +111,11 @@ class Ensemble:
         return self._core.forgotten
 
     @property
+    def too_wide(self) -> tuple[str, ...]:
+        """Live DNNs that may have fewer GPUs now than in the interrupted round, which is over thus."""
+        return self._core.too_wide
+
+    @property
     def events(self) -> tuple[Event, ...]:
         """The bounded event log; `replay(*ensemble.origin, ensemble.events)` leads to the same state."""
         return self._core.log.events

@@ -116,6 +116,12 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
     journal = Journal(opened, roles.cluster.num_gpus, keys, context.stream_spec.num_train)
     if ensemble.forgotten:
         log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(ensemble.forgotten))
+    if ensemble.too_wide:
+        log.info(
+            "schedule.max_gpus_per_dnn is %s now, and %s had more GPUs: the interrupted round does not go on",
+            config.schedule.max_gpus_per_dnn,
+            ", ".join(ensemble.too_wide),
+        )
     nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
     journal.note_start(opened, nodes, len(roles.ranks), device)
     journal.name_tracks(roles)

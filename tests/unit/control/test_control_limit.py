@@ -1,0 +1,97 @@
+"""A run that goes on with fewer GPUs for a DNN (`schedule.max_gpus_per_dnn`) than its last round had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpcbal.control import GroupLeft, Position, ResumeState, StartRound, SuspendRequested
+
+Drive = Callable[..., Any]
+
+WIDE_AND_SMALL = {"wide": [62.0, 120.0, 175.0, 230.0], "small": [180.0, 180.0, 180.0, 180.0]}
+
+
+def left_inside_a_pass(drive: Drive, **settings: Any) -> ResumeState:
+    """A run of `wide` on three GPUs and `small` on one, stopped when both stood inside a pass."""
+    driver = drive({"wide": 9, "small": 9}, (4,), WIDE_AND_SMALL, **settings)
+    assert groups_of(driver.start()) == {"wide": 3, "small": 1}
+    driver.epoch("wide", "small")
+    driver.send(SuspendRequested("walltime"))
+    for dnn_id in ("wide", "small"):
+        driver.save(dnn_id, Position(1, 40))
+        driver.send(GroupLeft(dnn_id))
+    resume: ResumeState = driver.ensemble.resume_state()
+    return resume
+
+
+def groups_of(instructions: list[Any]) -> dict[str, int]:
+    """Numbers of GPUs by DNN of the round that starts."""
+    (start,) = [told for told in instructions if isinstance(told, StartRound)]
+    return {group.dnn_id: len(group.gpus) for group in start.plan.groups}
+
+
+def test_a_round_with_more_gpus_for_a_dnn_than_it_may_have_now_does_not_go_on(drive: Drive) -> None:
+    """Those inside the pass finish it, then a flotilla is formed anew; no group is above the limit."""
+    again = drive(
+        {"wide": 9, "small": 9}, (4,), WIDE_AND_SMALL, left_inside_a_pass(drive), max_gpus_per_dnn=2
+    )
+    assert again.ensemble.too_wide == ("wide",)
+    seen: dict[str, int] = {}
+    told = again.start()
+    while len(seen) < 2:
+        groups = groups_of(told)
+        assert max(groups.values()) <= 2
+        plan = again.ensemble.plan
+        assert (plan.last_pass, {*plan.start.values()}) == (1, {Position(1, 40)})
+        seen |= groups
+        again.epoch(*groups)
+        told = again.leave(*groups)
+    assert max(groups_of(told).values()) <= 2
+    assert again.ensemble.plan.last_pass is None
+
+
+@pytest.mark.parametrize("limit", [3, None])
+def test_a_round_within_the_limit_of_now_goes_on(drive: Drive, limit: int | None) -> None:
+    again = drive(
+        {"wide": 9, "small": 9}, (4,), WIDE_AND_SMALL, left_inside_a_pass(drive), max_gpus_per_dnn=limit
+    )
+    assert again.ensemble.too_wide == ()
+    assert groups_of(again.start()) == {"wide": 3, "small": 1}
+    assert again.ensemble.plan.last_pass is None
+
+
+def test_a_dnn_that_is_through_or_went_on_with_fewer_gpus_is_not_above_the_limit(drive: Drive) -> None:
+    resume = left_inside_a_pass(drive)
+    (wide,) = [group.gpus for group in resume.interrupted.groups if group.dnn_id == "wide"]
+    fewer = drive(
+        {"wide": 9, "small": 9},
+        (4,),
+        WIDE_AND_SMALL,
+        replace(resume, left_out={"wide": wide[:1]}),
+        max_gpus_per_dnn=2,
+    )
+    assert groups_of(fewer.start()) == {"wide": 2, "small": 1}
+    assert fewer.ensemble.plan.last_pass is None
+    removed = drive({"small": 9}, (4,), WIDE_AND_SMALL, resume, max_gpus_per_dnn=2)
+    assert (groups_of(removed.start()), removed.ensemble.too_wide) == ({"small": 1}, ())
+    assert removed.ensemble.plan.last_pass is None
+
+
+def test_a_dnn_that_is_kept_in_place_between_two_rounds_obeys_the_limit_of_now(drive: Drive) -> None:
+    """`local` leaves those in training where they are, unless they have too many GPUs there."""
+    resume = replace(left_inside_a_pass(drive, paradigm="local"), interrupted=None, kept={"wide": (0, 1, 2)})
+    position = Position(1, 100)
+    dnns = {dnn_id: replace(progress, position=position) for dnn_id, progress in resume.dnns.items()}
+    again = drive(
+        {"wide": 9, "small": 9},
+        (4,),
+        WIDE_AND_SMALL,
+        replace(resume, dnns=dnns),
+        max_gpus_per_dnn=2,
+        paradigm="local",
+    )
+    assert max(groups_of(again.start()).values()) <= 2
