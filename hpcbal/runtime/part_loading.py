@@ -66,13 +66,15 @@ class PartLoader:
         begun_with = partition = _of_master(comm, known, spec.num_train)
         if partition is None or partition.num_parts != comm.size:
             partition = self._deal(member, source, partition, suspended)
+        if partition is None:
+            self._stopped(begun_with)
+            return None
         before, dealt = partition, with_all_samples(partition)
         read = member.together(
             "loading a part of the data", lambda: self._read(member, source, dealt, suspended)
         )
         if not _all_have(comm, read is not None):
-            log.info("told to stop while data was loaded")
-            self.last = begun_with
+            self._stopped(begun_with)
             return None
         assert read is not None
         held, bad = read
@@ -102,6 +104,11 @@ class PartLoader:
         """Remember where a round ended, for the next one."""
         self.last = parts.performed
 
+    def _stopped(self, begun_with: Partition | None) -> None:
+        """Loading has ended early, on all ranks: the next one begins where this one did."""
+        log.info("told to stop while data was loaded")
+        self.last = begun_with
+
     def _open(self) -> SampleSource:
         self._context.announce("opening the data")
         source = open_source(self._context.config)
@@ -121,8 +128,11 @@ class PartLoader:
         source: SampleSource,
         before: Partition | None,
         suspended: Callable[[], bool],
-    ) -> Partition:
-        """Parts for this group's ranks, `before` having been those of a group of another size; collective."""
+    ) -> Partition | None:
+        """Parts for this group's ranks, `before` having been those of a group of another size; collective.
+
+        Returns: None, on all ranks, if a rank was told to stop while labels were read.
+        """
         config, comm = self._context.config, member.comm
         if before is not None and member.is_master:
             log.warning("the data had %d parts and is dealt anew to %d GPUs", before.num_parts, comm.size)
@@ -131,6 +141,8 @@ class PartLoader:
         if rule == "by_class":
             self._tell(member, f"the labels of {source.num_train} samples are read, to deal them by class")
             labels = _labels(comm, source, self._poll, suspended)
+            if labels is None:
+                return None
         return member.together(
             "dealing the data",
             lambda: deal_parts(source.num_train, comm.size, rule, config.seed, labels, number),
@@ -208,15 +220,16 @@ def _all_have(comm: MPI.Intracomm, mine: bool) -> bool:
 
 def _labels(
     comm: MPI.Intracomm, source: SampleSource, poll: Callable[[], None], suspended: Callable[[], bool]
-) -> NDArray[np.int64]:
+) -> NDArray[np.int64] | None:
     """Classes of the training samples, each read by one rank; collective. Broken ones come last.
 
-    A rank that is told to stop tells class 0 of the rest: it will not get as far as using a part.
+    Returns: None, on all ranks, if a rank was told to stop before it had read all of its own.
     """
     mine = np.zeros(source.num_train, np.int64)
+    stopped = False
     for index in range(comm.rank, source.num_train, comm.size):
         poll()
-        if suspended():
+        if stopped := suspended():
             break
         try:
             mine[index] = int(source.read(int(source.train_ids[index]))[1])
@@ -224,7 +237,7 @@ def _labels(
             mine[index] = source.num_classes
     everyone = np.empty_like(mine)
     wait_for(comm.Iallreduce(mine, everyone, op=MPI.SUM), poll)
-    return everyone
+    return everyone if _all_have(comm, not stopped) else None
 
 
 def _unusable(comm: MPI.Intracomm, source: SampleSource, bad: list[BadSample]) -> NDArray[np.bool_]:

@@ -9,7 +9,14 @@ import pytest
 
 pytestmark = pytest.mark.mpi
 
-CASES = ["under_load arrays", "under_load bytes", "undone at once", "undone half-way", "undone at the end"]
+CASES = [
+    "under_load arrays",
+    "under_load bytes",
+    "undone at once",
+    "undone half-way",
+    "undone at the end",
+    "stopped among labels",
+]
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])

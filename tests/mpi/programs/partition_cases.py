@@ -5,16 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
 
+from hpcbal.data import SampleSource
 from hpcbal.data.dataset import RawSample
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import sample_transfer
+from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_draw
+from hpcbal.runtime import part_loading
+from hpcbal.runtime.balancer import FixedSplit
+from hpcbal.runtime.part_loading import PartLoader
 from hpcbal.runtime.parts import Parts
 
 NUM_SAMPLES, FIRST_ID, BATCH_SIZE, SEED = 400, 1000, 40, 7
@@ -125,6 +132,46 @@ def check_undone(comm: MPI.Intracomm, num_steps: int) -> None:
     check_held(comm, parts, False)
 
 
+def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
+    """One rank is told to stop while labels are read: nobody reads a part, or lets go of what it holds."""
+    source = SampleSource(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
+    told: list[str] = []
+    data = SimpleNamespace(partition="by_class", dataset="varied", max_traversal_gap=None)
+    num_positions = source.num_train + source.num_validation
+    context = SimpleNamespace(
+        config=SimpleNamespace(seed=SEED, data=data),
+        stream_spec=StreamSpec(
+            source.num_train, num_positions, 8, source.sample_spec, source.label_spec, ring_bytes=2**20
+        ),
+        data_fingerprint=source.fingerprint,
+        channel=SimpleNamespace(send=lambda rank, message: told.append(message.what)),
+        announce=lambda doing: None,
+        keep_in_touch=lambda doing: None,
+    )
+    member: Any = SimpleNamespace(
+        comm=comm,
+        is_master=comm.rank == 0,
+        dnn=SimpleNamespace(name="a", batch_size=BATCH_SIZE),
+        together=lambda doing, work: work(),
+    )
+    part_loading.open_source = lambda config: source
+    loader, balancer = PartLoader(cast(Any, context)), FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
+    batches = loader.load(member, {}, balancer, lambda: False)
+    assert batches is not None
+    batches.parts.close()
+    held = batches.parts.held.ids.tolist()
+    assert held
+    loader.last = before = deal_parts(source.num_train, comm.size + 1, "random", SEED)
+    told.clear()
+    asked = iter(range(source.num_train))
+    is_last = comm.rank == comm.size - 1
+    assert loader.load(member, {}, balancer, lambda: is_last and next(asked) >= 5) is None
+    assert batches.parts.held.ids.tolist() == held, "it holds others now"
+    assert ["labels" in what for what in told] == [True] * (comm.rank == 0), told
+    assert loader.last is not None
+    assert (loader.last.num_parts, loader.last.owner.tolist()) == (comm.size + 1, before.owner.tolist())
+
+
 def main() -> None:
     comm = MPI.COMM_WORLD
     cases = {
@@ -133,6 +180,7 @@ def main() -> None:
         "undone at once": lambda: check_undone(comm, 0),
         "undone half-way": lambda: check_undone(comm, 3),
         "undone at the end": lambda: check_undone(comm, 200),
+        "stopped among labels": lambda: check_stopped_among_labels(comm),
     }
     for piece_bytes in (SMALL_PIECE_BYTES, sample_transfer.PIECE_BYTES):
         sample_transfer.PIECE_BYTES = piece_bytes
