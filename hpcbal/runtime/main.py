@@ -102,8 +102,6 @@ def _run(
         roles = together(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
         watchdog = _watch_peers(world, roles, end)
-        patient_barrier(world)
-        tell_watched(world.rank)  # all ranks watch the others by now
         stack.callback(watchdog.stop)  # without an error only when all ranks have agreed to leave
         source, facts = open_data(world, config, roles)
         ring = together(world, lambda: make_ring(node_comm, facts.spec, roles, world.rank))
@@ -173,6 +171,10 @@ def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: RunConfig) -> R
 
 
 def _watch_peers(world: MPI.Intracomm, roles: Roles, end: JobEnd) -> PeerWatchdog:
+    """Watch the other ranks of this node from now on; collective.
+
+    `hpcbal run` is told before any rank watches, so that a death is told by it or by a rank, never by both.
+    """
     me = roles.ranks[world.rank]
     peers = [info for info in roles.ranks if info.node == me.node and info.rank != me.rank]
 
@@ -190,6 +192,8 @@ def _watch_peers(world: MPI.Intracomm, roles: Roles, end: JobEnd) -> PeerWatchdo
         end.abort(int(ExitCode.INTERNAL_ERROR))
 
     watchdog = PeerWatchdog(me, peers, role_of, end_job)
+    tell_watched(world.rank)
+    patient_barrier(world)
     watchdog.start()
     return watchdog
 

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hpcbal.cluster.roles import RankInfo
+from hpcbal.runtime import main
 from hpcbal.runtime.watchdog import PeerWatchdog
 from hpcbal.telemetry.processes import process_is_gone
 
@@ -95,3 +97,16 @@ def test_a_peer_that_cannot_be_seen_is_not_watched():
     with pytest.raises(queue.Empty):
         heard.get(timeout=0.6)
     dog.stop()
+
+
+def test_hpcbal_run_is_told_that_ranks_watch_before_any_of_them_does(monkeypatch):
+    """Else a rank's death could be told twice, by another rank and as one before anybody watched."""
+    order: list[str] = []
+    monkeypatch.setattr(main, "tell_watched", lambda rank: order.append(f"told by {rank}"))
+    monkeypatch.setattr(main, "patient_barrier", lambda world: order.append("all are here"))
+    monkeypatch.setattr(PeerWatchdog, "start", lambda self: order.append("watches"))
+    roles: Any = SimpleNamespace(ranks=[RankInfo(0, 0, "here", os.getpid(), 0)])
+    world: Any = SimpleNamespace(rank=0)
+    end: Any = SimpleNamespace()
+    main._watch_peers(world, roles, end)
+    assert order == ["told by 0", "all are here", "watches"]
