@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -85,6 +86,7 @@ class JobEnd:
 
 
 def write_last_words(text: str) -> None:
-    """Print from a thread or a dying process, past any buffering."""
-    sys.stderr.flush()
-    os.write(2, f"hpcbal: {text}\n".encode())
+    """Print from a thread or a dying process, past any buffering; lost if nobody reads stderr any more."""
+    with contextlib.suppress(OSError):  # the job must be ended all the same
+        sys.stderr.flush()
+        os.write(2, f"hpcbal: {text}\n".encode())

@@ -53,6 +53,16 @@ EXIT_CODE_OF_OUTCOME = {
 }
 
 
+def print_end(table: str, fatal: HpcbalError | None) -> None:
+    """Print how the run has ended; where nobody reads it any more (mpirun was killed), the log tells so."""
+    try:
+        print(f"\n{table}", flush=True)
+        if fatal is not None:
+            print(f"hpcbal: {fatal}", file=sys.stderr, flush=True)
+    except OSError as error:
+        log.warning("the results could not be printed: %s", error)
+
+
 class Scheduler:
     """Performs what `control.Ensemble` decides.
 
@@ -100,9 +110,7 @@ class Scheduler:
         table = self._journal.finish(self._ensemble, self._preprocessing, self._outcome, self._exit_code)
         self._tell_all(protocol.Shutdown(self._exit_code))
         self._context.channel.flush()
-        print(f"\n{table}", flush=True)
-        if self._fatal is not None:
-            print(f"hpcbal: {self._fatal}", file=sys.stderr, flush=True)
+        print_end(table, self._fatal)
         return self._exit_code
 
     # ---- events in ---------------------------------------------------------------------------
