@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -9,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,14 +22,17 @@ from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.finished import report_of_finished
-from hpcbal.runtime.launch_dir import EXIT_CODE, READY, STARTER, WATCHED, hold_directory
-from hpcbal.runtime.launch_hold import launch_directory, sweep
+from hpcbal.runtime.launch_dir import EXIT_CODE, ORPHANED, READY, STARTER, WATCHED, hold_directory
+from hpcbal.runtime.launch_hold import is_free, launch_directory, let_go, sweep
 from hpcbal.runtime.run_request import RunRequest, load_requested
 from hpcbal.runtime.signals import StopFlag
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
 
 POLL_INTERVAL_S = 0.1
+
+ORPHANS_S = 30.0
+"""How long ranks whose mpirun was killed are waited for: they stop at the end of a step."""
 
 # Open MPI 5's wheel prints errors about osc/ucx whenever a window is made; ours only share a node's memory.
 MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx"}
@@ -145,8 +150,17 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
         process = subprocess.Popen(command, env=environment, start_new_session=True, pass_fds=(held,))
         code_file = directory / EXIT_CODE
         returncode = stopper.wait(process, directory / READY, code_file)
+        was_killed = -returncode in DEADLY
+        are_gone = not was_killed or _wait_for_orphans(directory, held, stopper, -returncode)
         if code_file.exists():  # decided, whatever happened to a rank on its way out
-            return int(code_file.read_text())
+            code = int(code_file.read_text())
+            if was_killed:
+                _say(
+                    "the ranks have written checkpoints and stopped; start the same command again to go on"
+                    if code == ExitCode.RUN_AGAIN
+                    else f"the run has ended, with exit code {code}"
+                )
+            return code
         is_watched = (directory / WATCHED).exists()
     if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM):
         _say("a rank was ended before it could write; start the same command again")
@@ -157,13 +171,36 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
             "tells which): killed by kill -9 or the out-of-memory killer (see dmesg), or crashed. Nothing "
             "was trained in this start; start the same command again"
         )
-    elif -returncode in DEADLY:
+    elif was_killed:
         _say(
-            f"mpirun was ended by {signal.Signals(-returncode).name}, and the ranks with it; start the same "
-            "command again to go on from the last checkpoints"
+            "the ranks have ended too, perhaps before they could write; start the same command again to go "
+            "on from the last checkpoints"
+            if are_gone
+            else "ranks may still run; they stop after their step. 'hpcbal status' tells whether the run "
+            "goes on; then start the same command again"
         )
     known = {int(code) for code in ExitCode} - {int(ExitCode.DONE)}
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
+
+
+def _wait_for_orphans(directory: Path, held: int, stopper: _Stopper, number: int) -> bool:
+    """Ask ranks whose mpirun was killed to stop, and wait for them; whether all have ended.
+
+    mpirun does not take the ranks along: they go on, and hold the run's lock. Open MPI 5 aborts each of them
+    some time later, in any call of MPI, so a clean stop cannot be promised. What they print is lost.
+
+    Args:
+        held: the descriptor that this process holds `directory` with; it does not any more.
+        number: of the signal.
+    """
+    _say(
+        f"mpirun was ended by {signal.Signals(number).name}; waiting for the ranks to stop (Ctrl-C: "
+        "leave them to it)"
+    )
+    with contextlib.suppress(OSError):  # the disk is full: they notice when this process ends
+        (directory / ORPHANED).touch()
+    let_go(directory, held)
+    return stopper.wait_until(lambda: is_free(held), ORPHANS_S)
 
 
 class _Stopper:
@@ -217,6 +254,13 @@ class _Stopper:
                 self._kill = False
                 _say("killing the ranks; the last checkpoints stay")
                 process.terminate()
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait for `condition`, for no longer than until the next signal; whether it has come."""
+        before, give_up_s = self._num_asked, time.monotonic() + timeout_s
+        while not (is_met := condition()) and self._num_asked == before and time.monotonic() < give_up_s:
+            time.sleep(POLL_INTERVAL_S)
+        return is_met
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from hpcbal.telemetry.atomic_file import write_atomic
 from hpcbal.telemetry.processes import process_is_gone
 
 READY = "ready"
-WATCHED = "watched"  # from now on the ranks themselves tell who of them has died
+WATCHED = "watched"  # from here on the ranks themselves tell who of them has died
 EXIT_CODE = "exit-code"
 STARTER = "starter"  # the process id of `hpcbal run`
+ORPHANED = "orphaned"  # mpirun is gone and has not taken the ranks along: they shall stop
 LOOK_INTERVAL_S = 1.0
 
 
@@ -36,7 +38,7 @@ def tell_ready(rank: int) -> None:
 
 
 def tell_watched(rank: int) -> None:
-    """From now on the ranks notice it when one of them is killed; before, only mpirun does."""
+    """The ranks are about to notice by themselves when one of them is killed; before, only mpirun does."""
     _leave_word(rank, WATCHED)
 
 
@@ -47,23 +49,33 @@ def _leave_word(rank: int, name: str) -> None:
 
 
 class StarterWatch:
-    """Notices that the `hpcbal run` that started the ranks was killed: then nobody minds them any more."""
+    """Notices that the `hpcbal run` that started the ranks, or its mpirun, is gone: nobody minds them.
+
+    `hpcbal run` removes the directory when it ends, so it may be gone before the first look.
+    """
 
     def __init__(self) -> None:
-        directory = _directory()
-        self._pid = None if directory is None else int((directory / STARTER).read_text(encoding="ascii"))
+        self._directory = _directory()
+        self._pid: int | None = None
         self._look_at_s = 0.0
+        if self._directory is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._pid = int((self._directory / STARTER).read_text(encoding="ascii"))
 
     def lost(self) -> str | None:
-        """The reason for stopping, the first time after the process is gone."""
+        """The reason for stopping, the first time after one of them is gone."""
         now = time.monotonic()
-        if self._pid is None or now < self._look_at_s:
+        if self._directory is None or now < self._look_at_s:
             return None
         self._look_at_s = now + LOOK_INTERVAL_S
-        if not process_is_gone(self._pid):
+        if (self._directory / ORPHANED).exists():
+            reason = "the mpirun that started the ranks is gone"
+        elif self._pid is None or process_is_gone(self._pid):
+            reason = "the hpcbal that started the ranks is gone"
+        else:
             return None
-        self._pid = None
-        return "the hpcbal that started the ranks is gone"
+        self._directory = None
+        return reason
 
 
 def leave_exit_code(rank: int, code: int) -> int:

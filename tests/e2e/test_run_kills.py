@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +48,40 @@ def test_a_rank_killed_while_the_run_starts_is_told(lab):
     assert "Traceback" not in done.err, done
     done = lab.run("run", "run.yaml", "--set", "defaults.stop.max_epochs=1")
     assert done.code == 0, done
+
+
+def test_ranks_whose_mpirun_was_killed_end_and_the_same_command_goes_on(lab, undisturbed, same_outcome):
+    """They may stop cleanly before Open MPI aborts them; either way they are gone and the truth is told."""
+
+    def slowly(config) -> None:
+        for dnn in config["dnns"]:
+            dnn["args"] = {"pace_s": 0.01}
+
+    lab.configure(slowly)
+    running = lab.start()
+    running.until(lambda: lab.events("epoch-done"), "epoch")
+    (mpirun,) = children(running.process.pid)
+    os.kill(mpirun, signal.SIGKILL)
+    done = running.wait(LIMIT_S)
+    print(done)
+    assert "mpirun was ended by SIGKILL; waiting for the ranks to stop" in done.err, done
+    ends = {
+        75: "the ranks have written checkpoints and stopped; start the same command again",
+        1: "the ranks have ended too, perhaps before they could write; start the same command again",
+    }
+    assert ends[done.code] in done.err, done
+    assert "Traceback" not in done.err, done
+    assert list(lab.tmp.iterdir()) == []
+    if done.code == 75:
+        assert lab.events()[-1]["exit_code"] == 75
+    done = lab.run()
+    assert done.code == 0, done
+    same_outcome(lab.outcome(killed=True), undisturbed)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that `pid` has started."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_under_plain_mpirun_a_killed_trainer_ends_the_job_too(lab):

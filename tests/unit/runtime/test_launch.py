@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,10 @@ def test_what_mpirun_returns_becomes_our_exit_code(monkeypatch, script: str, cod
         ("exit 1", ""),  # told by the rank that aborted
         ("exit 213", ""),  # told by mpirun
         ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 137', ""),
-        ("kill -KILL $$", "mpirun was ended by SIGKILL, and the ranks with it; start the same command again"),
+        (
+            "kill -KILL $$",
+            "the ranks have ended too, perhaps before they could write; start the same command",
+        ),
     ],
 )
 def test_what_nobody_else_tells_is_told(monkeypatch, capfd, script: str, told: str):
@@ -159,6 +163,67 @@ def test_what_nobody_else_tells_is_told(monkeypatch, capfd, script: str, told: s
     err = capfd.readouterr().err
     assert told in err
     assert bool(err) == bool(told)
+
+
+# An mpirun that is killed once its rank, which it does not take along, holds the directory.
+KILLED_MPIRUN = """
+import os, signal, subprocess, sys
+rank = subprocess.Popen([sys.executable, "-c", {rank!r}], stdout=subprocess.PIPE)
+rank.stdout.readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+RANK = """
+import os, pathlib, signal, time
+from hpcbal.runtime.launch_dir import StarterWatch, hold_directory
+hold_directory()
+print("held", flush=True)
+directory, watch = pathlib.Path(os.environ["HPCBAL_LAUNCH_DIR"]), StarterWatch()
+while not (reason := watch.lost()):
+    time.sleep(0.05)
+pathlib.Path("reason").write_text(reason)
+"""
+
+
+def start_killed_mpirun(monkeypatch, folder: Path, rank: str) -> int:
+    """Exit code of a start whose mpirun is killed while `rank` lives."""
+    script = KILLED_MPIRUN.format(rank=RANK + rank)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: [sys.executable, "-c", script])
+    with launch._Stopper() as stopper:
+        return launch._start_mpirun(["run", "a.yaml"], 6, stopper)
+
+
+@pytest.mark.parametrize(
+    ("rank", "code", "told"),
+    [
+        ("(directory / 'exit-code').write_text('75')", 75, "the ranks have written checkpoints and stopped"),
+        ("(directory / 'exit-code').write_text('0')", 0, "the run has ended, with exit code 0"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 1, "the ranks have ended too, perhaps before they could"),
+    ],
+)
+def test_ranks_whose_mpirun_was_killed_are_stopped_and_waited_for(
+    monkeypatch, tmp_path: Path, capfd, rank: str, code: int, told: str
+):
+    assert start_killed_mpirun(monkeypatch, tmp_path, rank) == code
+    assert (tmp_path / "reason").read_text() == "the mpirun that started the ranks is gone"
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith("hpcbal: mpirun was ended by SIGKILL; waiting for the ranks to stop")
+    assert second.startswith(f"hpcbal: {told}")
+
+
+def test_ctrl_c_leaves_ranks_whose_mpirun_was_killed_to_themselves(monkeypatch, tmp_path: Path, capfd):
+    rank = """
+os.kill(int((directory / "starter").read_text()), signal.SIGINT)
+while directory.exists():
+    time.sleep(0.05)
+pathlib.Path("ended").touch()
+"""
+    assert start_killed_mpirun(monkeypatch, tmp_path, rank) == 1
+    assert "ranks may still run; they stop after their step" in capfd.readouterr().err
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "ended").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_mpirun_keeps_its_files_in_a_directory_of_its_own(monkeypatch, tmp_path: Path):

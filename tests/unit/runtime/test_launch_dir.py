@@ -1,0 +1,56 @@
+"""Ranks notice that nobody minds them any more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpcbal.runtime import launch_dir
+from hpcbal.runtime.launch_dir import ORPHANED, STARTER, StarterWatch
+
+NO_HPCBAL = "the hpcbal that started the ranks is gone"
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The launch directory of a start by this very process."""
+    monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path))
+    monkeypatch.setattr(launch_dir, "LOOK_INTERVAL_S", 0.0)
+    (tmp_path / STARTER).write_text(str(os.getpid()))
+    return tmp_path
+
+
+def test_as_long_as_both_live_there_is_no_reason_to_stop(directory: Path):
+    watch = StarterWatch()
+    assert [watch.lost() for _ in range(3)] == [None] * 3
+
+
+def test_a_killed_mpirun_is_a_reason_once(directory: Path):
+    watch = StarterWatch()
+    assert watch.lost() is None
+    (directory / ORPHANED).touch()
+    assert [watch.lost(), watch.lost()] == ["the mpirun that started the ranks is gone", None]
+
+
+def test_a_killed_hpcbal_is_a_reason_once(directory: Path):
+    process = subprocess.Popen(["true"])
+    process.wait()
+    (directory / STARTER).write_text(str(process.pid))
+    watch = StarterWatch()
+    assert [watch.lost(), watch.lost()] == [NO_HPCBAL, None]
+
+
+def test_an_hpcbal_that_has_ended_before_the_first_look_is_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It has removed the directory by then."""
+    monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path / "removed"))
+    assert StarterWatch().lost() == NO_HPCBAL
+
+
+def test_without_an_hpcbal_that_started_them_ranks_watch_nobody(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HPCBAL_LAUNCH_DIR", raising=False)
+    assert StarterWatch().lost() is None
