@@ -47,6 +47,51 @@ def parts_of(lab, *, killed: bool = False) -> tuple[list[int], np.ndarray]:
     return np.bincount(owner[owner >= 0]).tolist(), owner
 
 
+HOLD = '''
+
+def hold(mark, count):
+    """Once the ledger tells `count` times of `mark`, wait until this start is told to stop; be slow then."""
+    while True:
+        try:
+            with open("out/ledger.jsonl", encoding="utf-8") as file:
+                told = file.read()
+        except FileNotFoundError:
+            return
+        if told.count(mark) < count:
+            return
+        if told.rfind('"suspend-requested"') > told.rfind('"run-started"'):
+            time.sleep(0.5)  # so that nobody gets to the end before the word has come round
+            return
+        time.sleep(0.01)
+'''
+
+
+def hold_at(lab, place: str, mark: str, count: int) -> Path:
+    """Let runs into `out` wait at a place of toys.py until they are told to stop, however slow the test is.
+
+    Args:
+        place: first line of a method.
+        mark, count: they wait from the moment when the ledger holds `mark` so many times.
+
+    Returns: a file; while it is there, nobody waits.
+    """
+    toys, free = lab.folder / "toys.py", lab.folder / f"free-{place.split('(')[0]}"
+    text, line = toys.read_text(encoding="utf-8"), f"    def {place}:\n"
+    assert text.count(line) == 1
+    held = f"{line}        if not os.path.exists({free.name!r}):\n            hold({mark!r}, {count})\n"
+    toys.write_text(text.replace(line, held) + (HOLD if HOLD not in text else ""), encoding="utf-8")
+    return free
+
+
+def hold_training(lab, mark: str, count: int = 1) -> Path:
+    return hold_at(lab, "loss_and_gradient(self, parameters, x, y)", mark, count)
+
+
+def hold_reading(lab) -> Path:
+    """As soon as the run has started; no sample is read before that but by those who open the data."""
+    return hold_at(lab, "read(self, sample_id)", '"run-started"', 1)
+
+
 def test_samples_move_to_the_gpu_that_takes_more(lab):
     lab.configure(**partitioned(partition="by_class"))
     done = lab.run()
@@ -101,6 +146,7 @@ def test_a_run_that_was_ended_goes_on_with_its_parts(lab, how):
     whole = lab.outcome()["a"]
     lab.out = lab.folder / "out"
     lab.configure(**sections)
+    free = hold_training(lab, '"epoch-done"', 3)
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 3, "epoch 3")
     if how == "TERM":
@@ -109,6 +155,7 @@ def test_a_run_that_was_ended_goes_on_with_its_parts(lab, how):
     else:
         running.kill_all()
         running.wait()
+    free.touch()
     done = lab.run()
     assert done.code == 0, done
     history, arrays = lab.outcome()["a"]
@@ -120,11 +167,13 @@ def test_a_run_that_was_ended_goes_on_with_its_parts(lab, how):
 
 def test_parts_that_have_moved_are_kept_over_a_stop(lab):
     lab.configure(**partitioned())
+    free = hold_training(lab, '"migrations": 1')
     running = lab.start()
     running.until(lambda: any(e["partition"]["migrations"] for e in lab.events("epoch-done")), "migration")
     running.process.terminate()
     assert running.wait().code == 75
     _, before = parts_of(lab)
+    free.touch()
     done = lab.run()
     assert done.code == 0, done
     sizes, after = parts_of(lab)
@@ -157,19 +206,33 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
     assert [entry[0] for entry in lab.outcome()["a"][0]] == list(range(1, 25))
 
 
-def test_other_gpus_get_parts_of_their_own(lab):
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"slots": {"per_node": 2}}, ""),
+        (
+            {"schedule": {"max_gpus_per_dnn": 2}, "balance": {"policy": "even"}},
+            "schedule.max_gpus_per_dnn is 2 now, and a had more GPUs: the interrupted round does not go on",
+        ),
+    ],
+    ids=["other GPUs", "a lower limit"],
+)
+def test_other_gpus_get_parts_of_their_own(lab, change, told):
     lab.configure(**partitioned())
+    free = hold_training(lab, '"epoch-done"', 2)
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch 2")
     running.process.terminate()
     assert running.wait().code == 75
-    lab.configure(**partitioned(), slots={"per_node": 2})
+    free.touch()
+    lab.configure(**{**partitioned(), **change})
     done = lab.run()
     assert done.code == 0, done
     sizes, _ = parts_of(lab)
     assert (len(sizes), sum(sizes)) == (2, NUM_TRAIN)
     logs = "".join(path.read_text() for path in (lab.out / "logs").glob("rank-*.log"))
     assert "the data had 3 parts and is dealt anew to 2 GPUs" in logs
+    assert told in logs
 
 
 @pytest.mark.parametrize("policy", ["fitted", "lb-bsp-cpu"])
@@ -308,15 +371,6 @@ def test_parts_that_take_long_to_read_are_no_stall(lab):
     assert done.code == 0, done
 
 
-def read_slowly(lab, pause_s: float) -> None:
-    """From now on each sample takes so long to be read; not while the file `quick` is there."""
-    toys = lab.folder / "toys.py"
-    text, line = toys.read_text(encoding="utf-8"), "    def read(self, sample_id):\n"
-    assert text.count(line) == 1
-    slow = f"{line}        if not os.path.exists('quick'):\n            time.sleep({pause_s})\n"
-    toys.write_text(text.replace(line, slow), encoding="utf-8")
-
-
 @pytest.mark.parametrize("partition", ["random", "by_class"])
 def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(lab, partition):
     """First before anything is trained, then with parts of which much has been drawn already."""
@@ -327,11 +381,10 @@ def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(lab,
     whole = lab.outcome()["a"]
     lab.out = lab.folder / "out"
     lab.configure(**sections)
-    read_slowly(lab, 0.5)  # 32 samples and 8 for validation: 20 s
-    quick = lab.folder / "quick"
+    reading, training = hold_reading(lab), hold_training(lab, '"epoch-done"', 3)
 
     def stop_while_loading() -> None:
-        quick.unlink(missing_ok=True)
+        reading.unlink(missing_ok=True)
         running = lab.start()
         running.until(lambda: "a loads its data: " in (lab.folder / ".stdout").read_text(), "loading")
         trainers = [pid for rank, pid in running.pids().items() if rank >= 2]
@@ -345,7 +398,7 @@ def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(lab,
 
     stop_while_loading()
     assert lab.events("epoch-done") == []
-    quick.touch()
+    reading.touch()
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 3, "epoch 3")
     running.process.terminate()
@@ -354,7 +407,8 @@ def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(lab,
     stop_while_loading()
     assert len(lab.events("epoch-done")) == num_epochs
     np.testing.assert_array_equal(parts_of(lab)[1], before[1])
-    quick.touch()
+    reading.touch()
+    training.touch()
     done = lab.run()
     assert done.code == 0, done
     history, arrays = lab.outcome()["a"]
