@@ -16,6 +16,9 @@ from hpcbal.telemetry.cgroup import ControlGroup, own_control_group
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 0.075
+MAX_INTERVAL_S = 0.5
+LOOKS_PER_READ = 16
+"""Where reads are seconds apart, as with slow steps, looks are rarer too."""
 WINDOW_LOOKS = 2
 """A share is that of the last two intervals: the kernel counts in ticks of 10 ms, less would be rounding."""
 LOOKS_PER_COST = 500
@@ -54,7 +57,9 @@ class ResourceProbe:
     came in the middle of a step has slowed that step by a half, but will slow all of the next one. Work of
     low priority counts as well: it need not yield to other sessions and control groups.
 
-    A look costs some 60 microseconds. Without psutil, nothing is told.
+    A look costs some 60 microseconds. Where `read` is called less often than every 1.2 s, there are 16 looks
+    from one read to the next, but at least two in a second, and it is the last eighth that is told. Without
+    psutil, nothing is told.
 
     Args:
         group: limits of containers; None: looked up.
@@ -68,12 +73,18 @@ class ResourceProbe:
         self._group = own_control_group() if group is None else group
         self._times: deque[_Times] = deque(maxlen=WINDOW_LOOKS)
         self._use = ResourceUse(None, None)
+        self._interval_s = INTERVAL_S
+        self._read_s: float | None = None
         self._ended = threading.Event()
         if in_background and self._psutil is not None:
             threading.Thread(target=self._keep_looking, name="resources", daemon=True).start()
 
     def read(self) -> ResourceUse:
         """The newest shares; both None at first, the CPU's until there are two looks."""
+        now_s = time.monotonic()
+        if self._read_s is not None:
+            self._interval_s = interval_of(now_s - self._read_s)
+        self._read_s = now_s
         return self._use
 
     def look(self) -> None:
@@ -99,7 +110,7 @@ class ResourceProbe:
                 self._use = ResourceUse(None, None)
                 log.warning("use of CPU and memory cannot be told any more", exc_info=True)
                 return
-            wait_s = max(INTERVAL_S, LOOKS_PER_COST * (time.thread_time() - began_s))
+            wait_s = max(self._interval_s, LOOKS_PER_COST * (time.thread_time() - began_s))
 
     def _read_times(self, psutil: ModuleType) -> _Times:
         cores = psutil.cpu_times(percpu=True)
@@ -126,6 +137,11 @@ class ResourceProbe:
         host = psutil.virtual_memory()
         in_use = 1.0 - float(host.available) / float(host.total)
         return min(max(in_use, self._group.memory_share(), 0.0), 1.0)
+
+
+def interval_of(read_interval_s: float) -> float:
+    """Seconds between looks where reads are so many seconds apart."""
+    return min(max(INTERVAL_S, read_interval_s / LOOKS_PER_READ), MAX_INTERVAL_S)
 
 
 def _psutil() -> ModuleType | None:

@@ -122,6 +122,27 @@ def test_a_probe_that_fails_tells_nothing_any_more(
     assert probe.read() == ResourceUse(None, None)
 
 
+@pytest.mark.parametrize(("step_s", "interval_s"), [(0.1, 0.075), (2.0, 0.125), (60.0, 0.5)])
+def test_between_slow_steps_looks_are_rarer(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, step_s: float, interval_s: float
+) -> None:
+    monkeypatch.setattr(resource_use.time, "thread_time", lambda: 0.0, raising=False)
+    probe = ResourceProbe(ControlGroup(), in_background=False)
+    probe.read()
+    waited_s: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        """A step passes, and its end is told, between two looks."""
+        waited_s.append(seconds)
+        machine.run(step_s, 0.0, (0.0,) * 4)
+        probe.read()
+        return len(waited_s) == 4
+
+    monkeypatch.setattr(probe, "_ended", SimpleNamespace(wait=wait))
+    probe._keep_looking()
+    assert waited_s == [0.0] + [interval_s] * 3
+
+
 def test_without_psutil_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_use, "_psutil", lambda: None)
     probe = ResourceProbe()
