@@ -58,8 +58,9 @@ class ResourceProbe:
     low priority counts as well: it need not yield to other sessions and control groups.
 
     A look costs some 60 microseconds. Where `read` is called less often than every 1.2 s, there are 16 looks
-    from one read to the next, but at least two in a second, and it is the last eighth that is told. Without
-    psutil, nothing is told.
+    from one read to the next, but at least two in a second, and it is the last eighth that is told; none
+    comes right after a read, when the ranks of a host wait for each other and need its cores. Without psutil,
+    nothing is told.
 
     Args:
         group: limits of containers; None: looked up.
@@ -102,7 +103,7 @@ class ResourceProbe:
 
     def _keep_looking(self) -> None:
         wait_s = 0.0
-        while not self._ended.wait(wait_s):
+        while not self._ended.wait(wait_s) and not self._ended.wait(self._calm_s()):
             began_s = time.thread_time()
             try:
                 self.look()
@@ -111,6 +112,12 @@ class ResourceProbe:
                 log.warning("use of CPU and memory cannot be told any more", exc_info=True)
                 return
             wait_s = max(self._interval_s, LOOKS_PER_COST * (time.thread_time() - began_s))
+
+    def _calm_s(self) -> float:
+        """Seconds for which the next look is put off: after a read, where they are far apart."""
+        if self._read_s is None or self._interval_s == INTERVAL_S:
+            return 0.0
+        return max(0.0, self._read_s + self._interval_s - time.monotonic())
 
     def _read_times(self, psutil: ModuleType) -> _Times:
         cores = psutil.cpu_times(percpu=True)

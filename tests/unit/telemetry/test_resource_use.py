@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import namedtuple
 from pathlib import Path
@@ -123,24 +124,37 @@ def test_a_probe_that_fails_tells_nothing_any_more(
 
 
 @pytest.mark.parametrize(("step_s", "interval_s"), [(0.1, 0.075), (2.0, 0.125), (60.0, 0.5)])
-def test_between_slow_steps_looks_are_rarer(
+def test_between_slow_steps_looks_are_rarer_and_none_comes_right_after_one(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, step_s: float, interval_s: float
 ) -> None:
     monkeypatch.setattr(resource_use.time, "thread_time", lambda: 0.0, raising=False)
     probe = ResourceProbe(ControlGroup(), in_background=False)
-    probe.read()
-    waited_s: list[float] = []
+    reads_s: list[float] = []
+    looks_s: list[float] = []
 
     def wait(seconds: float) -> bool:
-        """A step passes, and its end is told, between two looks."""
-        waited_s.append(seconds)
-        machine.run(step_s, 0.0, (0.0,) * 4)
-        probe.read()
-        return len(waited_s) == 4
+        """Time passes; whenever a step has ended meanwhile, the shares are read."""
+        until_s = machine.clock_s + seconds
+        while (end_s := (len(reads_s) + 1) * step_s) <= until_s:
+            machine.run(end_s - machine.clock_s, 0.0, (0.0,) * 4)
+            probe.read()
+            reads_s.append(end_s)
+        machine.run(until_s - machine.clock_s, 0.0, (0.0,) * 4)
+        return len(reads_s) >= 8
+
+    def look() -> None:
+        looks_s.append(machine.clock_s)
 
     monkeypatch.setattr(probe, "_ended", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(probe, "look", look)
     probe._keep_looking()
-    assert waited_s == [0.0] + [interval_s] * 3
+    settled = [look_s for look_s in looks_s if look_s > reads_s[1]]
+    gaps = [b - a for a, b in itertools.pairwise(settled)]
+    assert interval_s - 1e-9 <= min(gaps) <= max(gaps) <= 2 * interval_s + 1e-9
+    if interval_s > 0.075:
+        # The whole interval after each read is free.
+        since = [look_s - max(r for r in reads_s if r <= look_s) for look_s in settled]
+        assert min(since) >= interval_s - 1e-9
 
 
 def test_without_psutil_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
