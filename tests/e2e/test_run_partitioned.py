@@ -135,6 +135,17 @@ def test_without_migration_parts_stay(lab):
     assert parts_of(lab)[1].tolist() == np.repeat(range(NUM_RANKS), 32).tolist()
 
 
+def goes_on_to_the_end_of(lab, whole):
+    """The same command ends with the six epochs and the weights of a run that nobody disturbed."""
+    done = lab.run()
+    assert done.code == 0, done
+    history, arrays = lab.outcome()["a"]
+    assert [entry[0] for entry in history] == [1, 2, 3, 4, 5, 6]
+    assert arrays.keys() == whole[1].keys()
+    for name, array in whole[1].items():
+        np.testing.assert_allclose(arrays[name], array, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
 @pytest.mark.parametrize("how", ["TERM", "KILL"])
 def test_a_run_that_was_ended_goes_on_with_its_parts(lab, how):
     """With shares that stay, the weights are those of an undisturbed run, to the last bits."""
@@ -156,13 +167,7 @@ def test_a_run_that_was_ended_goes_on_with_its_parts(lab, how):
         running.kill_all()
         running.wait()
     free.touch()
-    done = lab.run()
-    assert done.code == 0, done
-    history, arrays = lab.outcome()["a"]
-    assert [entry[0] for entry in history] == [1, 2, 3, 4, 5, 6]
-    assert arrays.keys() == whole[1].keys()
-    for name, array in whole[1].items():
-        np.testing.assert_allclose(arrays[name], array, rtol=1e-12, atol=1e-12, err_msg=name)
+    goes_on_to_the_end_of(lab, whole)
 
 
 def test_parts_that_have_moved_are_kept_over_a_stop(lab):
@@ -409,10 +414,4 @@ def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(lab,
     np.testing.assert_array_equal(parts_of(lab)[1], before[1])
     reading.touch()
     training.touch()
-    done = lab.run()
-    assert done.code == 0, done
-    history, arrays = lab.outcome()["a"]
-    assert [entry[0] for entry in history] == [1, 2, 3, 4, 5, 6]
-    assert arrays.keys() == whole[1].keys()
-    for name, array in whole[1].items():
-        np.testing.assert_allclose(arrays[name], array, rtol=1e-12, atol=1e-12, err_msg=name)
+    goes_on_to_the_end_of(lab, whole)
