@@ -1,7 +1,9 @@
 """Real TensorFlow workers of unequal speed in one `hpcbal run`, with every way to share a step out in turn.
 
 The workers' speeds come from their cores alone (unequal_workers.py). All ways train the same network, one
-after the other and again from the first, each on all workers: rates are given so that no two share a round.
+after the other on all workers, in turns: rates are given so that no two share a round, and every second turn
+goes through the ways backwards. Ways are compared within a turn, so that a machine that slows down meanwhile
+does not favour one of them.
 """
 
 from __future__ import annotations
@@ -10,19 +12,25 @@ import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from scipy.stats import bootstrap
 from unequal_workers import start
 
 from hpcbal.telemetry.timeline import read_timeline
 
-STEPS, PASSES = 10, 6  # of each network and turn
+STEPS, PASSES = 10, 5  # of each network and turn
 SETTLING_PASSES = 2  # models are traced and shares settle in them
 NUM_VALIDATION = 10
 TRIALS = (0.92, 1.0, 1.08)  # of the fast worker's share, around the ideal
+CONFIDENCE = 0.9
+
+Turns = Mapping[str, Sequence[float]]
+"""By way to share a step out, of each turn the median seconds of a step."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +70,32 @@ def ways(setting: Setting) -> dict[str, dict[str, Any]]:
     return {"even": {"balance": "even"}, **tried, **{p: {"balance": p} for p in ("lb-bsp-cpu", "fitted")}}
 
 
-def config_of(setting: Setting, repeat: int, channels: int, folder: Path) -> dict[str, Any]:
-    """The configuration, as YAML has it; every way `repeat` times, in turns."""
+def order_of(setting: Setting, num_turns: int) -> list[tuple[int, str]]:
+    """Turn and way of each network, in the order in which they train; even shares in the first turn only."""
+    names = [name for name in ways(setting) if name != "even"]
+    later = [(turn, name) for turn in range(num_turns) for name in names[:: -1 if turn % 2 else 1]]
+    return [(0, "even"), *later]
+
+
+def dnn_name(turn: int, way: str) -> str:
+    return f"{turn}-{way.replace(' ', '-')}"
+
+
+def config_of(setting: Setting, num_turns: int, channels: int, folder: Path) -> dict[str, Any]:
+    """The configuration, as YAML has it."""
+    keys = ways(setting)
     num_train = STEPS * setting.batch_size
     dnns = [
         {
-            "name": f"{turn}-{name.replace(' ', '-')}",
+            "name": dnn_name(turn, way),
             "model": "lbbsp_data:convolutions",
             "args": {"channels": channels},
             "batch_size": setting.batch_size,
             "optimizer": {"name": "sgd", "learning_rate": 0.01},
             "stop": {"max_epochs": PASSES},
-            **keys,
+            **keys[way],
         }
-        for turn in range(repeat)
-        for name, keys in ways(setting).items()
+        for turn, way in order_of(setting, num_turns)
     ]
     num_samples = num_train + NUM_VALIDATION
     return {
@@ -106,11 +125,11 @@ def rates_of(names: Iterable[str], num_workers: int) -> dict[str, Any]:
     return {"format": 1, "entries": entries}
 
 
-def measure(setting: Setting, repeat: int, channels: int) -> dict[str, float]:
-    """Median seconds of a step by the way to share it out; starts a run and waits for it."""
+def measure(setting: Setting, num_turns: int, channels: int) -> dict[str, list[float]]:
+    """What a step takes, see `Turns`; starts a run and waits for it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = config_of(setting, repeat, channels, folder)
+        config = config_of(setting, num_turns, channels, folder)
         names = [dnn["name"] for dnn in config["dnns"]]
         (folder / "rates.json").write_text(json.dumps(rates_of(names, len(setting.cores))))
         (folder / "run.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
@@ -120,12 +139,37 @@ def measure(setting: Setting, repeat: int, channels: int) -> dict[str, float]:
             raise SystemExit(f"{(folder / 'log').read_text()}\nreal_shares: the run ended with code {code}")
         events = read_timeline(folder / "out" / "timeline.json.gz")
     steps = steps_by_dnn(events)
-    return {
-        way: float(
-            np.median([s for dnn in names if dnn.endswith(f"-{way.replace(' ', '-')}") for s in steps[dnn]])
-        )
-        for way in ways(setting)
-    }
+    turns: dict[str, list[float]] = {}
+    for turn, way in sorted(order_of(setting, num_turns), key=itemgetter(0)):
+        turns.setdefault(way, []).append(float(np.median(steps[dnn_name(turn, way)])))
+    return turns
+
+
+def best_fixed(turns: Turns) -> str:
+    """The fixed split that is the quickest in the middle one of the turns, each compared within its turn."""
+    fixed = [way for way in turns if way.startswith("fixed")]
+    return min(fixed, key=lambda way: over(turns[way], turns[fixed[0]]))
+
+
+def over(seconds: Sequence[float], reference: Sequence[float]) -> float:
+    """Median over the turns of the ratio; turns that only `reference` has are left out."""
+    return float(np.median(np.divide(seconds, reference[: len(seconds)])))
+
+
+def interval_over(seconds: Sequence[float], reference: Sequence[float]) -> tuple[float, float]:
+    """What `over` is in most bootstrap samples (`CONFIDENCE`) of the turns; itself, with one turn."""
+    ratios = np.divide(seconds, reference[: len(seconds)])
+    if len(ratios) < 2:
+        return float(ratios[0]), float(ratios[0])
+    interval = bootstrap(
+        (ratios,),
+        np.median,
+        n_resamples=2000,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
 
 
 def steps_by_dnn(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:

@@ -1,11 +1,22 @@
-"""Settings tell what even shares cost, and step times are read off a run's timeline."""
+"""Settings tell what even shares cost, step times are read off a run's timeline and compared within turns."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from real_shares import PASSES, SETTLING_PASSES, STEPS, Setting, config_of, rates_of, steps_by_dnn
+from real_shares import (
+    PASSES,
+    SETTLING_PASSES,
+    STEPS,
+    Setting,
+    best_fixed,
+    config_of,
+    interval_over,
+    over,
+    rates_of,
+    steps_by_dnn,
+)
 
 from hpcbal.config import RunConfig
 from hpcbal.policies import Delta, create_flotilla, profile_by_name
@@ -21,10 +32,12 @@ def test_the_paper_s_settings_cost_what_the_paper_says() -> None:
 
 @pytest.mark.parametrize("setting", [TWO, FOUR])
 def test_the_configuration_is_valid_and_its_networks_train_alone(setting: Setting, tmp_path: Any) -> None:
-    values = config_of(setting, repeat=2, channels=8, folder=tmp_path)
+    values = config_of(setting, num_turns=2, channels=8, folder=tmp_path)
     config = RunConfig.model_validate(values)
     names = [dnn.name for dnn in config.dnns]
-    assert len(names) == len(set(names)) == 12
+    assert len(names) == len(set(names)) == 11
+    without_turn = [name[2:] for name in names[1:]]  # the first has even shares, and is there once
+    assert without_turn[:5] == without_turn[:4:-1]  # every second turn goes backwards
     workers = len(setting.cores)
     rates = profile_by_name(rates_of(names, workers), names, workers)
     waiting = list(names)
@@ -54,3 +67,26 @@ def test_steps_are_counted_once_they_have_settled() -> None:
     found = steps_by_dnn([*slices(4, 300), *slices(3, 200)])
     assert list(found) == ["a"]
     assert found["a"] == [pytest.approx(200e-6)] * (PASSES - SETTLING_PASSES) * (STEPS - 1)
+
+
+def test_a_turn_on_a_slower_machine_favours_no_way() -> None:
+    slow = [1.0, 1.0, 3.0, 1.0]  # of the machine, by turn
+    turns = {
+        "even": [1.5],
+        "fixed x1": [1.0 * s for s in slow],
+        "fixed x1.08": [0.9 * s for s in slow],
+        "fitted": [0.99 * s for s in slow],
+    }
+    assert best_fixed(turns) == "fixed x1.08"
+    assert over(turns["fitted"], turns["fixed x1.08"]) == pytest.approx(1.1)
+    assert interval_over(turns["fitted"], turns["fixed x1.08"]) == pytest.approx((1.1, 1.1))
+    assert over(turns["even"], turns["fixed x1.08"]) == pytest.approx(1.5 / 0.9)
+
+
+def test_an_interval_tells_how_far_the_turns_disagree() -> None:
+    reference = [1.0] * 5
+    ratios = [1.0, 1.1, 1.02, 0.98, 1.3]
+    low, high = interval_over(ratios, reference)
+    assert 0.98 <= low <= over(ratios, reference) == 1.02 <= high <= 1.3
+    assert low < high
+    assert interval_over([1.4], reference) == (1.4, 1.4)
