@@ -37,7 +37,7 @@ RIDING = "lb-bsp-cpu ema riding"
 SAMPLES_PER_WORKER = 128
 NOISE = 0.02  # of computing times
 NUM_HIDDEN = 6
-WARM_UP = (3, 1)  # steps that are not noted, of a policy's first turn and of each later one
+WARM_UP = (3, 2)  # steps that are not noted, of a policy's first turn and of each later one: a probe begins
 COMPUTED, ENDED, STEP = range(3)
 
 FloatArray = npt.NDArray[np.float64]
@@ -141,8 +141,8 @@ def take_steps(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step-s", type=float, default=2.0)
-    parser.add_argument("--steps", type=int, default=4, help="of each policy and turn")
-    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=5, help="of each policy and turn")
+    parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--weights", type=int, default=1000)
     parser.add_argument("--riding", action="store_true", help=f"take turns with `{RIDING}` too")
     args = parser.parse_args()

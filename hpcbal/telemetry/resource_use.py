@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 0.075
 MAX_INTERVAL_S = 0.5
 LOOKS_PER_READ = 16
-"""Where reads are seconds apart, as with slow steps, looks are rarer too."""
+"""Where reads are seconds apart, as with slow steps, looks are rarer, and come in the second half only."""
 WINDOW_LOOKS = 2
 """A share is that of the last two intervals: the kernel counts in ticks of 10 ms, less would be rounding."""
 LOOKS_PER_COST = 500
@@ -57,10 +57,10 @@ class ResourceProbe:
     came in the middle of a step has slowed that step by a half, but will slow all of the next one. Work of
     low priority counts as well: it need not yield to other sessions and control groups.
 
-    A look costs some 60 microseconds. Where `read` is called less often than every 1.2 s, there are 16 looks
-    from one read to the next, but at least two in a second, and it is the last eighth that is told; none
-    comes right after a read, when the ranks of a host wait for each other and need its cores. Without psutil,
-    nothing is told.
+    A look costs 60 microseconds and more. Where `read` is called less often than every 1.2 s, there are
+    fewer: of the time from one read to the next, none in the first half, when the ranks of a host wait for
+    each other and need its cores, and some eight in the second, but at least two in a second; the last
+    eighth is told. Without psutil, nothing is told.
 
     Args:
         group: limits of containers; None: looked up.
@@ -76,6 +76,8 @@ class ResourceProbe:
         self._use = ResourceUse(None, None)
         self._interval_s = INTERVAL_S
         self._read_s: float | None = None
+        self._gaps_s: deque[float] = deque(maxlen=2)  # between reads
+        self._calm_until_s = 0.0
         self._ended = threading.Event()
         if in_background and self._psutil is not None:
             threading.Thread(target=self._keep_looking, name="resources", daemon=True).start()
@@ -84,7 +86,10 @@ class ResourceProbe:
         """The newest shares; both None at first, the CPU's until there are two looks."""
         now_s = time.monotonic()
         if self._read_s is not None:
-            self._interval_s = interval_of(now_s - self._read_s)
+            self._gaps_s.append(now_s - self._read_s)
+            step_s = min(self._gaps_s)  # one of two may be a pause, for validation or another network
+            self._interval_s = interval_of(step_s)
+            self._calm_until_s = now_s + (step_s / 2 if self._interval_s > INTERVAL_S else 0.0)
         self._read_s = now_s
         return self._use
 
@@ -115,9 +120,7 @@ class ResourceProbe:
 
     def _calm_s(self) -> float:
         """Seconds for which the next look is put off: after a read, where they are far apart."""
-        if self._read_s is None or self._interval_s == INTERVAL_S:
-            return 0.0
-        return max(0.0, self._read_s + self._interval_s - time.monotonic())
+        return max(0.0, self._calm_until_s - time.monotonic())
 
     def _read_times(self, psutil: ModuleType) -> _Times:
         cores = psutil.cpu_times(percpu=True)

@@ -124,7 +124,7 @@ def test_a_probe_that_fails_tells_nothing_any_more(
 
 
 @pytest.mark.parametrize(("step_s", "interval_s"), [(0.1, 0.075), (2.0, 0.125), (60.0, 0.5)])
-def test_between_slow_steps_looks_are_rarer_and_none_comes_right_after_one(
+def test_between_slow_steps_looks_are_rarer_and_none_comes_in_their_first_half(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, step_s: float, interval_s: float
 ) -> None:
     monkeypatch.setattr(resource_use.time, "thread_time", lambda: 0.0, raising=False)
@@ -148,13 +148,26 @@ def test_between_slow_steps_looks_are_rarer_and_none_comes_right_after_one(
     monkeypatch.setattr(probe, "_ended", SimpleNamespace(wait=wait))
     monkeypatch.setattr(probe, "look", look)
     probe._keep_looking()
-    settled = [look_s for look_s in looks_s if look_s > reads_s[1]]
-    gaps = [b - a for a, b in itertools.pairwise(settled)]
-    assert interval_s - 1e-9 <= min(gaps) <= max(gaps) <= 2 * interval_s + 1e-9
-    if interval_s > 0.075:
-        # The whole interval after each read is free.
-        since = [look_s - max(r for r in reads_s if r <= look_s) for look_s in settled]
-        assert min(since) >= interval_s - 1e-9
+    for began_s, ended_s in itertools.pairwise(reads_s[1:]):
+        between = [look_s - began_s for look_s in looks_s if began_s < look_s <= ended_s]
+        gaps = [b - a for a, b in itertools.pairwise(between)]
+        assert gaps == pytest.approx([interval_s] * len(gaps))
+        if interval_s > 0.075:
+            assert step_s / 2 - 1e-9 <= between[0] <= step_s / 2 + interval_s
+            assert between[-1] >= step_s - interval_s - 1e-9
+
+
+def test_a_pause_between_steps_does_not_put_off_looks_for_long(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = a_probe()
+    for seconds in (2.0, 50.0):
+        machine.run(seconds, 0.0, (0.0,) * 4)
+        probe.read()
+    assert probe._calm_s() == pytest.approx(1.0)
+    machine.run(2.0, 0.0, (0.0,) * 4)
+    probe.read()
+    assert (probe._calm_s(), probe._interval_s) == (pytest.approx(1.0), pytest.approx(0.125))
 
 
 def test_without_psutil_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
