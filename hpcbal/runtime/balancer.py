@@ -188,8 +188,5 @@ def make_watch(config: RunConfig, local_slot: int) -> WorkerWatch:
     if "lb-bsp-cpu" in policies and config.balance.predictor == "narx":
         watch = replace(watch, host=ResourceProbe().read)
     if policies - {"even", "fixed"} and config.backend.name == "tensorflow":
-        memory = DeviceMemory(visible_gpus(), local_slot)
-        watch = replace(
-            watch, device_memory=memory.read, begin=memory.begin, needed_memory=lambda: memory.needed
-        )
+        watch = replace(watch, device=DeviceMemory(visible_gpus(), local_slot))
     return watch

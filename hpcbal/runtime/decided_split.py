@@ -134,7 +134,7 @@ class DecidedSplit:
 
     def start(self) -> None:
         """As `Balancer.start`: the master's."""
-        self._watch.begin(self.memory.needed_memory)
+        self._watch.device.begin(self.memory.needed_memory)
         self._tell(np.array(self.memory.state.batch_sizes, np.float64))
 
     def split(self, num_samples: int) -> tuple[int, ...]:
@@ -185,7 +185,7 @@ class DecidedSplit:
 
     def close(self) -> None:
         """As `Balancer.close`."""
-        self.memory.needed_memory = self._watch.needed_memory()
+        self.memory.needed_memory = self._watch.device.needed
         if self._executor is not None:
             self._executor.shutdown()
             self._collect_decision()

@@ -65,23 +65,14 @@ class DeviceMemory:
             self._give_up(str(error))
 
     def begin(self, needed: float) -> None:
-        """Another round begins: what was needed before is not told any more.
-
-        Args:
-            needed: share that this process has needed in earlier rounds of the same group, see `needed`.
-        """
+        """As `DeviceWatch.begin`."""
         self._tensorflow.begin()
         self.needed = needed
         self._most_samples = 0
         self._next_read_s = -1.0
 
     def read(self, num_samples: int) -> float | None:
-        """The newest share, 0 to 1; None where it cannot be told.
-
-        Args:
-            num_samples: of the batch just computed. More than ever before have taken memory that no earlier
-                reading shows.
-        """
+        """As `DeviceWatch.read`; more samples than ever have taken memory that no earlier reading shows."""
         now_s = time.monotonic()
         if now_s >= self._next_read_s or num_samples > self._most_samples:
             self._next_read_s = now_s + INTERVAL_S

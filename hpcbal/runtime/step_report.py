@@ -26,7 +26,7 @@ def report_of_rank(num_samples: int, worked_s: float, watch: WorkerWatch) -> Arr
         watch: what it sees of its own resources.
     """
     host = watch.host()
-    shares = (host.cpu_share, host.memory_share, watch.device_memory(num_samples))
+    shares = (host.cpu_share, host.memory_share, watch.device.read(num_samples))
     return np.array(
         [
             num_samples,

@@ -4,24 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from hpcbal.telemetry.resource_use import ResourceUse
 
 
+class DeviceWatch(Protocol):
+    """How full the memory of this rank's accelerator is, round by round; see `DeviceMemory`."""
+
+    @property
+    def needed(self) -> float:
+        """Largest share that has been needed since `begin`, or was told to have been needed before."""
+
+    def begin(self, needed: float) -> None:
+        """Another round begins: what was needed before is not told any more.
+
+        Args:
+            needed: share that this rank has needed in earlier rounds of the same group, see `needed`.
+        """
+
+    def read(self, num_samples: int) -> float | None:
+        """The newest share in use, 0 to 1; None where it cannot be told.
+
+        Args:
+            num_samples: of the batch just computed.
+        """
+
+
+class NoDevice:
+    """Nothing is measured, so nothing is needed either."""
+
+    needed = 0.0
+
+    def begin(self, needed: float) -> None:
+        """As `DeviceWatch.begin`: there is nothing to forget."""
+
+    def read(self, num_samples: int) -> None:
+        """As `DeviceWatch.read`."""
+
+
 def _nothing() -> ResourceUse:
     return ResourceUse(None, None)
-
-
-def _no_device(num_samples: int) -> float | None:
-    return None
-
-
-def _no_begin(needed: float) -> None:
-    return None
-
-
-def _nothing_needed() -> float:
-    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +53,8 @@ class WorkerWatch:
 
     Attributes:
         host: CPU and memory, as `ResourceProbe.read`.
-        device_memory: share of the accelerator's memory in use after a batch of so many samples, as
-            `DeviceMemory.read`.
-        begin: called when a round begins, as `DeviceMemory.begin`.
-        needed_memory: called when it ends, as `DeviceMemory.needed`.
+        device: memory of the accelerator.
     """
 
     host: Callable[[], ResourceUse] = field(default=_nothing)
-    device_memory: Callable[[int], float | None] = field(default=_no_device)
-    begin: Callable[[float], None] = field(default=_no_begin)
-    needed_memory: Callable[[], float] = field(default=_nothing_needed)
+    device: DeviceWatch = field(default_factory=NoDevice)

@@ -72,6 +72,21 @@ class Scripted(BatchingPolicy[BatchState]):
         return Decision(BatchState(state.task, answer), self.removes)
 
 
+@dataclass
+class DeviceOf:
+    """An accelerator that is always as full; notes what each round begins with."""
+
+    share: float | None = None
+    needed: float = 0.0
+    begun_with: list[float] = field(default_factory=list)
+
+    def begin(self, needed: float) -> None:
+        self.begun_with.append(needed)
+
+    def read(self, num_samples: int) -> float | None:
+        return self.share
+
+
 def make_split(
     policy: BatchingPolicy[Any], *, is_fresh: bool = False, meets: bool = True, **settings: Any
 ) -> DecidedSplit:
@@ -217,8 +232,8 @@ def test_an_offer_does_not_outlive_the_policy_that_made_it() -> None:
 
 
 def test_what_a_group_needed_of_memory_is_known_in_its_next_round() -> None:
-    begun_with: list[float] = []
-    watch = WorkerWatch(begin=begun_with.append, needed_memory=lambda: 0.6)
+    device = DeviceOf(needed=0.6)
+    watch = WorkerWatch(device=device)
     first = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
     first.start()
     first.close()
@@ -228,7 +243,7 @@ def test_what_a_group_needed_of_memory_is_known_in_its_next_round() -> None:
     other = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
     other.start()
     other.close()
-    assert begun_with == [0.0, 0.6, 0.0], "another group's policy knows no batch yet"
+    assert device.begun_with == [0.0, 0.6, 0.0], "another group's policy knows no batch yet"
 
 
 def test_steps_of_other_sizes_keep_the_proportions() -> None:
@@ -305,7 +320,7 @@ def test_reports_become_observations() -> None:
 
 
 def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
-    watch = WorkerWatch(lambda: ResourceUse(0.5, None), lambda num_samples: 0.75)
+    watch = WorkerWatch(lambda: ResourceUse(0.5, None), DeviceOf(0.75))
     split = make_split(Even(), watch=watch)
     rows = split.report(5, 0.0)(0.0).reshape(NUM_ROWS, 2)
     assert rows[2:5].tolist() == [[0.5, 0.0], [UNKNOWN, 0.0], [0.75, 0.0]]
@@ -313,7 +328,7 @@ def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
 
 
 def test_a_gpu_whose_memory_is_full_gets_no_more() -> None:
-    watch = WorkerWatch(device_memory=lambda num_samples: 0.96)
+    watch = WorkerWatch(device=DeviceOf(0.96))
     split = make_split(LbBspCpu(Memoryless()), is_fresh=True, watch=watch)
     step_of(split, (0.1, 0.4))
     assert split.split(10) == (5, 5)
