@@ -1,16 +1,13 @@
-"""All that rank 0 writes about a run: ledger, metrics, status, profile, plan, results, progress lines."""
+"""All that rank 0 writes about a run: ledger, metrics, status, profile, plan, results, timeline."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
-from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
-from hpcbal.config.group_size import over_limit, told_limit
 from hpcbal.control import Ensemble
 from hpcbal.control.messages import (
     CheckpointWritten,
@@ -46,7 +43,6 @@ from hpcbal.runtime.resume import Account
 from hpcbal.runtime.run_status import best_accuracy, fill_status
 from hpcbal.telemetry import (
     MetricsWriter,
-    Progress,
     ResultRow,
     environment_versions,
     new_status,
@@ -66,30 +62,20 @@ SHOWN_DECISION_S = 5e-4
 
 
 class Journal:
-    """Writes what happens; decides nothing.
+    """Writes what happens; decides nothing. `Console` is what tells people.
 
     Args:
         opened: the run's directory and ledger.
         num_gpus: slots of the cluster.
         rate_key_by_dnn: names the entries of profile.json.
-        num_train: training samples of a pass.
     """
 
-    def __init__(
-        self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str], num_train: int
-    ) -> None:
-        self._config = opened.config
-        self._num_train = num_train
-        self._over_limit: set[str] = set()  # DNNs of which people know
+    def __init__(self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str]) -> None:
         self._run = opened.run
         self._lock = opened.lock
         self._ledger = opened.ledger
-        self._num_gpus = num_gpus
         self._profile = KeptProfile(opened.run.profile, rate_key_by_dnn)
         self._metrics = MetricsWriter(opened.run.root)
-        # mpirun gives its ranks a terminal of their own; who started it knows whether there is a real one.
-        color = env.read("HPCBAL_LAUNCHED") == "terminal"
-        self._progress = Progress(sys.stdout, num_gpus, color=color)
         self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)
         self._status_due_s = 0.0
         self._outlooks = Outlooks(started_s=time.monotonic())
@@ -129,7 +115,6 @@ class Journal:
             self._ledger.append("dnn-retried", durable=True, dnn=dnn_id)
         for warning in opened.earlier.warnings:
             self._ledger.append("checkpoint-damaged", detail=warning)
-            self._progress.note(f"warning: {warning}")
 
     def name_tracks(self, roles: Roles) -> None:
         """Tell the timeline who is who; at each start, since roles may change."""
@@ -142,12 +127,6 @@ class Journal:
             else:
                 role = "preprocessor"
             self._timeline.name_track(info.rank, info.node, f"node {info.node} ({info.host})", role)
-
-    def show(self, message: Event | Instruction) -> None:
-        """Tell the user; before an event is taken in, and before an instruction is performed."""
-        if isinstance(message, DnnFailed):
-            message = replace(message, detail=telling_line(message.detail))
-        self._progress.show(message)
 
     def note_decision(self, began_s: float, seconds: float) -> None:
         """What the state machine took to decide on one event; the sum is told at the end."""
@@ -183,12 +162,17 @@ class Journal:
                 pass
         self._note_done(ensemble)
 
-    def note_facts(self, event: Event, facts: Mapping[str, Any]) -> None:
-        """As soon as a message has arrived: what is measured by the clock."""
+    def note_facts(self, event: Event, facts: Mapping[str, Any]) -> list[str]:
+        """As soon as a message has arrived: what is measured by the clock.
+
+        Returns: what people are to be told of it.
+        """
+        notes: list[str] = []
         match event:
             case RateMeasured():
                 self._profile.note_start(event.dnn_id, facts["start_s"])
             case EpochDone():
+                more, notes = self._look_at_ranks(event, facts)
                 self._ledger.append(
                     "epoch-done",
                     dnn=event.dnn_id,
@@ -197,7 +181,7 @@ class Journal:
                     busy_s=event.busy_s,
                     metrics=event.metrics,
                     **facts,
-                    **self._note_ranks(event, facts),
+                    **more,
                 )
             case CheckpointWritten():
                 self._ledger.append(
@@ -210,6 +194,7 @@ class Journal:
                 )
             case GroupLeft():
                 self._note_left(event.dnn_id)
+        return notes
 
     def note_instruction(self, instruction: Instruction, ensemble: Ensemble) -> None:
         """Before an instruction is performed: answers may come while it is."""
@@ -222,11 +207,9 @@ class Journal:
             case StartRound(plan):
                 self.keep_rates(ensemble)
                 self._join(plan.groups)
-                self._warn_of_limit(plan.groups)
                 self._note_plan("round-started", plan)
             case StartAlone(plan):
                 self._join(plan.groups)
-                self._warn_of_limit(plan.groups)
                 self._note_plan("started-alone", plan)
             case NextPass():
                 self._ledger.append(
@@ -257,22 +240,17 @@ class Journal:
 
     def note_bad_sample(self, sample_id: int, where: str, reason: str) -> None:
         self._ledger.append("bad-sample", sample_id=sample_id, where=where, reason=reason)
-        self._progress.note(f"warning: broken sample skipped: {where}: {reason}")
 
-    def note_loading(self, dnn_id: str, what: str) -> None:
-        """A group reads data before it trains."""
-        self._progress.note(f"{dnn_id} loads its data: {what}")
-
-    def note_outlook(self, outlook: Outlook) -> None:
-        """A prediction has come; the first of a start is told and kept to be compared with the end."""
+    def note_outlook(self, outlook: Outlook) -> bool:
+        """A prediction has come; True if it is the first of a start, which is compared with the end."""
         if not self._outlooks.add(outlook):
-            return
+            return False
         self._ledger.append(
             "prediction",
             wall_time_s=self._outlooks.wall_time_s(outlook),
             remaining_s=outlook.prediction.remaining_s,
         )
-        self._progress.note(outlook.line())
+        return True
 
     def finish(self, ensemble: Ensemble, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
         """The last entries; returns the table for the user."""
@@ -346,8 +324,8 @@ class Journal:
         gpus = len(ensemble.state.groups[event.dnn_id].gpus)
         self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus)})
 
-    def _note_ranks(self, event: EpochDone, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """What an epoch's ranks tell, for the ledger; and for people, if it concerns them."""
+    def _look_at_ranks(self, event: EpochDone, facts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """What an epoch's ranks tell, for the ledger and for people; the timeline is told here."""
         if event.offered_gpu is not None:
             self._watch.note_offer(event.dnn_id, event.offered_gpu)
         more, notes = self._watch.look(event.dnn_id, facts)
@@ -355,9 +333,7 @@ class Journal:
         if marked is not None:
             gpu, late = marked
             self.note_slices(self._rank_of_gpu[gpu], [late])
-        for note in notes:
-            self._progress.note(note)
-        return more
+        return more, notes
 
     def _note_done(self, ensemble: Ensemble) -> None:
         for dnn_id, dnn in ensemble.state.dnns.items():
@@ -368,15 +344,6 @@ class Journal:
     def _join(self, groups: tuple[GroupPlan, ...]) -> None:
         self._accounts.join(groups)
         self._watch.join(groups)
-
-    def _warn_of_limit(self, groups: tuple[GroupPlan, ...]) -> None:
-        """Tell once of each DNN whose GPUs get more than the user has said that they take."""
-        sizes = {group.dnn_id: len(group.gpus) for group in groups if group.dnn_id not in self._over_limit}
-        over = over_limit(self._config, sizes, self._num_train)
-        if over:
-            self._over_limit |= over.keys()
-            told = told_limit(self._config.balance.max_samples_per_gpu, over)
-            self._progress.note(f"warning: balance.max_samples_per_gpu: {told}")
 
     def _note_left(self, dnn_id: str) -> None:
         cost = self._accounts.leave(dnn_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,6 +32,7 @@ from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.dataplane.waiting import Backoff
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime import protocol
+from hpcbal.runtime.console import Console
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.forecast import Forecast
 from hpcbal.runtime.journal import Journal
@@ -53,16 +53,6 @@ EXIT_CODE_OF_OUTCOME = {
 }
 
 
-def print_end(table: str, fatal: HpcbalError | None) -> None:
-    """Print how the run has ended; where nobody reads it any more (mpirun was killed), the log tells so."""
-    try:
-        print(f"\n{table}", flush=True)
-        if fatal is not None:
-            print(f"hpcbal: {fatal}", file=sys.stderr, flush=True)
-    except OSError as error:
-        log.warning("the results could not be printed: %s", error)
-
-
 class Scheduler:
     """Performs what `control.Ensemble` decides.
 
@@ -75,6 +65,7 @@ class Scheduler:
         context: RankContext,
         ensemble: Ensemble,
         journal: Journal,
+        console: Console,
         *,
         started_s: float,
         profile_only: bool = False,
@@ -84,6 +75,7 @@ class Scheduler:
         self._roles = context.roles
         self._ensemble = ensemble
         self._journal = journal
+        self._console = console
         self._events: deque[Event] = deque()
         self._serial = 0
         self._groups: dict[str, GroupPlan] = {}
@@ -110,14 +102,14 @@ class Scheduler:
         table = self._journal.finish(self._ensemble, self._preprocessing, self._outcome, self._exit_code)
         self._tell_all(protocol.Shutdown(self._exit_code))
         self._context.channel.flush()
-        print_end(table, self._fatal)
+        self._console.show_end(table, self._fatal)
         return self._exit_code
 
     # ---- events in ---------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
         log.debug("%r", event)
-        self._journal.show(event)
+        self._console.show(event)
         if isinstance(event, GroupLeft):
             del self._groups[event.dnn_id]
         began = time.monotonic()
@@ -130,7 +122,7 @@ class Scheduler:
                 self._journal.keep_rates(self._ensemble)
                 self._finish("profiled")
                 continue
-            self._journal.show(instruction)
+            self._console.show(instruction)
             self._journal.note_instruction(instruction, self._ensemble)
             self._perform(instruction)
         if any(isinstance(instruction, StartRound | StartAlone) for instruction in instructions):
@@ -154,8 +146,8 @@ class Scheduler:
             self._request_stop(reason)
         self._stall.check()
         outlook = self._forecast.take()
-        if outlook is not None:
-            self._journal.note_outlook(outlook)
+        if outlook is not None and self._journal.note_outlook(outlook):
+            self._console.note(outlook.line())
         self._journal.heartbeat(self._ensemble, self._preprocessing)
 
     def _take(self, source: int, message: Message) -> None:
@@ -173,7 +165,7 @@ class Scheduler:
                 if not self._context.is_ending():
                     self._request_stop(message.reason)
             case protocol.DataLoading():
-                self._journal.note_loading(message.dnn_id, message.what)
+                self._console.note_loading(message.dnn_id, message.what)
             case protocol.TimelinePart():
                 self._journal.note_slices(source, message.slices)
             case protocol.Heartbeat():
@@ -185,12 +177,14 @@ class Scheduler:
         expected = self._serial_of.get(getattr(message.event, "dnn_id", ""))
         if message.serial != expected:
             raise RuntimeError(f"an event of groups {message.serial}, but these are {expected}: {message}")
-        self._journal.note_facts(message.event, message.facts or {})
+        for note in self._journal.note_facts(message.event, message.facts or {}):
+            self._console.note(note)
         self._events.append(message.event)
 
     def _take_report(self, source: int, report: protocol.PreprocessorReport) -> None:
         for sample_id, where, reason in self._preprocessing.add(source, report):
             self._journal.note_bad_sample(sample_id, where, reason)
+            self._console.note_bad_sample(where, reason)
         rate = self._preprocessing.new_rate()
         if rate is not None:
             self._events.append(PreprocessingMeasured(rate))

@@ -1,4 +1,4 @@
-"""Build what the roles need: a trainer's backend and groups, the scheduler's state machine and journal."""
+"""Build what the roles need: a trainer's backend and groups, and all that the scheduler works with."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hpcbal.config.shares import check_parts, check_shares
 from hpcbal.control import Ensemble, ScheduleSettings
 from hpcbal.errors import InputError
 from hpcbal.runtime.channel import patient_allgather
+from hpcbal.runtime.console import Console
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.journal import Journal
 from hpcbal.runtime.known_rates import known_rates, rate_keys
@@ -113,7 +114,8 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
         known_rates(config, opened.run, keys, roles.cluster.max_gpus_per_node),
         opened.earlier.resume,
     )
-    journal = Journal(opened, roles.cluster.num_gpus, keys, context.stream_spec.num_train)
+    journal = Journal(opened, roles.cluster.num_gpus, keys)
+    console = Console(config, roles.cluster.num_gpus, context.stream_spec.num_train)
     if ensemble.forgotten:
         log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(ensemble.forgotten))
     if ensemble.too_wide:
@@ -125,10 +127,13 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
     nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
     journal.note_start(opened, nodes, len(roles.ranks), device)
     journal.name_tracks(roles)
+    for warning in opened.earlier.warnings:
+        console.warn(warning)
     return Scheduler(
         context,
         ensemble,
         journal,
+        console,
         started_s=opened.request.started_s,
         profile_only=opened.request.profile_only,
     )
