@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TextIO
 
 from hpcbal import env
 from hpcbal.config import RunConfig
@@ -63,18 +64,15 @@ class Console:
         self.note(f"{dnn_id} loads its data: {what}")
 
     def show_end(self, table: str, fatal: HpcbalError | None) -> None:
-        """How the run has ended; where nobody reads it any more (mpirun was killed), the log tells so.
+        """How the run has ended; the log tells what could not be printed (mpirun was killed, a full disk).
 
         Args:
             table: as `Journal.finish` returns it.
             fatal: what has ended the run before its time; None: nothing has.
         """
-        try:
-            print(f"\n{table}", flush=True)
-            if fatal is not None:
-                print(f"hpcbal: {fatal}", file=sys.stderr, flush=True)
-        except OSError as error:
-            log.warning("the results could not be printed: %s", error)
+        _print(f"\n{table}", sys.stdout, "the results")
+        if fatal is not None:
+            _print(f"hpcbal: {fatal}", sys.stderr, "the reason for the end")
 
     def _warn_of_limit(self, groups: Iterable[GroupPlan]) -> None:
         """Tell once of each DNN whose GPUs get more than the user has said that they take."""
@@ -85,3 +83,10 @@ class Console:
             self.warn(
                 f"balance.max_samples_per_gpu: {told_limit(self._config.balance.max_samples_per_gpu, over)}"
             )
+
+
+def _print(text: str, stream: TextIO, what: str) -> None:
+    try:
+        print(text, file=stream, flush=True)
+    except OSError as error:
+        log.warning("%s could not be printed: %s", what, error)

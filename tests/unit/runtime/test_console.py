@@ -126,3 +126,22 @@ def test_results_that_cannot_be_printed_are_told_to_the_log(
 def test_results_are_printed_and_what_ended_the_run_too(capsys: pytest.CaptureFixture[str]) -> None:
     console_of().show_end("the table", InputError("too many broken samples"))
     assert capsys.readouterr() == ("\nthe table\n", "hpcbal: too many broken samples\n")
+
+
+def test_what_ended_the_run_is_told_though_the_results_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Deaf())
+    console_of().show_end("the table", InputError("too many broken samples"))
+    assert capsys.readouterr().err == "hpcbal: too many broken samples\n"
+    assert "the results could not be printed" in caplog.text
+
+
+def test_an_end_that_nobody_can_be_told_of_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Deaf())
+    monkeypatch.setattr(sys, "stderr", Deaf())
+    console_of().show_end("the table", InputError("too many broken samples"))
+    assert "the results could not be printed" in caplog.text
+    assert "the reason for the end could not be printed" in caplog.text
