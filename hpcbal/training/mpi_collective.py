@@ -63,8 +63,11 @@ class MpiCollective:
         wait_for(self._comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.SUM))
 
     def tell(self, numbers: Array) -> None:
-        """As `GradientCollective.tell`."""
-        wait_for(self._comm.Ibcast(numbers, root=0))
+        """As `GradientCollective.tell`; straight to each rank, see `consult`."""
+        if self.rank == 0:
+            self._answer(numbers)
+        else:
+            wait_for(self._comm.Irecv(numbers, 0, _ANSWER))
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
         """As `GradientCollective.consult`; takes the place of the barrier in `sum`.
@@ -84,9 +87,13 @@ class MpiCollective:
         for question in [self._comm.Irecv(everyone[i], i, _QUESTION) for i in range(1, self.size)]:
             wait_for(question)
         answered = answer(everyone)
-        for reply in [self._comm.Isend(answered, i, _ANSWER) for i in range(1, self.size)]:
-            wait_for(reply)
+        self._answer(answered)
         return answered
+
+    def _answer(self, numbers: Array) -> None:
+        """From the master to all others."""
+        for reply in [self._comm.Isend(numbers, i, _ANSWER) for i in range(1, self.size)]:
+            wait_for(reply)
 
     def close(self) -> None:
         """Free the buffer."""
