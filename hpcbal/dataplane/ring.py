@@ -48,6 +48,7 @@ class NodeRing:
         spec: StreamSpec,
         num_readers: int,
         num_producers: int,
+        num_writers: int,
         shift: int,
         is_shared: bool,
     ):
@@ -67,13 +68,18 @@ class NodeRing:
         starts = range(slots_at, slots_at + self.num_slots * layout.num_bytes, layout.num_bytes)
         # What no other process reads lies in no other core's cache.
         ring_bytes = self.num_slots * layout.num_bytes
-        write: Copy = QuickerWrite(ring_bytes // max(1, num_producers)) if is_shared else np.copyto
+        write: Copy = QuickerWrite(ring_bytes // num_writers) if is_shared else np.copyto
         self.slots = tuple(Slot(layout, memory[at : at + layout.num_bytes], write) for at in starts)
         self.sync = window.Sync
 
     @classmethod
     def create(
-        cls, node_comm: MPI.Intracomm, spec: StreamSpec, num_readers: int, num_producers: int
+        cls,
+        node_comm: MPI.Intracomm,
+        spec: StreamSpec,
+        num_readers: int,
+        num_producers: int,
+        num_writers: int = 1,
     ) -> NodeRing:
         """Allocate the ring; collective over the node.
 
@@ -82,6 +88,7 @@ class NodeRing:
             spec: the same on all ranks.
             num_readers: trainer ranks of the node; their indices are 0..num_readers-1.
             num_producers: preprocessor ranks of the node, likewise.
+            num_writers: preprocessor ranks of all nodes, >= 1: each makes its part of what is in the ring.
 
         Raises:
             InputError: on all ranks, if the node has too little shared memory.
@@ -100,7 +107,7 @@ class NodeRing:
         memory = _memory_of(window)
         shift = node_comm.bcast(-memory.ctypes.data % LINE_BYTES if is_owner else None)
         window.Lock_all(MPI.MODE_NOCHECK)
-        ring = cls(window, spec, num_readers, num_producers, shift, is_shared=node_comm.size > 1)
+        ring = cls(window, spec, num_readers, num_producers, num_writers, shift, is_shared=node_comm.size > 1)
         if is_owner:
             for cursor in ring._cursors:
                 cursor[0] = INACTIVE

@@ -88,14 +88,18 @@ class QuickerWrite:
 
     Attributes:
         streams: whether what comes next goes past the caches.
+        ring_bytes: as given.
 
     Args:
-        ring_bytes: what this process writes until all of the ring is written, > 0.
+        ring_bytes: what this process writes until all of the ring is written, by it and by others, > 0. Where
+            others rest, the ring is written later, which the laps that do not count make up for if at least
+            half of them work.
         clock: seconds.
     """
 
     def __init__(self, ring_bytes: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.streams = True
+        self.ring_bytes = ring_bytes
         self._clock = clock
         self._times: list[float] | None = None  # seconds per byte; None: they do not count
         self._best: bool | None = None

@@ -91,7 +91,9 @@ class Cast:
         self.comm = self.world.Dup()
         self.spec = spec
         self.node_comm = self.world.Split(self.node, self.world.rank)
-        self.ring = NodeRing.create(self.node_comm, spec, num_readers, num_producers)
+        self.ring = NodeRing.create(
+            self.node_comm, spec, num_readers, num_producers, num_writers=len(self.producers)
+        )
 
     def producer(self, source: FakeSource) -> Producer:
         return Producer(self.ring, self.comm, self.topology, source, self.index)
