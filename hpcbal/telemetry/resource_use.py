@@ -58,9 +58,10 @@ class ResourceProbe:
     low priority counts as well: it need not yield to other sessions and control groups.
 
     A look costs 60 microseconds and more. Where `read` is called less often than every 1.2 s, there are
-    fewer: of the time from one read to the next, none in the first half, when the ranks of a host wait for
-    each other and need its cores, and some eight in the second, but at least two in a second; the last
-    eighth is told. Without psutil, nothing is told.
+    fewer: one in each 16th of the time from one read to the next (but one in 0.5 s at least), and none in its
+    first half, when the ranks of a host wait for each other and need its cores. What is told is then the last
+    eighth. The time to the next read is taken to be the shorter one of the last two. Without psutil, nothing
+    is told.
 
     Args:
         group: limits of containers; None: looked up.
@@ -108,7 +109,10 @@ class ResourceProbe:
 
     def _keep_looking(self) -> None:
         wait_s = 0.0
-        while not self._ended.wait(wait_s) and not self._ended.wait(self._calm_s()):
+        while not self._ended.wait(wait_s):
+            if (calm_s := self._calm_s()) > 0.0:
+                wait_s = min(calm_s, MAX_INTERVAL_S)  # quicker steps may begin meanwhile
+                continue
             began_s = time.thread_time()
             try:
                 self.look()

@@ -157,6 +157,29 @@ def test_between_slow_steps_looks_are_rarer_and_none_comes_in_their_first_half(
             assert between[-1] >= step_s - interval_s - 1e-9
 
 
+def test_steps_that_get_quicker_are_looked_at_soon(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_use.time, "thread_time", lambda: 0.0, raising=False)
+    probe = a_probe()
+    for _ in range(3):
+        machine.run(20.0, 0.0, (0.0,) * 4)
+        probe.read()
+    waits_s: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        """Steps take 0.1 s now."""
+        machine.run(0.1, 0.0, (0.0,) * 4)
+        probe.read()
+        machine.run(max(0.0, seconds - 0.1), 0.0, (0.0,) * 4)
+        waits_s.append(seconds)
+        return bool(looks_s)
+
+    looks_s: list[float] = []
+    monkeypatch.setattr(probe, "_ended", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(probe, "look", lambda: looks_s.append(machine.clock_s))
+    probe._keep_looking()
+    assert looks_s[0] <= 60.0 + 1.0
+
+
 def test_a_pause_between_steps_does_not_put_off_looks_for_long(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
