@@ -185,7 +185,8 @@ class DecidedSplit:
 
     def close(self) -> None:
         """As `Balancer.close`."""
-        self.memory.needed_memory = self._watch.device.needed
+        if self._num_steps:  # else what is needed is another group's, which trained before
+            self.memory.needed_memory = self._watch.device.needed
         if self._executor is not None:
             self._executor.shutdown()
             self._collect_decision()

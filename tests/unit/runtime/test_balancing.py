@@ -236,6 +236,7 @@ def test_what_a_group_needed_of_memory_is_known_in_its_next_round() -> None:
     watch = WorkerWatch(device=device)
     first = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
     first.start()
+    step(first, (5, 5))
     first.close()
     again = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch, memory=first.memory)
     again.start()
@@ -244,6 +245,13 @@ def test_what_a_group_needed_of_memory_is_known_in_its_next_round() -> None:
     other.start()
     other.close()
     assert device.begun_with == [0.0, 0.6, 0.0], "another group's policy knows no batch yet"
+
+
+def test_a_round_that_never_began_keeps_what_its_group_needed() -> None:
+    memory = SplitMemory((5, 5), opened().start(BatchTask.uniform(10, 2)), needed_memory=0.3)
+    watch = WorkerWatch(device=DeviceOf(needed=0.9))  # another group's
+    DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch, memory=memory).close()
+    assert memory.needed_memory == 0.3
 
 
 def test_steps_of_other_sizes_keep_the_proportions() -> None:
