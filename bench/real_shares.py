@@ -2,8 +2,8 @@
 
 The workers' speeds come from their cores alone (unequal_workers.py). All ways train the same network, one
 after the other on all workers, in turns: rates are given so that no two share a round, and every second turn
-goes through the ways backwards. Ways are compared within a turn, so that a machine that slows down meanwhile
-does not favour one of them.
+goes through the ways backwards. Ways are compared within a turn, and turns are even in number, so that a
+machine that slows down steadily favours none of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import yaml
-from scipy.stats import bootstrap
 from unequal_workers import start
 
 from hpcbal.telemetry.timeline import read_timeline
@@ -26,8 +25,7 @@ from hpcbal.telemetry.timeline import read_timeline
 STEPS, PASSES = 10, 5  # of each network and turn
 SETTLING_PASSES = 2  # models are traced and shares settle in them
 NUM_VALIDATION = 10
-TRIALS = (0.92, 1.0, 1.08)  # of the fast worker's share, around the ideal
-CONFIDENCE = 0.9
+TRIALS = (0.88, 0.96, 1.04, 1.12)  # of the fast worker's share, around the ideal
 
 Turns = Mapping[str, Sequence[float]]
 """By way to share a step out, of each turn the median seconds of a step."""
@@ -61,7 +59,7 @@ class Setting:
 def ways(setting: Setting) -> dict[str, dict[str, Any]]:
     """Keys of a network by the name of its way to share steps out."""
     tried = {
-        f"fixed x{trial:g}": {
+        fixed_name(trial): {
             "balance": "fixed",
             "shares": [trial * setting.speeds[0], *setting.speeds[1:]],
         }
@@ -156,20 +154,19 @@ def over(seconds: Sequence[float], reference: Sequence[float]) -> float:
     return float(np.median(np.divide(seconds, reference[: len(seconds)])))
 
 
-def interval_over(seconds: Sequence[float], reference: Sequence[float]) -> tuple[float, float]:
-    """What `over` is in most bootstrap samples (`CONFIDENCE`) of the turns; itself, with one turn."""
+def range_over(seconds: Sequence[float], reference: Sequence[float]) -> tuple[float, float]:
+    """The least and the largest of the ratios whose median is `over`: turns are too few for more."""
     ratios = np.divide(seconds, reference[: len(seconds)])
-    if len(ratios) < 2:
-        return float(ratios[0]), float(ratios[0])
-    interval = bootstrap(
-        (ratios,),
-        np.median,
-        n_resamples=2000,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
+    return float(ratios.min()), float(ratios.max())
+
+
+def is_bracketed(best_way: str) -> bool:
+    """Whether splits on both sides of the best one have been tried."""
+    return best_way not in {fixed_name(TRIALS[0]), fixed_name(TRIALS[-1])}
+
+
+def fixed_name(trial: float) -> str:
+    return f"fixed x{trial:g}"
 
 
 def steps_by_dnn(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
