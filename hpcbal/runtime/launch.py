@@ -22,10 +22,11 @@ from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.finished import report_of_finished
-from hpcbal.runtime.launch_dir import EXIT_CODE, ORPHANED, READY, STARTER, WATCHED, hold_directory
-from hpcbal.runtime.launch_hold import is_free, launch_directory, let_go, sweep
+from hpcbal.runtime.launch_dir import EXIT_CODE, LAUNCH_DIR, ORPHANED, READY, STARTER, WATCHED, hold_directory
+from hpcbal.runtime.launch_hold import launch_directory, sweep
 from hpcbal.runtime.run_request import RunRequest, load_requested
 from hpcbal.runtime.signals import StopFlag
+from hpcbal.telemetry.processes import any_started_with
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
 
@@ -142,7 +143,7 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
     sweep()
     with launch_directory() as (directory, held):
-        environment["HPCBAL_LAUNCH_DIR"] = str(directory)
+        environment[LAUNCH_DIR] = str(directory)
         environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment
         (directory / STARTER).write_text(str(os.getpid()), encoding="ascii")
         if stopper.asked:
@@ -151,7 +152,7 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
         code_file = directory / EXIT_CODE
         returncode = stopper.wait(process, directory / READY, code_file)
         was_killed = -returncode in DEADLY
-        are_gone = not was_killed or _wait_for_orphans(directory, held, stopper, -returncode)
+        are_gone = not was_killed or _wait_for_orphans(directory, stopper, -returncode)
         if code_file.exists():  # decided, whatever happened to a rank on its way out
             code = int(code_file.read_text())
             if was_killed:
@@ -183,14 +184,16 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
 
 
-def _wait_for_orphans(directory: Path, held: int, stopper: _Stopper, number: int) -> bool:
+def _wait_for_orphans(directory: Path, stopper: _Stopper, number: int) -> bool:
     """Ask ranks whose mpirun was killed to stop, and wait for them; whether all have ended.
 
     mpirun does not take the ranks along: they go on, and hold the run's lock. Open MPI 5 aborts each of them
     some time later, in any call of MPI, so a clean stop cannot be promised. What they print is lost.
 
+    A rank is known by its environment: in its first second Python is still loading, and holds no lock yet.
+
     Args:
-        held: the descriptor that this process holds `directory` with; it does not any more.
+        directory: of this start.
         number: of the signal.
     """
     _say(
@@ -199,8 +202,7 @@ def _wait_for_orphans(directory: Path, held: int, stopper: _Stopper, number: int
     )
     with contextlib.suppress(OSError):  # the disk is full: they notice when this process ends
         (directory / ORPHANED).touch()
-    let_go(directory, held)
-    return stopper.wait_until(lambda: is_free(held), ORPHANS_S)
+    return stopper.wait_until(lambda: not any_started_with(LAUNCH_DIR, str(directory)), ORPHANS_S)
 
 
 class _Stopper:

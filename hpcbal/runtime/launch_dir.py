@@ -12,6 +12,7 @@ from hpcbal.runtime.launch_hold import hold
 from hpcbal.telemetry.atomic_file import write_atomic
 from hpcbal.telemetry.processes import process_is_gone
 
+LAUNCH_DIR = "HPCBAL_LAUNCH_DIR"  # the variable that tells the ranks where
 READY = "ready"
 WATCHED = "watched"  # from here on the ranks themselves tell who of them has died
 EXIT_CODE = "exit-code"
@@ -21,7 +22,7 @@ LOOK_INTERVAL_S = 1.0
 
 
 def _directory() -> Path | None:
-    value = env.read("HPCBAL_LAUNCH_DIR")
+    value = env.read(LAUNCH_DIR)
     return None if value is None else Path(value)
 
 

@@ -46,19 +46,6 @@ def hold(directory: Path) -> None:
         _lock(os.open(directory / HELD, os.O_RDONLY), fcntl.LOCK_SH)
 
 
-def let_go(directory: Path, descriptor: int) -> None:
-    """Hold the directory no longer with what `launch_directory` gave; `is_free` may be asked from now on."""
-    with contextlib.suppress(OSError):  # where files cannot be locked there is none of that name
-        own = os.open(directory / HELD, os.O_RDWR)
-        os.dup2(own, descriptor, inheritable=False)  # no more shared with those that have inherited it
-        os.close(own)
-
-
-def is_free(descriptor: int) -> bool:
-    """Whether no process holds the directory any more; never where files cannot be locked."""
-    return _lock(descriptor, fcntl.LOCK_EX)
-
-
 def sweep() -> None:
     """Remove this user's launch directories that nobody on this host holds any more.
 

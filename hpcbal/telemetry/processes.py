@@ -1,4 +1,4 @@
-"""Whether a process of this host still runs."""
+"""Whether processes of this host still run."""
 
 from __future__ import annotations
 
@@ -19,3 +19,19 @@ def process_is_gone(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):  # the latter where it goes between opening and reading
         return Path("/proc/self/stat").exists()  # gone in between; without /proc we can't tell more
     return status.rpartition(b")")[2].split()[0] in (b"Z", b"X")
+
+
+def any_started_with(name: str, value: str) -> bool:
+    """Whether a process of this user runs here (a zombie does not) that has got this environment variable.
+
+    It is seen from the moment when its parent, if that has the variable too, has made it.
+    """
+    wanted = f"{name}={value}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = path.read_bytes().split(b"\0")
+        except OSError:  # it has just ended, or is another user's
+            continue
+        if wanted in variables:
+            return True
+    return False
