@@ -22,7 +22,16 @@ from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.finished import report_of_finished
-from hpcbal.runtime.launch_dir import EXIT_CODE, LAUNCH_DIR, ORPHANED, READY, STARTER, WATCHED, hold_directory
+from hpcbal.runtime.launch_dir import (
+    EXIT_CODE,
+    LAST_WORDS,
+    LAUNCH_DIR,
+    ORPHANED,
+    READY,
+    STARTER,
+    WATCHED,
+    hold_directory,
+)
 from hpcbal.runtime.launch_hold import launch_directory, sweep
 from hpcbal.runtime.run_request import RunRequest, load_requested
 from hpcbal.runtime.signals import StopFlag
@@ -153,6 +162,10 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
         returncode = stopper.wait(process, directory / READY, code_file)
         was_killed = -returncode in DEADLY
         are_gone = not was_killed or _wait_for_orphans(directory, stopper, -returncode)
+        words = directory / LAST_WORDS
+        is_told = not was_killed and words.exists()
+        if is_told:
+            _say(words.read_text(encoding="utf-8"))
         if code_file.exists():  # decided, whatever happened to a rank on its way out
             code = int(code_file.read_text())
             if was_killed:
@@ -164,15 +177,10 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
             return code
         is_watched = (directory / WATCHED).exists()
     if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM):
-        _say("a rank was ended before it could write; start the same command again")
+        if not is_told:
+            _say("a rank was ended before it could write; start the same command again")
         return int(ExitCode.RUN_AGAIN)
-    if returncode - 128 in DEADLY and not is_watched and not stopper.asked:
-        _say(
-            f"a rank was ended by {signal.Signals(returncode - 128).name} while the run was starting (mpirun "
-            "tells which): killed by kill -9 or the out-of-memory killer (see dmesg), or crashed. Nothing "
-            "was trained in this start; start the same command again"
-        )
-    elif was_killed:
+    if was_killed:
         _say(
             "the ranks have ended too, perhaps before they could write; start the same command again to go "
             "on from the last checkpoints"
@@ -180,8 +188,27 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
             else "ranks may still run; they stop after their step. 'hpcbal status' tells whether the run "
             "goes on; then start the same command again"
         )
+    elif returncode - 128 in DEADLY and not is_told and not stopper.has_killed:
+        _say(_death(signal.Signals(returncode - 128), is_watched))
     known = {int(code) for code in ExitCode} - {int(ExitCode.DONE)}
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
+
+
+def _death(number: signal.Signals, is_watched: bool) -> str:
+    """What is known of a rank's death that no rank could tell of.
+
+    Args:
+        number: of the signal that ended it.
+        is_watched: the run had started.
+    """
+    when = "" if is_watched else " while the run was starting"
+    advice = "Nothing was trained in this start; start the same command again"
+    if is_watched:
+        advice = "Start the same command again to go on from the last checkpoints"
+    return (
+        f"a rank was ended by {number.name}{when} (mpirun tells which): killed by kill -9 or the "
+        f"out-of-memory killer (see dmesg), or crashed. {advice}"
+    )
 
 
 def _wait_for_orphans(directory: Path, stopper: _Stopper, number: int) -> bool:
@@ -216,6 +243,7 @@ class _Stopper:
     def __init__(self) -> None:
         self._num_asked = 0
         self._kill = False
+        self.has_killed = False  # the ranks, because people asked for it
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Stopper:
@@ -253,7 +281,7 @@ class _Stopper:
                 process.send_signal(signal.SIGUSR2)
                 asked = True
             if self._kill:
-                self._kill = False
+                self._kill, self.has_killed = False, True
                 _say("killing the ranks; the last checkpoints stay")
                 process.terminate()
 

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.errors import OutputError
 from hpcbal.runtime.launch_hold import hold
 from hpcbal.telemetry.atomic_file import write_atomic
 from hpcbal.telemetry.processes import process_is_gone
 
 LAUNCH_DIR = "HPCBAL_LAUNCH_DIR"  # the variable that tells the ranks where
 READY = "ready"
-WATCHED = "watched"  # from here on the ranks themselves tell who of them has died
+WATCHED = "watched"  # the run has started: the ranks watch each other from here on
+LAST_WORDS = "last-words"  # why the ranks end, for `hpcbal run` to tell
 EXIT_CODE = "exit-code"
 STARTER = "starter"  # the process id of `hpcbal run`
 ORPHANED = "orphaned"  # mpirun is gone and has not taken the ranks along: they shall stop
@@ -39,8 +41,22 @@ def tell_ready(rank: int) -> None:
 
 
 def tell_watched(rank: int) -> None:
-    """The ranks are about to notice by themselves when one of them is killed; before, only mpirun does."""
+    """The ranks notice by themselves when one of them is killed; before, only mpirun did."""
     _leave_word(rank, WATCHED)
+
+
+def leave_last_words(text: str) -> bool:
+    """Leave it to `hpcbal run` to tell why the ranks end; False if none has started them here.
+
+    The rank may be killed at any moment, since mpirun is ending the job. So a single rename decides whether
+    `hpcbal run` tells this text or, without it, what it knows itself: it tells one, and never both.
+    """
+    directory = _directory()
+    if directory is None or not directory.is_dir():
+        return False
+    with contextlib.suppress(OutputError):  # the disk is full: `hpcbal run` tells what it knows
+        write_atomic(directory / LAST_WORDS, text)
+    return True
 
 
 def _leave_word(rank: int, name: str) -> None:

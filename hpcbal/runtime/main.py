@@ -27,7 +27,7 @@ from hpcbal.runtime.channel import (
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.ending import JobEnd, write_last_words
 from hpcbal.runtime.final_report import write_final_report
-from hpcbal.runtime.launch_dir import leave_exit_code, tell_ready, tell_watched
+from hpcbal.runtime.launch_dir import leave_exit_code, leave_last_words, tell_ready, tell_watched
 from hpcbal.runtime.opening import OpenedRun, open_run
 from hpcbal.runtime.preprocessor import Preprocessor
 from hpcbal.runtime.run_request import RunRequest
@@ -171,9 +171,10 @@ def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: RunConfig) -> R
 
 
 def _watch_peers(world: MPI.Intracomm, roles: Roles, end: JobEnd) -> PeerWatchdog:
-    """Watch the other ranks of this node from now on; collective.
+    """Watch the other ranks of this node from now on.
 
-    `hpcbal run` is told before any rank watches, so that a death is told by it or by a rank, never by both.
+    The lowest of those that live tells of a death. Where `hpcbal run` has started the ranks it leaves that to
+    it: so a death is told once, also one that no rank has time to tell of.
     """
     me = roles.ranks[world.rank]
     peers = [info for info in roles.ranks if info.node == me.node and info.rank != me.rank]
@@ -187,14 +188,13 @@ def _watch_peers(world: MPI.Intracomm, roles: Roles, end: JobEnd) -> PeerWatchdo
         lower = [peer for peer in peers if peer.rank < me.rank and not process_is_gone(peer.pid)]
         if end.announced() or lower:
             time.sleep(SPEAKER_GRACE_S)  # another one tells why; abort all the same if it cannot
-        else:
+        elif not leave_last_words(message):
             write_last_words(message)
         end.abort(int(ExitCode.INTERNAL_ERROR))
 
     watchdog = PeerWatchdog(me, peers, role_of, end_job)
-    tell_watched(world.rank)
-    patient_barrier(world)
     watchdog.start()
+    tell_watched(world.rank)
     return watchdog
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -37,17 +39,37 @@ def test_a_killed_rank_ends_the_job_and_the_same_command_goes_on(
 
 
 def test_a_rank_killed_while_the_run_starts_is_told(lab):
-    """Most likely before MPI is there; on some machine or other after the ranks have begun to watch."""
+    """Most likely before MPI is there; on some machine or other once the ranks watch each other."""
     running = lab.start()
     running.until(lambda: 2 in running.pids(), "rank 2")
     running.signal_rank(2, signal.SIGKILL)
     done = running.wait(LIMIT_S)
     assert done.code == 1, done
-    starting = "a rank was ended by SIGKILL while the run was starting (mpirun tells which)" in done.err
-    assert starting or "rank 2 (trainer, pid " in done.err, done
+    assert tells_of_a_death_once(done.err), done
     assert "Traceback" not in done.err, done
     done = lab.run("run", "run.yaml", "--set", "defaults.stop.max_epochs=1")
     assert done.code == 0, done
+
+
+def tells_of_a_death_once(err: str) -> bool:
+    """By a rank that saw it, or by `hpcbal run`."""
+    told = re.findall(r"hpcbal: (?:rank \d .* died without a word|a rank was ended by SIGKILL)", err)
+    return len(told) == 1 and err.count("tart the same command again") == 1
+
+
+def test_a_death_that_no_rank_lives_to_tell_of_is_told(lab, undisturbed, same_outcome):
+    running = lab.start()
+    running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
+    for pid in running.pids().values():  # unless mpirun is quicker, which kills the others too
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    done = running.wait(LIMIT_S)
+    print(done)
+    assert done.code == 1, done
+    assert tells_of_a_death_once(done.err), done
+    done = lab.run()
+    assert done.code == 0, done
+    same_outcome(lab.outcome(killed=True), undisturbed)
 
 
 def test_ranks_whose_mpirun_was_killed_end_and_the_same_command_goes_on(lab, undisturbed, same_outcome):

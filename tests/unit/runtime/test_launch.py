@@ -141,12 +141,23 @@ def test_what_mpirun_returns_becomes_our_exit_code(monkeypatch, script: str, cod
         assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == code
 
 
+LAST_WORDS = 'touch "$HPCBAL_LAUNCH_DIR/watched"; echo "rank 2 died" > "$HPCBAL_LAUNCH_DIR/last-words"; '
+
+
 @pytest.mark.parametrize(
     ("script", "told"),
     [
         ("exit 137", "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"),
         ("exit 139", "a rank was ended by SIGSEGV while the run was starting (mpirun tells which)"),
-        ('touch "$HPCBAL_LAUNCH_DIR/watched"; exit 137', ""),  # the other ranks have told it
+        (
+            'touch "$HPCBAL_LAUNCH_DIR/watched"; exit 137',  # and no other rank had time to tell
+            "a rank was ended by SIGKILL (mpirun tells which): killed by kill -9 or the out-of-memory killer "
+            "(see dmesg), or crashed. Start the same command again to go on from the last checkpoints",
+        ),
+        (LAST_WORDS + "exit 137", "hpcbal: rank 2 died"),
+        (LAST_WORDS + "exit 1", "hpcbal: rank 2 died"),  # the abort of the rank that told came first
+        (LAST_WORDS + "exit 143", "hpcbal: rank 2 died"),
+        (LAST_WORDS + 'echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"', "hpcbal: rank 2 died"),
         ("exit 1", ""),  # told by the rank that aborted
         ("exit 213", ""),  # told by mpirun
         ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 137', ""),
@@ -163,6 +174,18 @@ def test_what_nobody_else_tells_is_told(monkeypatch, capfd, script: str, told: s
     err = capfd.readouterr().err
     assert told in err
     assert bool(err) == bool(told)
+    assert err.count("again") + err.count("died") <= 1, "told twice"
+
+
+def test_words_about_ranks_that_lost_their_mpirun_are_not_told(monkeypatch, capfd):
+    """They tell of each other's ends, which are not the cause."""
+    script = LAST_WORDS + "kill -KILL $$"
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
+    with launch._Stopper() as stopper:
+        launch._start_mpirun(["run", "a.yaml"], 6, stopper)
+    err = capfd.readouterr().err
+    assert "rank 2 died" not in err
+    assert "the ranks have ended too" in err
 
 
 # An mpirun that is killed while its rank, which it does not take along, holds nothing in the directory yet.
@@ -208,6 +231,32 @@ def test_ranks_whose_mpirun_was_killed_are_stopped_and_waited_for(
     first, second = capfd.readouterr().err.splitlines()
     assert first.startswith("hpcbal: mpirun was ended by SIGKILL; waiting for the ranks to stop")
     assert second.startswith(f"hpcbal: {told}")
+
+
+@pytest.mark.parametrize(("interrupts", "is_told"), [(1, True), (2, False)])
+def test_a_death_is_told_unless_people_have_asked_for_it(monkeypatch, capfd, interrupts, is_told):
+    """A stop that was asked for does not hide that the out-of-memory killer came first."""
+    script = """
+import os, pathlib, signal, sys, time
+def end(*_):
+    sys.exit(137)
+signal.signal(signal.SIGUSR2, lambda *_: os.kill(starter, signal.SIGINT) if interrupts == 2 else end())
+signal.signal(signal.SIGTERM, end)
+directory = pathlib.Path(os.environ["HPCBAL_LAUNCH_DIR"])
+starter = int((directory / "starter").read_text())
+(directory / "watched").touch()
+(directory / "ready").touch()
+os.kill(starter, signal.SIGINT)
+while True:
+    time.sleep(0.05)
+"""
+    command = [sys.executable, "-c", f"interrupts = {interrupts}\n{script}"]
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: command)
+    with launch._Stopper() as stopper:
+        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == 1
+    err = capfd.readouterr().err
+    assert ("a rank was ended by SIGKILL" in err) == is_told
+    assert ("killing the ranks" in err) != is_told
 
 
 def test_ctrl_c_leaves_ranks_whose_mpirun_was_killed_to_themselves(monkeypatch, tmp_path: Path, capfd):

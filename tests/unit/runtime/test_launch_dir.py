@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.runtime import launch_dir
-from hpcbal.runtime.launch_dir import ORPHANED, STARTER, StarterWatch
+from hpcbal.runtime.launch_dir import LAST_WORDS, ORPHANED, STARTER, StarterWatch, leave_last_words
 
 NO_HPCBAL = "the hpcbal that started the ranks is gone"
 
@@ -54,3 +54,24 @@ def test_an_hpcbal_that_has_ended_before_the_first_look_is_a_reason(
 def test_without_an_hpcbal_that_started_them_ranks_watch_nobody(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("HPCBAL_LAUNCH_DIR", raising=False)
     assert StarterWatch().lost() is None
+
+
+def test_last_words_are_left_to_the_hpcbal_that_started_the_ranks(directory: Path):
+    assert leave_last_words("rank 3 died")
+    assert (directory / LAST_WORDS).read_text() == "rank 3 died"
+
+
+def test_last_words_that_cannot_be_left_are_not_told_by_the_rank_either(directory: Path):
+    """`hpcbal run` tells what it knows itself, so they would come twice."""
+    (directory / f"{LAST_WORDS}.tmp").mkdir()  # stands for a full disk
+    assert leave_last_words("rank 3 died")
+    assert not (directory / LAST_WORDS).exists()
+
+
+def test_without_an_hpcbal_that_started_them_ranks_tell_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path / "removed"))
+    assert not leave_last_words("rank 3 died")
+    monkeypatch.delenv("HPCBAL_LAUNCH_DIR")
+    assert not leave_last_words("rank 3 died")

@@ -15,6 +15,7 @@ import pytest
 
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.runtime import main
+from hpcbal.runtime.launch_dir import LAST_WORDS, WATCHED
 from hpcbal.runtime.watchdog import PeerWatchdog
 from hpcbal.telemetry.processes import process_is_gone
 
@@ -99,14 +100,27 @@ def test_a_peer_that_cannot_be_seen_is_not_watched():
     dog.stop()
 
 
-def test_hpcbal_run_is_told_that_ranks_watch_before_any_of_them_does(monkeypatch):
-    """Else a rank's death could be told twice, by another rank and as one before anybody watched."""
-    order: list[str] = []
-    monkeypatch.setattr(main, "tell_watched", lambda rank: order.append(f"told by {rank}"))
-    monkeypatch.setattr(main, "patient_barrier", lambda world: order.append("all are here"))
-    monkeypatch.setattr(PeerWatchdog, "start", lambda self: order.append("watches"))
-    roles: Any = SimpleNamespace(ranks=[RankInfo(0, 0, "here", os.getpid(), 0)])
+@pytest.mark.parametrize("is_started_by_hpcbal", [True, False])
+def test_a_death_is_told_by_a_rank_or_left_to_hpcbal_run(
+    sleeper, tmp_path: Path, monkeypatch, capfd, is_started_by_hpcbal: bool
+):
+    """Never both; and the job is ended afterwards."""
+    monkeypatch.delenv("HPCBAL_LAUNCH_DIR", raising=False)
+    if is_started_by_hpcbal:
+        monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path))
+    codes: queue.Queue[int] = queue.Queue()
+    roles: Any = SimpleNamespace(
+        ranks=[RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate([os.getpid(), sleeper.pid])],
+        trainer_ranks=(1,),
+    )
     world: Any = SimpleNamespace(rank=0)
-    end: Any = SimpleNamespace()
+    end: Any = SimpleNamespace(announced=lambda: False, abort=codes.put)
     main._watch_peers(world, roles, end)
-    assert order == ["told by 0", "all are here", "watches"]
+    assert (tmp_path / WATCHED).exists() == is_started_by_hpcbal
+    sleeper.kill()
+    sleeper.wait()
+    assert codes.get(timeout=20) == 1
+    words = f"rank 1 (trainer, pid {sleeper.pid}) on host here died without a word"
+    left = tmp_path / LAST_WORDS
+    assert (left.exists() and words in left.read_text()) == is_started_by_hpcbal
+    assert (words in capfd.readouterr().err) != is_started_by_hpcbal
