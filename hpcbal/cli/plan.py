@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     plan = make_plan(config, rates, num_nodes=num_nodes, gpus_per_node=per_node)
     sizes = {name: len(gpus) for f in plan.flotillas for name, gpus in f.placement.gpus.items()}
     facts = _facts(args, config)
+    if facts is not None:
+        check_parts(config, num_nodes * per_node, facts.num_train)
     if over := over_limit(config, sizes, None if facts is None else facts.num_train):
         print_warning(f"balance.max_samples_per_gpu: {told_limit(config.balance.max_samples_per_gpu, over)}")
     outlook = None

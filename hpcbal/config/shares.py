@@ -32,14 +32,15 @@ def check_shares(config: RunConfig, num_gpus: int) -> None:
         raise ConfigError(problems)
 
 
-def check_parts(config: RunConfig, num_gpus: int) -> None:
-    """Refuse steps of partitioned data that would leave a GPU without a sample, and its part unseen.
+def check_parts(config: RunConfig, num_gpus: int, num_train: int | None = None) -> None:
+    """Refuse partitioned data, or steps of it, that would leave a GPU without a sample.
 
     Args:
         num_gpus: of the whole cluster, >= 1.
+        num_train: training samples of the dataset, >= 1; None: not known.
 
     Raises:
-        ConfigError: the DNN may get more GPUs than a step has samples.
+        ConfigError: the DNN may get more GPUs than a step, or the dataset, has training samples.
     """
     if config.data.access != "partitioned":
         return
@@ -49,6 +50,12 @@ def check_parts(config: RunConfig, num_gpus: int) -> None:
         for dnn in config.dnns
         if dnn.batch_size < most
     ]
+    if num_train is not None and num_train < most:
+        problems.append(
+            f"data.dataset: got {num_train} training samples, allowed: at least {most} with data.access "
+            "'partitioned', one for every GPU that the DNN may have; bring more, use fewer GPUs, or set "
+            f"schedule.max_gpus_per_dnn to {num_train}"
+        )
     if problems:
         raise ConfigError(problems)
 

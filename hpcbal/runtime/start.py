@@ -94,13 +94,13 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
 
     Raises:
         HpcbalError: the batch of a DNN does not fit in the ring, a new run has weights for more GPUs than
-            there are, partitioned data would lie on more GPUs than a step has samples, a given profile cannot
-            be used, or the checkpoints belong to other data.
+            there are, partitioned data would lie on more GPUs than it or a step has samples, a given profile
+            cannot be used, or the checkpoints belong to other data.
     """
     config, roles = context.config, context.roles
     if not opened.earlier.round_plans:  # a run that goes on with fewer GPUs takes the first of its weights
         check_shares(config, roles.cluster.num_gpus)
-    check_parts(config, roles.cluster.num_gpus)
+    check_parts(config, roles.cluster.num_gpus, context.stream_spec.num_train)
     for dnn in config.dnns:
         context.stream_spec.check_read(min(dnn.batch_size, context.stream_spec.num_positions))
     if opened.resumed:

@@ -354,6 +354,21 @@ def test_more_gpus_than_a_step_has_samples_are_refused(lab):
     assert lab.events("epoch-done")[0]["partition"]["sizes"] == [48, 48]
 
 
+@pytest.mark.parametrize("partition", ["random", "by_class"])
+def test_more_gpus_than_training_samples_are_refused_before_anything_is_measured(lab, partition):
+    lab.configure(**partitioned(dataset="toys:points", args={"num_samples": 3}, partition=partition))
+    done = lab.run()
+    assert done.code == 2, done
+    told = "hpcbal: data.dataset: got 2 training samples, allowed: at least 3"
+    assert done.err.count(told) == 1, done
+    assert "Traceback" not in done.err, done
+    assert lab.events("run-started") == []
+    few = ["--set", "schedule.max_gpus_per_dnn=2", "--set", "balance.shares=[2, 1]"]
+    done = lab.run("run", "run.yaml", *few)
+    assert done.code == 0, done
+    assert lab.events("epoch-done")[0]["partition"]["sizes"] == [1, 1]
+
+
 def test_a_killed_rank_during_a_migration_ends_the_job(lab):
     """A dead rank holds up nobody, though samples are on their way to or from it nearly all the time."""
     lab.configure(**moving(max_epochs=60))

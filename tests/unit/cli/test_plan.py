@@ -324,3 +324,7 @@ def test_partitioned_data_on_more_gpus_than_a_step_has_samples_is_refused(capsys
     capsys.readouterr()
     assert "dnns.slow.batch_size: got 4, allowed: at least 8" in refused(capsys, config, "--nodes", "2")
     assert main(["plan", config, "--nodes", "2", "--set", "schedule.max_gpus_per_dnn=4"]) == 0
+    capsys.readouterr()
+    few = ("--samples", "4")
+    assert "data.dataset: got 3 training samples, allowed: at least 4" in refused(capsys, config, *few)
+    assert main(["plan", config, *few, "--set", "schedule.max_gpus_per_dnn=3"]) == 0

@@ -314,6 +314,20 @@ def test_samples_of_a_step_are_counted_against_all_gpus_once_these_are_known(mak
     check_parts(load_config(path, ["dnns.a.batch_size=6", "data.access=shared"]), 8)
 
 
+def test_training_samples_are_counted_against_the_gpus_that_a_dnn_may_have(make_file: MakeFile) -> None:
+    path = make_file(PARTED)
+    sizes = ["dnns.a.batch_size=8"]
+    config = load_config(path, sizes)
+    check_parts(config, 4, 4)
+    with pytest.raises(ConfigError) as caught:
+        check_parts(config, 4, 3)
+    (told,) = caught.value.problems
+    assert told.startswith("data.dataset: got 3 training samples, allowed: at least 4 with data.access")
+    assert told.endswith("or set schedule.max_gpus_per_dnn to 3")
+    check_parts(load_config(path, [*sizes, "schedule.max_gpus_per_dnn=3"]), 4, 3)
+    check_parts(load_config(path, [*sizes, "data.access=shared"]), 4, 3)
+
+
 def test_all_problems_of_a_file_come_at_once_in_order_of_lines(make_file: MakeFile) -> None:
     text = GOOD.replace("batch_size: 32", "batch_size: -1").replace("height: 8", "heigth: 8")
     found = problems_of(make_file(text + "schedule: {alpha: 7, delta: x}\nbackend: {name: emulated}\n"))
