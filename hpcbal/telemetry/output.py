@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -197,8 +198,19 @@ def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, An
         for key in {**old, **new}:
             below = f"{prefix}.{key}" if prefix else str(key)
             yield from _differences(below, old.get(key, _ABSENT), new.get(key, _ABSENT))
-    elif old != new or isinstance(old, bool) is not isinstance(new, bool):
+    elif not _same(old, new):
         yield prefix, old, new
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether the config says the same twice: NaN is NaN, `true` is not 1."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return old.keys() == new.keys() and all(_same(value, new[key]) for key, value in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(_same, old, new))
+    if isinstance(old, float) and isinstance(new, float) and math.isnan(old):
+        return math.isnan(new)
+    return isinstance(old, bool) is isinstance(new, bool) and bool(old == new)
 
 
 def _text(value: Any) -> str:

@@ -49,6 +49,36 @@ def test_the_same_config_resumes(tmp_path):
     assert prepare_output(tmp_path, CONFIG, resume_required=True) is True
 
 
+NAN_ARGS = "args: {scale: .nan, deep: {widths: [1, .nan, {x: .nan}]}}"
+
+
+def test_the_same_config_with_nan_in_args_resumes(tmp_path):
+    config = CONFIG.replace("args: {}", NAN_ARGS)
+    prepare_output(tmp_path, config)
+    train(tmp_path)
+    assert prepare_output(tmp_path, config) is True
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("scale: .nan", "scale: 1.0", "  data.args.scale: was nan, is 1.0"),
+        ("{x: .nan}", "{x: .inf}", "  data.args.deep.widths: was [1, nan, {'x': nan}]"),
+        ("[1, .nan", "[true, .nan", "  data.args.deep.widths: was [1, nan"),
+        ("[1, .nan, ", "[1, ", "  data.args.deep.widths: was [1, nan"),
+    ],
+)
+def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, told):
+    config = CONFIG.replace("args: {}", NAN_ARGS)
+    prepare_output(tmp_path, config)
+    train(tmp_path)
+    changed = config.replace(before, after)
+    assert changed != config
+    with pytest.raises(OutputError) as caught:
+        prepare_output(tmp_path, changed)
+    assert told in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
