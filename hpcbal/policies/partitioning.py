@@ -80,8 +80,9 @@ def deal_parts(
     seed: int,
     labels: Sequence[int] | npt.NDArray[np.int64] | None = None,
     number: int = 0,
+    broken: npt.NDArray[np.bool_] | None = None,
 ) -> Partition:
-    """Give each worker an even part of the samples.
+    """Give each worker an even part of the samples, and of the broken ones among them.
 
     Args:
         num_samples: to be dealt.
@@ -91,8 +92,11 @@ def deal_parts(
         seed: of the run, >= 0; only `random` depends on it.
         labels: of all samples, for `by_class`.
         number: of the partition.
+        broken: which samples are known to be of no use, shape (num_samples,); their labels do not count. They
+            are dealt last, one to each worker in turn, so that no part is empty without them as long as
+            there are enough others. None: nothing is known.
 
-    Returns: parts whose sizes differ by one at most; nothing drawn yet.
+    Returns: parts whose sizes differ by one at most, also without the broken samples; nothing drawn yet.
     Raises: PolicyError: more parts than samples, an unknown rule, or no labels where they are needed.
     """
     if not 1 <= num_parts <= num_samples:
@@ -110,8 +114,12 @@ def deal_parts(
         order = np.argsort(labels, kind="stable")
     else:
         raise PolicyError(f"data.partition: got {rule!r}, allowed: {', '.join(DEALING_RULES)}")
+    if broken is None:
+        broken = np.zeros(num_samples, np.bool_)
+    whole, others = order[~broken[order]], order[broken[order]]
     owner = np.empty(num_samples, np.int32)
-    owner[order] = np.repeat(np.arange(num_parts), split_evenly(num_samples, num_parts))
+    owner[whole] = np.repeat(np.arange(num_parts), split_evenly(len(whole), num_parts))
+    owner[others] = np.arange(len(whole), num_samples) % num_parts  # on from where the larger parts end
     return Partition.of(owner, [0] * num_parts, number)
 
 

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from hpcbal.checkpoint import check_arrays, read_checkpoint
 from hpcbal.config import DnnConfig
 from hpcbal.control.messages import EpochRecord, Position
-from hpcbal.errors import CheckpointError
+from hpcbal.errors import CheckpointError, InputError
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.epoch import SUMS_NAME
 from hpcbal.runtime.parts import PARTITION_PREFIX
@@ -82,7 +82,10 @@ class GroupMember:
         try:
             result = work()
         except USER_ERRORS as error:  # whatever a user's model does must not leave the peers waiting
-            log.exception("%s: %s failed", self.dnn.name, doing)
+            if isinstance(error, InputError):  # its one line tells the user all
+                log.error("%s: %s failed: %s", self.dnn.name, doing, error)
+            else:
+                log.exception("%s: %s failed", self.dnn.name, doing)
             failure = as_exception(error)
         agree(self.comm, failure, lambda: self.context.keep_in_touch(f"waiting for others: {doing}"))
         return result  # type: ignore[return-value]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -14,7 +16,14 @@ from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.errors import DataError
-from hpcbal.policies.partitioning import Partition, begun_anew, deal_parts, with_all_samples, without_samples
+from hpcbal.policies.partitioning import (
+    NO_PART,
+    Partition,
+    begun_anew,
+    deal_parts,
+    with_all_samples,
+    without_samples,
+)
 from hpcbal.runtime.balancer import Balancer
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.member import GroupMember
@@ -25,6 +34,8 @@ from hpcbal.training.arrays import Array
 from hpcbal.training.waiting import wait_for
 
 log = logging.getLogger(__name__)
+
+NO_LABEL = -1
 
 
 class PartLoader:
@@ -58,7 +69,8 @@ class PartLoader:
 
         Returns: None, on all ranks, if a rank was told to stop before it had all.
         Raises:
-            GroupFailed: on all ranks: a rank could not open the data, or a part has no usable sample.
+            GroupFailed: on all ranks: a rank could not open the data, or there are fewer usable samples than
+                ranks. Where too many are broken for the run to go on, that is told by their number instead.
         """
         config, spec, comm = self._context.config, self._context.stream_spec, member.comm
         source = member.together("opening the data", self._open)
@@ -69,22 +81,20 @@ class PartLoader:
         if partition is None:
             self._stopped(begun_with)
             return None
-        before, dealt = partition, with_all_samples(partition)
-        read = member.together(
-            "loading a part of the data", lambda: self._read(member, source, dealt, suspended)
-        )
-        if not _all_have(comm, read is not None):
+        loaded = self._load_part(member, source, partition, suspended)
+        if loaded is not None and self._should_deal_again(partition, source, loaded.unusable):
+            log.warning("broken samples leave a part empty: the data is dealt anew")
+            partition = self._deal(member, source, partition, suspended, loaded.unusable[source.train_ids])
+            loaded = None if partition is None else self._load_part(member, source, partition, suspended)
+        if partition is None or loaded is None:
             self._stopped(begun_with)
             return None
-        assert read is not None
-        held, bad = read
-        unusable = _unusable(comm, source, bad)
-        partition = member.together(
-            "leaving broken samples out", lambda: without_samples(dealt, unusable[source.train_ids])
-        )
-        if not np.array_equal(partition.owner, before.owner):  # broken, or mended since then
-            partition = begun_anew(before, partition.owner)
-        self.last, self._held = partition, held
+        unusable = loaded.unusable
+        if not self._too_many(unusable):  # else nobody draws from the parts
+            partition = member.together(
+                "leaving broken samples out", partial(_only_usable, partition, unusable[source.train_ids])
+            )
+        self.last, held = partition, loaded.held
         log.info("holds %d samples, %.1f MB", len(held.ids), held.num_bytes / 1e6)
         gap = config.data.max_traversal_gap
         parts = Parts(comm.Dup(), held, source.train_ids, partition, gap, config.seed)
@@ -97,7 +107,7 @@ class PartLoader:
             config.seed,
             ~unusable[source.validation_ids],
             int(np.count_nonzero(unusable)),
-            [(error.sample_id, error.where, error.reason) for error in bad],
+            [(error.sample_id, error.where, error.reason) for error in loaded.bad],
         )
 
     def keep(self, parts: Parts) -> None:
@@ -128,13 +138,18 @@ class PartLoader:
         source: SampleSource,
         before: Partition | None,
         suspended: Callable[[], bool],
+        unusable: NDArray[np.bool_] | None = None,
     ) -> Partition | None:
-        """Parts for this group's ranks, `before` having been those of a group of another size; collective.
+        """Parts for this group's ranks; collective.
+
+        Args:
+            before: parts that do not fit: of a group of another size, or without a usable sample.
+            unusable: training samples known to be broken, by number.
 
         Returns: None, on all ranks, if a rank was told to stop while labels were read.
         """
         config, comm = self._context.config, member.comm
-        if before is not None and member.is_master:
+        if before is not None and before.num_parts != comm.size and member.is_master:
             log.warning("the data had %d parts and is dealt anew to %d GPUs", before.num_parts, comm.size)
         rule, number = config.data.partition, 0 if before is None else before.number + 1
         labels = None
@@ -143,10 +158,45 @@ class PartLoader:
             labels = _labels(comm, source, self._poll, suspended)
             if labels is None:
                 return None
+            broken = labels == NO_LABEL
+            unusable = broken if unusable is None else unusable | broken
         return member.together(
             "dealing the data",
-            lambda: deal_parts(source.num_train, comm.size, rule, config.seed, labels, number),
+            lambda: deal_parts(source.num_train, comm.size, rule, config.seed, labels, number, unusable),
         )
+
+    def _load_part(
+        self,
+        member: GroupMember,
+        source: SampleSource,
+        partition: Partition,
+        suspended: Callable[[], bool],
+    ) -> _Loaded | None:
+        """Read this rank's part, and what nobody has of late; collective.
+
+        Returns: None, on all ranks, if a rank was told to stop before it had all.
+        """
+        dealt = with_all_samples(partition)
+        read = member.together(
+            "loading a part of the data", lambda: self._read(member, source, dealt, suspended)
+        )
+        if not _all_have(member.comm, read is not None):
+            return None
+        assert read is not None
+        self._held, bad = read
+        return _Loaded(self._held, bad, _unusable(member.comm, source, bad))
+
+    def _too_many(self, unusable: NDArray[np.bool_]) -> bool:
+        """Whether more samples are broken than the user allows, which ends the run."""
+        limit = self._context.config.data.max_bad_fraction * self._context.stream_spec.num_positions
+        return bool(np.count_nonzero(unusable) > limit)
+
+    def _should_deal_again(
+        self, partition: Partition, source: SampleSource, unusable: NDArray[np.bool_]
+    ) -> bool:
+        """Whether broken samples leave a part empty, though others would do for all."""
+        sizes = _usable_sizes(with_all_samples(partition), unusable[source.train_ids])
+        return min(sizes) == 0 and sum(sizes) >= len(sizes) and not self._too_many(unusable)
 
     def _known(self, saved: Mapping[str, Array], num_train: int) -> Partition | None:
         return partition_of_arrays(saved, num_train) or self.last
@@ -194,6 +244,40 @@ class PartLoader:
         self._context.keep_in_touch("loading a part of the data")
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What a rank holds, what it could not read, and which samples no rank could, by id."""
+
+    held: HeldSamples
+    bad: list[BadSample]
+    unusable: NDArray[np.bool_]
+
+
+def _usable_sizes(partition: Partition, unusable: NDArray[np.bool_]) -> list[int]:
+    """Sizes of the parts without these training samples."""
+    usable = partition.owner[~unusable & (partition.owner != NO_PART)]
+    return [int(size) for size in np.bincount(usable, minlength=partition.num_parts)]
+
+
+def _only_usable(before: Partition, unusable: NDArray[np.bool_]) -> Partition:
+    """The parts of `before` without these training samples, and with those that have been mended since.
+
+    Raises: DataError: a part would be empty.
+    """
+    dealt = with_all_samples(before)
+    sizes = _usable_sizes(dealt, unusable)
+    if min(sizes) == 0:
+        raise DataError(
+            f"{sum(sizes)} of {len(unusable)} training samples can be used, and parts of partitioned data "
+            f"would hold {sizes} of them; allowed: at least one on each GPU. Mend the broken samples, or use "
+            "fewer GPUs (schedule.max_gpus_per_dnn)"
+        )
+    partition = without_samples(dealt, unusable)
+    if np.array_equal(partition.owner, before.owner):
+        return before
+    return begun_anew(before, partition.owner)
+
+
 def _of_master(comm: MPI.Intracomm, mine: Partition | None, num_samples: int) -> Partition | None:
     """What the master knows of the parts; collective. A rank whose process is new knows nothing."""
     head = np.array([0, 0] if mine is None else [mine.num_parts, mine.number], np.int64)
@@ -221,7 +305,7 @@ def _all_have(comm: MPI.Intracomm, mine: bool) -> bool:
 def _labels(
     comm: MPI.Intracomm, source: SampleSource, poll: Callable[[], None], suspended: Callable[[], bool]
 ) -> NDArray[np.int64] | None:
-    """Classes of the training samples, each read by one rank; collective. Broken ones come last.
+    """Classes of the training samples, each read by one rank; collective. `NO_LABEL` for broken ones.
 
     Returns: None, on all ranks, if a rank was told to stop before it had read all of its own.
     """
@@ -234,7 +318,7 @@ def _labels(
         try:
             mine[index] = int(source.read(int(source.train_ids[index]))[1])
         except BadSample:
-            mine[index] = source.num_classes
+            mine[index] = NO_LABEL
     everyone = np.empty_like(mine)
     wait_for(comm.Iallreduce(mine, everyone, op=MPI.SUM), poll)
     return everyone if _all_have(comm, not stopped) else None

@@ -313,6 +313,51 @@ def test_too_many_broken_samples_end_the_run(lab):
     assert re.search(told, done.err), done
 
 
+def many_broken(num_broken: int, limit: float, partition: str) -> dict[str, object]:
+    """48 training samples, 16 for each of three GPUs, and the first of all 60 samples are broken."""
+    args = {"num_samples": 60, "broken": num_broken}
+    data = {"dataset": "toys:points", "args": args, "max_bad_fraction": limit, "partition": partition}
+    return partitioned(**data, max_traversal_gap=None)
+
+
+@pytest.mark.parametrize("partition", ["by_class", "contiguous"])
+def test_broken_samples_leave_no_part_empty_while_there_are_others(lab, partition):
+    """More of the training samples are broken than a part holds: in one part, nothing would be left."""
+    sections = many_broken(30, 0.5, partition)
+    sections["dnns"][0]["stop"] = {"max_epochs": 2}
+    lab.configure(**sections)
+    done = lab.run()
+    assert done.code == 0, done
+    assert "Traceback" not in done.err, done
+    assert sorted(event["sample_id"] for event in lab.events("bad-sample")) == list(range(30))
+    sizes, owner = parts_of(lab)
+    assert len(sizes) == NUM_RANKS
+    assert max(sizes) - min(sizes) <= 1
+    sections["dnns"][0]["stop"] = {"max_epochs": 3}
+    lab.configure(**sections)
+    done = lab.run()
+    assert done.code == 0, done
+    assert parts_of(lab)[1].tolist() == owner.tolist()
+
+
+@pytest.mark.parametrize("partition", ["by_class", "random"])
+def test_too_many_broken_samples_are_told_by_number_though_parts_are_empty(lab, partition):
+    lab.configure(**many_broken(60, 0.05, partition))
+    done = lab.run()
+    assert done.code == 2, done
+    told = r"\d+ of 60 samples are broken, more than data.max_bad_fraction \(0.05\) allows"
+    assert re.search(told, done.err), done
+    assert "Traceback" not in done.err, done
+
+
+def test_fewer_usable_samples_than_gpus_are_told_in_one_line(lab):
+    lab.configure(**many_broken(60, 1.0, "by_class"))
+    done = lab.run()
+    assert done.code == 3, done
+    assert "0 of 48 training samples can be used" in lab.results()["a"].cause, done
+    assert "Traceback" not in done.err, done
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

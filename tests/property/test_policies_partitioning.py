@@ -69,6 +69,24 @@ def test_rules_deal_as_they_say() -> None:
     assert random[0] == random[1] != random[2]
 
 
+@given(st.integers(1, 6), st.sampled_from(DEALING_RULES), SEEDS, st.data())
+def test_broken_samples_that_are_known_empty_no_part(
+    num_parts: int, rule: str, seed: int, data: st.DataObject
+) -> None:
+    num_samples = data.draw(st.integers(num_parts, 60))
+    labels = data.draw(st.lists(st.integers(-1, 3), min_size=num_samples, max_size=num_samples))
+    broken = np.array(labels) < 0
+    partition = deal_parts(num_samples, num_parts, rule, seed, labels, broken=broken)
+    check(partition, num_samples)
+    assert max(partition.sizes) - min(partition.sizes) <= 1
+    whole = np.bincount(partition.owner[~broken], minlength=num_parts)
+    assert whole.max() - whole.min() <= 1
+    if rule == "by_class":
+        seen = [[labels[i] for i in partition.members(part) if not broken[i]] for part in range(num_parts)]
+        in_order = [label for part in seen for label in sorted(part)]
+        assert in_order == sorted(label for label in labels if label >= 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

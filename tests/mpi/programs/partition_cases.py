@@ -136,7 +136,9 @@ def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
     """One rank is told to stop while labels are read: nobody reads a part, or lets go of what it holds."""
     source = SampleSource(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
     told: list[str] = []
-    data = SimpleNamespace(partition="by_class", dataset="varied", max_traversal_gap=None)
+    data = SimpleNamespace(
+        partition="by_class", dataset="varied", max_traversal_gap=None, max_bad_fraction=0.0
+    )
     num_positions = source.num_train + source.num_validation
     context = SimpleNamespace(
         config=SimpleNamespace(seed=SEED, data=data),
