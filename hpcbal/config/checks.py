@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hpcbal.config.dnn_schema import OPTIMIZERS
-from hpcbal.config.nodes import Node
+from hpcbal.config.messages import show
+from hpcbal.config.nodes import Key, Node
 from hpcbal.config.shares import too_few_samples
 from hpcbal.config.suggest import did_you_mean
 
@@ -12,6 +15,7 @@ def cross_problems(root: Node) -> list[str]:
     """Problems between sections of the written-out configuration `root`."""
     return [
         *_duplicate_names(root),
+        *_keys_in_args(root),
         *_emulated_rates(root),
         *_emulated_optimizers(root),
         *_fixed_shares(root),
@@ -41,6 +45,35 @@ def _duplicate_names(root: Node) -> list[str]:
                 advice += ", e.g. with more {placeholders}"
             problems[node.problem(f"got {node.value!r} for more than one DNN{at}, {advice}")] = None
     return list(problems)
+
+
+def _keys_in_args(root: Node) -> list[str]:
+    """Keys in `args`, at any depth, that are not text: JSON, as which rates are kept, has no others."""
+    data = root.get("data")
+    dnns = root.get("dnns")
+    owners = [data, *(dnns.value if dnns is not None and dnns.is_list else [])]
+    given = [owner.get("args") for owner in owners if owner is not None]
+    problems = [
+        node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with its quotes")
+        for args in given
+        if args is not None and args.is_mapping
+        for key, node in _mapping_items(args)
+        if not isinstance(key, str)
+    ]
+    return list(dict.fromkeys(problems))
+
+
+def _mapping_items(node: Node) -> Iterator[tuple[Key, Node]]:
+    """(key, value) of all mappings in a value, at any depth."""
+    if node.is_mapping:
+        yield from node.value.items()
+    for child in node.value.values() if node.is_mapping else node.value if node.is_list else ():
+        yield from _mapping_items(child)
+
+
+def _in_file(key: Key) -> str:
+    """A key that is not text, as it is written."""
+    return "null" if key is None else str(key).lower()
 
 
 def _emulated_rates(root: Node) -> list[str]:

@@ -55,8 +55,14 @@ def explain(errors: Sequence[ErrorDetails], root: Node, model: type[BaseModel]) 
     Returns:
         One line per problem, without repetitions, in the order found.
     """
-    lines = {_explain_one(error, root, model): None for error in errors}
+    lines = {_explain_one(error, root, model): None for error in errors if not _is_key_in_args(error)}
     return list(lines)
+
+
+def _is_key_in_args(error: ErrorDetails) -> bool:
+    """Whether it is a key of `args` that is not text; `cross_problems` tells of these at every depth."""
+    path = error["loc"]
+    return len(path) >= 3 and path[-3] == "args" and path[-1] == "[key]"
 
 
 def _explain_one(error: ErrorDetails, root: Node, model: type[BaseModel]) -> str:

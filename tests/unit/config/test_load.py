@@ -211,6 +211,11 @@ WRONG_DNN = [
     ("stop: {mode: min}", "dnns.2.stop.mode: got 'min', allowed: auto or max with monitor val_accuracy"),
     ("balance: fixed", "dnns.2.balance: got 'fixed' without weights; give dnns.2.shares, or balance.shares"),
     ("args: [1]", "dnns.2.args: got [1], allowed: a mapping of argument names to values"),
+    ("args: {1: 2}", "dnns.2.args.1: got the key 1, allowed: text; write '1' with its quotes"),
+    ("args: {null: 2}", "dnns.2.args.None: got the key nothing (null), allowed: text; write 'null' with"),
+    ("args: {x: {a: 1, 1: 2}}", "dnns.2.args.x.1: got the key 1, allowed: text; write '1' with its quotes"),
+    ("args: {x: [{y: {true: 2}}]}", "dnns.2.args.x.0.y.True: got the key true, allowed: text; write 'true'"),
+    ("args: {x: {2.5: 1}}", "dnns.2.args.x.2.5: got the key 2.5, allowed: text; write '2.5' with its quotes"),
     ("name: a", "dnns.2.name: got 'a' for more than one DNN (first at run.yaml:11)"),
     ("name: ../up", "dnns.2.name: got '../up', allowed: a directory name of letters,"),
 ]
@@ -223,6 +228,21 @@ def test_a_wrong_dnn_is_told(make_file: MakeFile, line: str, message: str) -> No
     found = problems_of(make_file(GOOD.replace("walltime:", dnn + "walltime:")))
     assert any(f": {message}" in problem for problem in found), found
     assert all(problem.startswith("run.yaml:") for problem in found)
+
+
+def test_keys_in_args_that_are_no_text_are_told_wherever_they_stand(make_file: MakeFile) -> None:
+    sweep = (
+        "sweeps:\n  - name: s{batch_size}\n    model: m:f\n    args: {x: {3: 1}}\n"
+        "    grid: {batch_size: [8, 9]}\n"
+    )
+    data = "data:\n  args:\n    deep:\n      4: 1\n"
+    override = "dnns.a.args={x: {a: 1, 5: 2}}"
+    told = "allowed: text; write '{}' with its quotes"
+    assert problems_of(make_file(GOOD + data + sweep), override) == [
+        f"run.yaml:24: data.args.deep.4: got the key 4, {told.format(4)}",
+        f"run.yaml:28: sweeps.0.args.x.3: got the key 3, {told.format(3)}",
+        f"--set {override}: dnns.a.args.x.5: got the key 5, {told.format(5)}",
+    ]
 
 
 def test_fixed_without_weights_in_the_defaults_is_told_once(make_file: MakeFile) -> None:
