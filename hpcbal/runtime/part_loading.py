@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,6 +36,8 @@ from hpcbal.training.waiting import wait_for
 log = logging.getLogger(__name__)
 
 NO_LABEL = -1
+_ALIKE = 2
+"""Even parts and even shares of validation differ by one each: together that is not worth telling."""
 
 
 class PartLoader:
@@ -176,15 +178,24 @@ class PartLoader:
 
         Returns: None, on all ranks, if a rank was told to stop before it had all.
         """
-        dealt = with_all_samples(partition)
+        comm, dealt = member.comm, with_all_samples(partition)
+        train = source.train_ids[dealt.members(comm.rank)]
+        validation = source.validation_ids[comm.rank :: comm.size]
+        held = self._held or HeldSamples(source.dataset)
+        for sample_id in np.setdiff1d(held.ids, np.concatenate([train, validation])).tolist():
+            held.drop(sample_id)
+        missing = _of_all(comm, len(train) + len(validation) - len(held.ids))
+        if max(missing):
+            self._tell(member, told_reading(missing))
         read = member.together(
-            "loading a part of the data", lambda: self._read(member, source, dealt, suspended)
+            "loading a part of the data",
+            lambda: self._read(source, held, train, validation, suspended),
         )
-        if not _all_have(member.comm, read is not None):
+        if not _all_have(comm, read is not None):
             return None
         assert read is not None
-        self._held, bad = read
-        return _Loaded(self._held, bad, _unusable(member.comm, source, bad))
+        self._held = held
+        return _Loaded(held, read, _unusable(comm, source, read))
 
     def _too_many(self, unusable: NDArray[np.bool_]) -> bool:
         """Whether more samples are broken than the user allows, which ends the run."""
@@ -202,26 +213,24 @@ class PartLoader:
         return partition_of_arrays(saved, num_train) or self.last
 
     def _read(
-        self, member: GroupMember, source: SampleSource, partition: Partition, suspended: Callable[[], bool]
-    ) -> tuple[HeldSamples, list[BadSample]] | None:
+        self,
+        source: SampleSource,
+        held: HeldSamples,
+        train: NDArray[np.int64],
+        validation: NDArray[np.int64],
+        suspended: Callable[[], bool],
+    ) -> list[BadSample] | None:
         """Hold this rank's part, and its share of the validation samples; read only what is not there yet.
 
-        Returns: None if this rank is told to stop meanwhile.
+        Args:
+            held: gets them.
+            train, validation: ids of what this rank is to hold.
+
+        Returns: those that cannot be read or preprocessed; None if this rank is told to stop meanwhile.
         """
-        comm = member.comm
-        held = self._held or HeldSamples(source.dataset)
-        train = source.train_ids[partition.members(comm.rank)]
-        wanted = np.concatenate([train, source.validation_ids[comm.rank :: comm.size]])
-        for sample_id in np.setdiff1d(held.ids, wanted).tolist():
-            held.drop(sample_id)
-        num_train = len(train)
-        num_missing = len(wanted) - len(held.ids)
-        if num_missing:
-            on = f"on each of {comm.size} GPUs" if comm.size > 1 else "on its GPU"
-            self._tell(member, f"about {num_missing} samples are read and kept {on}")
         bad: list[BadSample] = []
         samples = source.over(held)
-        for index, sample_id in enumerate(wanted.tolist()):
+        for index, sample_id in enumerate([*train.tolist(), *validation.tolist()]):
             self._poll()
             if suspended():
                 return None
@@ -229,11 +238,11 @@ class PartLoader:
                 continue
             try:
                 held.put(sample_id, *source.read(sample_id))
-                samples.sample(sample_id, 0, index < num_train)  # shows whether it can be preprocessed
+                samples.sample(sample_id, 0, index < len(train))  # shows whether it can be preprocessed
             except BadSample as error:
                 held.drop(sample_id)
                 bad.append(BadSample(sample_id, source.dataset.describe(sample_id), error.reason))
-        return held, bad
+        return bad
 
     def _tell(self, member: GroupMember, what: str) -> None:
         """Let the user know what is going on; once, by the master."""
@@ -292,6 +301,26 @@ def _of_master(comm: MPI.Intracomm, mine: Partition | None, num_samples: int) ->
     wait_for(comm.Ibcast(owner, root=0))
     wait_for(comm.Ibcast(drawn, root=0))
     return Partition.of(owner, drawn.tolist(), number)
+
+
+def told_reading(missing: Sequence[int]) -> str:
+    """What the user hears of reading parts.
+
+    Args:
+        missing: samples that each GPU of the group is to read, not all 0.
+    """
+    least, most = min(missing), max(missing)
+    if len(missing) == 1:
+        return f"about {most} samples are read and kept on its GPU"
+    number = f"about {most}" if most - least <= _ALIKE else f"{least} to {most}"
+    return f"{number} samples are read and kept on each of {len(missing)} GPUs"
+
+
+def _of_all(comm: MPI.Intracomm, mine: int) -> list[int]:
+    """The numbers of all ranks; collective."""
+    everyone = np.empty(comm.size, np.int64)
+    wait_for(comm.Iallgather(np.array(mine, np.int64), everyone))
+    return [int(number) for number in everyone]
 
 
 def _all_have(comm: MPI.Intracomm, mine: bool) -> bool:

@@ -181,6 +181,7 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab):
     free.touch()
     done = lab.run()
     assert done.code == 0, done
+    assert "a loads its data: 24 to 72 samples are read and kept on each of 3 GPUs" in done.out, done
     sizes, after = parts_of(lab)
     assert sizes == [64, 16, 16]
     assert after.tolist() == before.tolist()
