@@ -1,4 +1,4 @@
-"""Append-only files of one JSON object per line, which a kill may tear at the end."""
+"""Append-only files of one JSON object per line, which a kill or a full disk may tear at the end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from hpcbal.telemetry.jsonable import to_jsonable
 
 log = logging.getLogger(__name__)
 
+_BLOCK_BYTES = 1 << 16
+
 
 def encode_line(obj: Any) -> bytes:
     """`obj` as one line of strict JSON."""
@@ -21,8 +23,9 @@ def encode_line(obj: Any) -> bytes:
 def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """All whole lines of the file; no file reads as no lines.
 
-    A torn line (the last one, or one after which a later start went on) is left out and logged. No part of an
-    object but all of it is valid JSON, so a torn line is never mistaken for a whole one.
+    A torn line is left out, and logged unless it is the last one: that may be about to be written, and
+    `open_to_append` tells of it when it removes it. No part of an object but all of it is valid JSON, so a
+    torn line is never mistaken for a whole one.
 
     Raises:
         OSError: if the file is there but cannot be read.
@@ -32,33 +35,61 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         data = Path(path).read_bytes()
     except FileNotFoundError:
         return []
-    for number, line in enumerate(data.split(b"\n"), start=1):
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
         if not line.strip(b"\0 \r"):
             continue
-        try:
-            value = json.loads(line)
-        except ValueError:
-            value = None
-        if isinstance(value, dict):
+        value = _object_of(line)
+        if value is not None:
             objects.append(value)
         else:
-            log.warning("%s:%d: not a whole line (an interrupted write), left out", os.fspath(path), number)
+            level = logging.WARNING if number < len(lines) else logging.DEBUG
+            log.log(level, "%s:%d: not a whole line (an interrupted write), left out", path, number)
     return objects
 
 
 def open_to_append(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open for appending (unbuffered), on a new line even if the last one is torn.
+    """Open for appending (unbuffered); a torn last line is removed and logged, a whole one gets its line end.
+
+    For the only writer of the file.
 
     Raises:
         OSError: if the file cannot be opened or written.
     """
     file = open(path, "a+b", buffering=0)  # noqa: SIM115 - the caller closes it
-    size = file.seek(0, os.SEEK_END)
-    if size:
-        file.seek(size - 1)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
+    try:
+        _mend_end(file, os.fspath(path))
+    except BaseException:
+        file.close()
+        raise
     return file
+
+
+def _mend_end(file: BinaryIO, name: str) -> None:
+    """Make the file end with a line end, or be empty."""
+    size = file.seek(0, os.SEEK_END)
+    start, end = size, b""  # of what stands after the last line end
+    while start and b"\n" not in end:
+        length = min(start, _BLOCK_BYTES)
+        start = file.seek(start - length)
+        end = file.read(length) + end
+    torn = end[end.rfind(b"\n") + 1 :]
+    if not torn:
+        return
+    if _object_of(torn) is not None:
+        write_all(file, b"\n")
+        return
+    file.truncate(size - len(torn))
+    log.warning("%s: not a whole line at the end (an interrupted write), removed", name)
+
+
+def _object_of(line: bytes) -> dict[str, Any] | None:
+    """The object that the line holds; None if it is torn."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:

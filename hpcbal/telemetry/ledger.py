@@ -6,6 +6,7 @@ the event's own fields. Rank 0 alone writes it. No locks and no database: it wor
 
 from __future__ import annotations
 
+import contextlib
 import os
 from types import TracebackType
 from typing import Any
@@ -19,7 +20,7 @@ _OWN_FIELDS = {"schema", "seq", "time", "event"}
 
 
 class Ledger:
-    """Appends events to a file; continues the count of an existing one.
+    """Appends events to a file; continues the count of an existing one, without its torn last line.
 
     Raises:
         OutputError: if the file cannot be opened.
@@ -30,7 +31,7 @@ class Ledger:
         try:
             self._next_seq = 1 + max((int(line.get("seq", -1)) for line in read_ledger(path)), default=-1)
             self._file = open_to_append(path)
-            self._torn = False
+            self._torn_from: int | None = None  # where a failed append began, if it is not removed
         except OSError as error:
             raise output_error(path, error, "open the ledger") from error
 
@@ -47,25 +48,34 @@ class Ledger:
             The event's `seq`.
 
         Raises:
-            OutputError: if the disk is full or the file gone bad. A torn line is left then, which readers
-                leave out.
+            OutputError: if the disk is full or the file gone bad. What was written of the line is removed.
             ValueError: if a field has the name of one of the ledger's own.
         """
         if clash := _OWN_FIELDS & fields.keys():
             raise ValueError(f"ledger event {event!r}: field names {sorted(clash)} are the ledger's own")
         seq = self._next_seq
         line = {"schema": LEDGER_SCHEMA, "seq": seq, "time": utc_text(), "event": event, **fields}
+        data = encode_line(line)
         try:
-            data = encode_line(line)
-            write_all(self._file, b"\n" + data if self._torn else data)
-            self._torn = False
+            if self._torn_from is not None:
+                self._remove_torn(self._torn_from)
+            self._torn_from = self._file.seek(0, os.SEEK_END)
+            write_all(self._file, data)
             if durable:
                 os.fsync(self._file.fileno())
+            self._torn_from = None
         except OSError as error:
-            self._torn = True
+            if self._torn_from is not None:
+                with contextlib.suppress(OSError):  # a file gone bad: the next append tries again
+                    self._remove_torn(self._torn_from)
             raise output_error(self._path, error, "append to the ledger") from error
         self._next_seq = seq + 1
         return seq
+
+    def _remove_torn(self, start: int) -> None:
+        """Cut off what a failed append has left from byte `start` on."""
+        self._file.truncate(start)
+        self._torn_from = None
 
     def close(self) -> None:
         """Close the file; nothing is buffered."""
