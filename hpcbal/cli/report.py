@@ -44,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     page = args.output or RunDirectory(args.directory).report
     write_page(data, page)
-    print(f"report: {page}")
+    plots = plots_beside(page)
+    files = [] if args.no_plots else write_plots(data, plots)
+    print(f"report: {page}")  # only now: with an error no line tells of success
     if not args.no_plots:
-        plots = plots_beside(page)
-        files = write_plots(data, plots)
         kinds = sorted({path.suffix[1:].upper() for path in files})
         print(
             f"plots:  {plots}/ ({len(files)} files, {' and '.join(kinds)})" if files else "plots:  none yet"

@@ -1,0 +1,36 @@
+"""`hpcbal report`: what it tells of what it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbal.cli import main
+from hpcbal.telemetry import Ledger
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def run_directory(tmp_path: Path) -> Path:
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        ledger.append("run-started", name="demo", nodes=[{"host": "n0", "num_gpus": 1}], dnns=["a"])
+    return tmp_path
+
+
+def test_the_page_and_its_plots_are_told(run_directory: Path, capsys: Capture) -> None:
+    assert main(["report", str(run_directory)]) == 0
+    page, plots = capsys.readouterr().out.splitlines()
+    assert page == f"report: {run_directory}/report.html"
+    assert plots.startswith("plots: ")
+
+
+def test_no_success_is_told_if_the_plots_cannot_be_written(run_directory: Path, capsys: Capture) -> None:
+    (run_directory / "report-plots").write_text("in the way")
+    assert main(["report", str(run_directory)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "report-plots: cannot make the directory of the plots" in captured.err
+    assert main(["report", str(run_directory), "--no-plots"]) == 0
+    assert capsys.readouterr().out == f"report: {run_directory}/report.html\n"
