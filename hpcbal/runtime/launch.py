@@ -35,7 +35,7 @@ from hpcbal.runtime.launch_dir import (
 from hpcbal.runtime.launch_hold import launch_directory, sweep
 from hpcbal.runtime.run_request import RunRequest, load_requested
 from hpcbal.runtime.signals import StopFlag
-from hpcbal.telemetry.processes import any_started_with
+from hpcbal.telemetry.processes import process_is_gone, started_with
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
 
@@ -159,13 +159,9 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
             return int(ExitCode.RUN_AGAIN)  # nothing has begun
         process = subprocess.Popen(command, env=environment, start_new_session=True, pass_fds=(held,))
         code_file = directory / EXIT_CODE
-        returncode = stopper.wait(process, directory / READY, code_file)
+        returncode = stopper.wait(process, directory / READY, code_file, directory / LAST_WORDS)
         was_killed = -returncode in DEADLY
         are_gone = not was_killed or _wait_for_orphans(directory, stopper, -returncode)
-        words = directory / LAST_WORDS
-        is_told = not was_killed and words.exists()
-        if is_told:
-            _say(words.read_text(encoding="utf-8"))
         if code_file.exists():  # decided, whatever happened to a rank on its way out
             code = int(code_file.read_text())
             if was_killed:
@@ -177,7 +173,7 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
             return code
         is_watched = (directory / WATCHED).exists()
     if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM):
-        if not is_told:
+        if not stopper.has_told:
             _say("a rank was ended before it could write; start the same command again")
         return int(ExitCode.RUN_AGAIN)
     if was_killed:
@@ -188,7 +184,7 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
             else "ranks may still run; they stop after their step. 'hpcbal status' tells whether the run "
             "goes on; then start the same command again"
         )
-    elif returncode - 128 in DEADLY and not is_told and not stopper.has_killed:
+    elif returncode - 128 in DEADLY and not stopper.has_told and not stopper.has_killed:
         _say(_death(signal.Signals(returncode - 128), is_watched))
     known = {int(code) for code in ExitCode} - {int(ExitCode.DONE)}
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
@@ -218,6 +214,7 @@ def _wait_for_orphans(directory: Path, stopper: _Stopper, number: int) -> bool:
     some time later, in any call of MPI, so a clean stop cannot be promised. What they print is lost.
 
     A rank is known by its environment: in its first second Python is still loading, and holds no lock yet.
+    That is gone before the process is, so those that were seen are waited for by their ids.
 
     Args:
         directory: of this start.
@@ -229,7 +226,14 @@ def _wait_for_orphans(directory: Path, stopper: _Stopper, number: int) -> bool:
     )
     with contextlib.suppress(OSError):  # the disk is full: they notice when this process ends
         (directory / ORPHANED).touch()
-    return stopper.wait_until(lambda: not any_started_with(LAUNCH_DIR, str(directory)), ORPHANS_S)
+    seen: set[int] = set()
+
+    def are_gone() -> bool:
+        found = started_with(LAUNCH_DIR, str(directory))
+        seen.update(found)
+        return not found and all(process_is_gone(pid) for pid in seen)
+
+    return stopper.wait_until(are_gone, ORPHANS_S)
 
 
 class _Stopper:
@@ -244,6 +248,7 @@ class _Stopper:
         self._num_asked = 0
         self._kill = False
         self.has_killed = False  # the ranks, because people asked for it
+        self.has_told = False  # why the ranks end, as one of them has left it
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Stopper:
@@ -263,19 +268,25 @@ class _Stopper:
         """Whether a signal has come."""
         return self._num_asked > 0
 
-    def wait(self, process: subprocess.Popen[bytes], ready: Path, decided: Path) -> int:
+    def wait(self, process: subprocess.Popen[bytes], ready: Path, decided: Path, words: Path) -> int:
         """Wait for mpirun, passing on what people ask for; returns its exit code.
 
         Args:
             ready: exists once the ranks can answer.
             decided: exists once the run is over and there is nothing to stop any more.
+            words: exists if a rank tells why all end; told at once, as mpirun may need long to end them.
         """
         asked = False
         while True:
             try:
-                return process.wait(POLL_INTERVAL_S)
+                returncode = process.wait(POLL_INTERVAL_S)
             except subprocess.TimeoutExpired:
                 pass_on = self._num_asked > 0 and not asked
+                self._tell(words)
+            else:
+                if -returncode not in DEADLY:  # else mpirun's own end is what the ranks end for
+                    self._tell(words)
+                return returncode
             if pass_on and ready.exists() and not decided.exists():
                 _say("stopping cleanly: writing checkpoints (Ctrl-C again to kill)")
                 process.send_signal(signal.SIGUSR2)
@@ -284,6 +295,12 @@ class _Stopper:
                 self._kill, self.has_killed = False, True
                 _say("killing the ranks; the last checkpoints stay")
                 process.terminate()
+
+    def _tell(self, words: Path) -> None:
+        """Tell once why the ranks end, unless it is because people wanted them killed."""
+        if not self.has_told and not self.has_killed and words.exists():
+            self.has_told = True
+            _say(words.read_text(encoding="utf-8"))
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Wait for `condition`, for no longer than until the next signal; whether it has come."""

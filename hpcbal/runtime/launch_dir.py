@@ -46,17 +46,27 @@ def tell_watched(rank: int) -> None:
 
 
 def leave_last_words(text: str) -> bool:
-    """Leave it to `hpcbal run` to tell why the ranks end; False if none has started them here.
+    """Leave it to `hpcbal run` to tell why the ranks end; False if none here lives to tell it.
 
     The rank may be killed at any moment, since mpirun is ending the job. So a single rename decides whether
-    `hpcbal run` tells this text or, without it, what it knows itself: it tells one, and never both.
+    `hpcbal run` tells this text or, without it, what it knows itself: it tells one, and never both. Only
+    where the text cannot be left (the disk is full) both may tell, rather than nobody.
     """
     directory = _directory()
-    if directory is None or not directory.is_dir():
+    if directory is None or not directory.is_dir() or _starter_is_gone(directory):
         return False
-    with contextlib.suppress(OutputError):  # the disk is full: `hpcbal run` tells what it knows
+    try:
         write_atomic(directory / LAST_WORDS, text)
+    except OutputError:
+        return False
     return True
+
+
+def _starter_is_gone(directory: Path) -> bool:
+    try:
+        return process_is_gone(int((directory / STARTER).read_text()))
+    except (OSError, ValueError):
+        return True
 
 
 def _leave_word(rank: int, name: str) -> None:

@@ -21,17 +21,19 @@ def process_is_gone(pid: int) -> bool:
     return status.rpartition(b")")[2].split()[0] in (b"Z", b"X")
 
 
-def any_started_with(name: str, value: str) -> bool:
-    """Whether a process of this user runs here (a zombie does not) that has got this environment variable.
+def started_with(name: str, value: str) -> set[int]:
+    """Ids of this user's processes here (zombies left out) that have got this environment variable.
 
-    It is seen from the moment when its parent, if that has the variable too, has made it.
+    One is seen from the moment when its parent, if that has the variable too, has made it, until it begins to
+    end; it may hold files and devices for a while after that, see `process_is_gone`.
     """
     wanted = f"{name}={value}".encode()
+    found = set()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             variables = path.read_bytes().split(b"\0")
         except OSError:  # it has just ended, or is another user's
             continue
         if wanted in variables:
-            return True
-    return False
+            found.add(int(path.parent.name))
+    return found

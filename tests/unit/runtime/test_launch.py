@@ -117,7 +117,7 @@ def test_ctrl_c_asks_when_the_ranks_are_ready_and_the_second_kills(tmp_path: Pat
     before = signal.getsignal(signal.SIGINT)
     with launch._Stopper() as stopper:
         assert not stopper.asked
-        assert stopper.wait(mpirun, mpirun.ready, tmp_path / "exit-code") == 75  # type: ignore[arg-type]
+        assert stopper.wait(mpirun, mpirun.ready, tmp_path / "exit-code", tmp_path / "words") == 75  # type: ignore[arg-type]
         assert stopper.asked
     assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM][: 1 + (ends_with == signal.SIGTERM)]
     assert "stopping cleanly: writing checkpoints (Ctrl-C again to kill)" in capfd.readouterr().err
@@ -175,6 +175,34 @@ def test_what_nobody_else_tells_is_told(monkeypatch, capfd, script: str, told: s
     assert told in err
     assert bool(err) == bool(told)
     assert err.count("again") + err.count("died") <= 1, "told twice"
+
+
+def test_words_are_told_before_mpirun_has_ended_the_ranks(monkeypatch, capfd, tmp_path: Path):
+    """It ends here only once somebody has told them."""
+    monkeypatch.setenv("HEARD", str(tmp_path / "heard"))
+    look = 'n=0; while [ ! -e "$HEARD" ] && [ $n -lt 300 ]; do sleep 0.1; n=$((n+1)); done; '
+    wait = look + '[ -e "$HEARD" ]; echo $? > "$HEARD.code"; exit 137'
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", LAST_WORDS + wait])
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text.strip())
+        (tmp_path / "heard").touch()
+
+    monkeypatch.setattr(launch, "_say", say)
+    with launch._Stopper() as stopper:
+        launch._start_mpirun(["run", "a.yaml"], 6, stopper)
+    assert told == ["rank 2 died"]
+    assert (tmp_path / "heard.code").read_text().strip() == "0", "told only when mpirun had ended"
+
+
+def test_words_of_ranks_that_people_have_killed_are_not_told(monkeypatch, capfd, tmp_path: Path):
+    words = tmp_path / "words"
+    words.write_text("rank 2 died")
+    stopper = launch._Stopper()
+    stopper.has_killed = True
+    stopper._tell(words)
+    assert capfd.readouterr().err == ""
 
 
 def test_words_about_ranks_that_lost_their_mpirun_are_not_told(monkeypatch, capfd):

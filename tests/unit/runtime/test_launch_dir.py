@@ -61,11 +61,17 @@ def test_last_words_are_left_to_the_hpcbal_that_started_the_ranks(directory: Pat
     assert (directory / LAST_WORDS).read_text() == "rank 3 died"
 
 
-def test_last_words_that_cannot_be_left_are_not_told_by_the_rank_either(directory: Path):
-    """`hpcbal run` tells what it knows itself, so they would come twice."""
+def test_last_words_that_cannot_be_left_are_the_rank_s_to_tell(directory: Path):
     (directory / f"{LAST_WORDS}.tmp").mkdir()  # stands for a full disk
-    assert leave_last_words("rank 3 died")
+    assert not leave_last_words("rank 3 died")
     assert not (directory / LAST_WORDS).exists()
+
+
+def test_last_words_are_not_left_to_an_hpcbal_that_was_killed(directory: Path):
+    process = subprocess.Popen(["true"])
+    process.wait()
+    (directory / STARTER).write_text(str(process.pid))
+    assert not leave_last_words("rank 3 died")
 
 
 def test_without_an_hpcbal_that_started_them_ranks_tell_themselves(

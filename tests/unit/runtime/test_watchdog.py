@@ -15,7 +15,7 @@ import pytest
 
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.runtime import main
-from hpcbal.runtime.launch_dir import LAST_WORDS, WATCHED
+from hpcbal.runtime.launch_dir import LAST_WORDS, STARTER, WATCHED
 from hpcbal.runtime.watchdog import PeerWatchdog
 from hpcbal.telemetry.processes import process_is_gone
 
@@ -108,6 +108,7 @@ def test_a_death_is_told_by_a_rank_or_left_to_hpcbal_run(
     monkeypatch.delenv("HPCBAL_LAUNCH_DIR", raising=False)
     if is_started_by_hpcbal:
         monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path))
+        (tmp_path / STARTER).write_text(str(os.getpid()))
     codes: queue.Queue[int] = queue.Queue()
     roles: Any = SimpleNamespace(
         ranks=[RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate([os.getpid(), sleeper.pid])],
