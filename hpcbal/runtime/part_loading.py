@@ -85,7 +85,8 @@ class PartLoader:
             return None
         loaded = self._load_part(member, source, partition, suspended)
         if loaded is not None and self._should_deal_again(partition, source, loaded.unusable):
-            log.warning("broken samples leave a part empty: the data is dealt anew")
+            if member.is_master:
+                log.warning("broken samples leave a part empty: the data is dealt anew")
             partition = self._deal(member, source, partition, suspended, loaded.unusable[source.train_ids])
             loaded = None if partition is None else self._load_part(member, source, partition, suspended)
         if partition is None or loaded is None:
@@ -181,9 +182,14 @@ class PartLoader:
         comm, dealt = member.comm, with_all_samples(partition)
         train = source.train_ids[dealt.members(comm.rank)]
         validation = source.validation_ids[comm.rank :: comm.size]
-        held = self._held or HeldSamples(source.dataset)
-        for sample_id in np.setdiff1d(held.ids, np.concatenate([train, validation])).tolist():
-            held.drop(sample_id)
+
+        def of_this_part() -> HeldSamples:
+            held = self._held or HeldSamples(source.dataset)
+            for sample_id in np.setdiff1d(held.ids, np.concatenate([train, validation])).tolist():
+                held.drop(sample_id)
+            return held
+
+        held = member.together("finding what is held of a part", of_this_part)
         missing = _of_all(comm, len(train) + len(validation) - len(held.ids))
         if max(missing):
             self._tell(member, told_reading(missing))
