@@ -7,8 +7,8 @@ Three parts (`--parts`), a table each:
 - `real`: three and five TensorFlow workers at speeds 1 : 1/2 : 1/2 and 1 : 1/4 : 1/4 : 1/4 : 1/4, pinned to
   two cores, in a real `hpcbal run`: seconds of a step after settling, with even shares, the best of some
   fixed splits around the ideal one, and balancing. Ratios are medians over the turns, of one way's median
-  step over the other's in the same turn. It takes 17 minutes, or 8 per setting. Steps of some 0.3 s are short
-  beside those of [LBBSP], of seconds; `--channels 32` makes them 0.1 s.
+  step over the other's in the same turn. It takes 20 minutes, or 10 per setting. Steps of some 0.3 s are
+  short beside those of [LBBSP], of seconds; `--channels 32` makes them 0.1 s.
 
 In the first two, traces drive Alg. 1. Fitted predictors answer by the average until enough iterations are
 recorded, and are refitted as training goes on; errors and times count from then on, for all predictors alike.

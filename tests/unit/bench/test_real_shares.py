@@ -38,9 +38,9 @@ def test_the_configuration_is_valid_and_its_networks_train_alone(setting: Settin
     values = config_of(setting, num_turns=2, channels=8, folder=tmp_path)
     config = RunConfig.model_validate(values)
     names = [dnn.name for dnn in config.dnns]
-    assert len(names) == len(set(names)) == 13
+    assert len(names) == len(set(names)) == 15
     without_turn = [name[2:] for name in names[1:]]  # the first has even shares, and is there once
-    assert without_turn[:6] == without_turn[:5:-1]  # every second turn goes backwards
+    assert without_turn[:7] == without_turn[:6:-1]  # every second turn goes backwards
     workers = len(setting.cores)
     rates = profile_by_name(rates_of(names, workers), names, workers)
     waiting = list(names)
@@ -76,14 +76,14 @@ def test_a_turn_on_a_slower_machine_favours_no_way() -> None:
     slow = [1.0, 1.0, 3.0, 1.0]  # of the machine, by turn
     turns = {
         "even": [1.5],
-        "fixed x0.96": [1.0 * s for s in slow],
-        "fixed x1.04": [0.9 * s for s in slow],
+        "fixed x1": [1.0 * s for s in slow],
+        "fixed x1.05": [0.9 * s for s in slow],
         "fitted": [0.99 * s for s in slow],
     }
-    assert best_fixed(turns) == "fixed x1.04"
-    assert over(turns["fitted"], turns["fixed x1.04"]) == pytest.approx(1.1)
-    assert range_over(turns["fitted"], turns["fixed x1.04"]) == pytest.approx((1.1, 1.1))
-    assert over(turns["even"], turns["fixed x1.04"]) == pytest.approx(1.5 / 0.9)
+    assert best_fixed(turns) == "fixed x1.05"
+    assert over(turns["fitted"], turns["fixed x1.05"]) == pytest.approx(1.1)
+    assert range_over(turns["fitted"], turns["fixed x1.05"]) == pytest.approx((1.1, 1.1))
+    assert over(turns["even"], turns["fixed x1.05"]) == pytest.approx(1.5 / 0.9)
 
 
 @pytest.mark.parametrize("num_turns", [2, 4, 6])
@@ -93,7 +93,7 @@ def test_a_machine_that_slows_down_within_turns_favours_no_way(num_turns: int) -
         turns.setdefault(way, []).append(1.0 + 0.01 * place)
     del turns["even"]
     best = turns[best_fixed(turns)]
-    assert [over(seconds, best) for seconds in turns.values()] == pytest.approx([1.0] * 6, abs=4e-3)
+    assert [over(seconds, best) for seconds in turns.values()] == pytest.approx([1.0] * 7, abs=5e-3)
 
 
 def test_the_range_tells_how_far_the_turns_disagree() -> None:
@@ -102,4 +102,10 @@ def test_the_range_tells_how_far_the_turns_disagree() -> None:
 
 
 def test_the_best_split_lies_between_others() -> None:
-    assert [is_bracketed(way) for way in ways(TWO) if way.startswith("fixed")] == [False, True, True, False]
+    assert [is_bracketed(way) for way in ways(TWO) if way.startswith("fixed")] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
