@@ -60,8 +60,8 @@ class ResourceProbe:
     A look costs 60 microseconds and more. Where `read` is called less often than every 1.2 s, there are
     fewer: one in each 16th of the time from one read to the next (but one in 0.5 s at least), and none in its
     first half, when the ranks of a host wait for each other and need its cores. What is told is then the last
-    eighth. The time to the next read is taken to be the shorter one of the last two. Without psutil, nothing
-    is told.
+    eighth, or second. The time to the next read is taken to be the shorter one of the last two. Without
+    psutil, nothing is told.
 
     Args:
         group: limits of containers; None: looked up.
