@@ -144,9 +144,10 @@ def measure(setting: Setting, num_turns: int, channels: int) -> dict[str, list[f
 
 
 def best_fixed(turns: Turns) -> str:
-    """The fixed split that is the quickest in the middle one of the turns, each compared within its turn."""
+    """The fixed split that is the quickest in the middle one of the turns, each over the mean of its turn."""
     fixed = [way for way in turns if way.startswith("fixed")]
-    return min(fixed, key=lambda way: over(turns[way], turns[fixed[0]]))
+    means: list[float] = np.mean([turns[way] for way in fixed], axis=0).tolist()
+    return min(fixed, key=lambda way: over(turns[way], means))
 
 
 def over(seconds: Sequence[float], reference: Sequence[float]) -> float:

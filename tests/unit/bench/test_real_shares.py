@@ -96,6 +96,17 @@ def test_a_machine_that_slows_down_within_turns_favours_no_way(num_turns: int) -
     assert [over(seconds, best) for seconds in turns.values()] == pytest.approx([1.0] * 7, abs=5e-3)
 
 
+def test_no_single_way_decides_which_split_is_the_best() -> None:
+    """Two of the first one's turns were hit by something else: over it alone, the last one would win."""
+    turns = {
+        "fixed x0.9": [2.0, 2.0, 1.0, 1.0],
+        "fixed x1": [1.0, 1.0, 1.0, 1.0],
+        "fixed x1.1": [1.3, 1.3, 0.84, 0.84],
+    }
+    assert over(turns["fixed x1.1"], turns["fixed x0.9"]) < over(turns["fixed x1"], turns["fixed x0.9"])
+    assert best_fixed(turns) == "fixed x1"
+
+
 def test_the_range_tells_how_far_the_turns_disagree() -> None:
     assert range_over([1.0, 1.1, 1.02, 0.98], [1.0, 1.0, 2.0, 1.0]) == pytest.approx((0.51, 1.1))
     assert range_over([1.4], [1.0, 1.0]) == (1.4, 1.4)
