@@ -55,6 +55,11 @@ class RankContext:
     def rank(self) -> int:
         return self.channel.rank
 
+    @property
+    def max_broken(self) -> float:
+        """Broken samples that a run may have; with more the scheduler ends it (`too_many_bad`)."""
+        return self.config.data.max_bad_fraction * self.stream_spec.num_positions
+
     def dnn_directory(self, dnn_id: str) -> Path:
         return self.output / "dnns" / dnn_id
 

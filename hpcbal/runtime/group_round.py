@@ -127,8 +127,7 @@ class GroupRound:
         if batches is None:  # it was told to stop while data was loaded, on all ranks
             self._leave(replica, start, inside_pass=inside is not None)
             return
-        max_bad = self._context.config.data.max_bad_fraction * self._context.stream_spec.num_positions
-        if self._batches is not None and self._batches.num_bad > max_bad:
+        if self._batches is not None and self._batches.num_bad > self._context.max_broken:
             self._wait_for_order(start)  # the scheduler hears of them too, and suspends all
             self._leave(replica, start, inside_pass=inside is not None)
             return
@@ -144,7 +143,7 @@ class GroupRound:
             feeder,
             self._balancer,
             self._context.stream_spec.num_positions,
-            max_bad,
+            self._context.max_broken,
             replica,
             member.collective,
             suspended=lambda: self._suspend,

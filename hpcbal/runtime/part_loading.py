@@ -205,8 +205,7 @@ class PartLoader:
 
     def _too_many(self, unusable: NDArray[np.bool_]) -> bool:
         """Whether more samples are broken than the user allows, which ends the run."""
-        limit = self._context.config.data.max_bad_fraction * self._context.stream_spec.num_positions
-        return bool(np.count_nonzero(unusable) > limit)
+        return bool(np.count_nonzero(unusable) > self._context.max_broken)
 
     def _should_deal_again(
         self, partition: Partition, source: SampleSource, unusable: NDArray[np.bool_]
