@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,8 +22,12 @@ from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_draw
 from hpcbal.runtime import part_loading
 from hpcbal.runtime.balancer import FixedSplit
+from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.part_loading import PartLoader
 from hpcbal.runtime.parts import Parts
+from hpcbal.runtime.protocol import DataLoading
+from hpcbal.runtime.signals import StopFlag
+from hpcbal.telemetry.slices import SliceRecorder
 
 NUM_SAMPLES, FIRST_ID, BATCH_SIZE, SEED = 400, 1000, 40, 7
 STEPS_AHEAD = 1
@@ -140,15 +145,28 @@ def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
         partition="by_class", dataset="varied", max_traversal_gap=None, max_bad_fraction=0.0
     )
     num_positions = source.num_train + source.num_validation
-    context = SimpleNamespace(
-        config=SimpleNamespace(seed=SEED, data=data),
-        stream_spec=StreamSpec(
-            source.num_train, num_positions, 8, source.sample_spec, source.label_spec, ring_bytes=2**20
-        ),
+    spec = StreamSpec(
+        source.num_train, num_positions, 8, source.sample_spec, source.label_spec, ring_bytes=2**20
+    )
+
+    def send(rank: int, message: object) -> None:
+        if isinstance(message, DataLoading):
+            told.append(message.what)
+
+    unused: Any = None
+    context = RankContext(
+        config=cast(Any, SimpleNamespace(seed=SEED, data=data, stall_timeout_s=60.0)),
+        output=Path(),
+        roles=unused,
+        channel=cast(Any, SimpleNamespace(rank=comm.rank, send=send)),
+        stream_spec=spec,
+        num_classes=Varied.num_classes,
         data_fingerprint=source.fingerprint,
-        channel=SimpleNamespace(send=lambda rank, message: told.append(message.what)),
-        announce=lambda doing: None,
-        keep_in_touch=lambda doing: None,
+        ring=unused,
+        stop=StopFlag(),
+        hang_trace=cast(Any, SimpleNamespace(renew=lambda: None)),
+        is_ending=lambda: False,
+        slices=SliceRecorder(0, enabled=False),
     )
     member: Any = SimpleNamespace(
         comm=comm,
@@ -157,7 +175,7 @@ def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
         together=lambda doing, work: work(),
     )
     part_loading.open_source = lambda config: source
-    loader, balancer = PartLoader(cast(Any, context)), FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
+    loader, balancer = PartLoader(context), FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
     batches = loader.load(member, {}, balancer, lambda: False)
     assert batches is not None
     batches.parts.close()
