@@ -13,7 +13,7 @@ VARIABLES: Mapping[str, str] = {
     # Ours; a flag wins over them, they win over the configuration.
     "HPCBAL_OUTPUT": "output directory, as --output",
     "HPCBAL_LOG_LEVEL": "level of the ranks' log files, as --log-level",
-    "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for the ranks it starts: where rank 0 leaves word for it",
+    "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for its ranks: where they and it leave word for each other",
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks it starts with mpirun itself",
     # Which launcher started this process, and how many ranks it promised.
     "OMPI_COMM_WORLD_RANK": "rank, told by Open MPI's mpirun",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from hpcbal import __version__
 from hpcbal.cli import plan, profile, report, run, schema, simulate, status, validate
 from hpcbal.errors import ConfigError, ExitCode, HpcbalError
+from hpcbal.stderr import say
 
 INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 
@@ -66,14 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.DONE)
     except KeyboardInterrupt:
-        print("hpcbal: interrupted", file=sys.stderr)
+        say("hpcbal: interrupted")
         return INTERRUPTED
 
 
 def _tell(error: HpcbalError) -> None:
     if not isinstance(error, ConfigError):
-        print(f"hpcbal: {error}", file=sys.stderr)
+        say(f"hpcbal: {error}")
         return
-    print(error, file=sys.stderr)
+    say(str(error))
     if len(error.problems) > 1:
-        print(f"hpcbal: {len(error.problems)} problems in the configuration", file=sys.stderr)
+        say(f"hpcbal: {len(error.problems)} problems in the configuration")

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from hpcbal.stderr import say
+
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -56,7 +58,7 @@ def positive(text: str) -> int:
 
 def print_warning(text: str) -> None:
     """Tell of something that may not be meant so; the verb goes on."""
-    print(f"warning: {text}", file=sys.stderr)
+    say(f"warning: {text}")
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:

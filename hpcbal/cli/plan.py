@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print_json, print_warning
+from hpcbal.stderr import say
 
 if TYPE_CHECKING:
     from hpcbal.cli.config_scenario import PassFacts
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(told)
     else:
         print("\n".join(render_plan(plan, command, outlook, memory, args.memory)))
-        print(f"hpcbal: rates from {rates.source}", file=sys.stderr)
+        say(f"hpcbal: rates from {rates.source}")
     return 0
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from hpcbal.cli.options import Subparsers, add_json, print_json
+from hpcbal.stderr import say
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -53,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
             f"plots:  {plots}/ ({len(files)} files, {' and '.join(kinds)})" if files else "plots:  none yet"
         )
         if not can_write_png():
-            print(f"hpcbal: {NO_MATPLOTLIB}", file=sys.stderr)
+            say(f"hpcbal: {NO_MATPLOTLIB}")
     return 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print_warning
+from hpcbal.stderr import say
 
 if TYPE_CHECKING:
     from hpcbal.simulator import Scenario
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         from hpcbal.cli.simulation_output import write_output
 
         files = write_output(args.output, scenario, rows, args.seeds)
-        print(f"hpcbal: wrote {len(files)} files to {args.output}", file=sys.stderr)
+        say(f"hpcbal: wrote {len(files)} files to {args.output}")
     if args.json:
         print_json(rows_to_dict(scenario, rows, args.seeds))
     else:

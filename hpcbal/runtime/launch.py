@@ -35,6 +35,7 @@ from hpcbal.runtime.launch_dir import (
 from hpcbal.runtime.launch_hold import launch_directory, sweep
 from hpcbal.runtime.run_request import RunRequest, load_requested
 from hpcbal.runtime.signals import StopFlag
+from hpcbal.stderr import say
 from hpcbal.telemetry.processes import process_is_gone, started_with
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
@@ -172,9 +173,8 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
                 )
             return code
         is_watched = (directory / WATCHED).exists()
-    if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM):
-        if not stopper.has_told:
-            _say("a rank was ended before it could write; start the same command again")
+    if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM) and not stopper.has_told:
+        _say("a rank was ended before it could write; start the same command again")
         return int(ExitCode.RUN_AGAIN)
     if was_killed:
         _say(
@@ -260,7 +260,7 @@ class _Stopper:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._kill = number == signal.SIGINT and self._num_asked > 0
+        self._kill |= number == signal.SIGINT and self._num_asked > 0  # no later signal takes that back
         self._num_asked += 1
 
     @property
@@ -288,13 +288,13 @@ class _Stopper:
                     self._tell(words)
                 return returncode
             if pass_on and ready.exists() and not decided.exists():
-                _say("stopping cleanly: writing checkpoints (Ctrl-C again to kill)")
                 process.send_signal(signal.SIGUSR2)
                 asked = True
+                _say("stopping cleanly: writing checkpoints (Ctrl-C again to kill)")
             if self._kill:
                 self._kill, self.has_killed = False, True
-                _say("killing the ranks; the last checkpoints stay")
                 process.terminate()
+                _say("killing the ranks; the last checkpoints stay")
 
     def _tell(self, words: Path) -> None:
         """Tell once why the ranks end, unless it is because people wanted them killed."""
@@ -311,4 +311,4 @@ class _Stopper:
 
 
 def _say(text: str) -> None:
-    print(f"hpcbal: {text}", file=sys.stderr, flush=True)
+    say(f"hpcbal: {text}")

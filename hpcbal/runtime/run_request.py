@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbal import env
 from hpcbal.config import RunConfig, load_config
+from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory
 
 
@@ -48,7 +48,7 @@ def load_requested(request: RunRequest, *, is_rank: bool) -> RunConfig:
     """
 
     def warn(text: str) -> None:
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        say(f"warning: {text}")
 
     is_told = is_rank and env.read("HPCBAL_LAUNCHED") is not None
     return load_config(

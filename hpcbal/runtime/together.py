@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +10,7 @@ from mpi4py import MPI
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import HpcbalError
 from hpcbal.runtime.channel import first_error, patient_allgather
+from hpcbal.stderr import say
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def together(world: MPI.Intracomm, work: Callable[[], T]) -> T:
     worst = first_error(patient_allgather(world, error))
     if worst is not None:
         if world.rank == SCHEDULER_RANK:
-            print(f"hpcbal: {worst}", file=sys.stderr, flush=True)
+            say(f"hpcbal: {worst}")
         assert isinstance(worst, HpcbalError)
         raise ToldError(int(worst.exit_code))
     return result  # type: ignore[return-value]

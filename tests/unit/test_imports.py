@@ -19,6 +19,7 @@ PURE = ("policies", "control", "cluster.layout", "errors")
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "errors": ((), ()),
     "env": ((), ()),
+    "stderr": ((), ()),
     "policies": (("numpy",), PURE),
     "control": (("numpy",), PURE),
     "cluster.layout": (("numpy",), PURE),

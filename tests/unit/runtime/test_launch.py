@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -124,6 +125,25 @@ def test_ctrl_c_asks_when_the_ranks_are_ready_and_the_second_kills(tmp_path: Pat
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_stop_is_passed_on_though_nobody_reads_stderr_any_more(monkeypatch, tmp_path: Path):
+    """Ctrl-C has ended the `tee` of `hpcbal run ... 2>&1 | tee log` too."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    mpirun = Mpirun(tmp_path, signal.SIGTERM)
+    (tmp_path / "words").write_text("rank 2 died")
+    with os.fdopen(writer, "w") as unread, launch._Stopper() as stopper:
+        monkeypatch.setattr(sys, "stderr", unread)
+        assert stopper.wait(mpirun, mpirun.ready, tmp_path / "code", tmp_path / "words") == 75  # type: ignore[arg-type]
+    assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM]
+
+
+def test_a_later_signal_does_not_take_back_that_the_ranks_shall_be_killed():
+    with launch._Stopper() as stopper:
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        assert stopper._kill
+
+
 @pytest.mark.parametrize(
     ("script", "code"),
     [
@@ -141,36 +161,40 @@ def test_what_mpirun_returns_becomes_our_exit_code(monkeypatch, script: str, cod
         assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == code
 
 
-LAST_WORDS = 'touch "$HPCBAL_LAUNCH_DIR/watched"; echo "rank 2 died" > "$HPCBAL_LAUNCH_DIR/last-words"; '
+LAST_WORDS = (  # written aside: they are looked for all the time
+    'cd "$HPCBAL_LAUNCH_DIR"; touch watched; echo "rank 2 died" > aside; mv aside last-words; '
+)
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "code", "told"),
     [
-        ("exit 137", "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"),
-        ("exit 139", "a rank was ended by SIGSEGV while the run was starting (mpirun tells which)"),
+        ("exit 137", 1, "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"),
+        ("exit 139", 1, "a rank was ended by SIGSEGV while the run was starting (mpirun tells which)"),
         (
             'touch "$HPCBAL_LAUNCH_DIR/watched"; exit 137',  # and no other rank had time to tell
+            1,
             "a rank was ended by SIGKILL (mpirun tells which): killed by kill -9 or the out-of-memory killer "
             "(see dmesg), or crashed. Start the same command again to go on from the last checkpoints",
         ),
-        (LAST_WORDS + "exit 137", "hpcbal: rank 2 died"),
-        (LAST_WORDS + "exit 1", "hpcbal: rank 2 died"),  # the abort of the rank that told came first
-        (LAST_WORDS + "exit 143", "hpcbal: rank 2 died"),
-        (LAST_WORDS + 'echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"', "hpcbal: rank 2 died"),
-        ("exit 1", ""),  # told by the rank that aborted
-        ("exit 213", ""),  # told by mpirun
-        ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 137', ""),
+        (LAST_WORDS + "exit 137", 1, "hpcbal: rank 2 died"),
+        (LAST_WORDS + "exit 1", 1, "hpcbal: rank 2 died"),  # the abort of the rank that told came first
+        (LAST_WORDS + "exit 143", 1, "hpcbal: rank 2 died"),  # no clean stop, for a script to start it again
+        (LAST_WORDS + 'echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"', 3, "hpcbal: rank 2 died"),
+        ("exit 1", 1, ""),  # told by the rank that aborted
+        ("exit 213", 1, ""),  # told by mpirun
+        ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 137', 3, ""),
         (
             "kill -KILL $$",
+            1,
             "the ranks have ended too, perhaps before they could write; start the same command",
         ),
     ],
 )
-def test_what_nobody_else_tells_is_told(monkeypatch, capfd, script: str, told: str):
+def test_what_nobody_else_tells_is_told(monkeypatch, capfd, script: str, code: int, told: str):
     monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
     with launch._Stopper() as stopper:
-        launch._start_mpirun(["run", "a.yaml"], 6, stopper)
+        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == code
     err = capfd.readouterr().err
     assert told in err
     assert bool(err) == bool(told)
@@ -205,15 +229,14 @@ def test_words_of_ranks_that_people_have_killed_are_not_told(monkeypatch, capfd,
     assert capfd.readouterr().err == ""
 
 
-def test_words_about_ranks_that_lost_their_mpirun_are_not_told(monkeypatch, capfd):
+def test_words_about_ranks_that_lost_their_mpirun_are_not_told(capfd, tmp_path: Path):
     """They tell of each other's ends, which are not the cause."""
-    script = LAST_WORDS + "kill -KILL $$"
-    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
-    with launch._Stopper() as stopper:
-        launch._start_mpirun(["run", "a.yaml"], 6, stopper)
-    err = capfd.readouterr().err
-    assert "rank 2 died" not in err
-    assert "the ranks have ended too" in err
+    words = tmp_path / "words"
+    words.write_text("rank 2 died")
+    killed = SimpleNamespace(wait=lambda timeout_s: -signal.SIGKILL)
+    stopper = launch._Stopper()
+    assert stopper.wait(killed, tmp_path / "ready", tmp_path / "code", words) == -signal.SIGKILL  # type: ignore[arg-type]
+    assert capfd.readouterr().err == ""
 
 
 # An mpirun that is killed while its rank, which it does not take along, holds nothing in the directory yet.
@@ -259,6 +282,23 @@ def test_ranks_whose_mpirun_was_killed_are_stopped_and_waited_for(
     first, second = capfd.readouterr().err.splitlines()
     assert first.startswith("hpcbal: mpirun was ended by SIGKILL; waiting for the ranks to stop")
     assert second.startswith(f"hpcbal: {told}")
+
+
+def test_ranks_that_are_ending_are_waited_for_until_they_are_gone(monkeypatch, tmp_path: Path):
+    """The environment by which they are found is gone before the process is, with its files and devices."""
+    with subprocess.Popen(["sleep", "60"]) as rank:
+        num_looks = 0
+
+        def started_with(name: str, value: str) -> set[int]:
+            nonlocal num_looks
+            num_looks += 1
+            if num_looks == 3:
+                rank.kill()
+            return {rank.pid} if num_looks == 1 else set()
+
+        monkeypatch.setattr(launch, "started_with", started_with)
+        assert launch._wait_for_orphans(tmp_path, launch._Stopper(), signal.SIGKILL)
+    assert num_looks >= 3
 
 
 @pytest.mark.parametrize(("interrupts", "is_told"), [(1, True), (2, False)])

@@ -72,6 +72,7 @@ def test_last_words_are_not_left_to_an_hpcbal_that_was_killed(directory: Path):
     process.wait()
     (directory / STARTER).write_text(str(process.pid))
     assert not leave_last_words("rank 3 died")
+    assert not (directory / LAST_WORDS).exists(), "nobody will read it"
 
 
 def test_without_an_hpcbal_that_started_them_ranks_tell_themselves(
