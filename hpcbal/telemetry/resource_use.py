@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -41,10 +42,10 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Seconds so far: on the clock, and of CPU by core, by this process, and by its control group."""
+    """Seconds so far: on the clock, and of CPU by core (number), by this process and its control group."""
 
     clock_s: float
-    busy_s: tuple[float, ...]
+    busy_s: Mapping[int, float]
     own_s: float
     group_s: float | None
 
@@ -74,6 +75,7 @@ class ResourceProbe:
         self._psutil = _psutil()
         self._group = own_control_group() if group is None else group
         self._times: deque[_Times] = deque(maxlen=WINDOW_LOOKS)
+        self._cores: tuple[int, ...] = ()
         self._use = ResourceUse(None, None)
         self._interval_s = INTERVAL_S
         self._read_s: float | None = None
@@ -129,15 +131,21 @@ class ResourceProbe:
     def _read_times(self, psutil: ModuleType) -> _Times:
         cores = psutil.cpu_times(percpu=True)
         # Without the last two: guests' time is in `user` already.
-        busy = tuple(sum(core[:8]) - core.idle - core.iowait for core in cores)
-        return _Times(time.monotonic(), busy, time.process_time(), self._group.cpu_seconds())
+        busy = [sum(core[:8]) - core.idle - core.iowait for core in cores]
+        if len(busy) != len(self._cores):  # at first, and when some have been switched on or off
+            self._cores = listed_cores(psutil.PROCFS_PATH)
+        now_s, own_s, group_s = time.monotonic(), time.process_time(), self._group.cpu_seconds()
+        return _Times(now_s, dict(zip(self._cores, busy, strict=False)), own_s, group_s)
 
-    def _share(self, before: _Times, now: _Times) -> float:
-        """What others have left, of the cores or of the control group's quota, whichever is less."""
+    def _share(self, before: _Times, now: _Times) -> float | None:
+        """What others have left, of the cores or of the control group's quota, whichever is less.
+
+        None where the cores that this process may use are not listed.
+        """
         seconds, own_s = now.clock_s - before.clock_s, now.own_s - before.own_s
-        cores = [core for core in os.sched_getaffinity(0) if core < min(len(now.busy_s), len(before.busy_s))]
+        cores = os.sched_getaffinity(0) & now.busy_s.keys() & before.busy_s.keys()
         if not cores or seconds <= 0.0:
-            return 1.0
+            return None
         limit = min(float(len(cores)), self._group.cpu_limit or float(len(cores)))
         others_s = max(0.0, sum(now.busy_s[core] - before.busy_s[core] for core in cores) - own_s)
         left = (len(cores) * seconds - others_s) / (limit * seconds)
@@ -156,6 +164,17 @@ class ResourceProbe:
 def interval_of(read_interval_s: float) -> float:
     """Seconds between looks where reads are so many seconds apart."""
     return min(max(INTERVAL_S, read_interval_s / LOOKS_PER_READ), MAX_INTERVAL_S)
+
+
+def listed_cores(procfs: str) -> tuple[int, ...]:
+    """Numbers of the cores in the order in which the kernel, and so psutil, lists their times.
+
+    Cores that are switched off (as POWER's with less than all their threads) are not listed; psutil does not
+    tell which those are.
+    """
+    with open(f"{procfs}/stat", encoding="ascii") as lines:
+        names = [line.split(maxsplit=1)[0] for line in lines if line.startswith("cpu")]
+    return tuple(int(name.removeprefix("cpu")) for name in names if name != "cpu")
 
 
 def _psutil() -> ModuleType | None:

@@ -18,9 +18,15 @@ Core = namedtuple("Core", "user nice system idle iowait irq softirq steal guest 
 
 
 class Machine:
-    """Four cores whose clock only moves by hand; this process may use the first two."""
+    """Four cores whose clock only moves by hand; this process may use the first two.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    They are numbered as on a POWER machine that runs one of eight threads of each.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, procfs: Path) -> None:
+        self.PROCFS_PATH = str(procfs)
+        stat = ["cpu  4 4 4", "cpu0 1 1 1", "cpu8 1 1 1", "cpu16 1 1 1", "cpu24 1 1 1", "intr 7"]
+        (procfs / "stat").write_text("\n".join(stat))
         self.clock_s = self.own_s = 0.0
         self.busy_s = [0.0] * 4
         self.available = 75
@@ -28,7 +34,7 @@ class Machine:
         clock = SimpleNamespace(monotonic=lambda: self.clock_s, process_time=lambda: self.own_s)
         monkeypatch.setattr(resource_use, "time", clock)
         monkeypatch.setattr(resource_use, "_psutil", lambda: self)
-        monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+        monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 8})
 
     def run(self, seconds: float, own_s: float, others_s: tuple[float, ...]) -> None:
         """Time passes; this process computes on its first core."""
@@ -45,8 +51,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(monkeypatch)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    return Machine(monkeypatch, tmp_path)
 
 
 def a_probe(group: ControlGroup | None = None) -> ResourceProbe:
@@ -69,6 +75,25 @@ def test_what_others_take_of_the_own_cores_counts_and_of_other_cores_does_not(ma
     machine.run(2.0, own_s=1.0, others_s=(1.0, 0.5, 2.0, 2.0))
     probe.look()
     assert probe.read().cpu_share == pytest.approx(1.0 - 1.5 / 4.0)
+
+
+def test_cores_that_are_not_listed_tell_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {32})
+    probe = a_probe()
+    machine.run(1.0, own_s=0.5, others_s=(0.0, 0.0, 0.0, 0.0))
+    probe.look()
+    assert probe.read() == ResourceUse(None, 0.25)
+
+
+def test_cores_are_known_by_their_numbers_when_some_are_switched_off(machine: Machine) -> None:
+    probe = a_probe()
+    stat = Path(machine.PROCFS_PATH, "stat")
+    stat.write_text(stat.read_text().replace("cpu0 1 1 1\n", ""))
+    machine.busy_s = machine.busy_s[1:]
+    for _ in range(2):
+        machine.run(1.0, own_s=0.0, others_s=(0.25, 0.0, 1.0))
+        probe.look()
+    assert probe.read().cpu_share == pytest.approx(0.75)
 
 
 def test_only_the_last_moment_counts(machine: Machine) -> None:
