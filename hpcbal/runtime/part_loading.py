@@ -158,15 +158,36 @@ class PartLoader:
         labels = None
         if rule == "by_class":
             self._tell(member, f"the labels of {source.num_train} samples are read, to deal them by class")
-            labels = _labels(comm, source, self._poll, suspended)
-            if labels is None:
+            own = member.together("reading labels", lambda: self._own_labels(source, comm, suspended))
+            if not _all_have(comm, own is not None):
                 return None
+            assert own is not None
+            labels = np.empty_like(own)
+            wait_for(comm.Iallreduce(own, labels, op=MPI.SUM))
             broken = labels == NO_LABEL
             unusable = broken if unusable is None else unusable | broken
         return member.together(
             "dealing the data",
             lambda: deal_parts(source.num_train, comm.size, rule, config.seed, labels, number, unusable),
         )
+
+    def _own_labels(
+        self, source: SampleSource, comm: MPI.Intracomm, suspended: Callable[[], bool]
+    ) -> NDArray[np.int64] | None:
+        """Classes of the training samples that this rank is to read for all, 0 elsewhere.
+
+        Returns: with `NO_LABEL` for broken ones; None if this rank is told to stop meanwhile.
+        """
+        labels = np.zeros(source.num_train, np.int64)
+        for index in range(comm.rank, source.num_train, comm.size):
+            self._poll()
+            if suspended():
+                return None
+            try:
+                labels[index] = int(source.read(int(source.train_ids[index]))[1])
+            except BadSample:
+                labels[index] = NO_LABEL
+        return labels
 
     def _load_part(
         self,
@@ -334,28 +355,6 @@ def _all_have(comm: MPI.Intracomm, mine: bool) -> bool:
     everyone = np.empty_like(flag)
     wait_for(comm.Iallreduce(flag, everyone, op=MPI.MIN))
     return bool(everyone)
-
-
-def _labels(
-    comm: MPI.Intracomm, source: SampleSource, poll: Callable[[], None], suspended: Callable[[], bool]
-) -> NDArray[np.int64] | None:
-    """Classes of the training samples, each read by one rank; collective. `NO_LABEL` for broken ones.
-
-    Returns: None, on all ranks, if a rank was told to stop before it had read all of its own.
-    """
-    mine = np.zeros(source.num_train, np.int64)
-    stopped = False
-    for index in range(comm.rank, source.num_train, comm.size):
-        poll()
-        if stopped := suspended():
-            break
-        try:
-            mine[index] = int(source.read(int(source.train_ids[index]))[1])
-        except BadSample:
-            mine[index] = NO_LABEL
-    everyone = np.empty_like(mine)
-    wait_for(comm.Iallreduce(mine, everyone, op=MPI.SUM), poll)
-    return everyone if _all_have(comm, not stopped) else None
 
 
 def _unusable(comm: MPI.Intracomm, source: SampleSource, bad: list[BadSample]) -> NDArray[np.bool_]:

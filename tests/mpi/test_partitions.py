@@ -16,6 +16,7 @@ CASES = [
     "undone half-way",
     "undone at the end",
     "stopped among labels",
+    "failed on one rank",
 ]
 
 

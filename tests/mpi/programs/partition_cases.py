@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 from mpi4py import MPI
 
 from hpcbal.data import SampleSource
@@ -23,11 +24,13 @@ from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_dra
 from hpcbal.runtime import part_loading
 from hpcbal.runtime.balancer import FixedSplit
 from hpcbal.runtime.context import RankContext
+from hpcbal.runtime.member import GroupMember
 from hpcbal.runtime.part_loading import PartLoader
 from hpcbal.runtime.parts import Parts
 from hpcbal.runtime.protocol import DataLoading
 from hpcbal.runtime.signals import StopFlag
 from hpcbal.telemetry.slices import SliceRecorder
+from hpcbal.training.failure import GroupFailed
 
 NUM_SAMPLES, FIRST_ID, BATCH_SIZE, SEED = 400, 1000, 40, 7
 STEPS_AHEAD = 1
@@ -137,10 +140,8 @@ def check_undone(comm: MPI.Intracomm, num_steps: int) -> None:
     check_held(comm, parts, False)
 
 
-def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
-    """One rank is told to stop while labels are read: nobody reads a part, or lets go of what it holds."""
-    source = SampleSource(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
-    told: list[str] = []
+def make_loader(comm: MPI.Intracomm, source: SampleSource, told: list[str]) -> tuple[PartLoader, GroupMember]:
+    """A loader of parts by class, on a rank of which only the surroundings are made up."""
     data = SimpleNamespace(
         partition="by_class", dataset="varied", max_traversal_gap=None, max_bad_fraction=0.0
     )
@@ -172,10 +173,19 @@ def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
         comm=comm,
         is_master=comm.rank == 0,
         dnn=SimpleNamespace(name="a", batch_size=BATCH_SIZE),
-        together=lambda doing, work: work(),
+        context=context,
+        together=lambda doing, work: GroupMember.together(member, doing, work),
     )
     part_loading.open_source = lambda config: source
-    loader, balancer = PartLoader(context), FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
+    return PartLoader(context), member
+
+
+def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
+    """One rank is told to stop while labels are read: nobody reads a part, or lets go of what it holds."""
+    source = SampleSource(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
+    told: list[str] = []
+    loader, member = make_loader(comm, source, told)
+    balancer = FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
     batches = loader.load(member, {}, balancer, lambda: False)
     assert batches is not None
     batches.parts.close()
@@ -192,6 +202,31 @@ def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
     assert (loader.last.num_parts, loader.last.owner.tolist()) == (comm.size + 1, before.owner.tolist())
 
 
+def check_failed_on_one_rank(comm: MPI.Intracomm) -> None:
+    """One rank runs out of memory, at whatever: all of the group fail together, and none waits for it."""
+    source = SampleSource(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
+    balancer = FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
+
+    def fail(*_: Any) -> Any:
+        raise MemoryError("made up")
+
+    # Labels come first, then what is held.
+    for owner, name, broken in ((Varied, "read", fail), (HeldSamples, "ids", property(fail))):
+        loader, member = make_loader(comm, source, [])
+        batches = loader.load(member, {}, balancer, lambda: False)
+        assert batches is not None
+        batches.parts.close()
+        loader.last = deal_parts(source.num_train, comm.size + 1, "random", SEED)
+        original = getattr(owner, name)
+        if comm.rank == comm.size - 1:
+            setattr(owner, name, broken)
+        try:
+            with pytest.raises(GroupFailed, match="made up"):
+                loader.load(member, {}, balancer, lambda: False)
+        finally:
+            setattr(owner, name, original)
+
+
 def main() -> None:
     comm = MPI.COMM_WORLD
     cases = {
@@ -201,6 +236,7 @@ def main() -> None:
         "undone half-way": lambda: check_undone(comm, 3),
         "undone at the end": lambda: check_undone(comm, 200),
         "stopped among labels": lambda: check_stopped_among_labels(comm),
+        "failed on one rank": lambda: check_failed_on_one_rank(comm),
     }
     for piece_bytes in (SMALL_PIECE_BYTES, sample_transfer.PIECE_BYTES):
         sample_transfer.PIECE_BYTES = piece_bytes
