@@ -50,12 +50,12 @@ RECOMMENDED = "lb-bsp-cpu"
 OVER_BEST_ALLOWED, NARX_ALLOWED = 1.05, 0.7
 
 
-def settings_of(names: Sequence[str]) -> list[Setting]:
-    """One worker alone on the first core, and as many as each name says on the second."""
+def settings_of(numbers: Sequence[int]) -> list[Setting]:
+    """One worker alone on the first core, and as many as each number says on the second."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("bench_lbbsp_cpu: --parts real needs two cores; this process may use one")
-    return [Setting(f"1_{name}", (cores[0], *(cores[1],) * int(name)), batch_size=320) for name in names]
+    return [Setting(f"1_{number}", (cores[0], *(cores[1],) * number), batch_size=320) for number in numbers]
 
 
 def predictors_table(
@@ -113,7 +113,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--refit-every", type=int, default=200, metavar="ITERATIONS")
     parser.add_argument("--predictors", nargs="+", default=names, choices=names, metavar="NAME")
     parser.add_argument(
-        "--settings", nargs="+", default=["2", "4"], metavar="N", help="real: workers on the second core"
+        "--settings",
+        nargs="+",
+        type=int,
+        default=[2, 4],
+        choices=range(2, 17),
+        metavar="N",
+        help="real: workers on the second core, 2 to 16",
     )
     parser.add_argument("--turns", type=int, default=4, help="real: of all ways; an even number")
     parser.add_argument("--channels", type=int, default=64, help="real: of the network's convolutions")
@@ -121,7 +127,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.turns < 2 or args.turns % 2:
         parser.error(f"--turns: got {args.turns}, allowed: 2, 4, 6, ...: every second one goes backwards")
+    settings = settings_of(args.settings) if "real" in args.parts else []
     results: dict[str, float] = {"load_before": os.getloadavg()[0]}
+
+    def keep() -> None:
+        """What there is: a later part may fail after many minutes."""
+        if args.json:
+            args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
+
     if "simulated" in args.parts:
         traces = [make_traces(args.num_workers, args.iterations, seed) for seed in range(args.seeds)]
         results |= predictors_table("simulated", traces, SAMPLES_PER_WORKER * args.num_workers, args)
@@ -133,15 +146,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         if {f"{part}_narx_rmse", f"{part}_ema_rmse"} <= set(results):
             results[key] = results[f"{part}_narx_rmse"] / results[f"{part}_ema_rmse"]
             print(f"{key} {results[key]:.3f}" + (f" (at most {NARX_ALLOWED})" if part == "recorded" else ""))
-    if "real" in args.parts:
-        settings = settings_of(args.settings)
+    keep()
+    if settings:
         for setting in settings:
             results |= real_table(setting, args.turns, args.channels)
+            keep()
         for key, way in (("real_over_best", RECOMMENDED), ("fitted_over_best", "fitted")):
             results[key] = max(results[f"real_{setting.name}_{way}_over_best"] for setting in settings)
             print(f"{key} {results[key]:.3f} (at most {OVER_BEST_ALLOWED})")
-    if args.json:
-        args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
+    keep()
 
 
 if __name__ == "__main__":
