@@ -72,7 +72,7 @@ Status = TypedDict(
         "exit_code": int | None,
         "started_at": str,  # UTC, of this start
         "updated_at": str,
-        "elapsed_s": float,
+        "elapsed_s": float,  # of this start
         "heartbeat_s": float,  # the run promises to renew the file this often
         "round": int | None,
         "pass": int | None,

@@ -61,7 +61,7 @@ def _headline(status: Status) -> str:
     if "prediction" in status and status["phase"] == "training":
         parts.append(f"{duration_text(status['prediction']['remaining_s'])} to go for max_epochs")
     if has_ended(status):
-        parts[-1] = f"took {duration_text(status['elapsed_s'])}"
+        parts[-1] = f"the last start took {duration_text(status['elapsed_s'])}"
     return ", ".join(parts)
 
 

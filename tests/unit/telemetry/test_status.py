@@ -114,7 +114,7 @@ def test_a_finished_run_is_never_called_dead():
     status = a_status(outcome="failed-dnns", exit_code=3)
     status["phase"] = "finished"
     page = render_status(status, now=NOW + 1e6)
-    assert page.startswith("six: finished (failed-dnns, exit code 3), took 0:00:00\n")
+    assert page.startswith("six: finished (failed-dnns, exit code 3), the last start took 0:00:00\n")
     assert "WARNING" not in page
 
 
@@ -124,25 +124,25 @@ def test_a_finished_run_is_never_called_dead():
         (
             "suspended",
             75,
-            "six: suspended (exit code 75), took 0:00:00",
+            "six: suspended (exit code 75), the last start took 0:00:00",
             "stopped before the end, all progress is saved: start the same command again to go on",
         ),
         (
             "suspended",
             2,
-            "six: suspended (exit code 2), took 0:00:00",
+            "six: suspended (exit code 2), the last start took 0:00:00",
             "stopped by an error, which the logs tell; once it is mended, the same command goes on",
         ),
         (
             "failed-dnns",
             3,
-            "six: finished (failed-dnns, exit code 3), took 0:00:00",
+            "six: finished (failed-dnns, exit code 3), the last start took 0:00:00",
             "with --retry-failed the same command gives failed DNNs another try",
         ),
         (
             "profiled",
             0,
-            "six: finished (profiled, exit code 0), took 0:00:00",
+            "six: finished (profiled, exit code 0), the last start took 0:00:00",
             "rates are measured, nothing was trained: see 'hpcbal plan', or start 'hpcbal run'",
         ),
     ],
