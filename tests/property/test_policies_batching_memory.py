@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.policies.batching import BATCHING, BatchingPolicy, BatchTask, Observation
+from hpcbal.policies.batching import BATCHING, BatchingPolicy, BatchTask, Observation, WorkerLimits
 from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu, PhaseSettings
 from hpcbal.policies.batching.memory_guard import most_in_memory
@@ -108,6 +108,40 @@ def test_no_batch_takes_more_memory_than_the_guard_allows(
             one_step_more = gpus.fixed + gpus.per_sample * then - MOST_AT_ONCE[name] * gpus.per_sample
             assert one_step_more <= 0.95 + 1e-9
         state = decided
+
+
+@pytest.mark.parametrize("name", ["fitted", "lb-bsp-gpu"])
+@given(group=groups(), data=st.data())
+@settings(deadline=None, max_examples=25)
+def test_a_group_that_goes_on_without_a_straggler_has_the_memory_for_it(
+    name: str, group: tuple[BatchTask, Gpus], data: st.DataObject
+) -> None:
+    """One of the others has a memory of its own, which its samples alone take."""
+    task, gpus = group
+    share = task.num_samples // task.num_workers
+    limit = data.draw(st.none() | st.integers(share, task.num_samples))
+    task = BatchTask.uniform(task.num_samples, task.num_workers, WorkerLimits(1, limit))
+    straggler, other = data.draw(st.permutations(range(task.num_workers)))[:2]
+    others_per_sample = data.draw(st.floats(0.1, 0.95)) / share
+    even = -(-task.num_samples // (task.num_workers - 1))
+    state, offered = POLICIES[name].start(task), []
+    for _ in range(250 if name == "lb-bsp-gpu" else 80):
+        seen = gpus.process(state, None)
+        seen[straggler] = replace(seen[straggler], processing_s=seen[straggler].processing_s + 900.0)
+        used = min(1.0, others_per_sample * float(gpus.largest[other]))
+        seen[other] = replace(seen[other], device_memory_share=used)
+        decision = POLICIES[name].decide(state, seen)
+        state = decision.state
+        if decision.remove is not None:
+            offered.append(decision.remove)
+            assert limit is None or limit >= even
+            needed = gpus.fixed + gpus.per_sample * np.full(task.num_workers, even - 1)
+            needed[other] = others_per_sample * (even - 1)
+            can = (needed <= 0.95 + 1e-9) | (gpus.largest >= even)
+            assert np.delete(can, straggler).all()
+    assert set(offered) <= {straggler}
+    if limit is None and max(gpus.fixed + gpus.per_sample * share, others_per_sample * share) <= 0.4:
+        assert offered  # twice as many samples fit, whatever part of that is fixed
 
 
 @pytest.mark.parametrize("name", POLICIES)

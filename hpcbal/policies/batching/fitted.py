@@ -10,7 +10,7 @@ import numpy as np
 from hpcbal.policies.batching.bsp import even_sizes
 from hpcbal.policies.batching.curve_learning import CurveMemory, learn
 from hpcbal.policies.batching.curves import TimeCurves
-from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
+from hpcbal.policies.batching.memory_guard import can_do_without, largest_so_far, most_in_memory
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
@@ -85,7 +85,7 @@ class Fitted(BatchingPolicy[FittedState]):
         wanted = split_min_max(curves, task)
         if self._gains(curves, state, wanted) or self._leads_on(curves, state, wanted):
             state = replace(state, batch_sizes=wanted)
-        hopeless = self._hopeless(curves, task, state)
+        hopeless = self._hopeless(curves, task, state, observations)
         same = state.hopeless_iterations + 1 if hopeless == state.hopeless else 1
         state = replace(state, hopeless=hopeless, hopeless_iterations=same)
         return Decision(state, hopeless if same >= self.offer_after else None)
@@ -120,11 +120,14 @@ class Fitted(BatchingPolicy[FittedState]):
             limits.append(WorkerLimits(least, min(most, allowed)))
         return BatchTask(state.task.num_samples, tuple(limits))
 
-    def _hopeless(self, curves: TimeCurves, task: BatchTask, state: FittedState) -> int | None:
+    def _hopeless(
+        self, curves: TimeCurves, task: BatchTask, state: FittedState, observations: Sequence[Observation]
+    ) -> int | None:
         """A worker that holds up the others with the least it can be given, if they were faster without it.
 
         Several that are as slow as the slowest shield each other: without one of them nothing is gained. They
-        are judged together and offered one after the other; the one offered last stays the one.
+        are judged together and offered one after the other; the one offered last stays the one. At each step
+        of that the others must be able to hold even shares.
         """
         times_s = curves.seconds(state.batch_sizes)
         wanted_s = (1.0 - self.removal_gain) * float(times_s.max())
@@ -138,4 +141,9 @@ class Fitted(BatchingPolicy[FittedState]):
         faster = TimeCurves(curves.floor_s[rest], curves.launch_s[rest], curves.slope_s[rest])
         if faster.makespan(split_min_max(faster, BatchTask(task.num_samples, limits))) >= wanted_s:
             return None
-        return state.hopeless if state.hopeless in slow else int(times_s.argmax())
+        slowest_first = sorted(slow.tolist(), key=lambda i: (i != state.hopeless, -times_s[i]))
+        if not can_do_without(slowest_first, state.task, observations, state.largest):
+            return None
+        return next(
+            (i for i in slowest_first if can_do_without({i}, state.task, observations, state.largest)), None
+        )

@@ -8,7 +8,7 @@ from operator import gt
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.bsp import even_sizes
-from hpcbal.policies.batching.memory_guard import largest_so_far
+from hpcbal.policies.batching.memory_guard import can_do_without, largest_so_far
 from hpcbal.policies.batching.rounding import scale_shares
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
@@ -74,7 +74,8 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
           phase first: with steps of 5 a worker whose best share is 3 would be removed, and a group whose even
           share is 5 would never be balanced. With steps of 1 it is offered for removal, once it was the
           slowest for a whole window (one slow iteration does not cost a worker its place), and only if the
-          others can take its samples and are faster with them even if their time grew in proportion.
+          others can take its samples and are faster with them even if their time grew in proportion, and if
+          each of them can hold an even share, see `can_do_without`.
         - Workers' minima and maxima are kept: the step is cut to what they leave, and a worker at its
           maximum does not lead, like one without free memory.
         - A worker with less than 5 % of its memory free leads no further than to the largest batch that it
@@ -122,7 +123,12 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
         is_full = len(window) == phase.window_iterations
         if sizes[straggler] <= phase.step_samples:
             always = is_full and len(times) > 1 and all(t[straggler] == max(t) for t in window)
-            is_useless = fine_tunes and always and _is_faster_without(straggler, state.task, given, times)
+            is_useless = (
+                fine_tunes
+                and always
+                and can_do_without({straggler}, state.task, observations, state.largest)
+                and _is_faster_without(straggler, _most(state, observations), given, times)
+            )
             remove = straggler if is_useless else None
             fine_tunes = True
         elif leader is not None and leader != straggler:
@@ -184,8 +190,8 @@ def _moved(
     return tuple(sizes)
 
 
-def _is_faster_without(straggler: int, task: BatchTask, given: Sequence[int], times_s: Times) -> bool:
-    """Whether the others would be done before the straggler if they had its samples too.
+def _is_faster_without(straggler: int, most: Sequence[int], given: Sequence[int], times_s: Times) -> bool:
+    """Whether the others would be done before the straggler if they, who may get `most`, had its samples too.
 
     Each sample more is reckoned to take a worker as long as the mean of those it has: launch costs make that
     too much, so who is removed was not worth its wait.
@@ -193,7 +199,7 @@ def _is_faster_without(straggler: int, task: BatchTask, given: Sequence[int], ti
     sizes = list(given)
     per_sample_s = [t / size if size else t for t, size in zip(times_s, sizes, strict=True)]
     for _ in range(sizes[straggler]):
-        able = [i for i in range(len(sizes)) if i != straggler and sizes[i] < task.maxima[i]]
+        able = [i for i in range(len(sizes)) if i != straggler and sizes[i] < most[i]]
         if not able:
             return False
         best = min(able, key=lambda i: (per_sample_s[i] * (sizes[i] + 1), i))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from hpcbal.policies.batching.task import LEAST_FREE_MEMORY_SHARE, Observation
+from hpcbal.policies.batching.task import LEAST_FREE_MEMORY_SHARE, BatchTask, Observation
 
 Counts = tuple[int, ...]
 
@@ -34,3 +34,27 @@ def most_in_memory(seen: Observation, largest: int, most: int) -> int:
     if seen.memory_is_full:
         return min(most, largest)
     return int(min(most, max(largest * (1.0 - LEAST_FREE_MEMORY_SHARE) / used, largest + 1)))
+
+
+def can_do_without(
+    left_out: Collection[int], task: BatchTask, observations: Sequence[Observation], largest: Counts
+) -> bool:
+    """Whether each of the other workers can hold an even share of the global batch.
+
+    The group that goes on without some starts with even shares and nothing learnt of its memory, so what is
+    known of that counts before. Where memory is not measured, the limits alone do.
+
+    Args:
+        left_out: indices of the workers that leave.
+        task, observations: of the group as it is.
+        largest: samples of each worker's largest batch so far, >= 0.
+
+    Returns: False also where nobody would be left.
+
+    Source: [LBBSP] Sec. 3.3.2. Deviation: it removes a straggler whatever the others' memory.
+    """
+    rest = [i for i in range(task.num_workers) if i not in left_out]
+    if not rest:
+        return False
+    even = -(-task.num_samples // len(rest))
+    return all(most_in_memory(observations[i], largest[i], task.maxima[i]) >= even for i in rest)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hpcbal.policies.batching import BatchTask, Observation
+from hpcbal.policies.batching import BatchTask, Observation, WorkerLimits
 from hpcbal.policies.batching.curve_learning import CurveMemory, learn
 from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.fitted import Fitted, FittedState
@@ -183,6 +184,67 @@ def test_workers_that_are_equally_hopeless_do_not_shield_each_other(seed: int) -
     state, _ = run(POLICY.start(BatchTask.uniform(40, 4)), slow, 40, gaussian(seed, spread=0.01))
     assert state.hopeless in (2, 3)
     assert state.hopeless_iterations >= POLICY.offer_after
+
+
+# Alike but for the last one, which holds them up with a single sample.
+HOPELESS = TimeCurves.of([(0.0, 0.1, 0.01), (0.0, 0.1, 0.01), (0.0, 0.1, 0.02), (0.0, 90.0, 0.5)])
+
+
+@pytest.mark.parametrize(
+    ("used", "hopeless"),
+    [
+        (None, 3),  # not measured
+        (0.0, 3),
+        (0.70, 3),  # 43 of 128 samples are an even share of three: 32 * 0.95 / 0.70 = 43.4
+        (0.71, None),
+        (0.94, None),
+        (0.96, None),
+    ],
+)
+def test_a_worker_is_kept_where_another_could_not_hold_an_even_share_without_it(
+    used: float | None, hopeless: int | None
+) -> None:
+    """Worker 2 has never had more than its 32 samples, and would begin with 43."""
+    state, _ = run(POLICY.start(TASK), HOPELESS, 60, memory=(0.2, 0.2, used, 0.2))
+    assert (state.largest[2], state.batch_sizes[3], state.hopeless) == (32, 1, hopeless)
+
+
+@pytest.mark.parametrize(("least", "hopeless"), [(20, 2), (19, None)])
+def test_workers_that_are_full_go_on_without_another_as_far_as_they_have_been(
+    least: int, hopeless: int | None
+) -> None:
+    alike = TimeCurves.of([(0.0, 0.1, 0.01), (0.0, 0.1, 0.01), (0.0, 90.0, 0.5)])
+    state, _ = run(POLICY.start(BatchTask.uniform(40, 3)), alike, 30)
+    assert (state.batch_sizes, state.hopeless) == ((20, 19, 1), 2)
+    state, _ = run(replace(state, largest=(20, least, 14)), alike, 1, memory=(0.99,) * 3)
+    assert state.hopeless == hopeless
+
+
+@pytest.mark.parametrize(("most", "hopeless"), [(43, 3), (42, None), (None, 3)])
+def test_a_worker_is_kept_where_a_limit_is_below_an_even_share_without_it(
+    most: int | None, hopeless: int | None
+) -> None:
+    others = (WorkerLimits(1), WorkerLimits(1), WorkerLimits(1, most), WorkerLimits(1))
+    state, _ = run(POLICY.start(BatchTask(128, others)), HOPELESS, 60)
+    assert (state.batch_sizes[3], state.hopeless) == (1, hopeless)
+
+
+@pytest.mark.parametrize(
+    ("limits", "hopeless"),
+    [
+        ((20, 14), {2, 3}),
+        ((19, None), {None}),  # the last two could not be left alone, and one less gains nothing
+        ((20, 13), {2}),  # who could not hold a third is the first to go
+    ],
+)
+def test_of_two_that_are_hopeless_the_others_must_hold_even_shares_without_both(
+    limits: tuple[int, int | None], hopeless: set[int | None]
+) -> None:
+    slow = TimeCurves.of([(0.0, 0.1, 0.01), (0.0, 0.1, 0.01), (0.0, 90.0, 0.5), (0.0, 90.0, 0.5)])
+    each = (WorkerLimits(1), WorkerLimits(1, limits[0]), WorkerLimits(1, limits[1]), WorkerLimits(1))
+    state, _ = run(POLICY.start(BatchTask(40, each)), slow, 40)
+    assert state.batch_sizes[2:] == (1, 1)
+    assert state.hopeless in hopeless
 
 
 def test_a_gain_that_is_hardly_any_costs_no_worker_its_place() -> None:

@@ -118,6 +118,60 @@ def test_a_straggler_whose_sample_nobody_can_take_is_kept() -> None:
     assert repeat(state, (1.0, 90.0), 20, policy=policy).remove is None
 
 
+HOPELESS = LbBspGpu(PhaseSettings(5, 1), PhaseSettings(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("used", "removed"),
+    [
+        (None, 3),  # not measured
+        (0.0, 3),
+        (0.70, 3),  # 43 of 128 samples are an even share of three: 32 * 0.95 / 0.70 = 43.4
+        (0.71, None),
+        (0.94, None),
+        (0.96, None),
+    ],
+)
+def test_a_straggler_is_kept_where_another_could_not_hold_an_even_share(
+    used: float | None, removed: int | None
+) -> None:
+    """Worker 2 has never had more than its 32 samples; without worker 3 it would begin with 43."""
+    state = HOPELESS.start(BatchTask.uniform(128, 4))
+    decision = repeat(state, (1.0, 1.1, 1.2, 90.0), 60, (0.5, 0.5, used, 0.5), HOPELESS)
+    assert decision.batch_sizes[2:] == (32, 1)
+    assert decision.remove == removed
+
+
+def test_a_worker_that_is_full_but_has_held_an_even_share_of_the_rest_does_not_keep_a_straggler() -> None:
+    """Worker 0 has held 7 samples, worker 1 no more than 4; without worker 2 either begins with 6."""
+    state = HOPELESS.start(BatchTask.uniform(12, 3))
+    state = repeat(state, (1.0, 2.0, 90.0), 60, policy=HOPELESS).state
+    assert (state.batch_sizes, state.largest) == ((7, 4, 1), (7, 4, 4))
+    assert repeat(state, (1.0, 2.0, 90.0), 1, (0.99, 0.5, 0.5), HOPELESS).remove == 2
+    assert repeat(state, (1.0, 2.0, 90.0), 1, (0.99, 0.99, 0.5), HOPELESS).remove is None
+
+
+@pytest.mark.parametrize(("most", "removed"), [(43, 3), (42, None), (None, 3)])
+def test_a_straggler_is_kept_where_a_limit_is_below_the_even_share_of_the_others(
+    most: int | None, removed: int | None
+) -> None:
+    others = (WorkerLimits(1, None), WorkerLimits(1, None), WorkerLimits(1, most))
+    state = HOPELESS.start(BatchTask(128, (*others, WorkerLimits(1, 32))))
+    decision = repeat(state, (1.0, 1.1, 1.2, 90.0), 60, policy=HOPELESS)
+    assert (decision.batch_sizes[3], decision.remove) == (1, removed)
+
+
+@pytest.mark.parametrize(("used", "removed"), [(0.9, 2), (0.96, None)])
+def test_a_worker_that_is_full_is_not_reckoned_to_take_the_sample(used: float, removed: int | None) -> None:
+    """Worker 1 would have it done in 0.6 s, worker 0 only in 4.5 s; worker 2 takes 3.6 s."""
+    policy = LbBspGpu(PhaseSettings(5, 2), PhaseSettings(1, 3))
+    state = policy.start(BatchTask(8, (WorkerLimits(1), WorkerLimits(1), WorkerLimits(1, 1))))
+    for _ in range(4):
+        decision = policy.decide(state, observe((2, 5, 1), (3.0, 0.5, 3.6), (0.5, used, 0.5)))
+        state = decision.state
+    assert decision.remove == removed
+
+
 def test_a_small_even_share_is_still_balanced() -> None:
     state = POLICY.start(BatchTask.uniform(8, 2))
     assert repeat(state, (1.0, 2.0), 20).batch_sizes == (5, 3)
