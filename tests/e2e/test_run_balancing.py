@@ -152,11 +152,11 @@ def test_a_group_goes_on_without_a_gpu_that_holds_it_up(lab, policy):
     (regroup,) = [line for line in lab.events("leave-round") if line["reason"] == "regroup"]
     assert regroup["detail"] == "a goes on without GPU 2"
     assert lab.status()["dnns"][0]["left_out"] == [2]
-    step_s: dict[int, list[float]] = {2: [], 3: []}
-    for line in lab.events("epoch-done"):
-        step_s[len(line["ranks"]["samples"])].append(line["trained_s"] / line["steps"])
-    assert len(step_s[2]) + len(step_s[3]) == 16
-    assert min(step_s[3]) > 1.5 * sorted(step_s[2])[len(step_s[2]) // 2]
+    epochs = lab.events("epoch-done")
+    num_gpus = [len(epoch["ranks"]["samples"]) for epoch in epochs]
+    assert (len(num_gpus), set(num_gpus)) == (16, {2, 3})
+    assert num_gpus == sorted(num_gpus, reverse=True)
+    assert all(sum(epoch["ranks"]["samples"]) == epoch["trained_samples"] for epoch in epochs)
 
 
 def test_stops_and_kills_leave_a_gpu_left_out(lab):

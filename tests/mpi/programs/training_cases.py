@@ -106,11 +106,15 @@ def check_reports(state: BatchState, observations: Sequence[Observation]) -> Non
 
 FULL_STEP, LAST_STEP = 13, 8
 
+MOST_STEPS = 300
+"""Steps until shares must have changed often enough; a dozen, unless decisions come late all the time."""
+
 
 def balanced(bench: Bench) -> None:
     """The same with shares that the group's master decides anew all the time, in both ways.
 
-    As in a run, shares are fixed one step ahead where decisions come in the background.
+    As in a run, shares are fixed one step ahead where decisions come in the background. Steps go on until
+    shares have changed often, and a smaller one ends the pass.
     """
     for is_fresh in (False, True):
         group = bench.join([(2, 0, 1)])
@@ -119,10 +123,13 @@ def balanced(bench: Bench) -> None:
         comm, alone = bench.groups.comm_of(group), bench.build("alone")
         split = DecidedSplit("dnn", Restless(), FULL_STEP, collective, is_fresh=is_fresh)
         split.start()
-        rng, sizes, shares = np.random.default_rng(5), [FULL_STEP] * 11 + [LAST_STEP], split.split(FULL_STEP)
-        for n, coming in zip(sizes, [*sizes[1:], FULL_STEP], strict=True):
+        rng, n, shares = np.random.default_rng(5), FULL_STEP, split.split(FULL_STEP)
+        least_changes = 9 if is_fresh else 3
+        for _ in range(MOST_STEPS):
+            changes = split.count.num_changes
+            coming = FULL_STEP if changes < least_changes else LAST_STEP
             ahead = split.split(coming)
-            assert comm.allgather(shares) == [shares] * comm.size
+            assert comm.allgather((shares, changes)) == [(shares, changes)] * comm.size
             batch = Batch(np.arange(n), rng.normal(size=(n, *SHAPE)), rng.integers(0, NUM_CLASSES, n))
             part = mine(batch, list(shares), collective.rank)
             report = split.report(len(part.ids), time.monotonic())
@@ -131,8 +138,11 @@ def balanced(bench: Bench) -> None:
             train_step(alone, batch, n, LocalCollective())
             assert_close(replica, alone)
             shares = split.split(coming) if is_fresh else ahead
-            time.sleep(0.005)  # a step that lasts longer than a decision
-        assert split.count.num_changes >= (9 if is_fresh else 3)
+            time.sleep(0.005)  # a step that lasts longer than most decisions
+            if n == LAST_STEP:
+                break
+            n = coming
+        assert split.count.num_changes >= least_changes
         split.close()
         assert_same_everywhere(comm, replica)
 
