@@ -18,6 +18,7 @@ from hpcbal.runtime.decided_split import DecidedSplit, SplitMemory, scaled_to_st
 from hpcbal.runtime.device_memory import DeviceMemory
 from hpcbal.runtime.kept_models import KeptModel
 from hpcbal.runtime.speed_learning import SpeedLearning
+from hpcbal.runtime.step_report import only_compute
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.speed_models.fit_process import FitProcess
@@ -48,7 +49,9 @@ class Balancer(Protocol):
     def split(self, num_samples: int) -> tuple[int, ...]:
         """Samples of each rank in the next step that is to be fetched; equal on all ranks."""
 
-    def report(self, num_samples: int, began_s: float) -> Callable[[float], Array] | None:
+    def report(
+        self, num_samples: int, began_s: float, worked_s: Callable[[float], float] = only_compute
+    ) -> Callable[[float], Array] | None:
         """What this rank reports of a training step when it meets the others; None: nothing.
 
         It is asked with the seconds that the rank has waited for others since it began.
@@ -56,6 +59,8 @@ class Balancer(Protocol):
         Args:
             num_samples: valid samples of this rank in the step.
             began_s: `time.monotonic` when it began to compute.
+            worked_s: seconds that the step keeps this rank busy, from those that it has computed; the former
+                is what is balanced.
         """
 
     def take(self, summed: Array, shares: Sequence[int]) -> None:
@@ -84,7 +89,9 @@ class EvenSplit:
         """As `Balancer.split`."""
         return split_evenly(num_samples, self._num_ranks)
 
-    def report(self, num_samples: int, began_s: float) -> None:
+    def report(
+        self, num_samples: int, began_s: float, worked_s: Callable[[float], float] = only_compute
+    ) -> None:
         """As `Balancer.report`."""
 
     def take(self, summed: Array, shares: Sequence[int]) -> None:

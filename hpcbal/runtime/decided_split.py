@@ -20,7 +20,7 @@ from hpcbal.policies.batching import (
 )
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.runtime.speed_learning import SpeedLearning
-from hpcbal.runtime.step_report import NUM_ROWS, SHARES, observations_of, report_of_rank
+from hpcbal.runtime.step_report import NUM_ROWS, SHARES, observations_of, only_compute, report_of_rank
 from hpcbal.runtime.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.arrays import Array
@@ -141,11 +141,14 @@ class DecidedSplit:
         """As `Balancer.split`; steps of fewer samples are split in the proportions of a full one."""
         return scaled_to_step(num_samples, self.memory.sizes)
 
-    def report(self, num_samples: int, began_s: float) -> Callable[[float], Array]:
+    def report(
+        self, num_samples: int, began_s: float, worked_s: Callable[[float], float] = only_compute
+    ) -> Callable[[float], Array]:
         """As `Balancer.report`: the time until it is called, and the master's newest decision."""
 
         def arrived(waited_s: float = 0.0) -> Array:
-            told = report_of_rank(num_samples, time.monotonic() - began_s - waited_s, self._watch)
+            seconds = worked_s(time.monotonic() - began_s - waited_s)
+            told = report_of_rank(num_samples, seconds, self._watch)
             self._num_steps += 1
             if self._meets:
                 self._answer = self._collective.consult(told, self._decide_now)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -180,8 +181,10 @@ class PassRunner:
         if reduced.size > 1:  # alone there is no collective to arrive at
             exchange = self._replica.exchange
             waited_s = exchange.waited_s if exchange is not None else 0.0
-            own.compute_s += reduced.began_s - began_s - waited_s
+            compute_s = reduced.began_s - began_s - waited_s
+            own.compute_s += compute_s
             own.collective_s += reduced.ended_s - reduced.began_s + waited_s
+            own.worked_s += self._feeder.worked_s(step, compute_s)
 
     def _perform(self, step: Step, sums: EpochSums) -> bool:
         """Train or validate; returns whether the group stops after this step.
@@ -190,7 +193,8 @@ class PassRunner:
         run ahead and leave the round while another still waits for its blocks.
         """
         if step.training:
-            report = self._balancer.report(len(step.batch.ids), time.monotonic())
+            worked_s = partial(self._feeder.worked_s, step)
+            report = self._balancer.report(len(step.batch.ids), time.monotonic(), worked_s)
             outcome = train_step(
                 self._replica, step.batch, step.num_samples_total, self._collective, self._suspended(), report
             )

@@ -29,6 +29,7 @@ class Step:
         num_samples_total: valid samples of the whole step.
         shares: positions of each rank.
         batch: this rank's share; its memory is used again two steps later.
+        preprocessing_s: that this rank has spent on making it; 0 where preprocessors make it.
     """
 
     start: int
@@ -37,6 +38,7 @@ class Step:
     num_samples_total: int
     shares: tuple[int, ...]
     batch: Batch
+    preprocessing_s: float = 0.0
 
 
 class Batches(Protocol):
@@ -167,6 +169,23 @@ class Feeder:
         self._poll = poll
         self.wait_s = 0.0
         batches.set_poll(poll if executor is None else self._check_wanted)
+
+    def worked_s(self, step: Step, compute_s: float) -> float:
+        """Seconds that a share like that of `step` keeps this rank busy in each step.
+
+        A rank that fetches ahead preprocesses the next share while it computes on this one, so the longer of
+        the two sets its pace; otherwise it does one after the other.
+
+        Args:
+            compute_s: what it has computed on the step, without waiting for others.
+        """
+        if self._fetches_ahead:
+            return max(step.preprocessing_s, compute_s)
+        return step.preprocessing_s + compute_s
+
+    @property
+    def _fetches_ahead(self) -> bool:
+        return self._executor is not None and not self._batches.is_fresh
 
     def steps(self, pass_index: int, offset: int) -> Generator[Step, None, None]:
         """The steps of a pass from position `offset` on; close the iterator to leave the pass early."""

@@ -103,8 +103,8 @@ class PartBatches:
             chosen = self._order(partition, traversal)[first:last]
             moment = partition.number * _NUMBER_STRIDE + traversal
             wanted += [(sample_id, moment) for sample_id in self._samples.train_ids[chosen].tolist()]
-        batch = self._make(wanted, training=True, out=self._buffers.of(number, share))
-        return Step(start, end, training=True, num_samples_total=sum(shares), shares=shares, batch=batch)
+        batch, seconds = self._make(wanted, training=True, out=self._buffers.of(number, share))
+        return Step(start, end, True, sum(shares), shares, batch, preprocessing_s=seconds)
 
     def _order(self, partition: Partition, traversal: int) -> Samples:
         key = (partition.number, traversal)
@@ -120,13 +120,14 @@ class PartBatches:
         shares = np.bincount(usable % self._num_ranks, minlength=self._num_ranks).tolist()
         mine = self._samples.validation_ids[usable[usable % self._num_ranks == self._rank]]
         out = self._buffers.of(number, len(mine))
-        batch = self._make([(sample_id, 0) for sample_id in mine.tolist()], training=False, out=out)
-        return Step(
-            start, end, training=False, num_samples_total=len(usable), shares=tuple(shares), batch=batch
-        )
+        wanted = [(sample_id, 0) for sample_id in mine.tolist()]
+        batch, seconds = self._make(wanted, training=False, out=out)
+        return Step(start, end, False, len(usable), tuple(shares), batch, preprocessing_s=seconds)
 
-    def _make(self, wanted: list[tuple[int, int]], *, training: bool, out: NDArray[Any] | None) -> Batch:
-        """Preprocess samples given by (id, moment)."""
+    def _make(
+        self, wanted: list[tuple[int, int]], *, training: bool, out: NDArray[Any] | None
+    ) -> tuple[Batch, float]:
+        """Preprocess samples given by (id, moment); returns also the seconds that it took."""
         began = time.perf_counter()
         label = self._spec.label
         ids, y = np.empty(len(wanted), np.int64), np.empty((len(wanted), *label.shape), label.dtype)
@@ -144,5 +145,6 @@ class PartBatches:
             else:
                 out[index] = sample
         self.samples_made += len(wanted)
-        self.busy_s += time.perf_counter() - began
-        return Batch(ids, made if out is None else out[: len(wanted)], y)
+        seconds = time.perf_counter() - began
+        self.busy_s += seconds
+        return Batch(ids, made if out is None else out[: len(wanted)], y), seconds

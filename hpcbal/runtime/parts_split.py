@@ -9,6 +9,7 @@ import numpy as np
 
 from hpcbal.runtime.balancer import Balancer
 from hpcbal.runtime.parts import Parts
+from hpcbal.runtime.step_report import only_compute
 from hpcbal.training.arrays import Array
 
 
@@ -37,9 +38,11 @@ class PartsSplit:
         """As `Balancer.split`."""
         return self._balancer.split(num_samples)
 
-    def report(self, num_samples: int, began_s: float) -> Callable[..., Array]:
+    def report(
+        self, num_samples: int, began_s: float, worked_s: Callable[[float], float] = only_compute
+    ) -> Callable[..., Array]:
         """As `Balancer.report`; the last number is that of the migration."""
-        inner = self._balancer.report(num_samples, began_s)
+        inner = self._balancer.report(num_samples, began_s, worked_s)
 
         def arrived(*waited_s: float) -> Array:
             told = inner(*waited_s) if inner is not None else np.zeros(0)

@@ -18,22 +18,26 @@ class RankTimes:
         compute_s: from having the batch until arriving at the collective.
         collective_s: in the collective, most of it waiting for later ranks.
         samples: valid ones that this rank computed on.
+        worked_s: what balancing goes by, see `Feeder.worked_s`: `compute_s`, and what this rank has spent on
+            preprocessing besides.
     """
 
     wait_s: float = 0.0
     compute_s: float = 0.0
     collective_s: float = 0.0
     samples: int = 0
+    worked_s: float = 0.0
 
     def by_rank(self, collective: GradientCollective) -> dict[str, list[float]]:
         """The same of all ranks: of each quantity one number per rank; collective over the group."""
-        rows = np.zeros((collective.size, 4))
+        rows = np.zeros((collective.size, 5))
         rows[collective.rank] = astuple(self)
         _, summed = collective.sum((), rows.reshape(-1))
-        wait_s, compute_s, collective_s, samples = summed.reshape(rows.shape).T.tolist()
+        wait_s, compute_s, collective_s, samples, worked_s = summed.reshape(rows.shape).T.tolist()
         return {
             "wait_s": wait_s,
             "compute_s": compute_s,
             "collective_s": collective_s,
             "samples": [round(number) for number in samples],
+            "worked_s": worked_s,
         }

@@ -17,12 +17,17 @@ UNKNOWN = -1.0
 """Stands for a share that was not measured: the sum over ranks must stay a number."""
 
 
+def only_compute(compute_s: float) -> float:
+    """The seconds that a step keeps a rank busy whose samples others preprocess."""
+    return compute_s
+
+
 def report_of_rank(num_samples: int, worked_s: float, watch: WorkerWatch) -> Array:
     """What one rank tells, SAMPLES to DEVICE_MEMORY, shape (SHARES,).
 
     Args:
         num_samples: valid samples of the rank in the step.
-        worked_s: seconds until it arrived at the collective, without waiting for others.
+        worked_s: seconds that such a step keeps it busy, without waiting for others.
         watch: what it sees of its own resources.
     """
     host = watch.host()

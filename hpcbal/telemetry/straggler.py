@@ -56,15 +56,16 @@ def balancing_would_save(ranks: Mapping[str, Sequence[float]]) -> float:
     """The share of an epoch's training steps that shares in proportion to the ranks' speeds would save, 0..1.
 
     Args:
-        ranks: as for `find_straggler`, and `samples` by rank.
+        ranks: as for `find_straggler`, and by rank `samples` and `worked_s`, the seconds that grow with them:
+            computing, and what a rank spends on preprocessing besides.
     """
-    compute_s, samples = ranks["compute_s"], ranks["samples"]
-    pairs = zip(ranks["wait_s"], compute_s, ranks["collective_s"], strict=True)
+    worked_s, samples = ranks["worked_s"], ranks["samples"]
+    pairs = zip(ranks["wait_s"], ranks["compute_s"], ranks["collective_s"], strict=True)
     total_s = max((sum(parts) for parts in pairs), default=0.0)
-    if total_s <= 0.0 or min(compute_s) <= 0.0:
+    if total_s <= 0.0 or min(worked_s) <= 0.0:
         return 0.0
-    speed = sum(n / seconds for n, seconds in zip(samples, compute_s, strict=True))
-    return max(0.0, max(compute_s) - sum(samples) / speed) / total_s if speed else 0.0
+    speed = sum(n / seconds for n, seconds in zip(samples, worked_s, strict=True))
+    return max(0.0, max(worked_s) - sum(samples) / speed) / total_s if speed else 0.0
 
 
 def _mean_of_others(values: Sequence[float], left_out: int) -> float:

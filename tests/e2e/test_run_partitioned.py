@@ -255,6 +255,45 @@ def test_samples_follow_shares_that_are_decided_while_training(lab, policy):
     assert sum(sizes) == NUM_TRAIN
 
 
+SLOW_PREPROCESSING = """
+
+def preprocess_slowly(self, sample, rng, run=Pipeline.run):
+    time.sleep(0.005)
+    return run(self, sample, rng)
+
+
+Pipeline.run = preprocess_slowly  # operations of one's own there are none
+"""
+
+
+@pytest.mark.parametrize("policy", ["even", "fitted", "lb-bsp-cpu"])
+def test_preprocessing_that_all_gpus_do_equally_slowly_evens_out_their_shares(lab, policy):
+    """A sample takes 5 ms on any GPU before the first computes on it for 0.6 ms, or the others for 2.5 ms.
+
+    Without the 5 ms the first GPU would get four times as much as the others. With them it is 1.3 times where
+    one comes after the other, and nothing where samples are preprocessed meanwhile.
+    """
+    toys = lab.folder / "toys.py"
+    imported = "from hpcbal.data.pipeline import Pipeline\n"
+    toys.write_text(imported + toys.read_text(encoding="utf-8") + SLOW_PREPROCESSING, encoding="utf-8")
+    sections = partitioned(max_traversal_gap=None)
+    sections["dnns"][0]["stop"] = {"max_epochs": 8}
+    sections["backend"]["rates"] = {"a": {1: 800, 2: 1560, 3: 2200}}
+    lab.configure(**{**sections, "balance": {"policy": policy}})
+    done = lab.run()
+    assert done.code == 0, done
+    epochs = lab.events("epoch-done")[4:]  # the first ones begin evenly
+    if policy == "even":
+        assert min(epoch["balancing_would_save"] for epoch in epochs) < 0.1  # other load may hit the others
+    else:
+        first, *others = np.sum([epoch["ranks"]["samples"] for epoch in epochs], axis=0).tolist()
+        assert first < sum(others)
+        assert sum(epochs[-1]["balance"]["shares"]) == 24
+    for epoch in epochs:
+        ranks = epoch["ranks"]
+        assert all(np.greater(ranks["worked_s"], ranks["compute_s"]))
+
+
 def test_those_who_go_on_without_a_gpu_hold_all_samples(lab):
     """The last GPU takes a tenth of a second for whatever it gets."""
     sections = partitioned()

@@ -72,6 +72,17 @@ class Scripted(BatchingPolicy[BatchState]):
         return Decision(BatchState(state.task, answer), self.removes)
 
 
+@dataclass(frozen=True)
+class Noting(Even):
+    """Even shares; notes what it is told."""
+
+    seen: list[Sequence[Observation]] = field(default_factory=list)
+
+    def decide(self, state: BatchState, observations: Sequence[Observation]) -> Decision[BatchState]:
+        self.seen.append(observations)
+        return super().decide(state, observations)
+
+
 @dataclass
 class DeviceOf:
     """An accelerator that is always as full; notes what each round begins with."""
@@ -333,6 +344,21 @@ def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
     rows = split.report(5, 0.0)(0.0).reshape(NUM_ROWS, 2)
     assert rows[2:5].tolist() == [[0.5, 0.0], [UNKNOWN, 0.0], [0.75, 0.0]]
     split.close()
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_policies_see_what_a_step_keeps_a_rank_busy(is_fresh: bool) -> None:
+    policy = Noting()
+    split = make_split(policy, is_fresh=is_fresh)
+    cast("OneRank", split._collective).other = other = report_of_rank(5, 12.0, WorkerWatch())
+    told = split.report(5, time.monotonic(), lambda compute_s: 1000.0 + compute_s)(0.0)
+    if told.size:
+        told.reshape(NUM_ROWS, 2)[:SHARES, 1] = other
+    split.take(told, (5, 5))
+    split.close()
+    mine, others = policy.seen[-1]
+    assert mine.processing_s >= 1000.0
+    assert others.processing_s == 12.0
 
 
 def test_a_gpu_whose_memory_is_full_gets_no_more() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -78,3 +79,20 @@ def test_positions_and_moments(ahead: bool, is_fresh: bool, turns: list[int]) ->
                 seen += step.batch.ids.tolist()
             assert number + 1 == len(turns)
     assert sorted(seen) == list(range(NUM_POSITIONS))
+
+
+@pytest.mark.parametrize(
+    ("is_fresh", "has_thread"), [(True, True), (True, False), (False, True), (False, False)]
+)
+def test_what_a_rank_preprocesses_itself_is_work_unless_it_computes_meanwhile(
+    is_fresh: bool, has_thread: bool
+) -> None:
+    batches = StreamBatches(SPEC, cast(StreamReader, Positions()), BATCH_SIZE, 0, Turning(is_fresh))
+    with ThreadPoolExecutor(1) as executor:
+        feeder = Feeder(SPEC, batches, BATCH_SIZE, executor if has_thread else None, poll=lambda: None)
+        step = next(feeder.steps(0, 0))
+    assert feeder.worked_s(step, 2.0) == 2.0, "preprocessors have made it"
+    own = replace(step, preprocessing_s=4.0)
+    is_ahead = has_thread and not is_fresh
+    assert feeder.worked_s(own, 2.0) == (4.0 if is_ahead else 6.0)
+    assert feeder.worked_s(own, 5.0) == (5.0 if is_ahead else 9.0)

@@ -16,6 +16,7 @@ def ranks(*compute_s: float) -> dict[str, Any]:
         "compute_s": list(compute_s),
         "collective_s": [longest_s - seconds for seconds in compute_s],
         "samples": [100] * len(compute_s),
+        "worked_s": list(compute_s),
     }
 
 

@@ -16,16 +16,17 @@ class SecondOfTwo:
     size, rank = 2, 1
 
     def sum(self, tensors: Sequence[Any], status: np.ndarray[Any, Any]) -> tuple[Sequence[Any], Any]:
-        return tensors, status + np.array([0.0, 0.0, 9.0, 5.0, 0.0, 0.0, 0.0, 0.0])
+        return tensors, status + np.array([0.0, 0.0, 9.0, 5.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 
     def close(self) -> None:
         """Nothing to free."""
 
 
 def test_every_rank_has_its_column() -> None:
-    assert RankTimes(1.0, 2.0, 3.0, 4).by_rank(SecondOfTwo()) == {
+    assert RankTimes(1.0, 2.0, 3.0, 4, 2.5).by_rank(SecondOfTwo()) == {
         "wait_s": [0.0, 1.0],
         "compute_s": [0.0, 2.0],
         "collective_s": [9.0, 3.0],
         "samples": [5, 4],
+        "worked_s": [1.0, 2.5],
     }

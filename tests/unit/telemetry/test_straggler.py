@@ -40,4 +40,23 @@ def test_straggler_and_reason(
 def test_what_balancing_would_save(compute_s: list[float], samples: list[int], expected: float) -> None:
     collective_s = [max(compute_s) - seconds for seconds in compute_s]
     ranks = {"wait_s": [0.0] * 2, "compute_s": compute_s, "collective_s": collective_s, "samples": samples}
-    assert balancing_would_save(ranks) == pytest.approx(expected)
+    assert balancing_would_save({**ranks, "worked_s": compute_s}) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "worked_s", "expected"),
+    [
+        ([96.0, 64.0], [128.0, 128.0], 0.0),  # fetched ahead: all are as fast as they preprocess
+        ([128.0, 128.0], [160.0, 192.0], 1.0 - (64 / (32 / 160 + 32 / 192)) / 192),  # one after the other
+    ],
+)
+def test_ranks_that_preprocess_their_own_samples_are_as_fast_as_that_leaves_them(
+    wait_s: list[float], worked_s: list[float], expected: float
+) -> None:
+    """Two ranks compute 1 and 2 ms on a sample, and preprocess it for 4 ms."""
+    compute_s, samples = [32.0, 64.0], [32, 32]
+    last_s = max(wait + compute for wait, compute in zip(wait_s, compute_s, strict=True))
+    collective_s = [last_s - wait - compute for wait, compute in zip(wait_s, compute_s, strict=True)]
+    ranks = {"wait_s": wait_s, "compute_s": compute_s, "collective_s": collective_s}
+    saves = balancing_would_save({**ranks, "samples": samples, "worked_s": worked_s})
+    assert saves == pytest.approx(expected)
