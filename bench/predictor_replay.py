@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from resource_traces import Traces
 
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
 from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.speed import SpeedPredictor
 from hpcbal.speed_models import SpeedLearner
 
 
@@ -24,8 +26,17 @@ def observe(traces: Traces, batch_sizes: Sequence[int], k: int) -> list[Observat
     ]
 
 
-def replay(name: str, traces: Traces, num_samples: int, fit_after: int, refit_every: int) -> dict[str, float]:
-    """One predictor on one set of traces; errors and times count after iteration `fit_after`.
+def replay(
+    name: str, traces: Traces, num_samples: int, fit_after: int, refit_every: int, fit_lasts: int
+) -> dict[str, float]:
+    """One predictor on one set of traces; errors and times count once the first model would be there.
+
+    Args:
+        name: of the predictor.
+        traces: of the workers.
+        num_samples: of an iteration.
+        fit_after, refit_every: iterations, as a run has them.
+        fit_lasts: iterations from a fit's beginning, beside training, to the first decision with its model.
 
     Returns: `rmse` in samples/s, the mean over the workers; `time`, the mean iteration time over that of even
         batches; `predict_us` on the critical path, and `fit_s` per fit beside it.
@@ -34,18 +45,21 @@ def replay(name: str, traces: Traces, num_samples: int, fit_after: int, refit_ev
     learner = SpeedLearner(name, num_workers, first_fit=fit_after, refit_every=refit_every)
     state = learner.policy.start(BatchTask.uniform(num_samples, num_workers))
     squares, times_s, even_s, predict_s, fit_s = [], [], [], 0.0, []
+    begun: deque[tuple[int, SpeedPredictor]] = deque()  # when its model is there, and the model
     for k in range(num_iterations - 1):
-        if k > fit_after:
+        if k > fit_after + fit_lasts:
             times_s.append(float((np.array(state.batch_sizes) / traces.speeds[:, k]).max()))
             even_s.append(num_samples / num_workers / float(traces.speeds[:, k].min()))
         seen = observe(traces, state.batch_sizes, k)
         learner.record(seen)
         if (job := learner.job()) is not None:
             start = time.perf_counter()
-            learner.use(job())
+            begun.append((k + fit_lasts, job()))
             fit_s.append(time.perf_counter() - start)
+        if begun and begun[0][0] <= k:
+            learner.use(begun.popleft()[1])
         state = learner.policy.decide(state, seen).state
-        if k >= fit_after:
+        if k >= fit_after + fit_lasts:
             start = time.perf_counter()
             predicted = learner.policy.predictor.predict(state.history)
             predict_s += time.perf_counter() - start

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import predictor_replay
 import pytest
 from predictor_replay import limit, observe, replay, replay_fitted
 from resource_traces import Traces
+
+from hpcbal.policies.batching import Observation
+from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
+from hpcbal.speed_models import SpeedLearner
 
 NUM_ITERATIONS = 60
 
@@ -26,7 +34,7 @@ def test_a_worker_is_seen_with_its_next_resources(steady: Traces) -> None:
 
 @pytest.mark.parametrize("name", ["memoryless", "ema"])
 def test_steady_speeds_are_predicted_and_balanced_exactly(name: str, steady: Traces) -> None:
-    row = replay(name, steady, num_samples=400, fit_after=10, refit_every=10)
+    row = replay(name, steady, 400, fit_after=10, refit_every=10, fit_lasts=0)
     assert row["rmse"] == pytest.approx(0.0, abs=1e-9)
     assert row["time"] == pytest.approx(0.5)  # 300 and 100 samples in 1 s; evenly it took 2 s
     assert limit(steady, 400, 10) == pytest.approx(0.5)
@@ -38,6 +46,35 @@ def test_nobody_is_faster_than_who_knows_the_future(steady: Traces) -> None:
     noisy = Traces(steady.speeds * rng.uniform(0.5, 1.0, steady.speeds.shape), steady.cpu, steady.memory)
     least = limit(noisy, 400, 10)
     for name in ("memoryless", "ema"):
-        row = replay(name, noisy, 400, 10, 10)
+        row = replay(name, noisy, 400, 10, 10, 0)
         assert row["rmse"] > 0.0
         assert row["time"] > least
+
+
+def test_a_model_answers_once_its_fit_would_have_ended(
+    steady: Traces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One fit every 10 iterations from the tenth on, each of which lasts 7."""
+    asked: list[int] = []
+    used: list[int] = []
+
+    class Learner(SpeedLearner):
+        num_seen = 0
+
+        def record(self, observations: Sequence[Observation]) -> None:
+            self.num_seen += 1
+
+        def job(self) -> Any:
+            if self.num_seen % 10:
+                return None
+            asked.append(self.num_seen)
+            return lambda: PREDICTORS["memoryless"]
+
+        def use(self, model: SpeedPredictor) -> None:
+            used.append(self.num_seen)
+            super().use(model)
+
+    monkeypatch.setattr(predictor_replay, "SpeedLearner", Learner)
+    replay("ema", steady, 400, 10, 10, fit_lasts=7)
+    assert asked[0] == 10
+    assert used == [moment + 7 for moment in asked if moment + 7 < NUM_ITERATIONS]
