@@ -1,6 +1,6 @@
 """Balance workers of shared CPUs: speed predictors as in [LBBSP] Table 3, and real workers of unequal speed.
 
-Three parts (`--parts`), a table each:
+Four parts (`--parts`), a table each:
 
 - `simulated`: traces of 32 workers whose tasks come and go (resource_traces.py), over some seeds;
 - `recorded`: real TensorFlow workers under real contention, as record_contention.py noted it;
@@ -8,10 +8,14 @@ Three parts (`--parts`), a table each:
   two cores, in a real `hpcbal run`: seconds of a step after settling, with even shares, the best of some
   fixed splits around the ideal one, and balancing. Ratios are medians over the turns, of one way's median
   step over the other's in the same turn. It takes 20 minutes, or 10 per setting. Steps of some 0.3 s are
-  short beside those of [LBBSP], of seconds; `--channels 32` makes them 0.1 s.
+  short beside those of [LBBSP], of seconds; `--channels 32` makes them 0.1 s;
+- `contended`: three TensorFlow workers at 1 : 1/2 : 1/2, in real runs, while a load comes and goes on both
+  cores as in the recording (real_contention.py): seconds of a step with each predictor over those with even
+  shares. It takes 19 minutes for each schedule of bursts (`--schedules`).
 
 In the first two, traces drive Alg. 1. Fitted predictors answer by the average until enough iterations are
-recorded, and are refitted as training goes on; errors and times count from then on, for all predictors alike.
+recorded and a first fit, which runs beside training, has lasted its time; they are refitted as training goes
+on. Errors and times count from the first model on, for all predictors alike.
 `rmse` is in samples/s, the mean over workers; `time` is the mean iteration time over that of even batches
 (BSP). Below stand the policy `fitted`, which is made for workers that change seldom, and the limit: who knows
 the next speeds, random spikes included.
@@ -34,6 +38,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import real_contention
 from contention_recording import load_recording
 from predictor_replay import limit, replay, replay_fitted
 from provenance import provenance
@@ -45,16 +50,22 @@ from hpcbal.speed_models import FITTERS
 
 RECORDING = Path(__file__).resolve().parent.parent / "tests" / "data" / "contention.npz"
 SAMPLES_PER_WORKER = 128  # ResNet-32, [LBBSP] Sec. 5.3
-PARTS = ("simulated", "recorded", "real")
+PARTS = ("simulated", "recorded", "real", "contended")
 RECOMMENDED = "lb-bsp-cpu"
 OVER_BEST_ALLOWED, NARX_ALLOWED = 1.05, 0.7
 
 
-def settings_of(numbers: Sequence[int]) -> list[Setting]:
-    """One worker alone on the first core, and as many as each number says on the second."""
+def two_cores() -> tuple[int, int]:
+    """What real workers are pinned to."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        raise SystemExit("bench_lbbsp_cpu: --parts real needs two cores; this process may use one")
+        raise SystemExit("bench_lbbsp_cpu: real workers need two cores; this process may use one")
+    return cores[0], cores[1]
+
+
+def settings_of(numbers: Sequence[int]) -> list[Setting]:
+    """One worker alone on the first core, and as many as each number says on the second."""
+    cores = two_cores()
     return [Setting(f"1_{number}", (cores[0], *(cores[1],) * number), batch_size=320) for number in numbers]
 
 
@@ -65,7 +76,10 @@ def predictors_table(
     results: dict[str, float] = {}
     print(f"{part:<11}   rmse  time/even  predict_us   fit_s")
     for name in args.predictors:
-        rows = [replay(name, traces, num_samples, args.fit_after, args.refit_every) for traces in all_traces]
+        rows = [
+            replay(name, traces, num_samples, args.fit_after, args.refit_every, args.fit_lasts)
+            for traces in all_traces
+        ]
         row = {key: float(np.mean([each[key] for each in rows])) for key in rows[0]}
         print(
             f"{name:<10} {row['rmse']:8.3f}  {row['time']:9.3f}  {row['predict_us']:10.0f}  "
@@ -74,7 +88,9 @@ def predictors_table(
         )
         results |= {f"{part}_{name}_{key}": value for key, value in row.items()}
     for name, function in (("policy fitted", replay_fitted), ("limit", limit)):
-        time = float(np.mean([function(traces, num_samples, args.fit_after) for traces in all_traces]))
+        time = float(
+            np.mean([function(traces, num_samples, args.fit_after + args.fit_lasts) for traces in all_traces])
+        )
         print(f"{name:<19}  {time:9.3f}", flush=True)
         results[f"{part}_{name.removeprefix('policy ')}_time"] = time
     return results
@@ -111,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--recording", type=Path, default=RECORDING, metavar="FILE")
     parser.add_argument("--fit-after", type=int, default=500, metavar="ITERATION")
     parser.add_argument("--refit-every", type=int, default=200, metavar="ITERATIONS")
+    parser.add_argument("--fit-lasts", type=int, default=100, metavar="ITERATIONS")
     parser.add_argument("--predictors", nargs="+", default=names, choices=names, metavar="NAME")
     parser.add_argument(
         "--settings",
@@ -123,11 +140,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--turns", type=int, default=4, help="real: of all ways; an even number")
     parser.add_argument("--channels", type=int, default=64, help="real: of the network's convolutions")
+    parser.add_argument("--schedules", type=int, default=1, metavar="N", help="contended: of bursts")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     if args.turns < 2 or args.turns % 2:
         parser.error(f"--turns: got {args.turns}, allowed: 2, 4, 6, ...: every second one goes backwards")
     settings = settings_of(args.settings) if "real" in args.parts else []
+    cores = two_cores() if "contended" in args.parts else None
     results: dict[str, float] = {"load_before": os.getloadavg()[0]}
 
     def keep() -> None:
@@ -154,6 +173,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         for key, way in (("real_over_best", RECOMMENDED), ("fitted_over_best", "fitted")):
             results[key] = max(results[f"real_{setting.name}_{way}_over_best"] for setting in settings)
             print(f"{key} {results[key]:.3f} (at most {OVER_BEST_ALLOWED})")
+    if cores is not None:
+        ways = [way for way in real_contention.WAYS if way in (*args.predictors, "fixed", "fitted")]
+        results |= real_contention.table(ways, cores, range(args.schedules))
     keep()
 
 

@@ -123,7 +123,7 @@ def _compute_until(deadline_s: float, share: float, parent: int) -> bool:
 def burning(cores: Sequence[int], load: Load, seed: int = 0, seconds: float = FOREVER_S) -> Iterator[None]:
     """Burn `cores` while the block runs, with one burner for each time that a core is named.
 
-    Raises: SystemExit: a core that this process may not use.
+    Raises: SystemExit: a core that this process may not use, or a burner has failed.
     """
     usable = os.sched_getaffinity(0)
     if not set(cores) <= usable:
@@ -137,6 +137,8 @@ def burning(cores: Sequence[int], load: Load, seed: int = 0, seconds: float = FO
         burner.start()
     try:
         yield
+        if any(burner.exitcode for burner in burners):  # None while it lives
+            raise SystemExit("burn_cores: a burner has failed, so there was less load than asked for")
     finally:
         for burner in burners:
             burner.terminate()

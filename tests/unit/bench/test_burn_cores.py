@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -90,6 +91,17 @@ def test_burners_run_only_inside_the_block() -> None:
             time.sleep(0.05)
         assert len(started) == 2
     assert not any(is_alive(pid) for pid in started)
+
+
+def test_a_burner_that_has_failed_is_told_of() -> None:
+    def kill_it() -> None:
+        with burning([min(os.sched_getaffinity(0))], Load()):
+            (burner,) = multiprocessing.active_children()
+            burner.kill()
+            burner.join()
+
+    with pytest.raises(SystemExit, match="a burner has failed"):
+        kill_it()
 
 
 def test_burners_end_when_their_starter_is_killed() -> None:
