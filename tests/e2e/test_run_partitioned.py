@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import signal
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hpcbal.data.split import split_ids
+
 pytestmark = pytest.mark.e2e
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "partitioned.yaml"
-NUM_TRAIN, NUM_RANKS = 96, 3
+NUM_SAMPLES, NUM_TRAIN, NUM_RANKS = 120, 96, 3
+SEED, VALIDATION_FRACTION = 5, 0.2  # of the lab, and the default
 
 
 def partitioned(**data: object) -> dict[str, object]:
@@ -188,27 +192,94 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab):
     assert lab.events("epoch-done")[-1]["partition"]["migrations"] == 0  # of this start
 
 
+LEDGER_OF_IDS = """
+
+def tell(what, sample_id):
+    start, rank = os.environ["HPCBAL_TEST_TOKEN"].rpartition(":")[2], os.environ["OMPI_COMM_WORLD_RANK"]
+    with open(f"ids-{start}-{rank}", "a", encoding="utf-8") as file:
+        file.write(f"{what} {sample_id}\\n")
+
+
+def told_read(self, sample_id, read=Points.read):
+    tell("read", sample_id)
+    return read(self, sample_id)
+
+
+def told_put(self, sample_id, raw, label, put=HeldSamples.put):
+    put(self, sample_id, raw, label)
+    tell("put", sample_id)
+
+
+def told_drop(self, sample_id, drop=HeldSamples.drop):
+    if sample_id in self:
+        tell("drop", sample_id)
+    drop(self, sample_id)
+
+
+Points.read, HeldSamples.put, HeldSamples.drop = told_read, told_put, told_drop
+"""
+
+
+def tell_ids(lab) -> None:
+    """Let every rank write down which samples it reads, and which come into its memory and leave it."""
+    toys, imported = lab.folder / "toys.py", "from hpcbal.data.held_samples import HeldSamples\n"
+    toys.write_text(imported + toys.read_text(encoding="utf-8") + LEDGER_OF_IDS, encoding="utf-8")
+
+
+def ids_of(lab, start: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Ids that each trainer (ranks 2 to 4) read in a start, ascending, and those that it held at its end."""
+    all_read, all_held = [], []
+    for rank in range(2, 2 + NUM_RANKS):
+        read, held = [], []
+        for line in (lab.folder / f"ids-{start}-{rank}").read_text(encoding="utf-8").splitlines():
+            what, sample_id = line.split()
+            if what == "drop":
+                held.remove(int(sample_id))
+            else:
+                (read if what == "read" else held).append(int(sample_id))
+        all_read.append(sorted(read))
+        all_held.append(sorted(held))
+    return all_read, all_held
+
+
+def ids_of_parts(owner: np.ndarray) -> list[list[int]]:
+    """What each GPU is to hold: its part, and every third of the validation samples."""
+    train, validation = split_ids(range(NUM_SAMPLES), SEED, VALIDATION_FRACTION)
+    return [
+        sorted([*train[owner == rank].tolist(), *validation[rank::NUM_RANKS].tolist()])
+        for rank in range(NUM_RANKS)
+    ]
+
+
 def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
-    """Each GPU in turn is slow, and samples follow."""
+    """Each GPU in turn is slow, and samples follow; what is really read and held is what was written down."""
     lab.configure(**moving(max_epochs=24))
-    known = 0
-    for end in (lambda running: running.process.terminate(), lambda running: running.kill_all()):
-        running, wanted = lab.start(), known + 8
-        running.until(lambda wanted=wanted: len(lab.events("epoch-done")) >= wanted, f"epoch {wanted}")
-        end(running)
-        running.wait()
+    tell_ids(lab)
+    known, kept = 0, None
+    for start, end in enumerate(("TERM", "KILL", None), 1):
+        running = lab.start()
+        if end is not None:
+            wanted = known + 8
+            running.until(lambda wanted=wanted: len(lab.events("epoch-done")) >= wanted, f"epoch {wanted}")
+        if end == "TERM":
+            running.process.terminate()
+        elif end == "KILL":
+            running.kill_all()
+        done = running.wait()
+        assert end == "KILL" or done.code == (75 if end == "TERM" else 0), done
         epochs = lab.events("epoch-done")
         assert epochs[-1]["partition"]["migrations"] > 1  # of this start
         known = len(epochs)
-        sizes, owner = parts_of(lab, killed=True)
+        read, held = ids_of(lab, start)
+        assert sorted(chain.from_iterable(read)) == list(range(NUM_SAMPLES))
+        assert kept is None or read == kept
+        sizes, owner = parts_of(lab, killed=end is not None)
         assert (len(sizes), sum(sizes), owner.min()) == (NUM_RANKS, NUM_TRAIN, 0)
-    done = lab.run()
-    assert done.code == 0, done
-    sizes, owner = parts_of(lab)
-    assert (len(sizes), sum(sizes), owner.min()) == (NUM_RANKS, NUM_TRAIN, 0)
+        kept = ids_of_parts(owner)
+        if end != "KILL":  # whose ranks died at moments of their own
+            assert held == kept
     epochs = lab.events("epoch-done")
     assert epochs[-1]["trained_samples"] == NUM_TRAIN
-    assert epochs[-1]["partition"]["migrations"] > 1
     assert [entry[0] for entry in lab.outcome()["a"][0]] == list(range(1, 25))
 
 
