@@ -93,8 +93,8 @@ class Observation:
 
     Attributes:
         num_samples: that it processed, >= 0.
-        processing_s: seconds until it arrived at the collective, without waiting for others; finite, > 0,
-            or 0 where it had no samples.
+        processing_s: seconds until it arrived at the collective, without waiting for others, or those that
+            its share keeps it busy in each step if they are more; finite, > 0, or 0 where it had no samples.
         cpu_share: of its host's CPU that is free for it or used by it (whichever is measured, always the
             same), 0 to 1; None: not measured.
         memory_share: of its host's memory in use, 0 to 1; None: not measured.
