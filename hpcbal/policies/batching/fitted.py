@@ -10,7 +10,7 @@ import numpy as np
 from hpcbal.policies.batching.bsp import even_sizes
 from hpcbal.policies.batching.curve_learning import CurveMemory, learn
 from hpcbal.policies.batching.curves import TimeCurves
-from hpcbal.policies.batching.memory_guard import can_do_without, largest_so_far, most_in_memory
+from hpcbal.policies.batching.memory_guard import can_leave, largest_so_far, most_in_memory, rooms_of
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
@@ -127,7 +127,8 @@ class Fitted(BatchingPolicy[FittedState]):
 
         Several that are as slow as the slowest shield each other: without one of them nothing is gained. They
         are judged together and offered one after the other; the one offered last stays the one. At each step
-        of that the others must be able to hold even shares.
+        of that those who stay must be able to hold even shares, so after the first those with the least room
+        are to go first.
         """
         times_s = curves.seconds(state.batch_sizes)
         wanted_s = (1.0 - self.removal_gain) * float(times_s.max())
@@ -141,9 +142,10 @@ class Fitted(BatchingPolicy[FittedState]):
         faster = TimeCurves(curves.floor_s[rest], curves.launch_s[rest], curves.slope_s[rest])
         if faster.makespan(split_min_max(faster, BatchTask(task.num_samples, limits))) >= wanted_s:
             return None
-        slowest_first = sorted(slow.tolist(), key=lambda i: (i != state.hopeless, -times_s[i]))
-        if not can_do_without(slowest_first, state.task, observations, state.largest):
-            return None
-        return next(
-            (i for i in slowest_first if can_do_without({i}, state.task, observations, state.largest)), None
-        )
+        rooms = rooms_of(state.task, observations, state.largest)
+        least_room_first = sorted(slow.tolist(), key=rooms.__getitem__)
+        for first in sorted(slow.tolist(), key=lambda i: (i != state.hopeless, -times_s[i])):
+            order = [first, *(i for i in least_room_first if i != first)]
+            if can_leave(order, state.task, observations, state.largest):
+                return int(first)
+        return None

@@ -8,7 +8,7 @@ from operator import gt
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.bsp import even_sizes
-from hpcbal.policies.batching.memory_guard import can_do_without, largest_so_far
+from hpcbal.policies.batching.memory_guard import can_leave, largest_so_far
 from hpcbal.policies.batching.rounding import scale_shares
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
@@ -75,7 +75,7 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
           share is 5 would never be balanced. With steps of 1 it is offered for removal, once it was the
           slowest for a whole window (one slow iteration does not cost a worker its place), and only if the
           others can take its samples and are faster with them even if their time grew in proportion, and if
-          each of them can hold an even share, see `can_do_without`.
+          each of them can hold an even share, see `can_leave`.
         - Workers' minima and maxima are kept: the step is cut to what they leave, and a worker at its
           maximum does not lead, like one without free memory.
         - A worker with less than 5 % of its memory free leads no further than to the largest batch that it
@@ -126,7 +126,7 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
             is_useless = (
                 fine_tunes
                 and always
-                and can_do_without({straggler}, state.task, observations, state.largest)
+                and can_leave((straggler,), state.task, observations, state.largest)
                 and _is_faster_without(straggler, _most(state, observations), given, times)
             )
             remove = straggler if is_useless else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from hpcbal.policies.batching.task import LEAST_FREE_MEMORY_SHARE, BatchTask, Observation
 
@@ -36,16 +36,16 @@ def most_in_memory(seen: Observation, largest: int, most: int) -> int:
     return int(min(most, max(largest * (1.0 - LEAST_FREE_MEMORY_SHARE) / used, largest + 1)))
 
 
-def can_do_without(
-    left_out: Collection[int], task: BatchTask, observations: Sequence[Observation], largest: Counts
+def can_leave(
+    leavers: Sequence[int], task: BatchTask, observations: Sequence[Observation], largest: Counts
 ) -> bool:
-    """Whether each of the other workers can hold an even share of the global batch.
+    """Whether workers can leave in this order: whoever stays can hold an even share after each.
 
-    The group that goes on without some starts with even shares and nothing learnt of its memory, so what is
+    A group that goes on without some starts with even shares and nothing learnt of its memory, so what is
     known of that counts before. Where memory is not measured, the limits alone do.
 
     Args:
-        left_out: indices of the workers that leave.
+        leavers: indices of the workers that leave one after the other.
         task, observations: of the group as it is.
         largest: samples of each worker's largest batch so far, >= 0.
 
@@ -53,8 +53,15 @@ def can_do_without(
 
     Source: [LBBSP] Sec. 3.3.2. Deviation: it removes a straggler whatever the others' memory.
     """
-    rest = [i for i in range(task.num_workers) if i not in left_out]
-    if not rest:
-        return False
-    even = -(-task.num_samples // len(rest))
-    return all(most_in_memory(observations[i], largest[i], task.maxima[i]) >= even for i in rest)
+    rooms = rooms_of(task, observations, largest)
+    for worker in leavers:
+        del rooms[worker]
+        if not rooms or min(rooms.values()) < -(-task.num_samples // len(rooms)):
+            return False
+    return True
+
+
+def rooms_of(task: BatchTask, observations: Sequence[Observation], largest: Counts) -> dict[int, int]:
+    """The largest batch that each worker may be given, by limits and memory, see `most_in_memory`."""
+    several = zip(observations, largest, task.maxima, strict=True)
+    return {i: most_in_memory(seen, most, limit) for i, (seen, most, limit) in enumerate(several)}

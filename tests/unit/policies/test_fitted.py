@@ -247,6 +247,18 @@ def test_of_two_that_are_hopeless_the_others_must_hold_even_shares_without_both(
     assert state.hopeless in hopeless
 
 
+@pytest.mark.parametrize(("rooms", "is_offered"), [((30, 30, 30), False), ((30, 40, 60), True)])
+def test_of_three_that_are_hopeless_none_goes_where_two_could_not_follow(
+    rooms: tuple[int, ...], is_offered: bool
+) -> None:
+    """120 samples: those who stay get 30 each without the first of them, then 40, then 60."""
+    slow = TimeCurves.of([(0.0, 0.1, 0.01)] * 2 + [(0.0, 900.0, 0.5)] * 3)
+    limits = tuple(WorkerLimits(1, most) for most in (None, None, *rooms))
+    state, _ = run(POLICY.start(BatchTask(120, limits)), slow, 40)
+    assert state.batch_sizes[2:] == (1, 1, 1)
+    assert (state.hopeless is not None) == is_offered
+
+
 def test_a_gain_that_is_hardly_any_costs_no_worker_its_place() -> None:
     nearly = TimeCurves.of([(0.0, 0.0, 0.1), (0.0, 0.41, 0.0)])
     state, _ = run(POLICY.start(BatchTask.uniform(4, 2)), nearly, 40)
