@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
 
 def say(text: str) -> None:
-    """Print lines to stderr; lost if nobody reads it any more, which must not change the run or its code.
+    """Print lines to stderr; lost where nobody can read them, which must not change the run or its code.
 
-    Ctrl-C in `hpcbal run ... 2>&1 | tee log` ends tee too, and a terminal may be closed.
+    Ctrl-C in `hpcbal run ... 2>&1 | tee log` ends tee too, a terminal may be closed, and so may stderr from
+    the beginning (`2>&-`).
     """
+    if sys.stderr is None:
+        return
     try:
         print(text, file=sys.stderr, flush=True)
-    except OSError:  # Python would complain again when it flushes at exit, with an exit code of its own
-        unread = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(unread, sys.stderr.fileno())
+    except ValueError:  # it has been closed
+        return
+    except OSError as error:
+        if error.errno in (errno.EPIPE, errno.EIO):  # else the next line may find its way
+            _drop_what_is_said()
+
+
+def _drop_what_is_said() -> None:
+    """Write nothing from now on: Python would complain when it flushes at exit, with its own exit code."""
+    unread, stderr = os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno()
+    if unread != stderr:
+        os.dup2(unread, stderr)
         os.close(unread)
