@@ -140,11 +140,11 @@ class ResourceProbe:
     def _share(self, before: _Times, now: _Times) -> float | None:
         """What others have left, of the cores or of the control group's quota, whichever is less.
 
-        None where the cores that this process may use are not listed.
+        None where not all cores that this process may use are listed: some containers number theirs anew.
         """
         seconds, own_s = now.clock_s - before.clock_s, now.own_s - before.own_s
-        cores = os.sched_getaffinity(0) & now.busy_s.keys() & before.busy_s.keys()
-        if not cores or seconds <= 0.0:
+        cores = os.sched_getaffinity(0)
+        if not cores <= now.busy_s.keys() & before.busy_s.keys() or seconds <= 0.0:
             return None
         limit = min(float(len(cores)), self._group.cpu_limit or float(len(cores)))
         others_s = max(0.0, sum(now.busy_s[core] - before.busy_s[core] for core in cores) - own_s)

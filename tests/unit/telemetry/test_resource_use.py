@@ -77,21 +77,24 @@ def test_what_others_take_of_the_own_cores_counts_and_of_other_cores_does_not(ma
     assert probe.read().cpu_share == pytest.approx(1.0 - 1.5 / 4.0)
 
 
-def test_cores_that_are_not_listed_tell_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {32})
+@pytest.mark.parametrize("cores", [{32}, {0, 32}])
+def test_cores_that_are_not_listed_tell_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, cores: set[int]
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: cores)
     probe = a_probe()
     machine.run(1.0, own_s=0.5, others_s=(0.0, 0.0, 0.0, 0.0))
     probe.look()
     assert probe.read() == ResourceUse(None, 0.25)
 
 
-def test_cores_are_known_by_their_numbers_when_some_are_switched_off(machine: Machine) -> None:
+def test_cores_are_known_by_their_numbers_when_others_are_switched_off(machine: Machine) -> None:
     probe = a_probe()
     stat = Path(machine.PROCFS_PATH, "stat")
-    stat.write_text(stat.read_text().replace("cpu0 1 1 1\n", ""))
-    machine.busy_s = machine.busy_s[1:]
+    stat.write_text(stat.read_text().replace("cpu16 1 1 1\n", ""))
+    del machine.busy_s[2]
     for _ in range(2):
-        machine.run(1.0, own_s=0.0, others_s=(0.25, 0.0, 1.0))
+        machine.run(1.0, own_s=0.0, others_s=(0.25, 0.25, 1.0))
         probe.look()
     assert probe.read().cpu_share == pytest.approx(0.75)
 
