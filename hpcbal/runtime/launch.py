@@ -29,6 +29,7 @@ from hpcbal.runtime.launch_dir import (
     ORPHANED,
     READY,
     STARTER,
+    STOPPING,
     WATCHED,
     hold_directory,
 )
@@ -165,16 +166,15 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
         are_gone = not was_killed or _wait_for_orphans(directory, stopper, -returncode)
         if code_file.exists():  # decided, whatever happened to a rank on its way out
             code = int(code_file.read_text())
-            if was_killed:
-                _say(
-                    "the ranks have written checkpoints and stopped; start the same command again to go on"
-                    if code == ExitCode.RUN_AGAIN
-                    else f"the run has ended, with exit code {code}"
-                )
+            if code == ExitCode.RUN_AGAIN and returncode and not stopper.has_told:  # else rank 0 has told
+                _say("the ranks have written checkpoints and stopped; start the same command again to go on")
+            elif was_killed:
+                _say(f"the run has ended, with exit code {code}")
             return code
-        is_watched = (directory / WATCHED).exists()
+        is_watched, is_stopping = (directory / WATCHED).exists(), (directory / STOPPING).exists()
     if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM) and not stopper.has_told:
-        _say("a rank was ended before it could write; start the same command again")
+        if not stopper.has_killed:
+            _say("a rank was ended before it could write; start the same command again")
         return int(ExitCode.RUN_AGAIN)
     if was_killed:
         _say(
@@ -186,6 +186,11 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
         )
     elif returncode - 128 in DEADLY and not stopper.has_told and not stopper.has_killed:
         _say(_death(signal.Signals(returncode - 128), is_watched))
+    elif is_stopping and not stopper.has_told and not stopper.has_killed:
+        _say(
+            "the ranks were to stop, and were ended perhaps before they could write (by mpirun, if it was "
+            "asked to end); start the same command again to go on from the last checkpoints"
+        )
     known = {int(code) for code in ExitCode} - {int(ExitCode.DONE)}
     return returncode if returncode in known else int(ExitCode.INTERNAL_ERROR)
 

@@ -16,6 +16,7 @@ from hpcbal.telemetry.processes import process_is_gone
 LAUNCH_DIR = "HPCBAL_LAUNCH_DIR"  # the variable that tells the ranks where
 READY = "ready"
 WATCHED = "watched"  # the run has started: the ranks watch each other from here on
+STOPPING = "stopping"  # the run was asked to stop, and does
 LAST_WORDS = "last-words"  # why the ranks end, for `hpcbal run` to tell
 EXIT_CODE = "exit-code"
 STARTER = "starter"  # the process id of `hpcbal run`
@@ -43,6 +44,11 @@ def tell_ready(rank: int) -> None:
 def tell_watched(rank: int) -> None:
     """The ranks notice by themselves when one of them is killed; before, only mpirun did."""
     _leave_word(rank, WATCHED)
+
+
+def tell_stopping(rank: int) -> None:
+    """The run stops since it was asked to; what rank 0 prints of it is lost where mpirun itself was ended."""
+    _leave_word(rank, STOPPING)
 
 
 def leave_last_words(text: str) -> bool:

@@ -36,7 +36,7 @@ from hpcbal.runtime.console import Console
 from hpcbal.runtime.context import RankContext
 from hpcbal.runtime.forecast import Forecast
 from hpcbal.runtime.journal import Journal
-from hpcbal.runtime.launch_dir import StarterWatch
+from hpcbal.runtime.launch_dir import StarterWatch, tell_stopping
 from hpcbal.runtime.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.protocol import Message
 from hpcbal.runtime.stalling import StallDetector
@@ -195,6 +195,7 @@ class Scheduler:
 
     def _request_stop(self, reason: str) -> None:
         self._events.append(SuspendRequested(reason))
+        tell_stopping(self._context.rank)
 
     # ---- instructions out --------------------------------------------------------------------
 

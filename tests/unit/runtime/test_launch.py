@@ -184,6 +184,14 @@ LAST_WORDS = (  # written aside: they are looked for all the time
         ("exit 1", 1, ""),  # told by the rank that aborted
         ("exit 213", 1, ""),  # told by mpirun
         ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 137', 3, ""),
+        ('echo 75 > "$HPCBAL_LAUNCH_DIR/exit-code"', 75, ""),  # told by rank 0
+        # An mpirun that is asked to end passes on nothing any more, and ends the ranks soon.
+        (
+            'echo 75 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 1',
+            75,
+            "the ranks have written checkpoints and stopped",
+        ),
+        ('touch "$HPCBAL_LAUNCH_DIR/stopping"; exit 1', 1, "the ranks were to stop, and were ended perhaps"),
         (
             "kill -KILL $$",
             1,
@@ -269,7 +277,7 @@ def start_killed_mpirun(monkeypatch, folder: Path, rank: str) -> int:
 @pytest.mark.parametrize(
     ("rank", "code", "told"),
     [
-        ("(directory / 'exit-code').write_text('75')", 75, "the ranks have written checkpoints and stopped"),
+        ("(directory / 'exit-code').write_text('75')", 75, "the ranks have written checkpoints and"),
         ("(directory / 'exit-code').write_text('0')", 0, "the run has ended, with exit code 0"),
         ("os.kill(os.getpid(), signal.SIGKILL)", 1, "the ranks have ended too, perhaps before they could"),
     ],
