@@ -97,6 +97,6 @@ class GroupWatch:
         if in_a_row < EPOCHS_IN_A_ROW:
             return []
         return [
-            f"hint: the GPUs of {dnn_id} are not equally fast; 'balance: fitted' would save some {saves:.0%} "
-            "of its training time (docs/load-balancing.md)"
+            f"hint: the GPUs of {dnn_id} are not equally fast; with '--set dnns.{dnn_id}.balance=fitted' it "
+            f"would train some {saves:.0%} shorter (docs/load-balancing.md)"
         ]

@@ -13,6 +13,7 @@ from hpcbal.config import RunConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable
 from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.table import count_text
 
 log = logging.getLogger(__name__)
 
@@ -99,5 +100,5 @@ def _rates_from(path: Path, read: Callable[[Mapping[str, Any]], RateTable]) -> R
         table = read(profile)
     except PolicyError as error:
         raise InputError(f"{path}: not a profile ({error})") from error
-    log.info("%s: rates of %d DNNs are known", path, len(table.measured))
+    log.info("%s: rates of %s are known", path, count_text(len(table.measured), "DNN"))
     return table
