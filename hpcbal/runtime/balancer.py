@@ -50,7 +50,7 @@ class Balancer(Protocol):
         """Samples of each rank in the next step that is to be fetched; equal on all ranks."""
 
     def report(
-        self, num_samples: int, began_s: float, worked_s: Callable[[float], float] = only_compute
+        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
     ) -> Callable[[float], Array] | None:
         """What this rank reports of a training step when it meets the others; None: nothing.
 
@@ -59,8 +59,8 @@ class Balancer(Protocol):
         Args:
             num_samples: valid samples of this rank in the step.
             began_s: `time.monotonic` when it began to compute.
-            worked_s: seconds that the step keeps this rank busy, from those that it has computed; the former
-                is what is balanced.
+            to_worked_s: seconds that the step keeps this rank busy, from those that it has computed; the
+                former are what is balanced.
         """
 
     def take(self, summed: Array, shares: Sequence[int]) -> None:
@@ -90,7 +90,7 @@ class EvenSplit:
         return split_evenly(num_samples, self._num_ranks)
 
     def report(
-        self, num_samples: int, began_s: float, worked_s: Callable[[float], float] = only_compute
+        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
     ) -> None:
         """As `Balancer.report`."""
 

@@ -142,12 +142,12 @@ class DecidedSplit:
         return scaled_to_step(num_samples, self.memory.sizes)
 
     def report(
-        self, num_samples: int, began_s: float, worked_s: Callable[[float], float] = only_compute
+        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
     ) -> Callable[[float], Array]:
         """As `Balancer.report`: the time until it is called, and the master's newest decision."""
 
         def arrived(waited_s: float = 0.0) -> Array:
-            seconds = worked_s(time.monotonic() - began_s - waited_s)
+            seconds = to_worked_s(time.monotonic() - began_s - waited_s)
             told = report_of_rank(num_samples, seconds, self._watch)
             self._num_steps += 1
             if self._meets:

@@ -193,8 +193,8 @@ class PassRunner:
         run ahead and leave the round while another still waits for its blocks.
         """
         if step.training:
-            worked_s = partial(self._feeder.worked_s, step)
-            report = self._balancer.report(len(step.batch.ids), time.monotonic(), worked_s)
+            to_worked_s = partial(self._feeder.worked_s, step)
+            report = self._balancer.report(len(step.batch.ids), time.monotonic(), to_worked_s)
             outcome = train_step(
                 self._replica, step.batch, step.num_samples_total, self._collective, self._suspended(), report
             )

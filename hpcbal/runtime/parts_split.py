@@ -39,10 +39,10 @@ class PartsSplit:
         return self._balancer.split(num_samples)
 
     def report(
-        self, num_samples: int, began_s: float, worked_s: Callable[[float], float] = only_compute
+        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
     ) -> Callable[..., Array]:
         """As `Balancer.report`; the last number is that of the migration."""
-        inner = self._balancer.report(num_samples, began_s, worked_s)
+        inner = self._balancer.report(num_samples, began_s, to_worked_s)
 
         def arrived(*waited_s: float) -> Array:
             told = inner(*waited_s) if inner is not None else np.zeros(0)
