@@ -11,7 +11,7 @@ Four parts (`--parts`), a table each:
   short beside those of [LBBSP], of seconds; `--channels 32` makes them 0.1 s;
 - `contended`: three TensorFlow workers at 1 : 1/2 : 1/2, in real runs, while a load comes and goes on both
   cores as in the recording (real_contention.py): seconds of a step with each predictor over those with even
-  shares. It takes 19 minutes for each schedule of bursts (`--schedules`).
+  shares. It takes 23 minutes for each schedule of bursts (`--schedules`).
 
 In the first two, traces drive Alg. 1. Fitted predictors answer by the average until enough iterations are
 recorded and a first fit, which runs beside training, has lasted its time; they are refitted as training goes
@@ -149,9 +149,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     cores = two_cores() if "contended" in args.parts else None
     results: dict[str, float] = {"load_before": os.getloadavg()[0]}
 
-    def keep() -> None:
-        """What there is: a later part may fail after many minutes."""
-        if args.json:
+    def keep(figures: dict[str, float] | None = None) -> None:
+        """What there is, with new figures: a later part may fail after many minutes."""
+        results.update(figures or {})
+        if args.json and len(results) > 1:
             args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
 
     if "simulated" in args.parts:
@@ -175,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"{key} {results[key]:.3f} (at most {OVER_BEST_ALLOWED})")
     if cores is not None:
         ways = [way for way in real_contention.WAYS if way in (*args.predictors, "fixed", "fitted")]
-        results |= real_contention.table(ways, cores, range(args.schedules))
+        real_contention.table(ways, cores, range(args.schedules), keep)
     keep()
 
 

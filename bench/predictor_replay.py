@@ -38,10 +38,14 @@ def replay(
         fit_after, refit_every: iterations, as a run has them.
         fit_lasts: iterations from a fit's beginning, beside training, to the first decision with its model.
 
+    Raises: SystemExit: there are too few iterations for any to count.
+
     Returns: `rmse` in samples/s, the mean over the workers; `time`, the mean iteration time over that of even
         batches; `predict_us` on the critical path, and `fit_s` per fit beside it.
     """
     num_workers, num_iterations = traces.speeds.shape
+    if num_iterations < fit_after + fit_lasts + 3:
+        raise SystemExit(f"got {num_iterations} iterations, needed: {fit_after + fit_lasts + 3} or more")
     learner = SpeedLearner(name, num_workers, first_fit=fit_after, refit_every=refit_every)
     state = learner.policy.start(BatchTask.uniform(num_samples, num_workers))
     squares, times_s, even_s, predict_s, fit_s = [], [], [], 0.0, []
@@ -52,7 +56,7 @@ def replay(
             even_s.append(num_samples / num_workers / float(traces.speeds[:, k].min()))
         seen = observe(traces, state.batch_sizes, k)
         learner.record(seen)
-        if (job := learner.job()) is not None:
+        if not begun and (job := learner.job()) is not None:  # one at a time, as in a run
             start = time.perf_counter()
             begun.append((k + fit_lasts, job()))
             fit_s.append(time.perf_counter() - start)

@@ -9,12 +9,13 @@ on the other workers, and on the fits that run beside.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,8 +34,11 @@ from hpcbal.telemetry import read_ledger
 BATCH_SIZE, CHANNELS, STEPS = 320, 32, 10  # steps of 0.1 s where nobody else computes; per pass
 FIRST_FIT, REFIT_EVERY = 100, 200  # steps
 BEGIN_S, END_S = 60.0, 120.0  # of what counts, since the burners began: fits are in use by then
+LAST_PASS_S = 8.0  # the pass that is under way when it is over
+STOP_S = 30.0  # a clean stop takes no longer
 BURSTS = Load(on_s=(1.5, 6.0), off_s=(1.5, 6.0), mebibytes=256)
 BASE = "even"
+Figures = dict[str, float]
 WAYS = (BASE, "fixed", *sorted(PREDICTORS), *sorted(FITTERS), "fitted")
 """Policies; names of predictors stand for `lb-bsp-cpu` with them."""
 
@@ -105,10 +109,14 @@ def measure(way: str, cores: tuple[int, int], seed: int) -> Outcome:
             began_s = time.time()
             process = start(["run", str(folder / "run.yaml")], pinned, log=log)
             try:
-                process.wait(END_S + 1.0)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGUSR2)  # a clean stop
-            process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(END_S + LAST_PASS_S)
+                process.send_signal(signal.SIGUSR2)  # a clean stop; nothing if it has ended
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_S)
+            finally:
+                process.terminate()  # takes the ranks along
+                process.wait()
         ledger = read_ledger(folder / "out" / "ledger.jsonl") if (folder / "out").exists() else []
         if not ledger or ledger[-1].get("outcome") != "suspended":
             raise SystemExit(f"{(folder / 'log').read_text()}\nreal_contention: the run of {way} failed")
@@ -118,47 +126,64 @@ def measure(way: str, cores: tuple[int, int], seed: int) -> Outcome:
 def outcome_of(ledger: Sequence[Mapping[str, Any]], began_s: float) -> Outcome:
     """What the ledger of a run tells.
 
+    Within a pass, steps are taken to be equally long.
+
     Args:
         began_s: when the burners began, Unix time.
 
-    Raises: SystemExit: too few passes to tell.
+    Raises: SystemExit: passes do not cover the stretch that counts.
     """
     done = [line for line in ledger if line["event"] == "epoch-done"]
-    times_s = [datetime.fromisoformat(line["time"]).timestamp() - began_s for line in done]
-    inside = [index for index, time_s in enumerate(times_s) if BEGIN_S <= time_s <= END_S]
-    if len(inside) < 2:
+    ends_s = np.array([datetime.fromisoformat(line["time"]).timestamp() - began_s for line in done])
+    if len(done) < 2 or ends_s[0] > BEGIN_S or ends_s[-1] < END_S:
         raise SystemExit(
-            f"real_contention: {len(inside)} passes in {END_S - BEGIN_S:g} s; at least 2 are needed"
+            f"real_contention: {len(done)} passes do not cover the seconds from {BEGIN_S:g} to {END_S:g}"
         )
-    first, last = inside[0], inside[-1]
-    answered = [bool(done[index].get("balance", {}).get("fitted")) for index in inside[1:]]
-    return Outcome((times_s[last] - times_s[first]) / (STEPS * (last - first)), float(np.mean(answered)))
+    begin, end = np.interp([BEGIN_S, END_S], ends_s, STEPS * np.arange(len(done)))
+    answered = [
+        bool(line.get("balance", {}).get("fitted"))
+        for line, end_s in zip(done, ends_s, strict=True)
+        if BEGIN_S <= end_s <= END_S
+    ]
+    return Outcome((END_S - BEGIN_S) / float(end - begin), float(np.mean(answered)) if answered else 0.0)
 
 
-def table(ways: Sequence[str], cores: tuple[int, int], seeds: Sequence[int]) -> dict[str, float]:
-    """Print the mean step of each way over that of `even` under the same bursts; returns the figures.
+def table(
+    ways: Sequence[str], cores: tuple[int, int], seeds: Sequence[int], keep: Callable[[Figures], None]
+) -> None:
+    """Print the mean step of each way over that of `even` under the same bursts.
+
+    With each schedule `even` comes first and last; what lies between the two is noise.
 
     Args:
         ways: of WAYS, without `even`.
         cores: as `measure` takes them.
         seeds: of the schedules; every second one goes through the ways backwards.
+        keep: takes the figures that are known so far.
     """
-    outcomes: dict[str, list[Outcome]] = {way: [] for way in (BASE, *ways)}
+    outcomes: dict[str, list[Outcome]] = {}
+    print("contended       ms  time/even  fitted model in use")
     for turn, seed in enumerate(seeds):
-        for way in list(outcomes)[:: -1 if turn % 2 else 1]:
-            outcomes[way].append(measure(way, cores, seed))
-    print("contended       ms  time/even  (of all schedules)  fitted model in use")
-    results: dict[str, float] = {}
+        base: list[float] = []
+        for way in (BASE, *ways[:: -1 if turn % 2 else 1], BASE):
+            outcome = measure(way, cores, seed)
+            if way == BASE:
+                base.append(outcome.step_s)
+            outcomes.setdefault(way, []).append(outcome)
+            used = f"{outcome.fitted_share:20.0%}" if way in FITTERS else ""
+            print(
+                f"{way:<11} {1e3 * outcome.step_s:6.1f}  {outcome.step_s / base[0]:9.3f} {used}", flush=True
+            )
+            keep(figures_of(outcomes))
+
+
+def figures_of(outcomes: Mapping[str, Sequence[Outcome]]) -> Figures:
+    """Each way's mean step over the mean one of `even`, and the longest over the shortest of the latter."""
+    base = np.array([one.step_s for one in outcomes[BASE]])
+    results = {"contended_even_spread": float(base.max() / base.min())}
     for way, mine in outcomes.items():
-        ratios = np.divide([one.step_s for one in mine], [one.step_s for one in outcomes[BASE]])
-        fitted = float(np.mean([one.fitted_share for one in mine]))
-        used = f"{fitted:.0%}" if way in FITTERS else ""
-        print(
-            f"{way:<11} {1e3 * np.mean([one.step_s for one in mine]):6.1f}  {ratios.mean():9.3f}  "
-            f"({ratios.min():.3f} to {ratios.max():.3f})    {used}",
-            flush=True,
-        )
-        results[f"contended_{way}_time"] = float(ratios.mean())
+        step_s = float(np.mean([one.step_s for one in mine]))
+        results[f"contended_{way}_time"] = step_s / float(base.mean())
         if way in FITTERS:
-            results[f"contended_{way}_fitted_share"] = fitted
+            results[f"contended_{way}_fitted_share"] = float(np.mean([one.fitted_share for one in mine]))
     return results

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_contention import BATCH_SIZE, BEGIN_S, END_S, STEPS, WAYS, config_of, outcome_of
+from real_contention import (
+    BATCH_SIZE,
+    BEGIN_S,
+    END_S,
+    STEPS,
+    WAYS,
+    Outcome,
+    config_of,
+    figures_of,
+    outcome_of,
+)
 
 from hpcbal.config import RunConfig
 
@@ -22,13 +33,17 @@ def test_the_configuration_is_valid_and_says_how_steps_are_shared_out(way: str, 
     assert num_samples * (1.0 - config.data.validation_fraction) == pytest.approx(STEPS * BATCH_SIZE)
 
 
-def ledger(pass_s: float, first_fitted_s: float | None = None) -> list[dict[str, Any]]:
-    """Passes from 10 s on, all of the same length, until well after what counts."""
-    ends_s = [10.0 + pass_s * number for number in range(int(2.0 * END_S / pass_s))]
+def ledger(pass_s: float, other_pass_s: float | None = None) -> list[dict[str, Any]]:
+    """Passes without a pause in the stretch that counts and beyond it, where they may last longer or shorter.
+
+    A fitted model answers in the second half of the stretch.
+    """
     lines: list[dict[str, Any]] = [{"event": "run-started", "time": at(0.0)}]
-    for end_s in ends_s:
-        fitted = first_fitted_s is not None and end_s >= first_fitted_s
-        lines.append({"event": "epoch-done", "time": at(end_s), "balance": {"fitted": fitted}})
+    end_s = 5.0
+    while end_s < END_S + 40.0:
+        fitted = {"fitted": end_s > (BEGIN_S + END_S) / 2.0}
+        lines.append({"event": "epoch-done", "time": at(end_s), "balance": fitted})
+        end_s += pass_s if BEGIN_S <= end_s < END_S else (other_pass_s or pass_s)
     return lines
 
 
@@ -36,25 +51,43 @@ def at(seconds: float) -> str:
     return datetime.fromtimestamp(1000.0 + seconds, UTC).isoformat()
 
 
-@pytest.mark.parametrize("pass_s", [0.9, 1.7, 25.0])
-def test_a_step_is_what_whole_passes_took(pass_s: float) -> None:
+@pytest.mark.parametrize("pass_s", [0.9, 1.7, 7.0, 25.0])
+def test_a_step_is_a_part_of_its_pass(pass_s: float) -> None:
     assert outcome_of(ledger(pass_s), 1000.0).step_s == pytest.approx(pass_s / STEPS)
 
 
-def test_only_what_lies_in_the_stretch_counts() -> None:
+@pytest.mark.parametrize("other_pass_s", [0.5, 5.0])
+def test_only_what_lies_in_the_stretch_counts(other_pass_s: float) -> None:
+    """5, 5.5, ... or 5, 10, ... meet its beginning."""
+    assert outcome_of(ledger(1.0, other_pass_s), 1000.0).step_s == pytest.approx(1.0 / STEPS)
+
+
+def test_it_is_told_in_how_many_passes_a_fitted_model_answered() -> None:
     lines = ledger(1.0)
-    slow = [line for line in lines if not at(BEGIN_S) <= line["time"] <= at(END_S)]
-    assert outcome_of([line for line in lines if line not in slow], 1000.0) == outcome_of(lines, 1000.0)
+    assert outcome_of(lines, 1000.0).fitted_share == pytest.approx(0.5, abs=0.02)
     without_balance = [{key: line[key] for key in ("event", "time")} for line in lines]
     assert outcome_of(without_balance, 1000.0).fitted_share == 0.0
 
 
-def test_it_is_told_in_how_many_passes_a_fitted_model_answered() -> None:
-    middle_s = (BEGIN_S + END_S) / 2.0
-    assert outcome_of(ledger(1.0, middle_s), 1000.0).fitted_share == pytest.approx(0.5, abs=0.02)
-    assert outcome_of(ledger(1.0, END_S + 1.0), 1000.0).fitted_share == 0.0
+@pytest.mark.parametrize(
+    "covers", [lambda second: second > BEGIN_S, lambda second: second < END_S], ids=["end", "beginning"]
+)
+def test_passes_that_do_not_cover_the_stretch_are_an_error(covers: Callable[[float], bool]) -> None:
+    lines = [
+        line for line in ledger(1.0) if covers(datetime.fromisoformat(line["time"]).timestamp() - 1000.0)
+    ]
+    with pytest.raises(SystemExit, match=r"passes do not cover the seconds from 60 to 120"):
+        outcome_of(lines, 1000.0)
 
 
-def test_too_few_passes_are_an_error() -> None:
-    with pytest.raises(SystemExit, match="1 passes in 60 s"):
-        outcome_of(ledger(59.9), 1000.0)
+def test_ways_are_compared_with_the_mean_of_what_even_shares_took() -> None:
+    outcomes = {
+        "even": [Outcome(0.9, 0.0), Outcome(1.1, 0.0)],
+        "narx": [Outcome(0.8, 0.5)],
+        "fitted": [Outcome(0.7, 0.0)],
+    }
+    figures = figures_of(outcomes)
+    assert figures["contended_narx_time"] == pytest.approx(0.8)
+    assert figures["contended_even_spread"] == pytest.approx(1.1 / 0.9)
+    assert figures["contended_narx_fitted_share"] == 0.5
+    assert "contended_fitted_fitted_share" not in figures
