@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.runtime.launch_dir import tell_aborted
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class JobEnd:
     def abort(self, code: int) -> None:
         """End all ranks at once; does not return."""
         self._ending[self._mine] = 1
+        tell_aborted()
         logging.shutdown()
         self._world.Abort(code)
 

@@ -23,6 +23,7 @@ from hpcbal.config import RunConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.finished import report_of_finished
 from hpcbal.runtime.launch_dir import (
+    ABORTED,
     EXIT_CODE,
     LAST_WORDS,
     LAUNCH_DIR,
@@ -171,7 +172,8 @@ def _start_mpirun(argv: Sequence[str], ranks: int, stopper: _Stopper) -> int:
             elif was_killed:
                 _say(f"the run has ended, with exit code {code}")
             return code
-        is_watched, is_stopping = (directory / WATCHED).exists(), (directory / STOPPING).exists()
+        is_watched = (directory / WATCHED).exists()
+        is_stopping = (directory / STOPPING).exists() and not (directory / ABORTED).exists()
     if returncode in (-signal.SIGTERM, 128 + signal.SIGTERM) and not stopper.has_told:
         if not stopper.has_killed:
             _say("a rank was ended before it could write; start the same command again")

@@ -17,6 +17,7 @@ LAUNCH_DIR = "HPCBAL_LAUNCH_DIR"  # the variable that tells the ranks where
 READY = "ready"
 WATCHED = "watched"  # the run has started: the ranks watch each other from here on
 STOPPING = "stopping"  # the run was asked to stop, and does
+ABORTED = "aborted"  # a rank ends the job, and has said why
 LAST_WORDS = "last-words"  # why the ranks end, for `hpcbal run` to tell
 EXIT_CODE = "exit-code"
 STARTER = "starter"  # the process id of `hpcbal run`
@@ -47,8 +48,18 @@ def tell_watched(rank: int) -> None:
 
 
 def tell_stopping(rank: int) -> None:
-    """The run stops since it was asked to; what rank 0 prints of it is lost where mpirun itself was ended."""
-    _leave_word(rank, STOPPING)
+    """The run stops since it was asked to; what rank 0 prints of it is lost where mpirun itself was ended.
+
+    Only a hint: where it cannot be left, the run stops all the same.
+    """
+    with contextlib.suppress(OutputError):
+        _leave_word(rank, STOPPING)
+
+
+def tell_aborted() -> None:
+    """This rank ends the job and has said why; also only a hint."""
+    with contextlib.suppress(OutputError):
+        _leave_word(SCHEDULER_RANK, ABORTED)
 
 
 def leave_last_words(text: str) -> bool:

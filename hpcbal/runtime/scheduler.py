@@ -191,9 +191,10 @@ class Scheduler:
         spec = self._context.stream_spec
         if self._fatal is None and self._preprocessing.too_many_bad(spec.num_positions):
             self._fatal = self._preprocessing.error(spec.num_positions)
-            self._request_stop("too many broken samples")
+            self._events.append(SuspendRequested("too many broken samples"))
 
     def _request_stop(self, reason: str) -> None:
+        """Stop cleanly as people, the walltime or the end of who started the ranks ask for it."""
         self._events.append(SuspendRequested(reason))
         tell_stopping(self._context.rank)
 

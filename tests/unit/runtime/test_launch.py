@@ -192,6 +192,7 @@ LAST_WORDS = (  # written aside: they are looked for all the time
             "the ranks have written checkpoints and stopped",
         ),
         ('touch "$HPCBAL_LAUNCH_DIR/stopping"; exit 1', 1, "the ranks were to stop, and were ended perhaps"),
+        ('cd "$HPCBAL_LAUNCH_DIR"; touch stopping aborted; exit 70', 70, ""),  # told by the rank that aborted
         (
             "kill -KILL $$",
             1,

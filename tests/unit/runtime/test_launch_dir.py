@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from hpcbal.runtime import launch_dir
-from hpcbal.runtime.launch_dir import LAST_WORDS, ORPHANED, STARTER, StarterWatch, leave_last_words
+from hpcbal.runtime.launch_dir import (
+    ABORTED,
+    LAST_WORDS,
+    ORPHANED,
+    STARTER,
+    STOPPING,
+    StarterWatch,
+    leave_last_words,
+    tell_aborted,
+    tell_stopping,
+)
 
 NO_HPCBAL = "the hpcbal that started the ranks is gone"
 
@@ -82,3 +92,21 @@ def test_without_an_hpcbal_that_started_them_ranks_tell_themselves(
     assert not leave_last_words("rank 3 died")
     monkeypatch.delenv("HPCBAL_LAUNCH_DIR")
     assert not leave_last_words("rank 3 died")
+
+
+def test_hints_are_left_where_they_can_be_and_nothing_happens_where_not(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tell_stopping(3)
+    assert not (directory / STOPPING).exists(), "only rank 0 knows"
+    tell_stopping(0)
+    tell_aborted()
+    assert (directory / STOPPING).exists()
+    assert (directory / ABORTED).exists()
+    monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path / "removed"))
+    tell_stopping(0)
+    tell_aborted()
+    monkeypatch.delenv("HPCBAL_LAUNCH_DIR")
+    tell_stopping(0)
+    tell_aborted()
+    assert not (tmp_path / "removed").exists()
