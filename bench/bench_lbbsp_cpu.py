@@ -11,7 +11,7 @@ Four parts (`--parts`), a table each:
   short beside those of [LBBSP], of seconds; `--channels 32` makes them 0.1 s;
 - `contended`: three TensorFlow workers at 1 : 1/2 : 1/2, in real runs, while a load comes and goes on both
   cores as in the recording (real_contention.py): seconds of a step with each predictor over those with even
-  shares. It takes 23 minutes for each schedule of bursts (`--schedules`).
+  shares. It takes 20 minutes for each schedule of bursts (`--schedules`).
 
 In the first two, traces drive Alg. 1. Fitted predictors answer by the average until enough iterations are
 recorded and a first fit, which runs beside training, has lasted its time; they are refitted as training goes
@@ -48,7 +48,7 @@ from resource_traces import Traces, make_traces
 from hpcbal.policies.batching.speed import PREDICTORS
 from hpcbal.speed_models import FITTERS
 
-RECORDING = Path(__file__).resolve().parent.parent / "tests" / "data" / "contention.npz"
+RECORDING = real_contention.RECORDING
 SAMPLES_PER_WORKER = 128  # ResNet-32, [LBBSP] Sec. 5.3
 PARTS = ("simulated", "recorded", "real", "contended")
 RECOMMENDED = "lb-bsp-cpu"
@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"{key} {results[key]:.3f} (at most {OVER_BEST_ALLOWED})")
     if cores is not None:
         ways = [way for way in real_contention.WAYS if way in (*args.predictors, "fixed", "fitted")]
-        real_contention.table(ways, cores, range(args.schedules), keep)
+        keep(real_contention.table(ways, cores, range(args.schedules), keep))
     keep()
 
 

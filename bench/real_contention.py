@@ -3,8 +3,12 @@
 Three workers as in record_contention.py: one alone on the first core, two that share the second, and as many
 burners, whose bursts come and go by the same schedule for every way. Each way is an `hpcbal run` of its own,
 since a predictor is chosen for a whole run. What counts is how many steps it gets done in the same stretch of
-that schedule, fits and validation included. Other than in a replay, speeds here hang on a worker's own batch,
-on the other workers, and on the fits that run beside.
+that schedule, validation included. Other than in a replay, speeds here hang on a worker's own batch and on
+the other workers.
+
+Fitted predictors answer by a model from the first step on, as in a run that goes on with a model of an
+earlier one: it is fitted beforehand, to the recording. On two cores that are busy all the time a fit, which
+has the lowest priority, lasts longer than what is measured here.
 """
 
 from __future__ import annotations
@@ -19,31 +23,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import yaml
 from burn_cores import Load, burning
+from contention_recording import load_recording
+from predictor_replay import observe
 from real_shares import NUM_VALIDATION, rates_of
 from unequal_workers import start
 
-from hpcbal.policies.batching.speed import PREDICTORS
-from hpcbal.speed_models import FITTERS
+from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
+from hpcbal.runtime.kept_models import KeptModel
+from hpcbal.speed_models import FITTERS, SpeedLearner
 from hpcbal.telemetry import read_ledger
 
 BATCH_SIZE, CHANNELS, STEPS = 320, 32, 10  # steps of 0.1 s where nobody else computes; per pass
-FIRST_FIT, REFIT_EVERY = 100, 200  # steps
-BEGIN_S, END_S = 60.0, 120.0  # of what counts, since the burners began: fits are in use by then
+BEGIN_S, END_S = 30.0, 90.0  # of what counts, since the burners began: all train by then
 LAST_PASS_S = 8.0  # the pass that is under way when it is over
 STOP_S = 30.0  # a clean stop takes no longer
 BURSTS = Load(on_s=(1.5, 6.0), off_s=(1.5, 6.0), mebibytes=256)
+RECORDING = Path(__file__).resolve().parent.parent / "tests" / "data" / "contention.npz"
 BASE = "even"
 Figures = dict[str, float]
 WAYS = (BASE, "fixed", *sorted(PREDICTORS), *sorted(FITTERS), "fitted")
 """Policies; names of predictors stand for `lb-bsp-cpu` with them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What one way came to.
 
@@ -56,17 +63,30 @@ class Outcome:
     fitted_share: float
 
 
+Schedule = dict[str, list[Outcome]]
+"""Outcomes by way under one schedule of bursts."""
+
+
 def balance_of(way: str) -> dict[str, Any]:
     """The section `balance` of the configuration."""
-    if way in PREDICTORS:
+    if way in PREDICTORS or way in FITTERS:
         return {"policy": "lb-bsp-cpu", "predictor": way}
-    if way in FITTERS:
-        fits = {"first_fit": FIRST_FIT, "refit_every": REFIT_EVERY}
-        return {"policy": "lb-bsp-cpu", "predictor": way, **fits}
     return {"policy": way, "shares": [2, 1, 1]} if way == "fixed" else {"policy": way}
 
 
-def config_of(way: str, folder: Path) -> dict[str, Any]:
+def fitted_model(name: str) -> SpeedPredictor:
+    """The model of a predictor that is fitted to the recording."""
+    recording = load_recording(RECORDING)
+    traces, sizes = recording.traces(), recording.num_samples[:, 0].tolist()
+    learner = SpeedLearner(name, len(sizes), first_fit=1)
+    for k in range(traces.speeds.shape[1] - 1):
+        learner.record(observe(traces, sizes, k))
+    job = learner.job()
+    assert job is not None
+    return job()
+
+
+def config_of(way: str, folder: Path, max_epochs: int) -> dict[str, Any]:
     """The configuration, as YAML has it."""
     num_samples = STEPS * BATCH_SIZE + NUM_VALIDATION
     dnn = {
@@ -75,7 +95,7 @@ def config_of(way: str, folder: Path) -> dict[str, Any]:
         "args": {"channels": CHANNELS},
         "batch_size": BATCH_SIZE,
         "optimizer": {"name": "sgd", "learning_rate": 0.01},
-        "stop": {"max_epochs": 1_000_000},  # it is stopped from without
+        "stop": {"max_epochs": max_epochs},
     }
     return {
         "name": "real-contention",
@@ -92,35 +112,57 @@ def config_of(way: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def measure(way: str, cores: tuple[int, int], seed: int) -> Outcome:
+def measure(way: str, cores: tuple[int, int], seed: int, model: SpeedPredictor | None) -> Outcome:
     """Start a run under load, and stop it when what counts is over.
 
     Args:
         way: of WAYS.
         cores: one for the first worker, and one for the other two.
         seed: of the burners' schedule.
+        model: of an earlier run, for a predictor that is fitted.
     """
     pinned = (cores[0], cores[1], cores[1])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "rates.json").write_text(json.dumps(rates_of(["net"], len(pinned))))
-        (folder / "run.yaml").write_text(yaml.safe_dump(config_of(way, folder), sort_keys=False))
-        with (folder / "log").open("wb") as log, burning(pinned, BURSTS, seed):
-            began_s = time.time()
-            process = start(["run", str(folder / "run.yaml")], pinned, log=log)
-            try:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(END_S + LAST_PASS_S)
-                process.send_signal(signal.SIGUSR2)  # a clean stop; nothing if it has ended
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(STOP_S)
-            finally:
-                process.terminate()  # takes the ranks along
-                process.wait()
-        ledger = read_ledger(folder / "out" / "ledger.jsonl") if (folder / "out").exists() else []
-        if not ledger or ledger[-1].get("outcome") != "suspended":
-            raise SystemExit(f"{(folder / 'log').read_text()}\nreal_contention: the run of {way} failed")
-    return outcome_of(ledger, began_s)
+        with (folder / "log").open("wb") as log:
+            _start(way, folder, pinned, log, max_epochs=1).wait()
+            ledger = _ledger(folder, "done")
+            if model is not None:
+                (node,) = next(line["nodes"] for line in ledger if line["event"] == "run-started")
+                workers = [f"{node['host']} {gpu}" for gpu in range(len(pinned))]
+                KeptModel(folder / "out" / "dnns" / "net", way, workers).write(model)
+            with burning(pinned, BURSTS, seed):
+                began_s = time.time()
+                process = _start(way, folder, pinned, log, max_epochs=1_000_000)
+                try:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(END_S + LAST_PASS_S)
+                    process.send_signal(signal.SIGUSR2)  # a clean stop; nothing if it has ended
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(STOP_S)
+                finally:
+                    process.terminate()  # takes the ranks along
+                    process.wait()
+        return outcome_of(_ledger(folder, "suspended"), began_s)
+
+
+def _start(
+    way: str, folder: Path, pinned: Sequence[int], log: IO[bytes], max_epochs: int
+) -> subprocess.Popen[bytes]:
+    (folder / "run.yaml").write_text(yaml.safe_dump(config_of(way, folder, max_epochs), sort_keys=False))
+    return start(["run", str(folder / "run.yaml")], pinned, log=log)
+
+
+def _ledger(folder: Path, outcome: str) -> Sequence[Mapping[str, Any]]:
+    """The ledger of a run that has come to this outcome.
+
+    Raises: SystemExit: it has not.
+    """
+    ledger = read_ledger(folder / "out" / "ledger.jsonl") if (folder / "out").exists() else []
+    if not ledger or ledger[-1].get("outcome") != outcome:
+        raise SystemExit(f"{(folder / 'log').read_text()}\nreal_contention: the run is not {outcome}")
+    return ledger
 
 
 def outcome_of(ledger: Sequence[Mapping[str, Any]], began_s: float) -> Outcome:
@@ -133,8 +175,9 @@ def outcome_of(ledger: Sequence[Mapping[str, Any]], began_s: float) -> Outcome:
 
     Raises: SystemExit: passes do not cover the stretch that counts.
     """
-    done = [line for line in ledger if line["event"] == "epoch-done"]
-    ends_s = np.array([datetime.fromisoformat(line["time"]).timestamp() - began_s for line in done])
+    all_ends = [(_seconds(line) - began_s, line) for line in ledger if line["event"] == "epoch-done"]
+    done = [line for end_s, line in all_ends if end_s >= 0.0]  # of this start
+    ends_s = np.array([end_s for end_s, _ in all_ends if end_s >= 0.0])
     if len(done) < 2 or ends_s[0] > BEGIN_S or ends_s[-1] < END_S:
         raise SystemExit(
             f"real_contention: {len(done)} passes do not cover the seconds from {BEGIN_S:g} to {END_S:g}"
@@ -148,10 +191,14 @@ def outcome_of(ledger: Sequence[Mapping[str, Any]], began_s: float) -> Outcome:
     return Outcome((END_S - BEGIN_S) / float(end - begin), float(np.mean(answered)) if answered else 0.0)
 
 
+def _seconds(line: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(line["time"]).timestamp()
+
+
 def table(
     ways: Sequence[str], cores: tuple[int, int], seeds: Sequence[int], keep: Callable[[Figures], None]
-) -> None:
-    """Print the mean step of each way over that of `even` under the same bursts.
+) -> Figures:
+    """Print the mean step of each way over that of `even` under the same bursts; returns the figures.
 
     With each schedule `even` comes first and last; what lies between the two is noise.
 
@@ -161,29 +208,44 @@ def table(
         seeds: of the schedules; every second one goes through the ways backwards.
         keep: takes the figures that are known so far.
     """
-    outcomes: dict[str, list[Outcome]] = {}
-    print("contended       ms  time/even  fitted model in use")
+    models = {way: fitted_model(way) for way in ways if way in FITTERS}
+    schedules: list[Schedule] = []
+    print("contended        ms  fitted model in use")
     for turn, seed in enumerate(seeds):
-        base: list[float] = []
+        schedules.append({})
         for way in (BASE, *ways[:: -1 if turn % 2 else 1], BASE):
-            outcome = measure(way, cores, seed)
-            if way == BASE:
-                base.append(outcome.step_s)
-            outcomes.setdefault(way, []).append(outcome)
+            outcome = measure(way, cores, seed, models.get(way))
+            schedules[-1].setdefault(way, []).append(outcome)
             used = f"{outcome.fitted_share:20.0%}" if way in FITTERS else ""
-            print(
-                f"{way:<11} {1e3 * outcome.step_s:6.1f}  {outcome.step_s / base[0]:9.3f} {used}", flush=True
-            )
-            keep(figures_of(outcomes))
+            print(f"{way:<11} {1e3 * outcome.step_s:7.1f} {used}", flush=True)
+            keep(figures_of(schedules))
+    figures = figures_of(schedules)
+    print("contended   time/even")
+    for way in (BASE, *ways):
+        print(f"{way:<11} {figures[f'contended_{way}_time']:9.3f}")
+    print(f"contended_even_spread {figures['contended_even_spread']:.3f}")
+    return figures
 
 
-def figures_of(outcomes: Mapping[str, Sequence[Outcome]]) -> Figures:
-    """Each way's mean step over the mean one of `even`, and the longest over the shortest of the latter."""
-    base = np.array([one.step_s for one in outcomes[BASE]])
-    results = {"contended_even_spread": float(base.max() / base.min())}
-    for way, mine in outcomes.items():
-        step_s = float(np.mean([one.step_s for one in mine]))
-        results[f"contended_{way}_time"] = step_s / float(base.mean())
-        if way in FITTERS:
-            results[f"contended_{way}_fitted_share"] = float(np.mean([one.fitted_share for one in mine]))
-    return results
+def figures_of(schedules: Sequence[Schedule]) -> Figures:
+    """Each way's mean step over the mean one of `even`, by schedule, and the mean of that.
+
+    `contended_even_spread` is the longest step of `even` over the shortest in the same schedule, the largest.
+
+    Args:
+        schedules: begun, the newest perhaps with some ways only.
+    """
+    by_way: dict[str, list[float]] = {}
+    fitted: dict[str, list[float]] = {}
+    spreads = []
+    for outcomes in schedules:
+        base = [one.step_s for one in outcomes[BASE]]
+        spreads.append(max(base) / min(base))
+        for way, mine in outcomes.items():
+            by_way.setdefault(way, []).append(float(np.mean([one.step_s for one in mine]) / np.mean(base)))
+            fitted.setdefault(way, []).append(float(np.mean([one.fitted_share for one in mine])))
+    figures = {f"contended_{way}_time": float(np.mean(ratios)) for way, ratios in by_way.items()}
+    figures |= {
+        f"contended_{way}_fitted_share": float(np.mean(fitted[way])) for way in fitted if way in FITTERS
+    }
+    return figures | {"contended_even_spread": max(spreads)}

@@ -25,7 +25,7 @@ from hpcbal.config import RunConfig
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_configuration_is_valid_and_says_how_steps_are_shared_out(way: str, tmp_path: Path) -> None:
-    config = RunConfig.model_validate(config_of(way, tmp_path))
+    config = RunConfig.model_validate(config_of(way, tmp_path, max_epochs=1))
     balance = config.balance
     assert way in (balance.policy, balance.predictor)
     assert (balance.policy == "lb-bsp-cpu") == (way not in ("even", "fixed", "fitted"))
@@ -38,7 +38,7 @@ def ledger(pass_s: float, other_pass_s: float | None = None) -> list[dict[str, A
 
     A fitted model answers in the second half of the stretch.
     """
-    lines: list[dict[str, Any]] = [{"event": "run-started", "time": at(0.0)}]
+    lines: list[dict[str, Any]] = [{"event": "epoch-done", "time": at(-20.0)}]  # of an earlier start
     end_s = 5.0
     while end_s < END_S + 40.0:
         fitted = {"fitted": end_s > (BEGIN_S + END_S) / 2.0}
@@ -76,18 +76,21 @@ def test_passes_that_do_not_cover_the_stretch_are_an_error(covers: Callable[[flo
     lines = [
         line for line in ledger(1.0) if covers(datetime.fromisoformat(line["time"]).timestamp() - 1000.0)
     ]
-    with pytest.raises(SystemExit, match=r"passes do not cover the seconds from 60 to 120"):
+    with pytest.raises(SystemExit, match=f"passes do not cover the seconds from {BEGIN_S:g} to {END_S:g}"):
         outcome_of(lines, 1000.0)
 
 
-def test_ways_are_compared_with_the_mean_of_what_even_shares_took() -> None:
-    outcomes = {
+def test_ways_are_compared_with_what_even_shares_took_under_the_same_bursts() -> None:
+    first = {
         "even": [Outcome(0.9, 0.0), Outcome(1.1, 0.0)],
         "narx": [Outcome(0.8, 0.5)],
         "fitted": [Outcome(0.7, 0.0)],
     }
-    figures = figures_of(outcomes)
-    assert figures["contended_narx_time"] == pytest.approx(0.8)
+    begun = {"even": [Outcome(2.0, 0.0)], "narx": [Outcome(1.2, 1.0)]}
+    figures = figures_of([first, begun])
+    assert figures["contended_narx_time"] == pytest.approx((0.8 + 0.6) / 2.0)
+    assert figures["contended_fitted_time"] == pytest.approx(0.7)
+    assert figures["contended_even_time"] == pytest.approx(1.0)
     assert figures["contended_even_spread"] == pytest.approx(1.1 / 0.9)
-    assert figures["contended_narx_fitted_share"] == 0.5
+    assert figures["contended_narx_fitted_share"] == 0.75
     assert "contended_fitted_fitted_share" not in figures
