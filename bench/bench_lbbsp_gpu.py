@@ -37,7 +37,7 @@ from provenance import provenance
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
 from hpcbal.policies.batching.curves import TimeCurves
 from hpcbal.policies.batching.min_max import split_min_max
-from hpcbal.runtime.decided_split import WARM_UP_STEPS
+from hpcbal.runtime.balance.decided_split import WARM_UP_STEPS
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -128,7 +128,7 @@ def run(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
 
 
 def run_in_steps(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
-    """As `run`, each iteration a training step, with the cadence of `hpcbal.runtime.decided_split`.
+    """As `run`, each iteration a training step, with the cadence of `hpcbal.runtime.balance.decided_split`.
 
     The batch of a step is fetched two steps ahead. A decision is made while the next step runs, and known to
     all ranks at that one's all-reduce. Every decision is ready by then: emulated steps take 0.4 s or more.

@@ -51,7 +51,7 @@ def record(
     """
     from lbbsp_data import images
 
-    from hpcbal.telemetry.resource_use import ResourceProbe
+    from hpcbal.telemetry.host.resource_use import ResourceProbe
     from hpcbal.training.mpi_collective import MpiCollective
     from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
 

@@ -23,7 +23,7 @@ class Recording:
     Attributes:
         num_samples: of each worker's share.
         processing_s: seconds until the worker arrived at the collective.
-        cpu, memory: shares as `hpcbal.telemetry.resource_use` tells them at that moment.
+        cpu, memory: shares as `hpcbal.telemetry.host.resource_use` tells them at that moment.
         about: what was recorded, when and how; goes to JSON.
     """
 

@@ -19,14 +19,14 @@ from dataplane_handover import hand_over
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from hpcbal.control.messages import Position
+from hpcbal.comm.backoff import Backoff
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import streaming
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.dataplane.waiting import Backoff
+from hpcbal.values import Position
 
 BLOCKS_PER_PASS = 64
 WARM_UP_BLOCKS = 32

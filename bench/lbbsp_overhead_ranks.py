@@ -24,10 +24,10 @@ from mpi4py import MPI
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.narx import NUM_INPUTS, Narx
-from hpcbal.runtime.balancer import Balancer, EvenSplit
-from hpcbal.runtime.decided_split import DecidedSplit
-from hpcbal.runtime.worker_watch import WorkerWatch
-from hpcbal.telemetry.resource_use import ResourceProbe, ResourceUse
+from hpcbal.runtime.balance.balancer import Balancer, EvenSplit
+from hpcbal.runtime.balance.decided_split import DecidedSplit
+from hpcbal.runtime.balance.worker_watch import WorkerWatch
+from hpcbal.telemetry.host.resource_use import ResourceProbe, ResourceUse
 from hpcbal.training.backend import Contribution, Sums
 from hpcbal.training.mpi_collective import MpiCollective
 from hpcbal.training.step import train_step
@@ -124,7 +124,7 @@ def make_balancer(name: str, collective: MpiCollective, num_samples: int, probe:
 def take_steps(
     balancer: Balancer, replica: SleepingReplica, collective: MpiCollective, num_samples: int, num_steps: int
 ) -> FloatArray:
-    """Steps as `hpcbal.runtime.epoch` takes them; columns COMPUTED to STEP, shape (num_steps, 3)."""
+    """Steps as `hpcbal.runtime.group.epoch` takes them; columns COMPUTED to STEP, shape (num_steps, 3)."""
     rows: FloatArray = np.zeros((num_steps, 3))
     for k in range(num_steps):
         began = time.monotonic()

@@ -34,7 +34,7 @@ from real_shares import NUM_VALIDATION, rates_of
 from unequal_workers import start
 
 from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
-from hpcbal.runtime.kept_models import KeptModel
+from hpcbal.runtime.balance.kept_models import KeptModel
 from hpcbal.speed_models import FITTERS, SpeedLearner
 from hpcbal.telemetry import read_ledger
 

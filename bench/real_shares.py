@@ -20,7 +20,7 @@ import numpy as np
 import yaml
 from unequal_workers import start
 
-from hpcbal.telemetry.timeline import read_timeline
+from hpcbal.telemetry.streams.timeline import read_timeline
 
 STEPS, PASSES = 10, 5  # of each network and turn
 SETTLING_PASSES = 2  # models are traced and shares settle in them

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 
 from mpi4py import MPI
 
-from hpcbal.control.messages import Position
+from hpcbal.comm.backoff import Backoff
 from hpcbal.data import SampleSource, build_operations, image_folder
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.dataplane.waiting import Backoff
+from hpcbal.values import Position
 
 NUM_RANKS = 8
 BLOCK_SAMPLES = 8

@@ -12,8 +12,8 @@ from types import TracebackType
 
 from hpcbal.checkpoint.state import TrainingState
 from hpcbal.checkpoint.writer import FileIdentity, write_checkpoint
-from hpcbal.control.messages import Position
 from hpcbal.errors import CheckpointError, HpcbalError
+from hpcbal.values import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.control.messages import EpochRecord, Position
 from hpcbal.errors import CheckpointError
+from hpcbal.values import EpochRecord, Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from hpcbal.checkpoint.layout import ArraySpec, SparseFile, check_arrays, lay_ou
 from hpcbal.checkpoint.seal import SEAL_BYTES, OtherVersionError, make_seal, start_checksum, verify
 from hpcbal.checkpoint.state import TrainingState, progress_to_json
 from hpcbal.errors import CheckpointError
-from hpcbal.telemetry.atomic_file import output_error, remove_quietly, sync_directory
+from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, sync_directory
 
 CURRENT = "checkpoint.h5"
 PREVIOUS = "checkpoint.previous.h5"

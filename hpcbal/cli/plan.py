@@ -10,8 +10,8 @@ from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print
 from hpcbal.stderr import say
 
 if TYPE_CHECKING:
-    from hpcbal.cli.config_scenario import PassFacts
     from hpcbal.config import RunConfig
+    from hpcbal.planning.scenario import PassFacts
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -44,14 +44,14 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
-    from hpcbal.cli.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
-    from hpcbal.cli.plan_forecast import forecast
-    from hpcbal.cli.plan_memory import node_memory
-    from hpcbal.cli.plan_rates import find_rates
     from hpcbal.cli.plan_text import render_plan
     from hpcbal.config import load_config
-    from hpcbal.config.group_size import over_limit, told_limit
-    from hpcbal.config.shares import check_parts, check_shares
+    from hpcbal.config.checks.group_size import over_limit, told_limit
+    from hpcbal.config.checks.shares import check_parts, check_shares
+    from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
+    from hpcbal.planning.memory import node_memory
+    from hpcbal.planning.rates import find_rates
+    from hpcbal.planning.wall_time import forecast
 
     config = load_config(args.config, args.overrides, warn=print_warning)
     num_nodes, per_node = args.nodes, gpus_per_node(config, args.gpus_per_node)
@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _facts(args: argparse.Namespace, config: RunConfig) -> PassFacts | None:
-    from hpcbal.cli.config_scenario import facts_of_data, facts_of_size, known_facts
     from hpcbal.config import add_import_roots
+    from hpcbal.planning.scenario import facts_of_data, facts_of_size, known_facts
 
     if args.samples is not None:
         return facts_of_size(config, args.samples)
@@ -102,7 +102,7 @@ def _facts(args: argparse.Namespace, config: RunConfig) -> PassFacts | None:
 
 def _bytes(text: str) -> int:
     """An argument type: bytes as a number, or with a unit."""
-    from hpcbal.config.values import parse_bytes
+    from hpcbal.config.schema.values import parse_bytes
 
     try:
         return int(parse_bytes(int(text) if text.isdecimal() else text))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcbal.cli.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, gpu_map, launch_lines
-from hpcbal.cli.plan_forecast import MOST_NODES_TRIED, Forecast
-from hpcbal.cli.plan_memory import NodeMemory
-from hpcbal.telemetry.table import count_text, format_table
-from hpcbal.telemetry.utc import duration_text
+from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, gpu_map, launch_lines
+from hpcbal.planning.memory import NodeMemory
+from hpcbal.planning.wall_time import MOST_NODES_TRIED, Forecast
+from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.views.table import count_text, format_table
 
 _ORDER = {
     "global": "as if the DNNs of each flotilla converged together",

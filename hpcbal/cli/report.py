@@ -33,10 +33,10 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the page and the plots; with --json print the values instead."""
     from hpcbal.report import read_run, write_page, write_plots
-    from hpcbal.report.png import can_write_png
-    from hpcbal.report.write import NO_MATPLOTLIB, plots_beside
-    from hpcbal.telemetry.jsonable import to_jsonable
-    from hpcbal.telemetry.run_directory import RunDirectory
+    from hpcbal.report.drawing.png import can_write_png
+    from hpcbal.report.page.write import NO_MATPLOTLIB, plots_beside
+    from hpcbal.telemetry.files.jsonable import to_jsonable
+    from hpcbal.telemetry.files.run_directory import RunDirectory
 
     data = read_run(args.directory)
     if args.json:

@@ -132,7 +132,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     if (args.config is None) == (args.preset is None):
         raise InputError("give either CONFIG or --preset NAME")
     if args.preset is None:
-        from hpcbal.cli.config_scenario import scenario_of_config
+        from hpcbal.planning.scenario import scenario_of_config
 
         return scenario_of_config(
             args.config,

@@ -10,10 +10,10 @@ from hpcbal.cli.simulation_plots import CHARTS, draw_comparison
 from hpcbal.cli.simulation_report import report_of
 from hpcbal.cli.simulation_text import rows_to_dict
 from hpcbal.report import write_page
-from hpcbal.report.png import can_write_png, to_png
-from hpcbal.report.svg import to_svg
+from hpcbal.report.drawing.png import can_write_png, to_png
+from hpcbal.report.drawing.svg import to_svg
 from hpcbal.simulator import Row, Scenario
-from hpcbal.telemetry.atomic_file import output_error, write_atomic
+from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 
 MAX_SLOTS_OF_A_PAGE = 512
 """A page draws a row per slot; with more it would be too heavy to open."""

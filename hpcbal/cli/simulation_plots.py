@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hpcbal.report.axes import AXIS_HEIGHT, LABEL_SIZE, draw_left
-from hpcbal.report.colors import PALETTE
-from hpcbal.report.drawing import INK, QUIET, Drawing, Sheet, text_width
-from hpcbal.report.scales import Scale, number_ticks
+from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_left
+from hpcbal.report.drawing.colors import PALETTE
+from hpcbal.report.drawing.scales import Scale, number_ticks
+from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.simulator import Row
 
 _TOP, _HEIGHT, _LEFT, _KEY_HEIGHT = 36.0, 220.0, 64.0, 26.0

@@ -8,7 +8,7 @@ import hpcbal
 from hpcbal.control import INDEPENDENT
 from hpcbal.report import DnnReport, Overhead, ReportData, RoundReport, SlotSpan, SlotUse
 from hpcbal.report.model import Preprocessing
-from hpcbal.report.replay import slot_names
+from hpcbal.report.reading.replay import slot_names
 from hpcbal.simulator import RoundRecord, Scenario, SimulatedRun, cluster_of
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT
 

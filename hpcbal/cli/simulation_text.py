@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcbal.simulator import Row, Scenario
 from hpcbal.simulator.costs import COST_NAMES
-from hpcbal.telemetry.table import count_text, format_table
+from hpcbal.telemetry.views.table import count_text, format_table
 
 FORMAT = 1
 

@@ -26,7 +26,7 @@ def start(args: argparse.Namespace, *, resume: bool, retry_failed: bool, profile
     level = args.log_level or _log_level()
     from hpcbal.config import add_import_roots
     from hpcbal.runtime import launch
-    from hpcbal.runtime.run_request import RunRequest
+    from hpcbal.runtime.handoff.run_request import RunRequest
 
     add_import_roots(args.config)
     request = RunRequest(

@@ -29,8 +29,8 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the status once, or until the run ends; with --json --watch, one line of JSON per look."""
-    from hpcbal.telemetry.status import death_note, has_ended, read_status
-    from hpcbal.telemetry.status_table import render_status
+    from hpcbal.telemetry.views.status import death_note, has_ended, read_status
+    from hpcbal.telemetry.views.status_table import render_status
 
     _check_directory(args.directory)
     redraw = args.watch and not args.json and sys.stdout.isatty()

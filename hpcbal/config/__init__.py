@@ -1,11 +1,11 @@
 """YAML configuration: strict, with errors that name file, line and key."""
 
-from hpcbal.config.dnn_schema import DnnConfig, OptimizerConfig, StopConfig
-from hpcbal.config.document import json_schema
 from hpcbal.config.imports import add_import_roots, load_object
 from hpcbal.config.load import load_config, resolved_yaml
-from hpcbal.config.operations import OPERATIONS, OperationConfig
-from hpcbal.config.schema import (
+from hpcbal.config.schema.dnn import DnnConfig, OptimizerConfig, StopConfig
+from hpcbal.config.schema.document import json_schema
+from hpcbal.config.schema.operations import OPERATIONS, OperationConfig
+from hpcbal.config.schema.run import (
     BackendConfig,
     CheckpointConfig,
     DataConfig,

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbal.config.document import DEFAULT_KEYS, SWEEP_KEYS
 from hpcbal.config.messages import show
-from hpcbal.config.nodes import Node, merged
-from hpcbal.config.suggest import did_you_mean
+from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
+from hpcbal.config.source.nodes import Node, merged
+from hpcbal.config.source.suggest import did_you_mean
 
 MAX_SWEEP_SIZE = 100_000
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")

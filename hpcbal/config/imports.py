@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hpcbal.config.suggest import did_you_mean
+from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import InputError
 
 

@@ -11,19 +11,19 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from hpcbal.config.checks import cross_problems
-from hpcbal.config.document import FILE_ONLY_KEYS, Defaults
+from hpcbal.config.checks.group_size import size_warnings
+from hpcbal.config.checks.import_check import import_problems
+from hpcbal.config.checks.packages import package_problems
+from hpcbal.config.checks.sections import cross_problems
+from hpcbal.config.checks.without_effect import keys_without_effect
 from hpcbal.config.expand import Expansion, expand_dnns, with_defaults
-from hpcbal.config.group_size import size_warnings
-from hpcbal.config.import_check import import_problems
 from hpcbal.config.imports import add_import_roots
 from hpcbal.config.messages import explain
-from hpcbal.config.nodes import Node
-from hpcbal.config.overrides import Override, apply_override, parse_overrides, targets_one_dnn
-from hpcbal.config.package_check import package_problems
-from hpcbal.config.schema import RunConfig
-from hpcbal.config.without_effect import keys_without_effect
-from hpcbal.config.yaml_source import Dumper, read_yaml
+from hpcbal.config.schema.document import FILE_ONLY_KEYS, Defaults
+from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.source.nodes import Node
+from hpcbal.config.source.overrides import Override, apply_override, parse_overrides, targets_one_dnn
+from hpcbal.config.source.yaml_source import Dumper, read_yaml
 from hpcbal.errors import ConfigError
 
 

@@ -10,12 +10,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hpcbal.config.dnn_schema import DnnConfig
-from hpcbal.config.document import FILE_ONLY_KEYS, SWEEP_KEYS
-from hpcbal.config.nodes import Node, Path, join_key
-from hpcbal.config.schema import RunConfig
-from hpcbal.config.section import CUSTOM_ERROR
-from hpcbal.config.suggest import did_you_mean, nearest
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.document import FILE_ONLY_KEYS, SWEEP_KEYS
+from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.schema.section import CUSTOM_ERROR
+from hpcbal.config.source.nodes import Node, Path, join_key
+from hpcbal.config.source.suggest import did_you_mean, nearest
 
 _MAX_SHOWN = 60
 

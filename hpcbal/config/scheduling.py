@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbal.config.schema import RunConfig
+from hpcbal.config.schema.run import RunConfig
 from hpcbal.control import DnnSpec, ScheduleSettings
 
 

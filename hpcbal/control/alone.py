@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from hpcbal.control.core import Core
-from hpcbal.control.messages import (
-    GroupPlan,
-    Instruction,
-    LeaveRound,
-    NextPass,
-    Position,
-    RoundPlan,
-    StartAlone,
-)
+from hpcbal.control.messages import GroupPlan, Instruction, LeaveRound, NextPass, RoundPlan, StartAlone
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import evaluate
 from hpcbal.policies import random_order
+from hpcbal.values import Position
 
 
 def fill_gpus(core: Core) -> list[Instruction]:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A point in the shared stream: sample `offset` (0..samples per pass) of pass `pass_index`."""
-
-    pass_index: int
-    offset: int = 0
+from hpcbal.values import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +219,3 @@ class Finish(Instruction):
     """The run is over. `outcome` is 'done', 'failed-dnns' or 'suspended'."""
 
     outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class EpochRecord:
-    """One line of a DNN's history; `epoch` counts from 1, so it is the number of epochs completed."""
-
-    epoch: int
-    pass_index: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    seconds: float = 0.0

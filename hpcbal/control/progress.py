@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.messages import EpochRecord, Position, RoundPlan
+from hpcbal.control.messages import RoundPlan
 from hpcbal.control.states import DnnState
 from hpcbal.control.stopping import StopRule
 from hpcbal.errors import InputError
 from hpcbal.policies import Delta
+from hpcbal.values import EpochRecord, Position
 
 
 @dataclass(frozen=True, slots=True)

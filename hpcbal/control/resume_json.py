@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbal.control.messages import GroupPlan, Position, RoundPlan
+from hpcbal.control.messages import GroupPlan, RoundPlan
+from hpcbal.values import Position
 
 
 def round_plan_to_dict(plan: RoundPlan) -> dict[str, Any]:

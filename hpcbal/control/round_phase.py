@@ -8,12 +8,10 @@ from hpcbal.control import alone, rounds
 from hpcbal.control.core import Core
 from hpcbal.control.messages import (
     EpochDone,
-    EpochRecord,
     GroupPlan,
     Instruction,
     LeaveRound,
     NextPass,
-    Position,
     RoundPlan,
     StartRound,
 )
@@ -21,6 +19,7 @@ from hpcbal.control.removal import leave_out, offer_of, what_shrinks
 from hpcbal.control.state import Group
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import evaluate
+from hpcbal.values import EpochRecord, Position
 
 # ---- which round comes next --------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.messages import EpochRecord, Position, RoundPlan
+from hpcbal.control.messages import RoundPlan
 from hpcbal.control.paradigms import PARADIGMS, View
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.policies import RateTable, demand, num_preprocessors
+from hpcbal.values import EpochRecord, Position
 
 
 class Planner:

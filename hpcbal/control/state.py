@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hpcbal.control.messages import EpochRecord, Position, RoundPlan
+from hpcbal.control.messages import RoundPlan
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
 from hpcbal.control.states import TERMINAL, DnnState, Phase
 from hpcbal.policies import RateTable, without_left_out
+from hpcbal.values import EpochRecord, Position
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbal.control.messages import EpochRecord
 from hpcbal.errors import InputError
+from hpcbal.values import EpochRecord
 
 MODES = ("max", "min")
 

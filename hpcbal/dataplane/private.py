@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-from hpcbal.control.messages import Position
 from hpcbal.dataplane.composer import StreamSource
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec, round_block
+from hpcbal.values import Position
 
 NUM_BLOCKS_AHEAD = 1
 """Blocks that fit into the ring besides those of the batch that is read."""

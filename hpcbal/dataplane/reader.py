@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.control.messages import Position
+from hpcbal.comm.backoff import Backoff
 from hpcbal.dataplane.batch import Batch
 from hpcbal.dataplane.ring import INACTIVE, NodeRing
 from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamPlan, round_block
-from hpcbal.dataplane.waiting import Backoff
 from hpcbal.errors import HpcbalError
+from hpcbal.values import Position
 
 __all__ = ["Batch", "StreamReader"]
 

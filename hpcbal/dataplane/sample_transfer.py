@@ -12,8 +12,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from hpcbal.comm.backoff import Backoff
 from hpcbal.data.dataset import RawSample
-from hpcbal.dataplane.waiting import Backoff
 
 PIECE_BYTES = 2**20
 """Samples of about so many bytes travel in one message, so that packing one holds up no step."""

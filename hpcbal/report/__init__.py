@@ -16,9 +16,9 @@ from hpcbal.report.model import (
     SlotSpan,
     SlotUse,
 )
-from hpcbal.report.page import render_page
-from hpcbal.report.run_files import read_run
-from hpcbal.report.write import write_page, write_plots
+from hpcbal.report.page.document import render_page
+from hpcbal.report.page.write import write_page, write_plots
+from hpcbal.report.reading.run_files import read_run
 
 __all__ = [
     "USE_KINDS",

@@ -21,8 +21,8 @@ from hpcbal.cluster.launcher import detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import RunConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
-from hpcbal.runtime.finished import report_of_finished
-from hpcbal.runtime.launch_dir import (
+from hpcbal.runtime.handoff.finished import report_of_finished
+from hpcbal.runtime.handoff.launch_dir import (
     ABORTED,
     EXIT_CODE,
     LAST_WORDS,
@@ -34,11 +34,11 @@ from hpcbal.runtime.launch_dir import (
     WATCHED,
     hold_directory,
 )
-from hpcbal.runtime.launch_hold import launch_directory, sweep
-from hpcbal.runtime.run_request import RunRequest, load_requested
-from hpcbal.runtime.signals import StopFlag
+from hpcbal.runtime.handoff.launch_hold import launch_directory, sweep
+from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
+from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.stderr import say
-from hpcbal.telemetry.processes import process_is_gone, started_with
+from hpcbal.telemetry.host.processes import process_is_gone, started_with
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run"]
 

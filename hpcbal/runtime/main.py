@@ -14,33 +14,29 @@ from mpi4py import MPI
 from hpcbal.cluster.discovery import discover, split_by_node
 from hpcbal.cluster.launcher import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
+from hpcbal.comm.all_or_none import ReportedError, all_or_none
+from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
+from hpcbal.comm.mpi_channel import MpiChannel
 from hpcbal.config import RunConfig, add_import_roots
 from hpcbal.data.source import SampleSource
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.channel import (
-    Channel,
-    patient_allgather,
-    patient_barrier,
-    patient_broadcast,
-)
-from hpcbal.runtime.context import RankContext
-from hpcbal.runtime.ending import JobEnd, write_last_words
-from hpcbal.runtime.final_report import write_final_report
-from hpcbal.runtime.launch_dir import leave_exit_code, leave_last_words, tell_ready, tell_watched
-from hpcbal.runtime.opening import OpenedRun, open_run
-from hpcbal.runtime.preprocessor import Preprocessor
-from hpcbal.runtime.run_request import RunRequest
-from hpcbal.runtime.shared_data import make_ring, open_data
-from hpcbal.runtime.signals import StopFlag
-from hpcbal.runtime.stalling import HangTrace
+from hpcbal.runtime.handoff.launch_dir import leave_exit_code, leave_last_words, tell_ready, tell_watched
+from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.health.ending import JobEnd, write_last_words
+from hpcbal.runtime.health.signals import StopFlag
+from hpcbal.runtime.health.stalling import HangTrace
+from hpcbal.runtime.health.watchdog import PeerWatchdog
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.rank.shared_data import make_ring, open_data
+from hpcbal.runtime.record.final_report import write_final_report
+from hpcbal.runtime.resuming.opening import OpenedRun, open_run
+from hpcbal.runtime.roles.preprocessor import Preprocessor
+from hpcbal.runtime.roles.trainer import Trainer
 from hpcbal.runtime.start import check_collective, make_backend, make_scheduler, open_groups
-from hpcbal.runtime.together import ToldError, together
-from hpcbal.runtime.trainer import Trainer
-from hpcbal.runtime.watchdog import PeerWatchdog
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
-from hpcbal.telemetry.processes import process_is_gone
-from hpcbal.telemetry.slices import SliceRecorder
+from hpcbal.telemetry.host.processes import process_is_gone
+from hpcbal.telemetry.streams.slices import SliceRecorder
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +63,7 @@ def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
     with ExitStack() as logs:
         try:
             code = _run(world, request, launcher, stop, end, logs)
-        except ToldError as error:
+        except ReportedError as error:
             code = leave_exit_code(world.rank, error.code)
         except BaseException as error:
             end.abort_for(error)
@@ -90,7 +86,7 @@ def _run(
     patient_barrier(world)
     tell_ready(world.rank)  # all ranks catch signals by now
     with ExitStack() as stack:
-        opened = together(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
+        opened = all_or_none(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
         if opened is not None:
             stack.callback(opened.close)
         config, output = patient_broadcast(
@@ -99,17 +95,17 @@ def _run(
         add_import_roots(request.config_path)
         _start_logs(world, output, request.log_level, logs)
         node_comm = split_by_node(world, config.slots.ranks_per_node)
-        roles = together(world, lambda: _discover(world, node_comm, config))
+        roles = all_or_none(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
         watchdog = _watch_peers(world, roles, end)
         stack.callback(watchdog.stop)  # without an error only when all ranks have agreed to leave
         source, facts = open_data(world, config, roles)
-        ring = together(world, lambda: make_ring(node_comm, facts.spec, roles, world.rank))
+        ring = all_or_none(world, lambda: make_ring(node_comm, facts.spec, roles, world.rank))
         context = RankContext(
             config=config,
             output=output,
             roles=roles,
-            channel=Channel(world.Dup()),
+            channel=MpiChannel(world.Dup()),
             stream_spec=facts.spec,
             num_classes=facts.num_classes,
             data_fingerprint=facts.fingerprint,
@@ -146,7 +142,7 @@ def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
             "launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild mpi4py "
             "against the site's MPI"
         )
-    raise ToldError(int(ExitCode.WRONG_INPUT))
+    raise ReportedError(int(ExitCode.WRONG_INPUT))
 
 
 def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitStack) -> None:
@@ -157,7 +153,7 @@ def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitS
         logs.enter_context(configure_rank_logging(output, world.rank, socket.gethostname(), level))
 
     for is_my_turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
-        together(world, open_log if is_my_turn else lambda: None)
+        all_or_none(world, open_log if is_my_turn else lambda: None)
 
 
 def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: RunConfig) -> Roles:
@@ -206,13 +202,13 @@ def _play_role(
     data_comm = world.Dup()
     key = roles.trainer_ranks.index(context.rank) if is_trainer else 0
     trainers = cast(MPI.Intracomm, world.Split(color=0 if is_trainer else MPI.UNDEFINED, key=key))
-    backend = together(world, lambda: make_backend(context, trainers) if is_trainer else None)
-    together(world, lambda: check_collective(context.config) if is_trainer else None)
+    backend = all_or_none(world, lambda: make_backend(context, trainers) if is_trainer else None)
+    all_or_none(world, lambda: check_collective(context.config) if is_trainer else None)
     groups = open_groups(context.config, trainers) if is_trainer else None
     devices = patient_allgather(world, backend.device if backend is not None else None)
     try:
-        scheduler = together(world, lambda: make_scheduler(context, opened, devices) if opened else None)
-    except ToldError:
+        scheduler = all_or_none(world, lambda: make_scheduler(context, opened, devices) if opened else None)
+    except ReportedError:
         if groups is not None:  # a library that is not ended would go on talking after MPI's end
             groups.shutdown()
         raise

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 from mpi4py import MPI
 
+from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import RunConfig
+from hpcbal.config.checks.shares import check_parts, check_shares
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.config.shares import check_parts, check_shares
 from hpcbal.control import Ensemble, ScheduleSettings
 from hpcbal.errors import InputError
-from hpcbal.runtime.channel import patient_allgather
-from hpcbal.runtime.console import Console
-from hpcbal.runtime.context import RankContext
-from hpcbal.runtime.journal import Journal
-from hpcbal.runtime.known_rates import known_rates, rate_keys
-from hpcbal.runtime.opening import OpenedRun
-from hpcbal.runtime.resume import check_fingerprint
-from hpcbal.runtime.scheduler import Scheduler
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.record.console import Console
+from hpcbal.runtime.record.journal import Journal
+from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
+from hpcbal.runtime.resuming.opening import OpenedRun
+from hpcbal.runtime.resuming.resume import check_fingerprint
+from hpcbal.runtime.roles.scheduler import Scheduler
 from hpcbal.training.backend import Backend
 from hpcbal.training.groups import COLLECTIVES, TrainerGroups
 

@@ -21,7 +21,6 @@ from hpcbal.control import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    Position,
     RateMeasured,
     RoundPlan,
     StartAlone,
@@ -34,6 +33,7 @@ from hpcbal.policies import RateTable
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
+from hpcbal.values import Position
 
 
 @dataclass(slots=True)

@@ -1,16 +1,16 @@
 """Ledger, metrics, status, results, logs, progress, and the output directory they live in."""
 
-from hpcbal.telemetry.atomic_file import output_error, write_atomic, write_json_atomic
-from hpcbal.telemetry.environment import environment_versions
-from hpcbal.telemetry.ledger import LEDGER_SCHEMA, Ledger, read_ledger
-from hpcbal.telemetry.metrics import MetricsWriter, read_metrics
-from hpcbal.telemetry.output import claim_output, prepare_output
-from hpcbal.telemetry.progress import Progress
-from hpcbal.telemetry.rank_log import RankLogging, configure_rank_logging
-from hpcbal.telemetry.results import ResultRow, read_results, render_results, write_results
-from hpcbal.telemetry.run_directory import RunDirectory
-from hpcbal.telemetry.run_lock import RunLock
-from hpcbal.telemetry.status import (
+from hpcbal.telemetry.claim.directory import claim_output, prepare_output
+from hpcbal.telemetry.claim.run_lock import RunLock
+from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.host.environment import environment_versions
+from hpcbal.telemetry.streams.ledger import LEDGER_SCHEMA, Ledger, read_ledger
+from hpcbal.telemetry.streams.metrics import MetricsWriter, read_metrics
+from hpcbal.telemetry.streams.rank_log import RankLogging, configure_rank_logging
+from hpcbal.telemetry.views.progress import Progress
+from hpcbal.telemetry.views.results import ResultRow, read_results, render_results, write_results
+from hpcbal.telemetry.views.status import (
     STATUS_SCHEMA,
     DnnStatus,
     PreprocessingStatus,
@@ -19,7 +19,7 @@ from hpcbal.telemetry.status import (
     read_status,
     write_status,
 )
-from hpcbal.telemetry.status_table import render_status
+from hpcbal.telemetry.views.status_table import render_status
 
 __all__ = [
     "LEDGER_SCHEMA",

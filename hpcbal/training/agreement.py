@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from mpi4py import MPI
 
+from hpcbal.comm.requests import wait_for
 from hpcbal.training.arrays import Arrays, checksum
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import CAUSES, Cause, GroupFailed, cause_of, detail_of
-from hpcbal.training.waiting import wait_for
 
 DETAIL_BYTES = 2000
 """How much of a failure's detail travels: enough for the end of a traceback."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from hpcbal.comm.requests import wait_for
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
-from hpcbal.training.waiting import wait_for
 
 _QUESTION, _ANSWER = 1, 2
 """Tags of messages on a group's communicator."""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hpcbal.telemetry.timeline import read_timeline
+from hpcbal.telemetry.streams.timeline import read_timeline
 
 pytestmark = pytest.mark.e2e
 

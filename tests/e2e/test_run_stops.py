@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.runtime.launch_hold import HELD
+from hpcbal.runtime.handoff.launch_hold import HELD
 
 pytestmark = pytest.mark.e2e
 

@@ -23,7 +23,6 @@ from hpcbal.control import (
     DnnState,
     Ensemble,
     EpochDone,
-    EpochRecord,
     Event,
     Finish,
     GroupLeft,
@@ -31,7 +30,6 @@ from hpcbal.control import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    Position,
     PreprocessingMeasured,
     RateMeasured,
     ResumeState,
@@ -50,6 +48,7 @@ from hpcbal.control import (
     round_plan_to_dict,
 )
 from hpcbal.policies import Delta, RateTable
+from hpcbal.values import EpochRecord, Position
 
 NUM_POSITIONS = 6
 MAX_ACTIONS = 20_000

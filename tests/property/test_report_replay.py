@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hpcbal.report import render_page
 from hpcbal.report.model import USE_KINDS, ReportData, SlotSpan, SlotUse
-from hpcbal.report.replay import Replay
-from hpcbal.telemetry.utc import utc_text
+from hpcbal.report.reading.replay import Replay
+from hpcbal.telemetry.files.utc import utc_text
 
 NUM_SLOTS = 4
 DNNS = ("a", "b", "c")

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from mpi4py import MPI
 
-from hpcbal.control.messages import Position
+from hpcbal.comm.backoff import Backoff
 from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.dataplane.waiting import Backoff
+from hpcbal.values import Position
 
 
 @dataclass

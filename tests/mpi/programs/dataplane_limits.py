@@ -6,12 +6,12 @@ import time
 
 from dataplane_harness import Cast, FakeSource, read_passes
 
-from hpcbal.control.messages import Position
 from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.streaming import QuickerWrite
 from hpcbal.errors import HpcbalError, InputError
+from hpcbal.values import Position
 
 SLOTS, BLOCK_SAMPLES = 3, 4
 PAUSE_S = 0.2

@@ -14,10 +14,10 @@ from functools import partial
 import numpy as np
 from dataplane_harness import Cast, FakeSource
 
-from hpcbal.control.messages import Position
 from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamPlan
+from hpcbal.values import Position
 
 
 def main() -> None:

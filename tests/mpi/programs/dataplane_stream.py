@@ -12,8 +12,8 @@ from functools import partial
 
 from dataplane_harness import Cast, FakeSource, read_passes
 
-from hpcbal.control.messages import Position
 from hpcbal.dataplane.stream import round_block
+from hpcbal.values import Position
 
 
 def main() -> None:

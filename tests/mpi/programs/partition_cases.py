@@ -21,15 +21,15 @@ from hpcbal.dataplane import sample_transfer
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_draw
-from hpcbal.runtime import part_loading
-from hpcbal.runtime.balancer import FixedSplit
-from hpcbal.runtime.context import RankContext
-from hpcbal.runtime.member import GroupMember
-from hpcbal.runtime.part_loading import PartLoader
-from hpcbal.runtime.parts import Parts
-from hpcbal.runtime.protocol import DataLoading
-from hpcbal.runtime.signals import StopFlag
-from hpcbal.telemetry.slices import SliceRecorder
+from hpcbal.runtime.balance.balancer import FixedSplit
+from hpcbal.runtime.group.member import GroupMember
+from hpcbal.runtime.health.signals import StopFlag
+from hpcbal.runtime.parts.loading import PartLoader
+from hpcbal.runtime.parts.part import Parts
+from hpcbal.runtime.parts.part import loading as part_loading
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.wire.protocol import DataLoading
+from hpcbal.telemetry.streams.slices import SliceRecorder
 from hpcbal.training.failure import GroupFailed
 
 NUM_SAMPLES, FIRST_ID, BATCH_SIZE, SEED = 400, 1000, 40, 7
@@ -174,7 +174,7 @@ def make_loader(comm: MPI.Intracomm, source: SampleSource, told: list[str]) -> t
         is_master=comm.rank == 0,
         dnn=SimpleNamespace(name="a", batch_size=BATCH_SIZE),
         context=context,
-        together=lambda doing, work: GroupMember.together(member, doing, work),
+        together=lambda doing, work: GroupMember.on_all_ranks(member, doing, work),
     )
     part_loading.open_source = lambda config: source
     return PartLoader(context), member

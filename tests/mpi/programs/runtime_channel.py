@@ -7,21 +7,21 @@ import time
 
 from mpi4py import MPI
 
-from hpcbal.control.messages import DnnFailed
-from hpcbal.runtime.channel import (
-    Channel,
+from hpcbal.comm.collectives import (
     first_error,
     patient_allgather,
     patient_barrier,
     patient_broadcast,
     patient_gather,
 )
-from hpcbal.runtime.protocol import Happened, Heartbeat, Shutdown
+from hpcbal.comm.mpi_channel import MpiChannel
+from hpcbal.control.messages import DnnFailed
+from hpcbal.runtime.wire.protocol import Happened, Heartbeat, Shutdown
 
 NUM_MESSAGES = 200
 
 
-def check_order_and_size(channel: Channel) -> None:
+def check_order_and_size(channel: MpiChannel) -> None:
     """All messages of each rank arrive in the order of sending, long ones among short ones."""
     if channel.rank:
         for number in range(NUM_MESSAGES):
@@ -52,7 +52,7 @@ def check_order_and_size(channel: Channel) -> None:
     assert channel.receive() is None
 
 
-def check_way_out(channel: Channel) -> None:
+def check_way_out(channel: MpiChannel) -> None:
     """What runs meanwhile may end a wait."""
     polls = 0
 
@@ -96,7 +96,7 @@ def check_patience(comm: MPI.Intracomm) -> None:
 
 def main() -> None:
     world = MPI.COMM_WORLD
-    channel = Channel(world.Dup())
+    channel = MpiChannel(world.Dup())
     assert (channel.rank, channel.size) == (world.rank, world.size)
     check_order_and_size(channel)
     patient_barrier(world)

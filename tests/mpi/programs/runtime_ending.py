@@ -9,10 +9,10 @@ import time
 from mpi4py import MPI
 
 from hpcbal.cluster.roles import RankInfo
+from hpcbal.comm.collectives import patient_allgather, patient_barrier
 from hpcbal.errors import OutputError
-from hpcbal.runtime.channel import patient_allgather, patient_barrier
-from hpcbal.runtime.ending import JobEnd, write_last_words
-from hpcbal.runtime.watchdog import PeerWatchdog
+from hpcbal.runtime.health.ending import JobEnd, write_last_words
+from hpcbal.runtime.health.watchdog import PeerWatchdog
 
 
 def main(what: str) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hpcbal.checkpoint import BackgroundWriter, TrainingState, background, read_progress
-from hpcbal.control.messages import Position
 from hpcbal.errors import CheckpointError, OutputError
+from hpcbal.values import Position
 
 
 def state_of(epoch: int, dnn_id: str = "dnn") -> TrainingState:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, seal, write_checkpoint
-from hpcbal.control.messages import Position
 from hpcbal.errors import CheckpointError
+from hpcbal.values import Position
 
 
 def state_of(epoch: int) -> TrainingState:

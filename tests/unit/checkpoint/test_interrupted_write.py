@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, write_checkpoint, writer
-from hpcbal.control.messages import Position
 from hpcbal.errors import ExitCode, OutputError
+from hpcbal.values import Position
 
 PROGRAMS = Path(__file__).parent / "programs"
 

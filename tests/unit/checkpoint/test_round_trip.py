@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, write_checkpoint
-from hpcbal.control.messages import EpochRecord, Position
 from hpcbal.errors import CheckpointError
+from hpcbal.values import EpochRecord, Position
 
 HISTORY = (
     EpochRecord(1, 0, {"loss": 0.1 + 0.2, "val_accuracy": 1 / 3}, 1.25),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config import RunConfig, load_config, resolved_yaml
-from hpcbal.config.yaml_source import Dumper
+from hpcbal.config.source.yaml_source import Dumper
 from hpcbal.errors import ConfigError
 
 REFERENCE = Path(__file__).parents[3] / "configs" / "reference.yaml"

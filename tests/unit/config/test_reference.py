@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from hpcbal.config import OPERATIONS, RunConfig, json_schema, load_config
-from hpcbal.config.document import FILE_ONLY_KEYS, SWEEP_KEYS
 from hpcbal.config.load import load_config as load
 from hpcbal.config.messages import all_keys
-from hpcbal.config.nodes import Node
-from hpcbal.config.operations import OperationItem
-from hpcbal.config.yaml_source import read_yaml
+from hpcbal.config.schema.document import FILE_ONLY_KEYS, SWEEP_KEYS
+from hpcbal.config.schema.operations import OperationItem
+from hpcbal.config.source.nodes import Node
+from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError
 
 REFERENCE = Path(__file__).parents[3] / "configs" / "reference.yaml"

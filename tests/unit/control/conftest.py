@@ -16,13 +16,13 @@ from hpcbal.control import (
     Event,
     GroupLeft,
     Instruction,
-    Position,
     ResumeState,
     ScheduleSettings,
     Started,
     StopRule,
 )
 from hpcbal.policies import Delta, RateTable
+from hpcbal.values import Position
 
 NUM_POSITIONS = 100
 

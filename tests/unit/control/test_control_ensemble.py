@@ -18,13 +18,11 @@ from hpcbal.control import (
     DnnState,
     Ensemble,
     EpochDone,
-    EpochRecord,
     Event,
     Finish,
     GroupLeft,
     LeaveRound,
     NextPass,
-    Position,
     PreprocessingMeasured,
     ResumeState,
     ScheduleSettings,
@@ -38,6 +36,7 @@ from hpcbal.control import (
 )
 from hpcbal.errors import ClusterError, InputError
 from hpcbal.policies import RateTable
+from hpcbal.values import EpochRecord, Position
 
 Drive = Callable[..., Any]
 END = 100

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import GroupLeft, Position, ResumeState, StartRound, SuspendRequested
+from hpcbal.control import GroupLeft, ResumeState, StartRound, SuspendRequested
+from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 

@@ -8,19 +8,11 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import (
-    ControlError,
-    EpochDone,
-    GroupPlan,
-    Position,
-    RoundPlan,
-    Started,
-    SuspendRequested,
-    messages,
-)
+from hpcbal.control import ControlError, EpochDone, GroupPlan, RoundPlan, Started, SuspendRequested, messages
 from hpcbal.control.event_log import NUM_TOLD, EventLog
 from hpcbal.control.messages import Event, Instruction
 from hpcbal.control.states import TERMINAL, TRANSITIONS, WITH_GROUP, DnnState
+from hpcbal.values import Position
 
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.0}, 2, 6)
 VALUE_BY_TYPE: dict[str, Any] = {

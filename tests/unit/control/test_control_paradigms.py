@@ -18,7 +18,6 @@ from hpcbal.control import (
     GroupPlan,
     LeaveRound,
     NextPass,
-    Position,
     ScheduleSettings,
     StartAlone,
     StartProfiling,
@@ -27,6 +26,7 @@ from hpcbal.control import (
     SuspendRequested,
 )
 from hpcbal.policies import RateTable, random_order
+from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 

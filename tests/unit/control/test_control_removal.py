@@ -16,13 +16,13 @@ from hpcbal.control import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    Position,
     ResumeState,
     StartRound,
     StopStream,
     SuspendRequested,
     replay,
 )
+from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 

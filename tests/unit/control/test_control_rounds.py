@@ -8,9 +8,7 @@ import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import (
-    EpochRecord,
     GroupPlan,
-    Position,
     RoundPlan,
     ScheduleSettings,
     round_plan_from_dict,
@@ -19,6 +17,7 @@ from hpcbal.control import (
 )
 from hpcbal.errors import InputError
 from hpcbal.policies import Delta, RateTable
+from hpcbal.values import EpochRecord, Position
 
 END = 100
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 3)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.5}, 4, None)

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from hpcbal.control import EpochRecord, StopRule, evaluate
+from hpcbal.control import StopRule, evaluate
 from hpcbal.control.stopping import best
 from hpcbal.errors import InputError
+from hpcbal.values import EpochRecord
 
 
 def history(*values: float, monitor: str = "val_accuracy") -> list[EpochRecord]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbal.report import ReportData, read_run
-from hpcbal.telemetry.utc import utc_text
+from hpcbal.telemetry.files.utc import utc_text
 
 EPOCH_0 = 1_790_000_000.0  # unix seconds of the first line
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hpcbal.report import GroupWait, LeftOut, ReportData, SharePoint, render_page
-from hpcbal.report.charts import NARROW, WIDE, draw_charts
-from hpcbal.report.drawing import Text
+from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
+from hpcbal.report.drawing.shapes import Text
 
 
 def late(gpu: int | None, why: str, late_s: float) -> dict[str, Any]:

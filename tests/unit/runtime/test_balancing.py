@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from hpcbal.config import DnnConfig
-from hpcbal.config.schema import BalanceConfig
+from hpcbal.config.schema.run import BalanceConfig
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation
 from hpcbal.policies.batching.bsp import Even
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Memoryless
 from hpcbal.policies.batching.task import BatchState
-from hpcbal.runtime.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
-from hpcbal.runtime.decided_split import WARM_UP_STEPS, DecidedSplit, SplitMemory
-from hpcbal.runtime.kept_models import KeptModel
-from hpcbal.runtime.step_report import NUM_ROWS, SHARES, UNKNOWN, observations_of, report_of_rank
-from hpcbal.runtime.worker_watch import WorkerWatch
-from hpcbal.telemetry.resource_use import ResourceUse
+from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
+from hpcbal.runtime.balance.decided_split import WARM_UP_STEPS, DecidedSplit, SplitMemory
+from hpcbal.runtime.balance.kept_models import KeptModel
+from hpcbal.runtime.balance.step_report import NUM_ROWS, SHARES, UNKNOWN, observations_of, report_of_rank
+from hpcbal.runtime.balance.worker_watch import WorkerWatch
+from hpcbal.telemetry.host.resource_use import ResourceUse
 
 SETTLE_S = 20.0
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from hpcbal.runtime.ending import write_last_words
+from hpcbal.runtime.health.ending import write_last_words
 
 
 def test_last_words_that_nobody_hears_do_not_keep_a_rank_from_ending_the_job(monkeypatch: pytest.MonkeyPatch):

@@ -257,7 +257,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 RANK = """
 import os, pathlib, signal, time
-from hpcbal.runtime.launch_dir import StarterWatch
+from hpcbal.runtime.handoff.launch_dir import StarterWatch
 print("here", flush=True)
 directory, watch = pathlib.Path(os.environ["HPCBAL_LAUNCH_DIR"]), StarterWatch()
 while not (reason := watch.lost()):

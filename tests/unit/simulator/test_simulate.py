@@ -14,9 +14,7 @@ from hpcbal.control import (
     DnnProgress,
     DnnSpec,
     EpochDone,
-    EpochRecord,
     GroupLeft,
-    Position,
     RateMeasured,
     ResumeState,
     ScheduleSettings,
@@ -27,6 +25,7 @@ from hpcbal.control import (
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, predict, simulate
+from hpcbal.values import EpochRecord, Position
 
 Sim = Callable[..., SimulatedRun]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, write_checkpoint
-from hpcbal.control.messages import Position
+from hpcbal.values import Position
 
 
 def state_of(epoch: int) -> TrainingState:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
-from hpcbal.control.messages import Position
 from hpcbal.errors import HpcbalError
+from hpcbal.values import Position
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:

@@ -1,0 +1,44 @@
+"""When the allocation ends, and when a run must stop to be saved before that."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+WALLTIME_MARGIN_S = 60.0
+
+
+class WalltimeLimit:
+    """Asks once for a clean stop, a margin before the allocation ends.
+
+    Args:
+        end_s: when the allocation ends, in seconds of the Unix epoch; None: never.
+        margin_s: what a clean stop may take.
+    """
+
+    def __init__(self, end_s: float | None, margin_s: float = WALLTIME_MARGIN_S) -> None:
+        self._stop_at_s = None if end_s is None else end_s - margin_s
+
+    @classmethod
+    def of_job(
+        cls, walltime_s: float | None, started_s: float, environ: Mapping[str, str] = os.environ
+    ) -> WalltimeLimit:
+        """The earlier of the configured end and the end that Slurm announces.
+
+        Args:
+            walltime_s: as configured, counted from `started_s`; None: not configured.
+            started_s: when this start of the program began, seconds of the Unix epoch.
+        """
+        end = environ.get("SLURM_JOB_END_TIME", "")
+        slurm_s = float(end) if end.isdigit() else None
+        if walltime_s is None or (slurm_s is not None and slurm_s < started_s + walltime_s):
+            return cls(slurm_s)
+        return cls(started_s + walltime_s, min(WALLTIME_MARGIN_S, walltime_s / 4))
+
+    def reached(self) -> str | None:
+        """The reason for stopping, the first time after the moment has come."""
+        if self._stop_at_s is None or time.time() < self._stop_at_s:
+            return None
+        self._stop_at_s = None
+        return "the walltime is nearly over"

@@ -1,0 +1,47 @@
+"""Steps of start-up that all ranks take together: all succeed, or all leave after one reported error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from mpi4py import MPI
+
+from hpcbal.comm.collectives import first_error, patient_allgather
+from hpcbal.errors import HpcbalError
+from hpcbal.stderr import say
+
+T = TypeVar("T")
+
+REPORTING_RANK = 0
+
+
+class ReportedError(Exception):
+    """All ranks know that a step failed, and one of them has reported why; all leave with `code`."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(code)
+
+
+def all_or_none(world: MPI.Intracomm, work: Callable[[], T]) -> T:
+    """Run `work` on every rank and wait for all; collective.
+
+    `work` must not be collective itself unless it cannot fail.
+
+    Raises:
+        ReportedError: on all ranks, when `work` raised an error for the user on any of them.
+    """
+    error: HpcbalError | None = None
+    result: T | None = None
+    try:
+        result = work()
+    except HpcbalError as caught:
+        error = caught
+    worst = first_error(patient_allgather(world, error))
+    if worst is not None:
+        if world.rank == REPORTING_RANK:
+            say(f"hpcbal: {worst}")
+        assert isinstance(worst, HpcbalError)
+        raise ReportedError(int(worst.exit_code))
+    return result  # type: ignore[return-value]

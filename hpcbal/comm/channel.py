@@ -1,0 +1,72 @@
+"""Control messages between ranks: what a role may ask of its channel, whatever carries the messages."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from hpcbal.comm.backoff import Backoff
+from hpcbal.comm.message import Message
+
+
+class Channel(ABC):
+    """One rank's end of the control messages.
+
+    Sending never waits for the receiver. Messages from one rank to another arrive in the order in which they
+    were sent. Waiting burns no core.
+    """
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """This rank, 0 to size - 1."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of ranks that the channel connects."""
+
+    @abstractmethod
+    def send(self, destination: int, message: Message) -> None:
+        """Take `message` for rank `destination`; returns at once."""
+
+    @abstractmethod
+    def send_to_all(self, destinations: Sequence[int], message: Message) -> None:
+        """Send `message` to each of `destinations`; it is pickled once."""
+
+    @abstractmethod
+    def receive(self) -> tuple[int, Message] | None:
+        """The next message and the rank that sent it; None when there is none now."""
+
+    @abstractmethod
+    def is_sent(self) -> bool:
+        """Whether every message has left this rank."""
+
+    def wait(self, meanwhile: Callable[[], None] | None = None) -> tuple[int, Message]:
+        """The next message and the rank that sent it.
+
+        Args:
+            meanwhile: called between polls; it may raise to end the wait.
+        """
+        backoff = Backoff()
+        while True:
+            found = self.receive()
+            if found is not None:
+                return found
+            if meanwhile is not None:
+                meanwhile()
+            backoff.wait()
+
+    def flush(self, timeout_s: float = 10.0) -> bool:
+        """Wait until every message has left this rank.
+
+        Returns: False when that took longer than `timeout_s`.
+        """
+        backoff = Backoff()
+        deadline_s = time.monotonic() + timeout_s
+        while not self.is_sent():
+            if time.monotonic() > deadline_s:
+                return False
+            backoff.wait()
+        return True

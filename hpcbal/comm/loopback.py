@@ -1,0 +1,60 @@
+"""Control messages between ranks of one process: roles run in tests and in simulations without MPI."""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Sequence
+
+from hpcbal.comm.channel import Channel
+from hpcbal.comm.message import Message
+
+
+class LoopbackChannel(Channel):
+    """One end of a set of mailboxes in this process; ends may live in different threads.
+
+    A message is pickled and unpickled on its way, as it would be between processes: what cannot travel by MPI
+    cannot travel here, and no two ranks share a value.
+    """
+
+    def __init__(self, rank: int, mailboxes: Sequence[deque[tuple[int, bytes]]]) -> None:
+        self._rank = rank
+        self._mailboxes = mailboxes
+
+    @classmethod
+    def connect(cls, num_ranks: int) -> list[LoopbackChannel]:
+        """The ends of `num_ranks` ranks, by rank."""
+        mailboxes: list[deque[tuple[int, bytes]]] = [deque() for _ in range(num_ranks)]
+        return [cls(rank, mailboxes) for rank in range(num_ranks)]
+
+    @property
+    def rank(self) -> int:
+        """See `Channel.rank`."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """See `Channel.size`."""
+        return len(self._mailboxes)
+
+    def send(self, destination: int, message: Message) -> None:
+        """See `Channel.send`."""
+        self._mailboxes[destination].append((self._rank, pickle.dumps(message)))
+
+    def send_to_all(self, destinations: Sequence[int], message: Message) -> None:
+        """See `Channel.send_to_all`."""
+        data = pickle.dumps(message)
+        for destination in destinations:
+            self._mailboxes[destination].append((self._rank, data))
+
+    def receive(self) -> tuple[int, Message] | None:
+        """See `Channel.receive`."""
+        try:
+            source, data = self._mailboxes[self._rank].popleft()
+        except IndexError:
+            return None
+        return source, pickle.loads(data)
+
+    def is_sent(self) -> bool:
+        """See `Channel.is_sent`: a message is in the other mailbox as soon as it is sent."""
+        return True

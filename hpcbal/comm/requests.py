@@ -1,0 +1,25 @@
+"""Wait for an MPI operation without burning a core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpi4py import MPI
+
+from hpcbal.comm.backoff import Backoff
+
+
+def wait_for(request: MPI.Request, poll: Callable[[], None] | None = None) -> None:
+    """Complete `request`, testing it with a backoff.
+
+    Args:
+        poll: called again and again meanwhile, where the wait may last.
+
+    Raises:
+        MPI.Exception: the operation failed.
+    """
+    backoff = Backoff()
+    while not request.Test():
+        if poll is not None:
+            poll()
+        backoff.wait()

@@ -1,0 +1,90 @@
+"""Tell of keys that do not go with the number of GPUs of a DNN's trainer group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.source.nodes import Node
+
+_MAX_NAMES = 4
+
+
+def size_warnings(config: RunConfig, root: Node) -> list[str]:
+    """What the file alone tells of groups that may be formed; `plan` and `run` know more and tell themselves.
+
+    Args:
+        config: as validated.
+        root: the written-out configuration that it was validated from.
+
+    Returns:
+        Lines as those of problems: weights of `fixed` that take more than a node, and a limit for GPUs that
+        no group can keep.
+    """
+    return [*_weights_of_several_nodes(config, root), *_limit_never_kept(config, root)]
+
+
+def over_limit(
+    config: RunConfig, num_gpus_by_dnn: Mapping[str, int], num_train: int | None = None
+) -> dict[str, str]:
+    """The DNNs whose even share of a step is more than `balance.max_samples_per_gpu`, and by how much.
+
+    An even share is always allowed, else no split would be left.
+
+    Args:
+        num_gpus_by_dnn: GPUs of a group, >= 1, by name of its DNN.
+        num_train: training samples of a pass, no step has more; None: not known.
+
+    Returns: text such as '32 of 64 samples on 2 GPUs', by name; none of DNNs that `even` shares out.
+    """
+    limit = config.balance.max_samples_per_gpu
+    if limit is None:
+        return {}
+    found = {}
+    for dnn in config.dnns:
+        num_gpus = num_gpus_by_dnn.get(dnn.name)
+        if num_gpus is None or (dnn.balance or config.balance.policy) == "even":
+            continue
+        num_samples = dnn.batch_size if num_train is None else min(dnn.batch_size, num_train)
+        share = -(-num_samples // num_gpus)
+        if share > limit:
+            on = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+            found[dnn.name] = f"{share} of {num_samples} samples on {on}"
+    return found
+
+
+def told_limit(limit: int | None, over: Mapping[str, str]) -> str:
+    """One sentence for what `over_limit` found, which is not empty."""
+    shown = [f"{name} ({share})" for name, share in list(over.items())[:_MAX_NAMES]]
+    if len(over) > _MAX_NAMES:
+        shown.append(f"{len(over) - _MAX_NAMES} more")
+    return (
+        f"got {limit}, less than an even share, which is always given: {', '.join(shown)}; shares stay even"
+    )
+
+
+def _weights_of_several_nodes(config: RunConfig, root: Node) -> list[str]:
+    """Weights of `fixed` for more GPUs than a node has: a start on too few nodes is refused."""
+    per_node = config.slots.per_node
+    if not isinstance(per_node, int):
+        return []
+    lines: dict[str, None] = {}
+    for index, dnn in enumerate(config.dnns):
+        shares = dnn.shares or config.balance.shares
+        if (dnn.balance or config.balance.policy) == "fixed" and len(shares) > per_node:
+            node, _ = root.deepest(("dnns", index, "shares") if dnn.shares else ("balance", "shares"))
+            nodes = -(-len(shares) // per_node)
+            told = f"got {len(shares)} weights with slots.per_node {per_node}"
+            lines[node.problem(f"{told}; a run on fewer than {nodes} nodes will be refused")] = None
+    return list(lines)
+
+
+def _limit_never_kept(config: RunConfig, root: Node) -> list[str]:
+    """A limit that is less than an even share in the largest group that a DNN may have."""
+    most = config.schedule.max_gpus_per_dnn
+    over = {} if most is None else over_limit(config, {dnn.name: most for dnn in config.dnns})
+    if not over:
+        return []
+    node, _ = root.deepest(("balance", "max_samples_per_gpu"))
+    told = told_limit(config.balance.max_samples_per_gpu, over)
+    return [node.problem(f"{told} (schedule.max_gpus_per_dnn allows no more GPUs)")]

@@ -1,0 +1,226 @@
+"""Check import paths and arguments without importing: find the module's file and read its syntax tree.
+
+No user code runs, and TensorFlow is not loaded. Where a file alone cannot tell (compiled modules, star
+imports, a module's `__getattr__`, decorated functions, annotations other than plain ones), nothing is
+complained about.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from hpcbal.config.checks.annotations import allowed_by_name
+from hpcbal.config.messages import show
+from hpcbal.config.schema.run import DataConfig
+from hpcbal.config.source.nodes import Node, join_key
+from hpcbal.config.source.suggest import did_you_mean
+
+_MAX_HOPS = 5  # of `from x import name` that are followed
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(slots=True)
+class _Names:
+    """What a module's text defines at its top level."""
+
+    file: str
+    is_package: bool = False
+    open: bool = False  # may define names that its text does not show
+    names: set[str] = field(default_factory=set)
+    definitions: dict[str, ast.stmt] = field(default_factory=dict)
+    imported: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (module, name there)
+
+
+def import_problems(root: Node) -> list[str]:
+    """Problems of every model and dataset in a written-out configuration."""
+    problems: list[str] = []
+    data = root.get("data")
+    dnns = root.get("dnns")
+    if data is not None and data.is_mapping:
+        if data.get("dataset") is None:
+            default = Node(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
+            data = Node({**data.value, "dataset": default}, data.where, data.key)
+        problems += _entry_problems(data, "dataset", num_given=0)
+    for dnn in dnns.value if dnns is not None and dnns.is_list else []:
+        if dnn.is_mapping:
+            problems += _entry_problems(dnn, "model", num_given=2)
+    return list(dict.fromkeys(problems))
+
+
+def _entry_problems(entry: Node, key: str, num_given: int) -> list[str]:
+    """Problems of one import path and its `args`; hpcbal itself gives the first `num_given` arguments."""
+    path = entry.get(key)
+    if path is None or not isinstance(path.value, str) or path.value.count(":") != 1:
+        return []
+    problem, function = _look_up(path.value)
+    if problem is not None:
+        return [path.problem(problem)]
+    if function is None:
+        return []
+    return _argument_problems(entry, path, function, num_given)
+
+
+def _argument_problems(entry: Node, path: Node, function: _Function, num_given: int) -> list[str]:
+    args = entry.get("args")
+    if args is not None and not args.is_mapping:
+        return []
+    given = args.value if args is not None else {}
+    positional, by_keyword, required = _parameters(function)
+    open_ended = function.args.kwarg is not None
+    known = [name for name in by_keyword if name not in positional[:num_given]]
+    shown = ", ".join(known) or "none"
+    problems = [
+        node.problem(f"{path.value} has no argument '{name}'{did_you_mean(name, known)}, allowed: {shown}")
+        for name, node in given.items()
+        if name not in known and not (open_ended and name not in positional[:num_given])
+    ]
+    allowed_values = allowed_by_name(function)
+    for name in [name for name in given if name in known and name in allowed_values]:
+        value, allowed = given[name].plain(), allowed_values[name]
+        if not allowed.takes(value):
+            told = f"got {show(value)}, allowed by {path.value}: {allowed.describe(value)}"
+            problems.append(given[name].problem(told))
+    missing = [name for name in required if name not in given and name not in positional[:num_given]]
+    if missing:
+        where = args if args is not None else path
+        problems.append(where.problem(f"{path.value} needs the argument {', '.join(missing)}"))
+    return problems
+
+
+@cache
+def _look_up(path: str) -> tuple[str | None, _Function | None]:
+    """(problem, the function's definition); both None when it is there but its arguments are unknown."""
+    module, _, attribute = path.partition(":")
+    first, _, rest = attribute.partition(".")
+    for hop in range(_MAX_HOPS):
+        names, problem = _read(module)
+        if problem is not None and hop > 0:
+            return None, None  # the module that imports it may make it up
+        if problem is not None:
+            return f"got {path!r}: {problem}", None
+        if names is None:
+            return None, None
+        if first not in names.names:
+            if names.open or _is_submodule(names, module, first):
+                return None, None
+            hint = did_you_mean(first, (n for n in names.names if not n.startswith("_")))
+            return f"got {path!r}: {names.file} defines no '{first}'{hint}", None
+        if rest:
+            return None, None
+        if first in names.definitions:
+            definition = names.definitions[first]
+            plain = isinstance(definition, _Function) and not definition.decorator_list
+            return None, definition if plain and isinstance(definition, _Function) else None
+        if first not in names.imported:
+            return None, None
+        module, first = names.imported[first]
+    return None, None
+
+
+def _parameters(function: _Function) -> tuple[list[str], list[str], list[str]]:
+    """(positional in order, allowed by keyword, without a default) names of a function's parameters."""
+    arguments = function.args
+    ordered = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+    keyword = [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
+    required = ordered[: len(ordered) - len(arguments.defaults)]
+    required += [
+        a.arg
+        for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is None
+    ]
+    return ordered, keyword, required
+
+
+def _find(name: str) -> tuple[importlib.machinery.ModuleSpec | None, str]:
+    """(spec, name of the part that was looked for last), without importing the parents."""
+    loaded = sys.modules.get(name)  # os.path exists only there
+    if loaded is not None and loaded.__spec__ is not None:
+        return loaded.__spec__, name
+    parts = name.split(".")
+    try:
+        spec = importlib.util.find_spec(parts[0])
+    except (ImportError, ValueError, AttributeError):
+        spec = None
+    for i in range(1, len(parts)):
+        if spec is None or spec.submodule_search_locations is None:
+            return None, ".".join(parts[:i] if spec is None else parts[: i + 1])
+        full = ".".join(parts[: i + 1])
+        spec = importlib.machinery.PathFinder.find_spec(full, list(spec.submodule_search_locations))
+        if spec is None:
+            return None, full
+    return spec, name
+
+
+@cache
+def _read(module: str) -> tuple[_Names | None, str | None]:
+    """(top-level names, problem); (None, None) for a module whose text cannot be read."""
+    spec, looked_for = _find(module)
+    if spec is None:
+        advice = "put it beside the configuration, into the current directory, or install it"
+        return None, f"no module '{looked_for}'; {advice}"
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return None, None
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes(), spec.origin)
+    except SyntaxError as error:
+        return None, f"{spec.origin}:{error.lineno}: syntax error: {error.msg}"
+    except (OSError, ValueError) as error:
+        return None, f"{spec.origin} cannot be read: {error}"
+    names = _Names(spec.origin, is_package=spec.submodule_search_locations is not None)
+    _collect(tree.body, names, module)
+    return names, None
+
+
+def _collect(body: Iterable[ast.stmt], names: _Names, module: str) -> None:
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.names.add(statement.name)
+            names.definitions[statement.name] = statement
+            names.open |= statement.name == "__getattr__"
+        elif isinstance(statement, ast.ImportFrom):
+            _collect_import(statement, names, module)
+        elif isinstance(statement, ast.Import):
+            names.names.update(a.asname or a.name.partition(".")[0] for a in statement.names)
+        else:
+            # Assignments, and whatever stands inside if, try, with, for.
+            names.names.update(_targets(statement))
+            for _, value in ast.iter_fields(statement):
+                for item in value if isinstance(value, list) else []:
+                    if isinstance(item, ast.stmt):
+                        _collect([item], names, module)
+                    elif isinstance(item, ast.ExceptHandler | ast.match_case):
+                        _collect(item.body, names, module)
+
+
+def _collect_import(statement: ast.ImportFrom, names: _Names, module: str) -> None:
+    base = statement.module or ""
+    if statement.level:
+        parts = module.split(".")
+        kept = parts if names.is_package else parts[:-1]
+        kept = kept[: len(kept) - (statement.level - 1)]
+        base = ".".join([*kept, *([statement.module] if statement.module else [])])
+    for alias in statement.names:
+        if alias.name == "*":
+            names.open = True
+            continue
+        name = alias.asname or alias.name
+        names.names.add(name)
+        names.imported[name] = (base, alias.name)
+
+
+def _targets(statement: ast.stmt) -> set[str]:
+    """Names bound directly by a statement that is neither definition nor import."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With):
+        return set()
+    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _is_submodule(names: _Names, module: str, name: str) -> bool:
+    return names.is_package and _find(f"{module}.{name}")[0] is not None

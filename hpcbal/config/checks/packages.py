@@ -1,0 +1,35 @@
+"""Check that the packages are here which a configuration asks for by name, without importing them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from hpcbal.config.source.nodes import Node
+from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS
+
+
+def package_problems(root: Node) -> list[str]:
+    """Problems of a written-out configuration: a speed predictor that is used and cannot be fitted here."""
+    balance = root.get("balance")
+    predictor = balance.get("predictor") if balance is not None and balance.is_mapping else None
+    if predictor is None or not isinstance(predictor.value, str) or not _predicts_speeds(root):
+        return []
+    missing = [package for package in FITTED_BY.get(predictor.value, ()) if find_spec(package) is None]
+    if not missing:
+        return []
+    return [
+        predictor.problem(
+            f"got {predictor.value!r}, which needs {' and '.join(missing)}, not installed here; "
+            f"pip install 'hpcbal[{FITTED_EXTRAS}]', or take one of {', '.join(sorted(PREDICTORS))}"
+        )
+    ]
+
+
+def _predicts_speeds(root: Node) -> bool:
+    """Whether any DNN is balanced by lb-bsp-cpu."""
+    dnns = root.get("dnns")
+    entries = dnns.value if dnns is not None and dnns.is_list else []
+    policy = root.deepest(("balance", "policy"))[0].value
+    own = [dnn.get("balance") for dnn in entries if dnn.is_mapping]
+    found = [policy if node is None or node.value is None else node.value for node in own]
+    return "lb-bsp-cpu" in found

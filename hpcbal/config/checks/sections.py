@@ -1,0 +1,218 @@
+"""Checks across sections, on values that may still be wrong elsewhere, so that all errors come at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpcbal.config.checks.shares import too_few_samples
+from hpcbal.config.messages import show
+from hpcbal.config.schema.dnn import OPTIMIZERS
+from hpcbal.config.source.nodes import Key, Node
+from hpcbal.config.source.suggest import did_you_mean
+
+
+def cross_problems(root: Node) -> list[str]:
+    """Problems between sections of the written-out configuration `root`."""
+    return [
+        *_duplicate_names(root),
+        *_keys_in_args(root),
+        *_emulated_rates(root),
+        *_emulated_optimizers(root),
+        *_fixed_shares(root),
+        *_shares_in_vain(root),
+        *_partitioned(root),
+        *_parts_never_used(root),
+    ]
+
+
+def _dnn_names(root: Node) -> list[Node]:
+    """The `name` nodes of all DNNs that have a text as name."""
+    dnns = root.get("dnns")
+    items = dnns.value if dnns is not None and dnns.is_list else []
+    names = [item.get("name") for item in items]
+    return [name for name in names if name is not None and isinstance(name.value, str)]
+
+
+def _duplicate_names(root: Node) -> list[str]:
+    first_by_name: dict[str, Node] = {}
+    problems: dict[str, None] = {}
+    for node in _dnn_names(root):
+        first = first_by_name.setdefault(node.value, node)
+        if first is not node:
+            at = "" if first.where == node.where else f" (first at {first.where})"
+            advice = "allowed: names that differ"
+            if node.key.startswith("sweeps."):
+                advice += ", e.g. with more {placeholders}"
+            problems[node.problem(f"got {node.value!r} for more than one DNN{at}, {advice}")] = None
+    return list(problems)
+
+
+def _keys_in_args(root: Node) -> list[str]:
+    """Keys in `args`, at any depth, that are not text: JSON, as which rates are kept, has no others."""
+    data = root.get("data")
+    dnns = root.get("dnns")
+    owners = [data, *(dnns.value if dnns is not None and dnns.is_list else [])]
+    given = [owner.get("args") for owner in owners if owner is not None]
+    problems = [
+        node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with its quotes")
+        for args in given
+        if args is not None and args.is_mapping
+        for key, node in _mapping_items(args)
+        if not isinstance(key, str)
+    ]
+    return list(dict.fromkeys(problems))
+
+
+def _mapping_items(node: Node) -> Iterator[tuple[Key, Node]]:
+    """(key, value) of all mappings in a value, at any depth."""
+    if node.is_mapping:
+        yield from node.value.items()
+    for child in node.value.values() if node.is_mapping else node.value if node.is_list else ():
+        yield from _mapping_items(child)
+
+
+def _in_file(key: Key) -> str:
+    """A key that is not text, as it is written."""
+    return "null" if key is None else str(key).lower()
+
+
+def _emulated_rates(root: Node) -> list[str]:
+    backend = root.get("backend")
+    if backend is None or not backend.is_mapping:
+        return []
+    rates = backend.get("rates")
+    names = list(dict.fromkeys(node.value for node in _dnn_names(root)))
+    given = rates.value if rates is not None and rates.is_mapping else {}
+    problems = [
+        node.problem(f"no DNN of that name{did_you_mean(name, names)}, allowed: {_some(names)}")
+        for name, node in given.items()
+        if name not in names
+    ]
+    kind = backend.get("name")
+    missing = [name for name in names if name not in given]
+    if kind is not None and kind.value == "emulated" and missing:
+        where = rates if rates is not None else kind
+        problems.append(
+            where.problem(
+                f"no rates for {_some(missing)}; the emulated backend needs "
+                "backend.rates: {dnn name: {1: samples/s}} for every DNN"
+            )
+        )
+    return problems
+
+
+def _emulated_optimizers(root: Node) -> list[str]:
+    name, _ = root.deepest(("backend", "name"))
+    dnns = root.get("dnns")
+    if name.value != "emulated" or dnns is None or not dnns.is_list:
+        return []
+    problems: dict[str, None] = {}
+    for dnn in dnns.value:
+        optimizer, rest = dnn.deepest(("optimizer", "name"))
+        if not rest and optimizer.value in OPTIMIZERS and optimizer.value != "sgd":
+            message = f"got {optimizer.value!r}, allowed: sgd with the emulated backend"
+            problems[optimizer.problem(message)] = None
+    return list(problems)
+
+
+def _fixed_shares(root: Node) -> list[str]:
+    """The policy `fixed`, of the run or of a DNN, needs weights."""
+    if _has_weights(root.get("balance")):
+        return []
+    dnns = root.get("dnns")
+    without = [d for d in (dnns.value if dnns is not None and dnns.is_list else []) if not _has_weights(d)]
+    problems: dict[str, None] = {}
+    for dnn in without:
+        own, rest = dnn.deepest(("balance",))
+        if not rest and own.value == "fixed":
+            section = "dnns.N" if own.key.startswith("defaults.") else dnn.key
+            places = f"{section}.shares, or balance.shares for all DNNs"
+        else:
+            own, rest = root.deepest(("balance", "policy"))
+            if rest or own.value != "fixed" or _says_own(dnn):
+                continue
+            places = "balance.shares, or shares of each DNN's own"
+        problems[own.problem(f"got 'fixed' without weights; give {places}, for example [2, 1, 1]")] = None
+    return list(problems)
+
+
+def _shares_in_vain(root: Node) -> list[str]:
+    """More weights for `fixed` than a DNN may have GPUs; those that there are, only the run knows."""
+    limit, rest = root.deepest(("schedule", "max_gpus_per_dnn"))
+    if rest or not isinstance(limit.value, int):
+        return []
+    policy, rest = root.deepest(("balance", "policy"))
+    default = None if rest else policy.value
+    dnns = root.get("dnns")
+    problems: dict[str, None] = {}
+    for dnn in dnns.value if dnns is not None and dnns.is_list else []:
+        own, rest = dnn.deepest(("balance",))
+        if (own.value if not rest and own.value is not None else default) != "fixed":
+            continue
+        shares = (dnn if _has_weights(dnn) else root.get("balance") or root).get("shares")
+        if shares is not None and shares.is_list and len(shares.value) > limit.value:
+            message = f"got {len(shares.value)} weights, allowed: at most {limit.value}"
+            problems[shares.problem(f"{message} with schedule.max_gpus_per_dnn {limit.value}")] = None
+    return list(problems)
+
+
+def _says_own(dnn: Node) -> bool:
+    """Whether the DNN has a `balance` of its own."""
+    own, rest = dnn.deepest(("balance",))
+    return not rest and own.value is not None
+
+
+def _has_weights(section: Node | None) -> bool:
+    shares = None if section is None else section.get("shares")
+    return shares is not None and shares.is_list and bool(shares.value)
+
+
+def _partitioned(root: Node) -> list[str]:
+    """Partitioned data is for one DNN, whose group stays the same from step to step."""
+    access, rest = root.deepest(("data", "access"))
+    if rest or access.value != "partitioned":
+        return []
+    problems = []
+    dnns = root.get("dnns")
+    num_dnns = len(dnns.value) if dnns is not None and dnns.is_list else 1
+    if num_dnns != 1:
+        problems.append(
+            access.problem(f"got 'partitioned' for {num_dnns} DNNs, allowed: for a single DNN; use 'shared'")
+        )
+    paradigm, rest = root.deepest(("schedule", "paradigm"))
+    if not rest and paradigm.value != "global":
+        problems.append(
+            paradigm.problem(f"got {paradigm.value!r}, allowed: global with data.access 'partitioned'")
+        )
+    return problems
+
+
+def _parts_never_used(root: Node) -> list[str]:
+    """Fewer samples in a step than a node alone has GPUs for the DNN; how many nodes, only the run knows."""
+    if root.deepest(("data", "access"))[0].value != "partitioned":
+        return []
+    slots = _count_at(root, "slots", "per_node")
+    limit = _count_at(root, "schedule", "max_gpus_per_dnn")
+    if slots is None:
+        return []
+    num_gpus = slots if limit is None else min(slots, limit)
+    dnns = root.get("dnns")
+    problems = []
+    for dnn in dnns.value if dnns is not None and dnns.is_list else []:
+        batch_size = _count_at(dnn, "batch_size")
+        if batch_size is not None and batch_size < num_gpus:
+            node, _ = dnn.deepest(("batch_size",))
+            problems.append(node.problem(too_few_samples(batch_size, num_gpus)))
+    return problems
+
+
+def _count_at(node: Node, *path: str) -> int | None:
+    """The whole number above 0 that stands there, if one does."""
+    found, rest = node.deepest(path)
+    value = found.value
+    return value if not rest and type(value) is int and value > 0 else None
+
+
+def _some(names: list[str], limit: int = 8) -> str:
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

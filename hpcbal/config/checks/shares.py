@@ -1,0 +1,69 @@
+"""Check what each GPU gets of a step against the GPUs that there are, once these are known."""
+
+from __future__ import annotations
+
+from hpcbal.config.schema.run import RunConfig
+from hpcbal.errors import ConfigError
+
+
+def check_shares(config: RunConfig, num_gpus: int) -> None:
+    """Refuse weights that no GPU could ever have.
+
+    Fewer weights than a group has GPUs are right: they are taken again from the first.
+
+    Args:
+        num_gpus: of the whole cluster, >= 1.
+
+    Raises:
+        ConfigError: a DNN that is balanced by `fixed` has more weights than there are GPUs.
+    """
+    given: dict[str, int] = {}
+    for dnn in config.dnns:
+        if (dnn.balance or config.balance.policy) == "fixed":
+            key = f"dnns.{dnn.name}.shares" if dnn.shares else "balance.shares"
+            given[key] = len(dnn.shares or config.balance.shares)
+    problems = [
+        f"{key}: got {num_weights} weights, allowed: at most {num_gpus}, one for each GPU that there is; "
+        "leave some out, or ask for more GPUs"
+        for key, num_weights in given.items()
+        if num_weights > num_gpus
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def check_parts(config: RunConfig, num_gpus: int, num_train: int | None = None) -> None:
+    """Refuse partitioned data, or steps of it, that would leave a GPU without a sample.
+
+    Args:
+        num_gpus: of the whole cluster, >= 1.
+        num_train: training samples of the dataset, >= 1; None: not known.
+
+    Raises:
+        ConfigError: the DNN may get more GPUs than a step, or the dataset, has training samples.
+    """
+    if config.data.access != "partitioned":
+        return
+    most = min(num_gpus, config.schedule.max_gpus_per_dnn or num_gpus)
+    problems = [
+        f"dnns.{dnn.name}.batch_size: {too_few_samples(dnn.batch_size, most)}"
+        for dnn in config.dnns
+        if dnn.batch_size < most
+    ]
+    if num_train is not None and num_train < most:
+        problems.append(
+            f"data.dataset: got {num_train} training samples, allowed: at least {most} with data.access "
+            "'partitioned', one for every GPU that the DNN may have; bring more, use fewer GPUs, or set "
+            f"schedule.max_gpus_per_dnn to {num_train}"
+        )
+    if problems:
+        raise ConfigError(problems)
+
+
+def too_few_samples(batch_size: int, num_gpus: int) -> str:
+    """What to tell of steps of `batch_size` samples, where partitioned data lies on `num_gpus` GPUs."""
+    return (
+        f"got {batch_size}, allowed: at least {num_gpus} with data.access 'partitioned', a sample of each "
+        "step for every GPU that the DNN may have, else parts of the data are never seen; or set "
+        f"schedule.max_gpus_per_dnn to {batch_size}"
+    )

@@ -1,0 +1,1 @@
+"""Every key of a configuration: sections, types, defaults and limits."""

@@ -1,0 +1,132 @@
+"""The keys of one DNN: model, optimizer, batch size and stop rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import Field, Strict, model_validator
+
+from hpcbal.config.schema.section import (
+    ARGS_ALLOWED,
+    COUNT_ALLOWED,
+    COUNT_OR_NULL_ALLOWED,
+    IMPORT_ALLOWED,
+    NAME_ALLOWED,
+    DirectoryName,
+    ImportPath,
+    Section,
+    key,
+    wrong,
+)
+
+if TYPE_CHECKING:
+    from hpcbal.control.stopping import StopRule
+
+OptimizerName = Literal[
+    "sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "lion", "ftrl", "adafactor"
+]
+OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
+
+
+BalanceName = Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu", "fixed"]
+Shares = Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Strict(False)]
+SHARES_ALLOWED = "a list of numbers above 0 such as '[2, 1, 1]'"
+BALANCE_ALLOWED = f"null, {', '.join(get_args(BalanceName))}"
+
+
+class OptimizerConfig(Section):
+    """How weights follow gradients; names and meanings as in Keras."""
+
+    name: OptimizerName = key(..., "Algorithm.", ", ".join(OPTIMIZERS))
+    learning_rate: float = key(..., "Step size.", "a number above 0", gt=0.0)
+    momentum: float = key(0.0, "Momentum of sgd and rmsprop.", "0 <= momentum < 1", ge=0.0, lt=1.0)
+    weight_decay: float = key(0.0, "Decoupled decay of the weights.", "a number, 0 or more", ge=0.0)
+    nesterov: bool = key(False, "Nesterov momentum; sgd only.", "true, false")
+
+    @model_validator(mode="after")
+    def _check(self) -> OptimizerConfig:
+        if self.momentum > 0.0 and self.name not in ("sgd", "rmsprop"):
+            raise wrong("momentum", f"got {self.momentum}, allowed: 0 with {self.name} (it has no momentum)")
+        if self.nesterov and (self.name != "sgd" or self.momentum == 0.0):
+            raise wrong("nesterov", "got True, allowed: false unless name is sgd and momentum is above 0")
+        return self
+
+
+class StopConfig(Section):
+    """When a DNN has converged."""
+
+    monitor: Literal["val_accuracy", "val_loss", "accuracy", "loss"] = key(
+        "val_accuracy", "Metric that is watched.", "val_accuracy, val_loss, accuracy, loss"
+    )
+    mode: Literal["auto", "min", "max"] = key(
+        "auto",
+        "Better is less (min) or more (max); auto: max for accuracies, min for losses.",
+        "auto, min, max",
+    )
+    min_delta: float = key(
+        0.0, "An epoch counts as better when it is better by more than this.", "a number, 0 or more", ge=0.0
+    )
+    patience: int | None = key(
+        None, "Stop after this many epochs without a better one; null: never.", COUNT_OR_NULL_ALLOWED, ge=1
+    )
+    target: float | None = key(
+        None, "Stop once the metric is at least as good as this; null: never.", "null or a number"
+    )
+    max_epochs: int = key(..., "Stop after this many epochs at the latest.", COUNT_ALLOWED, ge=1)
+
+    @property
+    def resolved_mode(self) -> Literal["min", "max"]:
+        """`mode` with auto replaced by what the monitor asks for."""
+        if self.mode == "auto":
+            return "max" if self.monitor.endswith("accuracy") else "min"
+        return self.mode
+
+    @model_validator(mode="after")
+    def _check(self) -> StopConfig:
+        natural = "max" if self.monitor.endswith("accuracy") else "min"
+        if self.resolved_mode != natural:
+            raise wrong("mode", f"got {self.mode!r}, allowed: auto or {natural} with monitor {self.monitor}")
+        if self.target is not None and natural == "max" and not 0.0 < self.target <= 1.0:
+            raise wrong("target", f"got {self.target}, allowed: 0 < target <= 1 ({self.monitor} is a share)")
+        if self.target is not None and natural == "min" and self.target < 0.0:
+            raise wrong("target", f"got {self.target}, allowed: target >= 0 ({self.monitor} is never less)")
+        if self.patience is not None and self.patience >= self.max_epochs:
+            raise wrong(
+                "patience",
+                f"got {self.patience}, allowed: null or less than max_epochs ({self.max_epochs}); "
+                "it could never act",
+            )
+        return self
+
+    def rule(self) -> StopRule:
+        """The rule as the state machine applies it."""
+        from hpcbal.control.stopping import StopRule
+
+        return StopRule(
+            monitor=self.monitor,
+            mode=self.resolved_mode,
+            min_delta=self.min_delta,
+            patience=self.patience,
+            target=self.target,
+            max_epochs=self.max_epochs,
+        )
+
+
+class DnnConfig(Section):
+    """One network to train."""
+
+    name: DirectoryName = key(..., "Name, unique in the ensemble; its directory in the output.", NAME_ALLOWED)
+    model: ImportPath = key(
+        ...,
+        "Callable that builds the network, called with input_shape, num_classes and args.",
+        IMPORT_ALLOWED,
+    )
+    args: Mapping[str, Any] = key({}, "Arguments of the model's callable.", ARGS_ALLOWED)
+    optimizer: OptimizerConfig = key(..., "How weights follow gradients.", "keys of an optimizer")
+    batch_size: int = key(..., "Samples per step over all GPUs of the DNN.", COUNT_ALLOWED, ge=1)
+    stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
+    balance: BalanceName | None = key(
+        None, "How its steps are shared out; null: as balance.policy says.", BALANCE_ALLOWED
+    )
+    shares: Shares = key((), "For fixed: weights of its GPUs; empty: as balance.shares says.", SHARES_ALLOWED)

@@ -1,0 +1,65 @@
+"""What a file may hold beyond `RunConfig`: `defaults` and `sweeps`; and the JSON schema of a whole file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpcbal.config.schema.dnn import BALANCE_ALLOWED, BalanceName, OptimizerConfig, StopConfig
+from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.schema.section import Section, key
+
+DEFAULT_KEYS = ("optimizer", "batch_size", "stop", "balance")
+SWEEP_KEYS = ("grid", "zip")
+FILE_ONLY_KEYS = ("defaults", "sweeps")
+
+
+class Defaults(Section):
+    """What a DNN gets that does not say its own."""
+
+    optimizer: OptimizerConfig = key(None, "Default optimizer.", "keys of an optimizer")
+    batch_size: int = key(None, "Default batch size.", "a whole number, 1 or more", ge=1)
+    stop: StopConfig = key(None, "Default stop rule.", "keys of a stop rule")
+    balance: BalanceName | None = key(None, "Default way to share out steps.", BALANCE_ALLOWED)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of a configuration file, for editors.
+
+    Keys of a DNN are not required there, since `defaults` and sweeps may give them; `hpcbal validate` checks
+    that nothing is missing in the end.
+    """
+    schema = RunConfig.model_json_schema(by_alias=True)
+    definitions = schema["$defs"]
+    optional = {k: v for k, v in definitions["DnnConfig"].items() if k != "required"}
+    for name in ("OptimizerConfig", "StopConfig"):
+        definitions[name].pop("required", None)
+    definitions["DnnConfig"] = {**optional, "required": ["name"]}
+    axes = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
+    definitions["SweepConfig"] = {
+        **optional,
+        "title": "SweepConfig",
+        "description": "A DNN whose keys named in grid (every combination) or zip (side by side) vary.",
+        "properties": {
+            **optional["properties"],
+            "name": {"type": "string", "description": "Template such as resnet-{depth}-w{width}."},
+            "grid": {**axes, "description": "Every combination of these values."},
+            "zip": {**axes, "description": "These values side by side; lists of equal length."},
+        },
+        "required": ["name"],
+    }
+    properties = schema["properties"]
+    properties["defaults"] = {
+        "type": "object",
+        "description": "What a DNN gets that does not say its own.",
+        "additionalProperties": False,
+        "properties": {name: optional["properties"][name] for name in DEFAULT_KEYS},
+    }
+    properties["sweeps"] = {
+        "type": "array",
+        "description": "Families of DNNs that differ in some keys.",
+        "items": {"$ref": "#/$defs/SweepConfig"},
+    }
+    schema["required"] = []
+    schema["anyOf"] = [{"required": ["dnns"]}, {"required": ["sweeps"]}]
+    schema["title"] = "hpcbal configuration"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

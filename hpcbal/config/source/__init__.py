@@ -1,0 +1,1 @@
+"""Read a configuration file into values that know where they were written."""

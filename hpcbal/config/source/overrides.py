@@ -1,0 +1,134 @@
+"""Apply `--set a.b=c` to a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcbal.config.source.nodes import Node, join_key
+from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.config.source.yaml_source import parse_yaml
+from hpcbal.errors import ConfigError
+
+_NAMED_LISTS = ("dnns", "sweeps")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One `--set`: the dotted path, the value as YAML, and the text for messages."""
+
+    path: str
+    value: Node
+    where: str
+
+
+def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[str]]:
+    """Read `key=value` texts; (overrides, problems)."""
+    overrides: list[Override] = []
+    problems: list[str] = []
+    for text in texts:
+        path, equals, value = text.partition("=")
+        where = f"--set {text}"
+        if not equals or not path.strip() or ".." in path or path.startswith(".") or path.endswith("."):
+            problems.append(f"{where}: got {text!r}, allowed: key=value, e.g. schedule.alpha=0.9")
+            continue
+        try:
+            node = parse_yaml(value, where, fixed_where=where)
+        except ConfigError as error:
+            problems.extend(error.problems)
+            continue
+        overrides.append(Override(path.strip(), _rekeyed(node, path.strip()), where))
+    return overrides, problems
+
+
+def targets_one_dnn(override: Override) -> bool:
+    """True if it changes a DNN by name or index, and so has to wait until the sweeps are expanded."""
+    return override.path.startswith("dnns.")
+
+
+def apply_override(root: Node, override: Override) -> str | None:
+    """Set the value in place, making the sections on the way.
+
+    Items of `dnns` and `sweeps` go by name or by index, items of other lists by index. Keys that hold dots
+    (names of DNNs) are recognised when they exist.
+
+    Returns:
+        None, or the problem.
+    """
+    node, rest = root, override.path
+    while True:
+        if node.value is None:
+            node.value = {}
+        if node.is_list:
+            named = node.key in _NAMED_LISTS
+            index, rest = _item_of(node, rest, named=named)
+            if index is None:
+                return f"{override.where}: {_no_item(node, rest, named=named)}"
+            if not rest:
+                node.value[index] = override.value
+                return None
+            node = node.value[index]
+            continue
+        if not node.is_mapping:
+            return f"{override.where}: {node.key} is {node.value!r}, not a section with keys"
+        key, rest = _key_of(node, rest)
+        if not rest:
+            node.value[key] = override.value
+            return None
+        child = node.get(key)
+        if child is None:
+            child = Node({}, override.where, join_key(node.key, key))
+            node.value[key] = child
+        node = child
+
+
+def _rekeyed(node: Node, key: str) -> Node:
+    """The same tree, its keys told from the root of the configuration."""
+    if node.is_mapping:
+        value = {k: _rekeyed(child, join_key(key, k)) for k, child in node.value.items()}
+        return Node(value, node.where, key)
+    if node.is_list:
+        value_list = [_rekeyed(child, join_key(key, i)) for i, child in enumerate(node.value)]
+        return Node(value_list, node.where, key)
+    return Node(node.value, node.where, key)
+
+
+def _key_of(node: Node, rest: str) -> tuple[str | int, str]:
+    """Split off the first key: the longest existing one, else up to the first dot."""
+    known = [k for k in node.value if isinstance(k, str) and (rest == k or rest.startswith(f"{k}."))]
+    if known:
+        key = max(known, key=len)
+        return key, rest[len(key) + 1 :]
+    head, _, tail = rest.partition(".")
+    if head.isdigit() and int(head) in node.value:
+        return int(head), tail
+    return head, tail
+
+
+def _item_of(node: Node, rest: str, *, named: bool) -> tuple[int | None, str]:
+    if named:
+        matches = []
+        for i, item in enumerate(node.value):
+            name_node = item.get("name")
+            name = name_node.value if name_node is not None else None
+            if isinstance(name, str) and (rest == name or rest.startswith(f"{name}.")):
+                matches.append((len(name), -i))
+        if matches:
+            length, negative = max(matches)
+            return -negative, rest[length + 1 :]
+    head, _, tail = rest.partition(".")
+    if head.isdigit() and int(head) < len(node.value):
+        return int(head), tail
+    return None, head
+
+
+def _no_item(node: Node, given: str, *, named: bool) -> str:
+    count = len(node.value)
+    if not count:
+        return f"{node.key} is empty"
+    indices = f"an index from 0 to {count - 1}"
+    if not named:
+        return f"{node.key} has no item {given!r}, allowed: {indices}"
+    name_nodes = [item.get("name") for item in node.value]
+    names = [str(n.value) for n in name_nodes if n is not None]
+    return f"{node.key} has no {given!r}, allowed: a name or {indices}{did_you_mean(given, names)}"

@@ -1,0 +1,204 @@
+"""Read YAML into nodes that know their lines; duplicate keys and other accidents are errors.
+
+Scalars follow the core schema of YAML 1.2, not the YAML 1.1 of PyYAML: `1e-3` is a number, `no` and
+`12:30:00` are text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcbal.config.source.nodes import Key, Node, join_key
+from hpcbal.errors import ConfigError
+
+_PREFIX = "tag:yaml.org,2002:"
+_RESOLVERS = (
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's parser with the scalars of YAML 1.2."""
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes YAML that `parse_yaml`, and any reader of YAML 1.1, reads back to the same values."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write a value that occurs twice twice: anchors confuse readers."""
+        return True
+
+
+# What is written must read the same with the rules of 1.1 too, so the writer knows both and quotes more.
+_Loader.yaml_implicit_resolvers = {}
+Dumper.yaml_implicit_resolvers = {k: list(v) for k, v in yaml.SafeDumper.yaml_implicit_resolvers.items()}
+for _class in (_Loader, Dumper):
+    for _tag, _pattern, _first in _RESOLVERS:
+        _class.add_implicit_resolver(
+            _PREFIX + _tag,
+            re.compile(f"^(?:{_pattern})$"),
+            [c if c != "\0" else "" for c in _first],
+        )
+
+
+def read_yaml(path: str | Path) -> Node:
+    """Read a configuration file.
+
+    Args:
+        path: the file; messages name it as given here.
+
+    Raises:
+        ConfigError: the file is missing, a directory, not UTF-8, empty, not YAML, or repeats a key.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: no such file; give the path of a YAML configuration"]) from None
+    except IsADirectoryError:
+        raise ConfigError([f"{path}: is a directory; give the path of a YAML file in it"]) from None
+    except UnicodeDecodeError as error:
+        message = f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
+        raise ConfigError([message]) from None
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror or error}"]) from None
+    root = parse_yaml(text, str(path))
+    if root.value is None:
+        raise ConfigError([f"{path}: is empty; see configs/reference.yaml for the keys"])
+    if not root.is_mapping:
+        raise ConfigError([f"{root.where}: got {_kind(root)}, allowed: a mapping of keys such as dnns, data"])
+    return root
+
+
+def parse_yaml(text: str, source: str, *, fixed_where: str | None = None) -> Node:
+    """Parse YAML text.
+
+    Args:
+        text: one YAML document.
+        source: name for messages, in front of `:line`.
+        fixed_where: if given, the origin of every node instead of `source:line`.
+
+    Raises:
+        ConfigError: the text is not YAML, or repeats keys (all of them are listed).
+    """
+    builder = _Builder(source, fixed_where)
+    try:
+        loader = _Loader(text)
+        composed = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = fixed_where or (f"{source}:{mark.line + 1}" if mark else source)
+        column = f" (column {mark.column + 1})" if mark else ""
+        what = " ".join(str(part) for part in (error.context, error.problem) if part)
+        raise ConfigError([f"{where}: not valid YAML: {what}{column}"]) from None
+    except yaml.YAMLError as error:
+        message = f"{fixed_where or source}: not valid YAML: {' '.join(str(error).split())}"
+        raise ConfigError([message]) from None
+    if composed is None:
+        return Node(None, fixed_where or f"{source}:1", "")
+    root = builder.build(composed, "", builder.where(composed))
+    if builder.problems:
+        raise ConfigError(builder.problems)
+    return root
+
+
+def _kind(node: Node) -> str:
+    if node.is_list:
+        return "a list"
+    return f"{node.value!r}"
+
+
+class _Builder:
+    """Turns PyYAML's nodes into ours and collects what is wrong with them."""
+
+    def __init__(self, source: str, fixed_where: str | None) -> None:
+        self._source = source
+        self._fixed_where = fixed_where
+        self._open: list[yaml.Node] = []
+        self.problems: list[str] = []
+
+    def where(self, node: yaml.Node) -> str:
+        return self._fixed_where or f"{self._source}:{node.start_mark.line + 1}"
+
+    def _complain(self, where: str, key: str, message: str) -> None:
+        self.problems.append(Node(None, where, key).problem(message))
+
+    def build(self, node: yaml.Node, key: str, where: str) -> Node:
+        if node in self._open:
+            self._complain(where, key, "an alias (*) inside its own anchor (&) never ends")
+            return Node(None, where, key)
+        self._open.append(node)
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return Node(self._mapping(node, key), where, key)
+            if isinstance(node, yaml.SequenceNode):
+                items = [
+                    self.build(item, join_key(key, i), self.where(item)) for i, item in enumerate(node.value)
+                ]
+                return Node(items, where, key)
+            return Node(self._scalar(node, key), where, key)
+        finally:
+            self._open.pop()
+
+    def _mapping(self, node: yaml.MappingNode, key: str) -> dict[Key, Node]:
+        result: dict[Key, Node] = {}
+        shared: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._complain(self.where(key_node), key, "a key must be one word")
+                continue
+            if key_node.value == "<<" and key_node.style is None:
+                shared.append(value_node)
+                continue
+            name = self._scalar(key_node, key)
+            if name in result:
+                first = result[name].where
+                message = f"key given twice, first at {first}; keep one"
+                self._complain(self.where(key_node), join_key(key, name), message)
+                continue
+            result[name] = self.build(value_node, join_key(key, name), self.where(key_node))
+        for value_node in shared:
+            self._merge(result, value_node, key)
+        return result
+
+    def _merge(self, result: dict[Key, Node], value_node: yaml.Node, key: str) -> None:
+        """`<<: *base`: take over the keys that are not given here."""
+        parts = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+        for part in parts:
+            if not isinstance(part, yaml.MappingNode):
+                self._complain(self.where(part), key, "'<<' takes a mapping")
+                continue
+            base = self.build(part, key, self.where(part))
+            if base.is_mapping:
+                for name, child in base.value.items():
+                    result.setdefault(name, child)
+
+    def _scalar(self, node: yaml.Node, key: str) -> Any:
+        tag = node.tag.removeprefix(_PREFIX)
+        text = str(node.value)
+        try:
+            if tag == "str":
+                return text
+            if tag == "null":
+                return None
+            if tag == "bool":
+                return {"true": True, "false": False}[text.lower()]
+            if tag == "int":
+                return int(text, 0) if text[:2].lower() in ("0o", "0x") else int(text)
+            if tag == "float":
+                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        except (ValueError, KeyError):
+            self._complain(self.where(node), key, f"{text!r} is not a YAML {tag}")
+            return None
+        self._complain(self.where(node), key, f"the YAML tag {node.tag!r} is not allowed")
+        return None

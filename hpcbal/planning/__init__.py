@@ -1,0 +1,1 @@
+"""What `plan`, `simulate` and a run's own prediction share: DNNs with rates, flotillas, memory, wall time."""

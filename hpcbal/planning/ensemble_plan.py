@@ -1,0 +1,243 @@
+"""What a configuration would do on given nodes: flotillas one after the other, and the ranks to ask for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.cluster.roles import num_ranks_needed
+from hpcbal.config import RunConfig
+from hpcbal.control import INDEPENDENT
+from hpcbal.errors import InputError
+from hpcbal.planning.rates import PlanRates
+from hpcbal.policies import (
+    Flotilla,
+    Placement,
+    assign_gpus,
+    demand,
+    num_preprocessors,
+    plan_all_flotillas,
+    random_order,
+)
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFlotilla:
+    """One flotilla, placed, with the preprocessors that feed it."""
+
+    flotilla: Flotilla
+    placement: Placement
+    num_preprocessors: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnsemblePlan:
+    """The flotillas of an ensemble, as far as they can be told beforehand.
+
+    Attributes:
+        name: of the ensemble.
+        paradigm: of the schedule.
+        num_dnns: of the ensemble.
+        cluster: nodes with their trainer slots.
+        ranks_per_node: ranks to start on each node: the same number on all, as launchers like it.
+        max_preprocessors: ranks of all these that preprocess.
+        rates: what the plan is made from.
+        flotillas: in the order of training; if the schedule is global, as if the DNNs of each converged
+            together. What follows the first is not told where it depends on who converges first.
+    """
+
+    name: str
+    paradigm: str
+    num_dnns: int
+    cluster: Cluster
+    ranks_per_node: int
+    max_preprocessors: int
+    rates: PlanRates
+    flotillas: tuple[PlannedFlotilla, ...]
+
+    @property
+    def num_ranks(self) -> int:
+        return self.ranks_per_node * len(self.cluster.nodes)
+
+    @property
+    def preprocessors_per_node(self) -> tuple[int, ...]:
+        """Of each node; one fewer on the first, which holds the scheduler."""
+        return tuple(
+            self.ranks_per_node - node.num_gpus - (index == 0)
+            for index, node in enumerate(self.cluster.nodes)
+        )
+
+
+def gpus_per_node(config: RunConfig, given: int | None) -> int:
+    """Trainer slots per node: as given, else as configured.
+
+    Raises:
+        InputError: neither tells it.
+    """
+    if given is not None:
+        return given
+    if isinstance(config.slots.per_node, int):
+        return config.slots.per_node
+    raise InputError(
+        "slots.per_node is auto, which is known only inside the allocation; say --gpus-per-node N for a plan"
+    )
+
+
+def nodes_for(num_gpus: int, per_node: int) -> tuple[int, int]:
+    """(nodes, trainer slots of each) that make `num_gpus`.
+
+    Raises:
+        InputError: it is neither less than a node nor whole nodes.
+    """
+    if num_gpus <= per_node:
+        return 1, num_gpus
+    if num_gpus % per_node:
+        below = num_gpus - num_gpus % per_node
+        raise InputError(
+            f"--gpus: got {num_gpus}, allowed with {per_node} slots per node: up to {per_node}, or whole "
+            f"nodes such as {below} or {below + per_node}; --gpus-per-node changes the size of a node"
+        )
+    return num_gpus // per_node, per_node
+
+
+def make_plan(config: RunConfig, rates: PlanRates, *, num_nodes: int, gpus_per_node: int) -> EnsemblePlan:
+    """Plan the ensemble to its last DNN.
+
+    Args:
+        config: the ensemble.
+        rates: of all its DNNs.
+        num_nodes: equal nodes, >= 1.
+        gpus_per_node: trainer slots of each, >= 1.
+
+    Source: [FLEET] Alg. 1 without line 6: all DNNs of a flotilla converge together; Sec. 6.1 for the others.
+    """
+    cluster = Cluster.uniform(num_nodes, gpus_per_node)
+    # The scheduler's rank exists on the first node only; on the others that rank preprocesses too.
+    ranks_per_node = num_ranks_needed(gpus_per_node, config.slots.preprocessors_per_node)
+    max_preprocessors = ranks_per_node * num_nodes - 1 - cluster.num_gpus
+    flotillas = _flotillas(config, rates, cluster)
+    planned = tuple(
+        PlannedFlotilla(f, assign_gpus(f, cluster), _preprocessors(f, rates, cluster, max_preprocessors))
+        for f in flotillas
+    )
+    return EnsemblePlan(
+        name=config.name,
+        paradigm=config.schedule.paradigm,
+        num_dnns=len(config.dnns),
+        cluster=cluster,
+        ranks_per_node=ranks_per_node,
+        max_preprocessors=max_preprocessors,
+        rates=rates,
+        flotillas=planned,
+    )
+
+
+def _flotillas(config: RunConfig, rates: PlanRates, cluster: Cluster) -> list[Flotilla]:
+    """The flotillas that are sure, by the schedule's rule."""
+    names, schedule = [dnn.name for dnn in config.dnns], config.schedule
+    if schedule.paradigm in ("global", "local"):
+        flotillas = plan_all_flotillas(
+            names, rates.table, cluster.num_gpus, schedule.delta_rule(), schedule.max_gpus_per_dnn
+        )
+        return flotillas if schedule.paradigm == "global" else flotillas[:1]
+    order = random_order(names, config.seed)
+    subsets = [order[first : first + cluster.num_gpus] for first in range(0, len(order), cluster.num_gpus)]
+    return [
+        _one_gpu_each(subset, rates) for subset in subsets[: 1 if schedule.paradigm == INDEPENDENT else None]
+    ]
+
+
+def _one_gpu_each(dnn_ids: tuple[str, ...], rates: PlanRates) -> Flotilla:
+    alone = tuple(rates.table.rate(dnn_id, 1) for dnn_id in dnn_ids)
+    return Flotilla(dnn_ids, (1,) * len(dnn_ids), alone, alone, max(alone))
+
+
+def _preprocessors(flotilla: Flotilla, rates: PlanRates, cluster: Cluster, available: int) -> int:
+    """As the run decides it: all there are while nobody has measured what one makes."""
+    if rates.preprocessing_samples_per_s is None:
+        return available
+    needed = demand(flotilla.rates, cluster.num_gpus)
+    return num_preprocessors(needed, rates.preprocessing_samples_per_s, available)
+
+
+def launch_lines(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:
+    """Commands, any of which starts the run with the planned ranks."""
+    text = shlex.join(command)
+    nodes, per_node = len(plan.cluster.nodes), plan.ranks_per_node
+    if nodes == 1:
+        return [f"mpirun -n {per_node} {text}", f"srun --nodes=1 --ntasks={per_node} {text}"]
+    return [
+        f"mpirun -n {plan.num_ranks} --map-by ppr:{per_node}:node {text}",
+        f"srun --nodes={nodes} --ntasks-per-node={per_node} {text}",
+    ]
+
+
+def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
+    """The plan as JSON; GPUs count through the nodes, rates are samples/s."""
+    return {
+        "format": FORMAT,
+        "ensemble": plan.name,
+        "paradigm": plan.paradigm,
+        "rates_from": plan.rates.source,
+        "preprocessing_samples_per_s": plan.rates.preprocessing_samples_per_s,
+        "nodes": [{"name": node.host, "num_gpus": node.num_gpus} for node in plan.cluster.nodes],
+        "ranks": {
+            "total": plan.num_ranks,
+            "per_node": plan.ranks_per_node,
+            "schedulers": 1,
+            "preprocessors": plan.max_preprocessors,
+            "trainers": plan.cluster.num_gpus,
+        },
+        "preprocessors_per_node": list(plan.preprocessors_per_node),
+        "launch": launch_lines(plan, command),
+        "flotillas": [_flotilla_to_dict(plan, planned) for planned in plan.flotillas],
+    }
+
+
+def _flotilla_to_dict(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str, Any]:
+    flotilla = planned.flotilla
+    rows = zip(flotilla.dnn_ids, flotilla.num_gpus, flotilla.rates_before, flotilla.rates, strict=True)
+    return {
+        "reference_rate_samples_per_s": flotilla.reference_rate,
+        "num_gpus": sum(flotilla.num_gpus),
+        "num_preprocessors": planned.num_preprocessors,
+        "placement_score": planned.placement.score,
+        "gpu_map": gpu_map(plan, planned),
+        "dnns": [
+            {
+                "name": name,
+                "num_gpus": count,
+                "rate_before_samples_per_s": before,
+                "rate_samples_per_s": rate,
+                "gpus": list(planned.placement.gpus[name]),
+                "gpus_by_node": by_node(plan.cluster, planned.placement.gpus[name]),
+            }
+            for name, count, before, rate in rows
+        ],
+    }
+
+
+def by_node(cluster: Cluster, gpus: Sequence[int]) -> dict[str, list[int]]:
+    """GPUs of one DNN by node name, numbered within the node."""
+    node_of_gpu = cluster.node_of_gpus()
+    first_gpu = list(accumulate((node.num_gpus for node in cluster.nodes), initial=0))
+    result: dict[str, list[int]] = {}
+    for gpu in gpus:
+        node = node_of_gpu[gpu]
+        result.setdefault(cluster.nodes[node].host, []).append(gpu - first_gpu[node])
+    return result
+
+
+def gpu_map(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str, list[str | None]]:
+    """The DNN of each GPU of a node, None where it is free, by node name."""
+    dnn_of_gpu = {gpu: name for name, gpus in planned.placement.gpus.items() for gpu in gpus}
+    result: dict[str, list[str | None]] = {node.host: [] for node in plan.cluster.nodes}
+    for gpu, node in enumerate(plan.cluster.node_of_gpus()):
+        result[plan.cluster.nodes[node].host].append(dnn_of_gpu.get(gpu))
+    return result

@@ -1,0 +1,88 @@
+"""What a planned ensemble keeps in the memory of a node, as far as it is known without building a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.config import RunConfig
+from hpcbal.policies import Placement
+from hpcbal.telemetry.files.run_directory import RunDirectory
+
+CHECKPOINT_NAME = "checkpoint.h5"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """Bytes on the fullest node.
+
+    Attributes:
+        ring: the most that the shared stream may take: dataplane.ring_bytes.
+        networks: weights and optimizer state of the DNNs that train there at once, one copy per GPU (in the
+            GPUs' memory where there are GPUs); None: unknown. Activations are not counted.
+        snapshots: copies that are written as checkpoints beside the training; None: unknown.
+        unknown: DNNs whose size nobody knows, since they have no checkpoint yet.
+    """
+
+    ring: int
+    networks: int | None
+    snapshots: int | None
+    unknown: tuple[str, ...]
+
+    @property
+    def known(self) -> int:
+        """All that is known."""
+        return self.ring + (self.networks or 0) + (self.snapshots or 0)
+
+    def to_dict(self, bytes_per_node: int | None) -> dict[str, Any]:
+        """For JSON; `fits` is None where nobody knows: what a node has, or what the networks take."""
+        fits = None
+        if bytes_per_node is not None and (self.known > bytes_per_node or not self.unknown):
+            fits = self.known <= bytes_per_node
+        return {
+            "ring_bytes": self.ring,
+            "networks_bytes": self.networks,
+            "snapshots_bytes": self.snapshots,
+            "known_bytes": self.known,
+            "unknown": list(self.unknown),
+            "fits": fits,
+        }
+
+
+def node_memory(config: RunConfig, placements: Sequence[Placement], cluster: Cluster) -> NodeMemory:
+    """Reckon the fullest node of all flotillas.
+
+    Sizes are those of the checkpoints in the output directory, which hold weights and optimizer state.
+    """
+    run = RunDirectory(Path(config.output.dir))
+    sizes = {dnn.name: _file_size(run.dnn(dnn.name) / CHECKPOINT_NAME) for dnn in config.dnns}
+    unknown = tuple(name for name, size in sizes.items() if size is None)
+    if unknown:
+        return NodeMemory(config.dataplane.ring_bytes, None, None, unknown)
+    known = {name: size for name, size in sizes.items() if size is not None}
+    each = [_of_placement(placement.gpus, known, cluster) for placement in placements]
+    networks, snapshots = max(each, key=sum, default=(0, 0))
+    return NodeMemory(config.dataplane.ring_bytes, networks, snapshots, ())
+
+
+def _of_placement(
+    gpus: Mapping[str, Sequence[int]], sizes: Mapping[str, int], cluster: Cluster
+) -> tuple[int, int]:
+    """(networks, snapshots) on the fullest node of one flotilla."""
+    node_of_gpu = cluster.node_of_gpus()
+    networks, snapshots = [0] * len(cluster.nodes), [0] * len(cluster.nodes)
+    for name, own in gpus.items():
+        for gpu in own:
+            networks[node_of_gpu[gpu]] += sizes[name]
+        snapshots[node_of_gpu[own[0]]] += sizes[name]  # the master's
+    return max(zip(networks, snapshots, strict=True), key=sum)
+
+
+def _file_size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

@@ -1,0 +1,31 @@
+"""All charts of a report, drawn for one width."""
+
+from __future__ import annotations
+
+from hpcbal.report.charts.curves import draw_curves
+from hpcbal.report.charts.gantt import draw_gantt
+from hpcbal.report.charts.rates import draw_rates
+from hpcbal.report.charts.shares import draw_shares
+from hpcbal.report.charts.slot_use import draw_slot_use
+from hpcbal.report.charts.stream_load import draw_stream_load
+from hpcbal.report.drawing.colors import colors_of
+from hpcbal.report.drawing.shapes import Drawing
+from hpcbal.report.model import ReportData
+
+WIDE = 1040.0
+NARROW = 358.0
+"""Widths in pixels: a desktop's text column, and a phone of 390 pixels without its margins."""
+
+
+def draw_charts(data: ReportData, width: float) -> dict[str, Drawing]:
+    """The charts by name; those for which there are no values are missing."""
+    colors = colors_of(dnn.name for dnn in data.dnns)
+    drawings = (
+        draw_gantt(data, colors, width) if data.spans else None,
+        draw_curves(data, colors, width),
+        draw_slot_use(data, width),
+        draw_rates(data, colors, width),
+        draw_shares(data, colors, width),
+        draw_stream_load(data, width),
+    )
+    return {drawing.name: drawing for drawing in drawings if drawing is not None}

@@ -1,0 +1,118 @@
+"""Learning curves: one line per DNN, the best ones named where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left, spread
+from hpcbal.report.drawing.colors import PALETTE, colors_of
+from hpcbal.report.drawing.scales import Scale, number_label, number_ticks
+from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
+from hpcbal.report.model import DnnReport, ReportData
+
+METRICS: Mapping[str, str] = {
+    "val_accuracy": "validation accuracy",
+    "val_loss": "validation loss",
+    "loss": "training loss",
+}
+"""What is drawn: the first of these that any DNN has, with its name for people."""
+
+MAX_NAMED = 8
+"""With more than twice as many DNNs only so many are in colour: more could not be told apart."""
+
+_LABEL_GAP = 15.0
+_GREY = "#c8cdd3"
+_SECOND_DASH = "6 3"  # of lines whose colour is another one's too
+
+
+def metric_of(data: ReportData) -> str | None:
+    """The metric that is drawn; None if no DNN has completed an epoch."""
+    for metric in METRICS:
+        if any(point.metrics.get(metric) is not None for dnn in data.dnns for point in dnn.curve):
+            return metric
+    return None
+
+
+def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
+    """The chart, `width` pixels wide; None if there is nothing to draw.
+
+    Where there are more DNNs than labels fit, the best ones are in colour and named, the others grey.
+    """
+    metric = metric_of(data)
+    if metric is None:
+        return None
+    lines = {dnn.name: _points(dnn, metric) for dnn in data.dnns}
+    lines = {name: points for name, points in lines.items() if points}
+    height = 300.0 if width > 600.0 else 250.0
+    are_many = len(lines) > 2 * MAX_NAMED
+    named = _best(lines, metric, MAX_NAMED if are_many else int(height / _LABEL_GAP))
+    if are_many:  # colours repeat often in the other charts, so here they may tell the best apart
+        colors = colors_of(named)
+    texts = {name: _label(name, lines[name], width * 0.36 - 14.0) for name in named}
+    room = max(text_width(text, LABEL_SIZE) for text in texts.values()) + 16.0
+    values = [value for points in lines.values() for _, value in points]
+    low, high = min(values), max(values)
+    if low == high:
+        low, high = low - 0.5 * abs(low or 1.0), high + 0.5 * abs(high or 1.0)
+    margin = (high - low) * 0.04
+    last_epoch = max(points[-1][0] for points in lines.values())
+    top, left = 24.0, 42.0
+    bottom = top + height
+    x = Scale(1.0, max(2.0, float(last_epoch)), left + 4.0, width - room)
+    y = Scale(low - margin, high + margin, bottom, top)
+    sheet = Sheet()
+    sheet.text(0.0, 12.0, METRICS[metric], LABEL_SIZE, QUIET)
+    draw_left(sheet, y, number_ticks(y.low, y.high, 5), left, x.end)
+    ticks = [tick for tick in number_ticks(1.0, x.high, int((x.end - left) / 70.0) + 1) if tick == int(tick)]
+    draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, width, "epochs")
+    for name in sorted(lines, key=lambda name: name in texts):  # the named ones on top
+        color = colors[name] if name in texts else _GREY
+        dash = _SECOND_DASH if name in list(colors)[len(PALETTE) :] else ""
+        _draw_line(sheet, name, lines[name], x, y, color, dash)
+    _draw_labels(sheet, texts, lines, x, y, colors)
+    return sheet.done("learning", f"Learning curves, {data.name}", width, bottom + AXIS_HEIGHT)
+
+
+def _points(dnn: DnnReport, metric: str) -> list[tuple[int, float]]:
+    values = ((point.epoch, point.metrics.get(metric)) for point in dnn.curve)
+    return [(epoch, value) for epoch, value in values if value is not None]
+
+
+def _best(lines: Mapping[str, list[tuple[int, float]]], metric: str, most: int) -> list[str]:
+    """Names of the at most `most` best, best first."""
+    sign = -1.0 if metric.endswith("accuracy") else 1.0
+    return sorted(lines, key=lambda name: min(sign * value for _, value in lines[name]))[:most]
+
+
+def _label(name: str, points: list[tuple[int, float]], room: float) -> str:
+    """Name and last value in at most `room` pixels; the value is never cut."""
+    value = f" {number_label(points[-1][1])}"
+    return shortened(name, room - text_width(value, LABEL_SIZE), LABEL_SIZE) + value
+
+
+def _draw_line(
+    sheet: Sheet, name: str, points: list[tuple[int, float]], x: Scale, y: Scale, color: str, dash: str
+) -> None:
+    title = f"{name}: {number_label(points[-1][1])} after epoch {points[-1][0]}"
+    places = [(x(epoch), y(value)) for epoch, value in points]
+    if len(places) > 1:
+        sheet.line(places, color, 1.2 if color == _GREY else 2.0, dash=dash, dnn=name, title=title)
+    sheet.circle(*places[-1], 2.0 if color == _GREY else 3.0, color, color, dnn=name, title=title)
+
+
+def _draw_labels(
+    sheet: Sheet,
+    texts: Mapping[str, str],
+    lines: Mapping[str, list[tuple[int, float]]],
+    x: Scale,
+    y: Scale,
+    colors: Mapping[str, str],
+) -> None:
+    names = sorted(texts, key=lambda name: y(lines[name][-1][1]))
+    places = spread([y(lines[name][-1][1]) for name in names], _LABEL_GAP, y.end + 4.0, y.start)
+    for name, place in zip(names, places, strict=True):
+        epoch, value = lines[name][-1]
+        from_x = x(epoch) + 5.0
+        sheet.line([(from_x, y(value)), (x.end + 6.0, place)], colors[name], 0.7, dash="1 3", dnn=name)
+        sheet.circle(x.end + 8.0, place, 2.5, colors[name], colors[name], dnn=name)
+        sheet.text(x.end + 14.0, place + 4.0, texts[name], LABEL_SIZE, INK, dnn=name)

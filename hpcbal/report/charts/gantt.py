@@ -1,0 +1,121 @@
+"""Who held which slot when: one row per slot, one block per DNN, a band of rounds above."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_time_below
+from hpcbal.report.drawing.colors import ink_on, tint
+from hpcbal.report.drawing.scales import Scale, duration_label
+from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
+from hpcbal.report.model import ReportData, SlotSpan, SpanKind
+from hpcbal.telemetry.views.table import count_text
+
+MAX_ROW = 26.0
+MAX_HEIGHT = 640.0
+_BAND_HEIGHT = 18.0
+_GROUND = "#f3f4f6"
+_MIN_LABELLED = 11.0  # pixels of height that a name needs
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Neighbouring slots first..last that one DNN holds for the same time."""
+
+    dnn: str
+    first: int
+    last: int
+    start_s: float
+    end_s: float
+    kind: SpanKind
+
+
+def blocks_of(spans: tuple[SlotSpan, ...]) -> list[Block]:
+    """The fewest rectangles that cover `spans`: an allocation of thousands of slots stays drawable."""
+
+    def key(span: SlotSpan) -> tuple[float, float, str, str]:
+        return (span.start_s, span.end_s, span.dnn, span.kind)
+
+    blocks = []
+    for _, group in itertools.groupby(sorted(spans, key=lambda span: (key(span), span.gpu)), key=key):
+        members = list(group)
+        for run in _runs([span.gpu for span in members]):
+            some = members[0]
+            blocks.append(Block(some.dnn, run[0], run[-1], some.start_s, some.end_s, some.kind))
+    return blocks
+
+
+def _runs(numbers: list[int]) -> Iterator[list[int]]:
+    """Cut an ascending list where a number is missing."""
+    for _, run in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        yield [number for _, number in run]
+
+
+def draw_gantt(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing:
+    """The chart, `width` pixels wide; never much higher than MAX_HEIGHT, however many slots there are."""
+    sheet = Sheet()
+    row = min(MAX_ROW, MAX_HEIGHT / max(1, data.num_slots))
+    label_room = width * 0.2
+    names = [shortened(name, label_room, LABEL_SIZE) for name in data.slot_names]
+    left = max((text_width(name, LABEL_SIZE) for name in names), default=0.0) + 8.0
+    time = Scale(0.0, max(data.duration_s, 1e-9), left, width - 2.0)
+    top = _BAND_HEIGHT + 4.0 if data.rounds else 1.0
+    bottom = top + row * data.num_slots
+    sheet.rect(left, top, time.end - left, bottom - top, _GROUND)
+    draw_time_below(sheet, time, top, bottom)
+    _draw_rounds(sheet, data, time, top, bottom)
+    every = max(1, round(14.0 / row + 0.49))
+    for slot in range(0, data.num_slots, every):
+        y = top + row * (slot + 0.5)
+        sheet.text(left - 6.0, y + 4.0, names[slot], LABEL_SIZE, QUIET, "end")
+    for block in blocks_of(data.spans):
+        _draw_block(sheet, block, time, top, row, colors.get(block.dnn, "#a6a6a6"))
+    _draw_starts(sheet, data, time, top, bottom)
+    return sheet.done("slots", f"Who held which GPU slot when, {data.name}", width, bottom + AXIS_HEIGHT)
+
+
+def _draw_block(sheet: Sheet, block: Block, time: Scale, top: float, row: float, color: str) -> None:
+    gap = 1.0 if row > 6.0 else 0.0  # rows and neighbours in time stay apart, unless there is no room
+    x, y = time(block.start_s), top + row * block.first
+    width = max(0.6, time(block.end_s) - x - gap)
+    height = row * (block.last - block.first + 1) - gap
+    num_slots = block.last - block.first + 1
+    fill = color if block.kind == "training" else tint(color)
+    slots = f"slot {block.first}" if num_slots == 1 else f"slots {block.first} to {block.last}"
+    what = "" if block.kind == "training" else ", profiling"
+    title = f"{block.dnn}{what}: {slots}, {duration_label(block.end_s - block.start_s)}"
+    sheet.rect(x, y, width, height, fill, dnn=block.dnn, title=title)
+    name = shortened(block.dnn, width - 8.0, LABEL_SIZE, least=8)
+    if name and height >= _MIN_LABELLED:
+        base = y + height / 2 + LABEL_SIZE * 0.36
+        sheet.text(x + 4.0, base, name, LABEL_SIZE, ink_on(fill), dnn=block.dnn)
+
+
+def _draw_rounds(sheet: Sheet, data: ReportData, time: Scale, top: float, bottom: float) -> None:
+    for each in data.rounds:
+        x, end = time(each.start_s), time(each.end_s)
+        sheet.line([(x, top), (x, bottom)], "#c2c8cf")
+        lasted = duration_label(each.end_s - each.start_s)
+        title = f"round {each.index}: {count_text(each.num_dnns, 'DNN')}, {lasted}"
+        sheet.rect(x, 0.0, max(0.6, end - x - 1.0), _BAND_HEIGHT, "#e6e9ec", title=title)
+        for text in (f"round {each.index}", str(each.index)):
+            if text_width(text, LABEL_SIZE) + 6.0 <= end - x:
+                sheet.text((x + end) / 2, 13.0, text, LABEL_SIZE, INK, "middle")
+                break
+
+
+def _draw_starts(sheet: Sheet, data: ReportData, time: Scale, top: float, bottom: float) -> None:
+    text = "resumed"
+    room, base = text_width(text, LABEL_SIZE) + 6.0, bottom - 5.0
+    free_from = 0.0
+    for start_s in data.start_s[1:]:
+        x = time(start_s)
+        sheet.line([(x, top), (x, bottom + 4.0)], INK, 1.5, dash="4 3")
+        left = x + 2.0 if x + 2.0 + room <= time.end else x - 2.0 - room
+        if left < free_from:
+            continue
+        free_from = left + room
+        sheet.rect(left, base - 11.0, room, 15.0, "#ffffff")
+        sheet.text(left + 3.0, base, text, LABEL_SIZE, INK)

@@ -1,0 +1,122 @@
+"""Shares of a step over time: one small panel per DNN, one line per GPU slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left, spread
+from hpcbal.report.drawing.colors import colors_of
+from hpcbal.report.drawing.scales import Scale, number_ticks, percent_label
+from hpcbal.report.drawing.shapes import INK, Drawing, Sheet, shortened, text_width
+from hpcbal.report.model import ReportData, SharePoint
+
+MAX_PANELS = 6
+"""More DNNs than this are left out: those whose shares are most alike."""
+
+MAX_NAMED = 6
+"""More GPUs than this are not all named: the largest and the smallest shares are."""
+
+_HEIGHT = 118.0
+_HEAD = 34.0
+_GAP = 22.0
+_LABEL_GAP = 14.0
+_GREY = "#c8cdd3"
+
+
+def draw_shares(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
+    """The chart, `width` pixels wide; None if no group's steps were balanced."""
+    shown = _most_uneven(data.shares)
+    if not shown:
+        return None
+    columns = min(len(shown), 1 if width < 600.0 else 2 if len(shown) < 5 else 3)
+    panel_width = (width - _GAP * (columns - 1)) / columns
+    panel_height = _HEAD + _HEIGHT + AXIS_HEIGHT + 8.0
+    sheet = Sheet()
+    for index, name in enumerate(shown):
+        row, column = divmod(index, columns)
+        left, top = column * (panel_width + _GAP), row * panel_height
+        _draw_panel(sheet, data, name, colors.get(name, INK), (left, top), panel_width)
+    num_rows = -(-len(shown) // columns)
+    return sheet.done("shares", f"Shares of a step, {data.name}", width, num_rows * panel_height)
+
+
+def _most_uneven(shares: Mapping[str, Sequence[SharePoint]]) -> list[str]:
+    """Names of the DNNs that are drawn, in the order of the config."""
+    spreads = {
+        name: max(max(point.by_gpu.values()) - min(point.by_gpu.values()) for point in points)
+        for name, points in shares.items()
+        if points
+    }
+    chosen = sorted(spreads, key=lambda name: -spreads[name])[:MAX_PANELS]
+    return [name for name in spreads if name in chosen]
+
+
+def _draw_panel(
+    sheet: Sheet, data: ReportData, name: str, color: str, place: tuple[float, float], width: float
+) -> None:
+    points = data.shares[name]
+    lines = _lines(points)
+    texts = _labels(data, name, lines, points[-1].epoch, width * 0.4)
+    room = max(text_width(text, LABEL_SIZE) for text in texts.values()) + 16.0
+    left, top = place[0] + 38.0, place[1] + _HEAD
+    bottom, right = top + _HEIGHT, place[0] + width - room
+    x = Scale(1.0, max(2.0, float(points[-1].epoch)), left + 4.0, right)
+    most = max(share for line in lines.values() for _, share in line)
+    y = Scale(0.0, min(1.0, most * 1.08), bottom, top)
+    sheet.circle(place[0] + 5.0, place[1] + 10.0, 4.5, color, color, dnn=name)
+    sheet.text(place[0] + 15.0, place[1] + 14.0, shortened(name, width - 20.0, 12.0), 12.0, INK, dnn=name)
+    draw_left(sheet, y, number_ticks(0.0, y.high, 5), left, right, lambda tick: f"{100 * tick:.0f} %")
+    ticks = [tick for tick in number_ticks(1.0, x.high, int((right - left) / 60.0) + 1) if tick == int(tick)]
+    draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, place[0] + width, "epochs")
+    hue = colors_of(str(gpu) for gpu in texts)
+    for gpu in sorted(lines, key=lambda gpu: gpu in texts):  # the named ones on top
+        stroke = hue[str(gpu)] if gpu in texts else _GREY
+        _draw_line(sheet, data, gpu, lines[gpu], x, y, stroke)
+    named = sorted(texts, key=lambda gpu: y(lines[gpu][-1][1]))
+    wanted = [y(lines[gpu][-1][1]) for gpu in named]
+    for gpu, base in zip(named, spread(wanted, _LABEL_GAP, top, bottom), strict=True):
+        epoch, share = lines[gpu][-1]
+        sheet.line([(x(epoch) + 4.0, y(share)), (right + 5.0, base)], hue[str(gpu)], 0.7, dash="1 3")
+        sheet.circle(right + 7.0, base, 2.5, hue[str(gpu)], hue[str(gpu)])
+        sheet.text(right + 12.0, base + 4.0, texts[gpu], LABEL_SIZE, INK)
+
+
+def _lines(points: Sequence[SharePoint]) -> dict[int, list[tuple[int, float]]]:
+    """(epoch, share) by GPU, in the order of the GPUs."""
+    gpus = sorted({gpu for point in points for gpu in point.by_gpu})
+    return {gpu: [(p.epoch, p.by_gpu[gpu]) for p in points if gpu in p.by_gpu] for gpu in gpus}
+
+
+def _labels(
+    data: ReportData, name: str, lines: Mapping[int, Sequence[tuple[int, float]]], last: int, room: float
+) -> dict[int, str]:
+    """Names of the GPUs that are named, with their last shares."""
+    ranked = sorted(lines, key=lambda gpu: lines[gpu][-1][1])
+    if len(ranked) > MAX_NAMED:
+        half = MAX_NAMED // 2
+        ranked = [*ranked[:half], *ranked[-half:]]
+    left_out = {each.gpu for each in data.left_out if each.dnn == name}
+    texts = {}
+    for gpu in sorted(ranked):
+        epoch, share = lines[gpu][-1]
+        told = percent_label(share) if epoch == last else "left out" if gpu in left_out else "before"
+        slot = shortened(data.slot_names[gpu], room - text_width(f" {told}", LABEL_SIZE), LABEL_SIZE)
+        texts[gpu] = f"{slot} {told}"
+    return texts
+
+
+def _draw_line(
+    sheet: Sheet,
+    data: ReportData,
+    gpu: int,
+    line: Sequence[tuple[int, float]],
+    x: Scale,
+    y: Scale,
+    stroke: str,
+) -> None:
+    epoch, share = line[-1]
+    title = f"{data.slot_names[gpu]}: {percent_label(share)} of a step in epoch {epoch}"
+    places = [(x(epoch), y(share)) for epoch, share in line]
+    if len(places) > 1:
+        sheet.line(places, stroke, 1.0 if stroke == _GREY else 1.8, title=title)
+    sheet.circle(*places[-1], 2.0 if stroke == _GREY else 2.6, stroke, stroke, title=title)

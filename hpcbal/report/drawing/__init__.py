@@ -1,0 +1,1 @@
+"""Drawings as plain shapes, and how they become SVG and PNG."""

@@ -1,0 +1,1 @@
+"""Collect the values of a report from the files of a run."""

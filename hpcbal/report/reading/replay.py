@@ -1,0 +1,313 @@
+"""Read a ledger from its first line to its last: who held which slot when, and what became of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbal.report.model import (
+    EpochPoint,
+    GroupWait,
+    LeftOut,
+    Prediction,
+    RateComparison,
+    RoundReport,
+    SharePoint,
+    SlotSpan,
+    SlotUse,
+    SpanKind,
+)
+from hpcbal.report.reading.hold import Epoch, Hold
+from hpcbal.report.reading.waits import late_of, share_point, waits_of
+from hpcbal.telemetry.files.utc import unix_seconds
+
+FACTS = ("nodes", "num_ranks", "device", "paradigm", "seed", "versions")
+"""Fields of `run-started` that are kept as they are."""
+
+_LEAST_TRAINED_S = 1e-6
+"""Less than a clock tells apart gives no rate."""
+
+
+@dataclass
+class Round:
+    """One round; `end_s` is None while it goes on."""
+
+    index: int
+    start_s: float
+    num_dnns: int
+    num_preprocessors: int
+    end_s: float | None = None
+
+
+class Replay:
+    """What the lines taken so far tell.
+
+    Attributes:
+        now_s: seconds of running up to the last line.
+        start_s: where each start begins on that axis.
+        slot_names: of the largest cluster seen.
+        done, failed: DNNs by name; of the failed ones (cause, detail).
+        left_out: GPUs that DNNs go on without.
+        shares: of balanced steps, by DNN.
+        outcome: of the last start, None if it has not come to an end of its own.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.start_s: list[float] = []
+        self.started_at = ""
+        self.name = ""
+        self.outcome: str | None = None
+        self.facts: dict[str, Any] = {}
+        self.slot_names: tuple[str, ...] = ()
+        self.holds: list[Hold] = []
+        self.rounds: list[Round] = []
+        self.done: set[str] = set()
+        self.failed: dict[str, tuple[str, str]] = {}
+        self.curves: dict[str, list[EpochPoint]] = {}
+        self.preprocessor_samples_per_s: float | None = None
+        self.bad_samples: set[int] = set()
+        self.prediction: Prediction | None = None
+        self.left_out: list[LeftOut] = []
+        self.shares: dict[str, list[SharePoint]] = {}
+        self.decided_s = 0.0
+        self._base_unix_s: float | None = None
+        self._open: dict[str, Hold] = {}
+        self._planned: dict[tuple[str, int], float] = {}
+        self._trained: dict[tuple[str, int], tuple[float, float]] = {}
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Take in the next line.
+
+        Raises:
+            KeyError, TypeError, ValueError: the line is not as this version of hpcbal writes it.
+        """
+        unix_s = unix_seconds(line["time"])
+        if line["event"] == "run-started":
+            self._begin(line, unix_s)
+        if self._base_unix_s is None:
+            return
+        self.now_s = max(self.now_s, self.start_s[-1] + unix_s - self._base_unix_s)
+        match line["event"]:
+            case "profiling-started":
+                self._hold(line["groups"], "profiling")
+            case "round-started":
+                plan = line["plan"]
+                self._end_round()
+                self.rounds.append(
+                    Round(plan["index"], self.now_s, len(plan["groups"]), plan["num_preprocessors"])
+                )
+                self._hold_plan(plan, plan["index"])
+            case "round-ended":
+                self._end_round()
+            case "epoch-done":
+                self._take_epoch(line)
+            case "checkpoint-written":
+                if line["dnn"] in self._open:
+                    self._open[line["dnn"]].held_s += line.get("held_s", 0.0)
+            case "leave-round":
+                if line["dnn"] in self._open:
+                    self._open[line["dnn"]].to_leave = True
+            case "group-left":
+                self._release(line["dnn"])
+            case _:
+                self._take_other(line)
+
+    def close(self, end_s: float) -> None:
+        """End what is still going on; the axis ends at `end_s`, or at the last line if that is later."""
+        self.now_s = max(self.now_s, end_s)
+        self._release_all()
+
+    # ---- what came of it -----------------------------------------------------------------------
+
+    def spans(self) -> tuple[SlotSpan, ...]:
+        """Who held each slot when; after `close`."""
+        return tuple(
+            SlotSpan(gpu, hold.dnn, hold.start_s, hold.end_s or hold.start_s, hold.kind)
+            for hold in self.holds
+            for gpu in hold.gpus
+        )
+
+    def use(self) -> tuple[SlotUse, ...]:
+        """What each slot did with the whole time; after `close`."""
+        seconds: list[dict[str, float]] = [{} for _ in self.slot_names]
+        for hold in self.holds:
+            parts = hold.seconds_by_use()
+            for gpu in hold.gpus:
+                for kind, part in parts.items():
+                    seconds[gpu][kind] = seconds[gpu].get(kind, 0.0) + part
+        for parts in seconds:
+            parts["idle"] = max(0.0, self.now_s - sum(parts.values()))
+        return tuple(SlotUse(gpu, parts) for gpu, parts in enumerate(seconds))
+
+    def rates(self) -> tuple[RateComparison, ...]:
+        """Every DNN and number of slots that has trained, in order of appearance."""
+        return tuple(
+            RateComparison(dnn, num_gpus, self._planned.get((dnn, num_gpus)), samples / seconds)
+            for (dnn, num_gpus), (samples, seconds) in self._trained.items()
+            if seconds > 0.0 and samples > 0.0
+        )
+
+    def round_reports(self) -> tuple[RoundReport, ...]:
+        """All rounds; after `close`."""
+        epochs: dict[int | None, list[Epoch]] = defaultdict(list)
+        for hold in self.holds:
+            epochs[hold.round_index].extend(hold.epochs)
+        return tuple(
+            RoundReport(
+                each.index,
+                each.start_s,
+                self.now_s if each.end_s is None else each.end_s,
+                each.num_dnns,
+                each.num_preprocessors,
+                _stream_rate(epochs[each.index]),
+            )
+            for each in self.rounds
+        )
+
+    def waits(self) -> tuple[GroupWait, ...]:
+        """Whom groups waited for; after `close`."""
+        return waits_of(self.holds)
+
+    def cost_by_dnn(self) -> dict[str, tuple[float, float]]:
+        """(seconds in groups, slot-seconds) of each DNN, profiling included; after `close`."""
+        costs: dict[str, tuple[float, float]] = {}
+        for hold in self.holds:
+            assert hold.end_s is not None
+            wall_time_s, slot_seconds = costs.get(hold.dnn, (0.0, 0.0))
+            length_s = hold.end_s - hold.start_s
+            costs[hold.dnn] = (wall_time_s + length_s, slot_seconds + length_s * len(hold.gpus))
+        return costs
+
+    # ---- parts ---------------------------------------------------------------------------------
+
+    def _begin(self, line: Mapping[str, Any], unix_s: float) -> None:
+        self._release_all()  # of a start that was killed
+        self._base_unix_s = unix_s
+        self.start_s.append(self.now_s)
+        self.started_at = self.started_at or line["time"]
+        self.name = line["name"]
+        self.outcome = None
+        self.facts = {key: line.get(key) for key in FACTS}
+        names = slot_names([(node["host"], node["num_gpus"]) for node in line["nodes"]])
+        self.slot_names = max(names, self.slot_names, key=len)
+
+    def _hold_plan(self, plan: Mapping[str, Any], round_index: int | None) -> None:
+        for dnn, num_epochs in plan["epochs"].items():
+            # Later epochs were lost in a kill; they will be trained again.
+            del self.curves.setdefault(dnn, [])[num_epochs:]
+            self.shares[dnn] = [point for point in self.shares.get(dnn, ()) if point.epoch <= num_epochs]
+        for group in plan["groups"]:
+            rate = plan["predicted_rate_samples_per_s"].get(group["dnn"])
+            if rate is not None:
+                self._planned[group["dnn"], len(group["gpus"])] = rate
+        self._hold(plan["groups"], "training", round_index)
+
+    def _hold(
+        self, groups: Iterable[Mapping[str, Any]], kind: SpanKind, round_index: int | None = None
+    ) -> None:
+        for group in groups:
+            self._release(group["dnn"])
+            gpus = tuple(int(gpu) for gpu in group["gpus"])
+            if not all(0 <= gpu < len(self.slot_names) for gpu in gpus):
+                raise ValueError(f"slots {gpus} of a cluster of {len(self.slot_names)}")
+            hold = Hold(group["dnn"], gpus, self.now_s, kind, round_index)
+            self.holds.append(hold)
+            self._open[hold.dnn] = hold
+
+    def _release(self, dnn: str) -> None:
+        hold = self._open.pop(dnn, None)
+        if hold is not None:
+            hold.end_s = self.now_s
+
+    def _release_all(self) -> None:
+        for dnn in list(self._open):
+            self._release(dnn)
+        self._end_round()
+
+    def _end_round(self) -> None:
+        if self.rounds and self.rounds[-1].end_s is None:
+            self.rounds[-1].end_s = self.now_s
+
+    def _take_epoch(self, line: Mapping[str, Any]) -> None:
+        dnn = line["dnn"]
+        curve = self.curves.setdefault(dnn, [])
+        curve.append(EpochPoint(len(curve) + 1, line["metrics"]))
+        hold = self._open.get(dnn)
+        if hold is None:
+            return
+        samples = line.get("samples", 0.0)
+        wait_s = line.get("wait_s", 0.0)
+        trained_s = line.get("trained_s", 0.0)
+        hold.epochs.append(
+            Epoch(self.now_s, line["seconds"], wait_s, line["pass_index"], samples, trained_s, late_of(line))
+        )
+        point = share_point(line, hold.gpus, len(curve))
+        if point is not None:
+            self.shares.setdefault(dnn, []).append(point)
+        key = (dnn, len(hold.gpus))
+        if line.get("trained_s", 0.0) < _LEAST_TRAINED_S:
+            return
+        trained, seconds = self._trained.get(key, (0.0, 0.0))
+        self._trained[key] = (
+            trained + line.get("trained_samples", 0.0),
+            seconds + line.get("trained_s", 0.0),
+        )
+
+    def _take_other(self, line: Mapping[str, Any]) -> None:
+        match line["event"]:
+            case "dnn-done":
+                self.done.add(line["dnn"])
+            case "dnn-failed":
+                self.failed[line["dnn"]] = (line["cause"], line["detail"])
+            case "dnn-retried":
+                self.failed.pop(line["dnn"], None)
+            case "gpu-left-out":
+                self.left_out.append(LeftOut(line["dnn"], line["gpu"], self.now_s))
+            case "preprocessing-measured":
+                self.preprocessor_samples_per_s = line["samples_per_s"]
+            case "bad-sample":
+                self.bad_samples.add(line["sample_id"])
+            case "prediction":
+                self.prediction = Prediction(self.now_s + line["remaining_s"])
+            case "run-finished":
+                self.outcome = line["outcome"]
+                self.decided_s += line.get("decided_s", 0.0)
+                self._take_end(line)
+            case _ if isinstance(line.get("plan"), Mapping):  # a group outside of rounds
+                self._hold_plan(line["plan"], None)
+
+    def _take_end(self, line: Mapping[str, Any]) -> None:
+        """Sums over a whole start, which are better than what was known on the way."""
+        if "predicted_s" in line:  # of this start alone
+            before_s = self.start_s[-1]
+            self.prediction = Prediction(before_s + line["predicted_s"], before_s + line["actual_s"])
+        if line.get("preprocessing_s"):
+            self.preprocessor_samples_per_s = line["preprocessed_samples"] / line["preprocessing_s"]
+
+
+def _stream_rate(epochs: Iterable[Epoch]) -> float | None:
+    """Samples per second of the passes of a round; the slowest DNN makes the length of a pass."""
+    samples: dict[int, float] = defaultdict(float)
+    seconds: dict[int, float] = defaultdict(float)
+    for epoch in epochs:
+        samples[epoch.pass_index] = max(samples[epoch.pass_index], epoch.samples)
+        seconds[epoch.pass_index] = max(seconds[epoch.pass_index], epoch.seconds)
+    total_s = sum(seconds.values())
+    return sum(samples.values()) / total_s if total_s > 0.0 else None
+
+
+def slot_names(nodes: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    """A name per slot of a cluster of (host, slots) nodes; several nodes of one host are numbered."""
+    nodes = list(nodes)
+    if len(nodes) == 1:
+        return tuple(f"GPU {gpu}" for gpu in range(nodes[0][1]))
+    hosts = [host for host, _ in nodes]
+    unique = len(set(hosts)) == len(hosts)
+    return tuple(
+        f"{host if unique else f'node {number}'}:{gpu}"
+        for number, (host, count) in enumerate(nodes)
+        for gpu in range(count)
+    )

@@ -1,0 +1,167 @@
+"""Collect a report's values from the output directory of a run, whatever state it was left in.
+
+The ledger tells nearly everything and is the only file that must be there: each of its lines was on its way
+to the disk when the next thing happened, so it is right after a kill too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcbal.errors import InputError
+from hpcbal.report.model import DnnReport, Overhead, Preprocessing, ReportData
+from hpcbal.report.reading.replay import Replay
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.files.utc import unix_seconds
+from hpcbal.telemetry.streams.ledger import read_ledger
+from hpcbal.telemetry.views.status import Status, death_note, has_ended, read_status
+
+STATE_OF_OUTCOME: Mapping[str, str] = {
+    "done": "done",
+    "failed-dnns": "done, some DNNs failed",
+    "suspended": "stopped",
+    "profiled": "profiled",
+}
+
+
+def read_run(directory: str | os.PathLike[str], now: float | None = None) -> ReportData:
+    """The report's values of the run in `directory`: finished, stopped, failed, killed or under way.
+
+    Args:
+        directory: of the run, or a copy of it.
+        now: unix seconds (default: the clock).
+
+    Raises:
+        InputError: if there is no run, or its files are of another version.
+    """
+    run = RunDirectory(Path(directory))
+    replay = _replay(run)
+    status = read_status(run.root) if run.status.exists() else None
+    state, note = _state(replay, status, time.time() if now is None else now)
+    end_s = replay.now_s
+    if state == "running" and status is not None:
+        end_s = replay.start_s[-1] + unix_seconds(status["updated_at"]) - unix_seconds(status["started_at"])
+    replay.close(end_s)
+    data = ReportData(
+        name=replay.name,
+        kind="run",
+        state=state,
+        note=note,
+        started_at=replay.started_at,
+        duration_s=replay.now_s,
+        slot_names=replay.slot_names,
+        start_s=tuple(replay.start_s),
+        dnns=_dnns(replay, status),
+        rounds=replay.round_reports(),
+        spans=replay.spans(),
+        use=replay.use(),
+        rates=replay.rates(),
+        waits=replay.waits(),
+        left_out=tuple(replay.left_out),
+        shares={dnn: tuple(points) for dnn, points in replay.shares.items() if points},
+        preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),
+        prediction=replay.prediction,
+        facts=_facts(replay),
+    )
+    return _with_overheads(data, replay.decided_s)
+
+
+def _replay(run: RunDirectory) -> Replay:
+    root = run.root
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "no such directory"
+        raise InputError(f"{root}: {what}; give the output directory of a run")
+    if not run.ledger.exists():
+        reason = "the run has not started yet" if run.config.exists() else "not the output directory of a run"
+        raise InputError(f"{root}: no ledger.jsonl: {reason}")
+    try:
+        lines = read_ledger(run.ledger)
+    except OSError as error:
+        raise InputError(f"{run.ledger}: cannot read: {error.strerror or error}") from error
+    replay = Replay()
+    for line in lines:
+        try:
+            replay.take(line)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{run.ledger}: event {line.get('seq')} ({line.get('event')}) is not as this version of "
+                f"hpcbal writes it ({error!r}); use the version that made the run"
+            ) from error
+    if not replay.start_s:
+        raise InputError(f"{run.ledger}: no run has started here yet")
+    return replay
+
+
+def _state(replay: Replay, status: Status | None, now: float) -> tuple[str, str]:
+    """(state, note): the ledger's word counts if it has the last one."""
+    if replay.outcome is not None:
+        note = "the same command continues it" if replay.outcome == "suspended" else ""
+        return STATE_OF_OUTCOME.get(replay.outcome, replay.outcome), note
+    if status is None or has_ended(status):  # killed before this start could say anything
+        return "interrupted", "the run was killed; the same command continues it"
+    death = death_note(status, now)
+    if death is not None:
+        return "interrupted", death
+    return "running", f"as of {status['updated_at']}"
+
+
+def _dnns(replay: Replay, status: Status | None) -> tuple[DnnReport, ...]:
+    told = {dnn["name"]: dnn["state"] for dnn in status["dnns"]} if status is not None else {}
+    names = list(told) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
+    costs = replay.cost_by_dnn()
+    return tuple(
+        _dnn(name, replay, told.get(name, "waiting"), *costs.get(name, (0.0, 0.0))) for name in names
+    )
+
+
+def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds: float) -> DnnReport:
+    curve = tuple(replay.curves.get(name, ()))
+    accuracies = [point.metrics.get("val_accuracy") for point in curve]
+    cause, detail = replay.failed.get(name, ("", ""))
+    state = "failed" if cause else "done" if name in replay.done else told
+    return DnnReport(
+        name=name,
+        state=state,
+        epochs=len(curve),
+        best_val_accuracy=max((value for value in accuracies if value is not None), default=None),
+        wall_time_s=wall_time_s,
+        slot_seconds=slot_seconds,
+        cause=cause,
+        detail=detail,
+        curve=curve,
+    )
+
+
+def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
+    nodes: Sequence[Mapping[str, Any]] = replay.facts["nodes"]
+    hosts = list(dict.fromkeys(node["host"] for node in nodes))
+    shown = ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
+    versions: Mapping[str, str] = replay.facts["versions"] or {}
+    facts = [
+        ("paradigm", replay.facts["paradigm"]),
+        ("nodes", f"{len(nodes)} ({shown})"),
+        ("GPU slots", len(replay.slot_names)),
+        ("ranks", replay.facts["num_ranks"]),
+        ("device", replay.facts["device"]),
+        ("seed", replay.facts["seed"]),
+        ("starts", len(replay.start_s)),
+        *versions.items(),
+    ]
+    return tuple((name, str(value)) for name, value in facts if value is not None)
+
+
+def _with_overheads(data: ReportData, decided_s: float) -> ReportData:
+    """`data` with what was neither training nor waiting."""
+    scheduling = decided_s / data.duration_s if data.duration_s > 0.0 else 0.0
+    overheads = (
+        Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
+        Overhead("scheduling", scheduling, "deciding; reckoned as if all slots had waited for it"),
+        Overhead("starting groups", data.use_share("starting"), "from a round's start to its first step"),
+        Overhead("checkpointing", data.use_share("checkpoint"), "training held up; writing goes on beside"),
+    )
+    return dataclasses.replace(data, overheads=overheads)

@@ -1,0 +1,63 @@
+"""Whom groups waited for, which GPUs they went on without, and how their steps were shared out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hpcbal.report.model import GroupWait, SharePoint
+from hpcbal.report.reading.hold import Hold, Late
+
+
+def late_of(line: Mapping[str, Any]) -> Late | None:
+    """Who was late in the epoch of an `epoch-done` line; None if nobody was.
+
+    Raises:
+        KeyError: the line is not as this version of hpcbal writes it.
+    """
+    told = line.get("straggler")
+    return None if told is None else Late(told["gpu"], told["why"], told["late_s"])
+
+
+def share_point(line: Mapping[str, Any], gpus: Sequence[int], epoch: int) -> SharePoint | None:
+    """What each of the group's `gpus` got of a step; None where nothing was balanced.
+
+    Raises:
+        ValueError: the line tells of another number of GPUs.
+    """
+    sizes = line.get("balance", {}).get("shares")
+    if not sizes or not sum(sizes):
+        return None
+    return SharePoint(epoch, {gpu: size / sum(sizes) for gpu, size in zip(gpus, sizes, strict=True)})
+
+
+def waits_of(holds: Iterable[Hold]) -> tuple[GroupWait, ...]:
+    """Of each stay on slots what held it up most, the costliest first; nothing of groups of one GPU."""
+    waits = (_wait_of(hold) for hold in holds if len(hold.gpus) > 1)
+    return tuple(sorted((wait for wait in waits if wait is not None), key=lambda wait: -wait.late_s))
+
+
+def _wait_of(hold: Hold) -> GroupWait | None:
+    late_s: dict[tuple[int | None, str], float] = defaultdict(float)
+    num_late: dict[tuple[int | None, str], int] = defaultdict(int)
+    for epoch in hold.epochs:
+        if epoch.late is not None:
+            cause = (epoch.late.gpu, epoch.late.why)
+            late_s[cause] += epoch.late.late_s
+            num_late[cause] += 1
+    if not late_s:
+        return None
+    worst = max(late_s, key=late_s.__getitem__)
+    trained_s = sum(epoch.trained_s for epoch in hold.epochs)
+    return GroupWait(
+        dnn=hold.dnn,
+        round_index=hold.round_index,
+        num_gpus=len(hold.gpus),
+        gpu=worst[0],
+        why=worst[1],
+        late_s=late_s[worst],
+        share=min(1.0, late_s[worst] / trained_s) if trained_s > 0.0 else 0.0,
+        num_late=num_late[worst],
+        num_epochs=len(hold.epochs),
+    )

@@ -1,0 +1,1 @@
+"""Drive the splitting of steps over a group's ranks: observe, decide in the background, adopt."""

@@ -1,0 +1,199 @@
+"""Choose how a trainer group splits its steps over its ranks, and say what is asked of such a split."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from hpcbal.cluster.accelerators import visible_gpus
+from hpcbal.config import DnnConfig, RunConfig
+from hpcbal.config.schema.run import BalanceConfig
+from hpcbal.policies.batching import BATCHING, BatchingPolicy, split_evenly
+from hpcbal.policies.batching.fixed import Fixed
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
+from hpcbal.policies.batching.speed import FITTED_BY, PREDICTORS
+from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory, scaled_to_step, step_task
+from hpcbal.runtime.balance.device_memory import DeviceMemory
+from hpcbal.runtime.balance.kept_models import KeptModel
+from hpcbal.runtime.balance.speed_learning import SpeedLearning
+from hpcbal.runtime.balance.step_report import only_compute
+from hpcbal.runtime.balance.worker_watch import WorkerWatch
+from hpcbal.speed_models import SpeedLearner
+from hpcbal.speed_models.fit_process import FitProcess
+from hpcbal.telemetry.host.resource_use import ResourceProbe
+from hpcbal.training.arrays import Array
+from hpcbal.training.collective import GradientCollective
+
+log = logging.getLogger(__name__)
+
+
+class Balancer(Protocol):
+    """What feeds and runs a pass asks of a group's way to split its steps.
+
+    Attributes:
+        is_fresh: whether the shares of a step are known only when the step before has ended; otherwise they
+            are fixed when it begins, so that a batch can be fetched ahead.
+    """
+
+    is_fresh: bool
+
+    @property
+    def remove(self) -> int | None:
+        """Rank of the group without which it would be faster, as far as the master knows."""
+
+    def start(self) -> None:
+        """Agree on the shares to begin with; collective over the group."""
+
+    def split(self, num_samples: int) -> tuple[int, ...]:
+        """Samples of each rank in the next step that is to be fetched; equal on all ranks."""
+
+    def report(
+        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
+    ) -> Callable[[float], Array] | None:
+        """What this rank reports of a training step when it meets the others; None: nothing.
+
+        It is asked with the seconds that the rank has waited for others since it began.
+
+        Args:
+            num_samples: valid samples of this rank in the step.
+            began_s: `time.monotonic` when it began to compute.
+            to_worked_s: seconds that the step keeps this rank busy, from those that it has computed; the
+                former are what is balanced.
+        """
+
+    def take(self, summed: Array, shares: Sequence[int]) -> None:
+        """What all ranks have reported of a training step with these shares; collective over the group."""
+
+    def take_facts(self) -> dict[str, Any]:
+        """For the ledger, of the time since the last call."""
+
+    def close(self) -> None:
+        """End what runs in the background."""
+
+
+class EvenSplit:
+    """The same share for every rank; measures nothing and costs nothing."""
+
+    is_fresh = False
+    remove: int | None = None
+
+    def __init__(self, num_ranks: int) -> None:
+        self._num_ranks = num_ranks
+
+    def start(self) -> None:
+        """As `Balancer.start`; all ranks know them."""
+
+    def split(self, num_samples: int) -> tuple[int, ...]:
+        """As `Balancer.split`."""
+        return split_evenly(num_samples, self._num_ranks)
+
+    def report(
+        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
+    ) -> None:
+        """As `Balancer.report`."""
+
+    def take(self, summed: Array, shares: Sequence[int]) -> None:
+        """As `Balancer.take`."""
+
+    def take_facts(self) -> dict[str, Any]:
+        """As `Balancer.take_facts`: none."""
+        return {}
+
+    def close(self) -> None:
+        """As `Balancer.close`."""
+
+
+class FixedSplit(EvenSplit):
+    """The same uneven shares in every step; measures nothing and costs nothing either.
+
+    Args:
+        sizes: samples of each rank in a full step.
+    """
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__(len(sizes))
+        self._sizes = sizes
+
+    def split(self, num_samples: int) -> tuple[int, ...]:
+        """As `Balancer.split`; steps of fewer samples are split in the proportions of a full one."""
+        return scaled_to_step(num_samples, self._sizes)
+
+    def take_facts(self) -> dict[str, Any]:
+        """As `Balancer.take_facts`: the shares."""
+        return {"balance": {"shares": list(self._sizes)}}
+
+
+def make_balancer(
+    settings: BalanceConfig,
+    dnn: DnnConfig,
+    num_train: int,
+    collective: GradientCollective,
+    memories: dict[str, SplitMemory],
+    key: str,
+    *,
+    kept: Callable[[str], KeptModel],
+    watch: WorkerWatch | None = None,
+) -> Balancer:
+    """The balancer of a group as its DNN or else the run wants it; a group of one has nothing to balance.
+
+    Args:
+        num_train: training samples of a pass.
+        memories: of this rank, by key; the group's is found there, or put there.
+        key: names DNN and group.
+        kept: the group's fitted model in the output directory, by predictor.
+        watch: what this rank sees of its own resources.
+    """
+    policy = dnn.balance or settings.policy
+    if policy == "even" or collective.size == 1 or not num_train:
+        return EvenSplit(collective.size)
+    num_samples = min(dnn.batch_size, num_train)
+    if policy == "fixed":
+        task = step_task(num_samples, collective.size, settings.max_samples_per_gpu)
+        return FixedSplit(Fixed(dnn.shares or settings.shares).start(task).batch_sizes)
+    is_learning = policy == "lb-bsp-cpu" and settings.predictor in FITTED_BY and collective.rank == 0
+    learner = memories[key].learner if key in memories else None
+    chosen: BatchingPolicy[Any] = BATCHING[policy]
+    if is_learning:
+        model = kept(settings.predictor)
+        learner = learner or make_learner(settings, collective.size, model)
+        chosen = SpeedLearning(dnn.name, learner, FitProcess(), model)
+    elif isinstance(chosen, LbBspCpu):
+        chosen = replace(chosen, predictor=PREDICTORS.get(settings.predictor, chosen.predictor))
+    balancer = DecidedSplit(
+        dnn.name,
+        chosen,
+        num_samples,
+        collective,
+        is_fresh=policy == "lb-bsp-cpu",
+        max_samples=settings.max_samples_per_gpu,
+        memory=memories.get(key),
+        watch=watch,
+    )
+    balancer.memory.learner = learner
+    memories[key] = balancer.memory
+    return balancer
+
+
+def make_learner(settings: BalanceConfig, num_workers: int, kept: KeptModel) -> SpeedLearner:
+    """The learner of a group that trains for the first time since the start; it may know an earlier model."""
+    model = kept.read()
+    if model is not None:
+        log.info("speeds are predicted by the model in %s", kept.path)
+    return SpeedLearner(settings.predictor, num_workers, model, settings.first_fit, settings.refit_every)
+
+
+def make_watch(config: RunConfig, local_slot: int) -> WorkerWatch:
+    """What a trainer rank looks at: only what a policy asks for.
+
+    Args:
+        local_slot: number of this trainer on its node.
+    """
+    policies = {dnn.balance or config.balance.policy for dnn in config.dnns}
+    watch = WorkerWatch()
+    if "lb-bsp-cpu" in policies and config.balance.predictor == "narx":
+        watch = replace(watch, host=ResourceProbe().read)
+    if policies - {"even", "fixed"} and config.backend.name == "tensorflow":
+        watch = replace(watch, device=DeviceMemory(visible_gpus(), local_slot))
+    return watch

@@ -1,0 +1,115 @@
+"""How full the memory of this rank's GPU is, as TensorFlow and NVIDIA's management library tell."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from hpcbal import env
+from hpcbal.runtime.balance.tensorflow_memory import TensorFlowMemory
+from hpcbal.training.devices import gpu_of_slot
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.2
+
+_UUIDS = ("GPU-", "MIG-")
+
+
+class DeviceMemory:
+    """Share of the memory of one GPU that a rank's batches need, and others use.
+
+    - Where this process is alone on the GPU, TensorFlow knows best (`TensorFlowMemory`): its peak since
+      `begin` is of the network that trains now. What NVML sees in use is more: TensorFlow takes memory in
+      ever larger pieces and gives none back, so it includes what profiling and other networks once needed.
+    - Where others use the GPU too, or TensorFlow does not tell, it is what NVML sees in use, by whomever: a
+      policy that gives a full GPU no more samples errs on the safe side.
+    - Without NVML (another maker's GPUs), or when the driver refuses, it is TensorFlow's share, and that is
+      logged once. Without GPUs nothing is told.
+
+    Attributes:
+        needed: largest share that TensorFlow has needed since `begin`, or was told to have needed before.
+
+    Args:
+        gpus: ids of the GPUs that this process may use, as `visible_gpus` tells; numbers and places are told
+            apart only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, which the TensorFlow backend sets.
+        local_slot: number of this trainer on its node.
+    """
+
+    def __init__(self, gpus: Sequence[str], local_slot: int) -> None:
+        self._nvml: Any = None
+        self._tensorflow = TensorFlowMemory()
+        self._share: float | None = None
+        self._next_read_s = -1.0
+        self._most_samples = 0
+        self.needed = 0.0
+        index = gpu_of_slot(len(gpus), local_slot)
+        if index is None:
+            return
+        order = env.read("CUDA_DEVICE_ORDER")
+        if order != env.DRIVERS_ORDER and not gpus[index].startswith(_UUIDS):
+            self._give_up(f"CUDA_DEVICE_ORDER is {order}, and NVML knows {env.DRIVERS_ORDER} only; unset it")
+            return
+        try:
+            self._nvml = importlib.import_module("pynvml")
+            self._nvml.nvmlInit()
+            self._handle = self._handle_of(gpus[index])
+        except ImportError:
+            self._give_up("install it with pip install 'hpcbal[balance]'")
+        except Exception as error:
+            if not self._is_of_nvml(error):
+                raise
+            self._give_up(str(error))
+
+    def begin(self, needed: float) -> None:
+        """As `DeviceWatch.begin`."""
+        self._tensorflow.begin()
+        self.needed = needed
+        self._most_samples = 0
+        self._next_read_s = -1.0
+
+    def read(self, num_samples: int) -> float | None:
+        """As `DeviceWatch.read`; more samples than ever have taken memory that no earlier reading shows."""
+        now_s = time.monotonic()
+        if now_s >= self._next_read_s or num_samples > self._most_samples:
+            self._next_read_s = now_s + INTERVAL_S
+            self._most_samples = max(num_samples, self._most_samples)
+            self._share = self._read()
+        return self._share
+
+    def _read(self) -> float | None:
+        own = self._tensorflow.read()
+        if own is not None:
+            own = self.needed = max(self.needed, own)
+        if self._nvml is None:
+            return own
+        try:
+            if own is not None and len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) <= 1:
+                return own
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+        except Exception as error:
+            if not self._is_of_nvml(error):
+                raise
+            self._give_up(str(error))
+            return own
+        return min(max(float(memory.used) / float(memory.total), 0.0), 1.0)
+
+    def _handle_of(self, gpu: str) -> Any:
+        """The device by its number, its UUID, or its place on the PCI bus."""
+        if gpu.isdigit():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(gpu))
+        if gpu.startswith(_UUIDS):
+            return self._nvml.nvmlDeviceGetHandleByUUID(gpu)
+        return self._nvml.nvmlDeviceGetHandleByPciBusId(gpu)
+
+    def _is_of_nvml(self, error: Exception) -> bool:
+        return self._nvml is not None and isinstance(error, self._nvml.NVMLError)
+
+    def _give_up(self, reason: str) -> None:
+        log.warning(
+            "of the GPU's memory only what TensorFlow takes itself is seen, NVML cannot be asked: %s", reason
+        )
+        self._nvml = None

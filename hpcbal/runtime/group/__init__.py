@@ -1,0 +1,1 @@
+"""One rank's side of a trainer group: membership, replicas, feeding, passes."""

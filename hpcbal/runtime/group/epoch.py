@@ -1,0 +1,204 @@
+"""One pass of the shared stream through one trainer group: training steps, then validation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from hpcbal.runtime.balance.balancer import Balancer
+from hpcbal.runtime.group.feeding import Feeder, Step
+from hpcbal.runtime.group.rank_times import RankTimes
+from hpcbal.telemetry.streams.slices import StepTrace
+from hpcbal.training.backend import Replica, Sums
+from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.training.timed_collective import TimedCollective
+from hpcbal.values import Position
+
+
+@dataclass
+class EpochSums:
+    """The sums behind an epoch's metrics, over all ranks of the group."""
+
+    train: Sums = field(default_factory=lambda: Sums(0.0, 0.0, 0))
+    validation: Sums = field(default_factory=lambda: Sums(0.0, 0.0, 0))
+
+    def metrics(self) -> dict[str, float]:
+        """Means over samples; NaN where there was no valid sample."""
+        return {
+            "loss": _mean(self.train.loss, self.train.count),
+            "accuracy": _mean(self.train.correct, self.train.count),
+            "val_loss": _mean(self.validation.loss, self.validation.count),
+            "val_accuracy": _mean(self.validation.correct, self.validation.count),
+        }
+
+    def to_array(self) -> np.ndarray:
+        """float64 of shape (6,), for a checkpoint."""
+        parts = [(s.loss, s.correct, float(s.count)) for s in (self.train, self.validation)]
+        return np.array(parts, dtype=np.float64).reshape(6)
+
+    @classmethod
+    def from_array(cls, array: np.ndarray) -> EpochSums:
+        values = [float(value) for value in array]
+        return cls(Sums(values[0], values[1], int(values[2])), Sums(values[3], values[4], int(values[5])))
+
+
+def _mean(total: float, count: int) -> float:
+    return total / count if count else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """Where a pass ended, and how.
+
+    Attributes:
+        position: the next sample of the stream.
+        complete: whether the pass came to its end.
+        too_many_bad: whether it stopped because more samples are broken than is allowed.
+        seconds: wall time of what was done of it.
+        wait_s: the part of it spent without a batch.
+        num_steps: steps done.
+        num_samples: valid samples of these steps, over all ranks.
+        num_trained: those of them that were trained on.
+        train_s: the time in training steps, waiting for batches left out.
+        own: where this rank spent its training steps.
+    """
+
+    position: Position
+    complete: bool
+    too_many_bad: bool
+    seconds: float
+    wait_s: float
+    num_steps: int
+    num_samples: int
+    num_trained: int
+    train_s: float
+    own: RankTimes
+
+    def facts(self) -> dict[str, float]:
+        """Measurements for the ledger that no decision depends on."""
+        return {
+            "wait_s": self.wait_s,
+            "steps": float(self.num_steps),
+            "samples": float(self.num_samples),
+            "trained_samples": float(self.num_trained),
+            "trained_s": self.train_s,
+        }
+
+
+class PassRunner:
+    """Runs passes of one group on this rank.
+
+    All ranks of the group make the same steps: sizes follow from the configuration alone, and orders to stop
+    ride in the all-reduce of a step, so that no rank is alone in a collective.
+
+    Args:
+        balancer: how a step is split over the group; the feeder's too.
+        max_bad: broken samples of a pass that are allowed; with more the pass stops, on all ranks at the same
+            step, before anything is called an epoch.
+        suspended: whether this rank has been told to stop at the next step.
+        between_steps: called before each step with its position, for messages, heartbeats, checkpoints.
+        trace: makes the trace of a pass, by its index.
+    """
+
+    def __init__(
+        self,
+        feeder: Feeder,
+        balancer: Balancer,
+        num_positions: int,
+        max_bad: float,
+        replica: Replica,
+        collective: TimedCollective,
+        suspended: Callable[[], bool],
+        between_steps: Callable[[Position], None],
+        trace: Callable[[int], StepTrace],
+    ) -> None:
+        self._feeder = feeder
+        self._balancer = balancer
+        self._num_positions = num_positions
+        self._max_bad = max_bad
+        self._replica = replica
+        self._collective = collective
+        self._suspended = suspended
+        self._between_steps = between_steps
+        self._trace = trace
+
+    def run(self, start: Position, sums: EpochSums) -> PassResult:
+        """Train and validate from `start` to the end of its pass, adding to `sums`.
+
+        Raises:
+            GroupFailed: on all ranks of the group, when any of them failed.
+        """
+        began, waited = time.monotonic(), self._feeder.wait_s
+        offset, num_steps, too_many_bad = start.offset, 0, False
+        num_samples, num_trained, train_s, own = 0, 0, 0.0, RankTimes()
+        trace, waited_before = self._trace(start.pass_index), waited
+        with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
+            for step in steps:
+                num_valid = sums.train.count + sums.validation.count + step.num_samples_total
+                too_many_bad = step.end - num_valid > self._max_bad
+                if too_many_bad:
+                    break
+                self._between_steps(Position(start.pass_index, offset))
+                step_began = time.monotonic()
+                stop = self._perform(step, sums)
+                offset, num_steps = step.end, num_steps + 1
+                num_samples += step.num_samples_total
+                if step.training:
+                    num_trained += step.num_samples_total
+                    train_s += time.monotonic() - step_began
+                    self._add(own, step, self._feeder.wait_s - waited_before, step_began)
+                reduced, wait_s = self._collective, self._feeder.wait_s - waited_before
+                trace.step(wait_s, step_began, reduced.began_s, reduced.ended_s)
+                waited_before = self._feeder.wait_s
+                if stop:
+                    break
+        trace.end()
+        return PassResult(
+            Position(start.pass_index, offset),
+            complete=offset >= self._num_positions,
+            too_many_bad=too_many_bad,
+            seconds=time.monotonic() - began,
+            wait_s=self._feeder.wait_s - waited,
+            num_steps=num_steps,
+            num_samples=num_samples,
+            num_trained=num_trained,
+            train_s=train_s,
+            own=own,
+        )
+
+    def _add(self, own: RankTimes, step: Step, wait_s: float, began_s: float) -> None:
+        """Note a training step that has just ended."""
+        reduced = self._collective
+        own.wait_s += wait_s
+        own.samples += len(step.batch.ids)
+        if reduced.size > 1:  # alone there is no collective to arrive at
+            exchange = self._replica.exchange
+            waited_s = exchange.waited_s if exchange is not None else 0.0
+            compute_s = reduced.began_s - began_s - waited_s
+            own.compute_s += compute_s
+            own.collective_s += reduced.ended_s - reduced.began_s + waited_s
+            own.worked_s += self._feeder.worked_s(step, compute_s)
+
+    def _perform(self, step: Step, sums: EpochSums) -> bool:
+        """Train or validate; returns whether the group stops after this step.
+
+        A step whose samples are all broken moves no weight, but the ranks meet in it all the same: none may
+        run ahead and leave the round while another still waits for its blocks.
+        """
+        if step.training:
+            to_worked_s = partial(self._feeder.worked_s, step)
+            report = self._balancer.report(len(step.batch.ids), time.monotonic(), to_worked_s)
+            outcome = train_step(
+                self._replica, step.batch, step.num_samples_total, self._collective, self._suspended(), report
+            )
+            sums.train = sums.train + outcome.sums
+            self._balancer.take(outcome.report, step.shares)
+        else:
+            outcome = evaluate_step(self._replica, step.batch, self._collective, self._suspended())
+            sums.validation = sums.validation + outcome.sums
+        return outcome.suspend

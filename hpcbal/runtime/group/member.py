@@ -1,0 +1,152 @@
+"""One rank's membership in a trainer group: building, loading and agreeing with the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcbal.checkpoint import check_arrays, read_checkpoint
+from hpcbal.config import DnnConfig
+from hpcbal.errors import CheckpointError, InputError
+from hpcbal.runtime.group.replicas import UNTRAINED, Moment, ReplicaCache
+from hpcbal.runtime.group.saved_arrays import PARTITION_PREFIX, SUMS_NAME
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.training.agreement import agree, share_state
+from hpcbal.training.backend import Backend, Replica
+from hpcbal.training.collective import GradientCollective
+from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception
+from hpcbal.training.timed_collective import TimedCollective
+from hpcbal.values import EpochRecord, Position
+
+log = logging.getLogger(__name__)
+
+_NOT_OF_REPLICA = (SUMS_NAME, PARTITION_PREFIX)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a rank starts a round with.
+
+    Attributes:
+        sums: behind the metrics of a pass that was left inside.
+        saved: all arrays of the checkpoint that are not the replica's; empty if none was read.
+    """
+
+    replica: Replica
+    history: tuple[EpochRecord, ...]
+    sums: np.ndarray | None
+    saved: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+class GroupMember:
+    """This rank's part of one trainer group.
+
+    Args:
+        dnn: what the group trains.
+        comm: communicator of the group's ranks, the master first.
+        collective: how gradients are summed over the group.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        backend: Backend,
+        cache: ReplicaCache,
+        dnn: DnnConfig,
+        comm: MPI.Intracomm,
+        collective: GradientCollective,
+    ) -> None:
+        self.context = context
+        self.dnn = dnn
+        self.comm = comm
+        self.collective = TimedCollective(collective)
+        self._backend = backend
+        self.cache = cache
+
+    @property
+    def is_master(self) -> bool:
+        return self.comm.rank == 0
+
+    def on_all_ranks(self, doing: str, work: Callable[[], T]) -> T:
+        """Run `work` on all ranks of the group; all succeed or all raise GroupFailed; collective."""
+        result: T | None = None
+        failure: Exception | None = None
+        try:
+            result = work()
+        except USER_ERRORS as error:  # whatever a user's model does must not leave the peers waiting
+            if isinstance(error, InputError):  # its one line tells the user all
+                log.error("%s: %s failed: %s", self.dnn.name, doing, error)
+            else:
+                log.exception("%s: %s failed", self.dnn.name, doing)
+            failure = as_exception(error)
+        agree(self.comm, failure, lambda: self.context.keep_in_touch(f"waiting for others: {doing}"))
+        return result  # type: ignore[return-value]
+
+    def load_together(self, epochs: int, position: Position | None) -> Loaded:
+        """`load` on all ranks of the group, which then hold equal replicas; collective.
+
+        The master's arrays are sent only if the ranks differ: when a user's model draws its initial weights
+        from a source of its own.
+        """
+        loaded = self.on_all_ranks("loading the DNN", lambda: self.load(epochs, position))
+        if self.comm.size > 1 and share_state(self.comm, loaded.replica):
+            log.warning("%s: the ranks held different weights; the master's were sent to all", self.dnn.name)
+        return loaded
+
+    def failure_for_people(self, error: GroupFailed) -> GroupFailed:
+        """After a failed step: the same failure with the detail of the rank where it happened; collective."""
+        try:
+            agree(self.comm, error)
+        except GroupFailed as told:
+            return told
+        return error
+
+    def build(self) -> Replica:
+        """The replica of this DNN, from the cache or new; not collective."""
+        replica = self.cache.get(self.dnn.name)
+        if replica is None:
+            replica = self._build_new()
+        replica.resize(self.collective.size)
+        return replica
+
+    def _build_new(self) -> Replica:
+        spec, config = self.context.stream_spec, self.context.config
+        replica = self._backend.build(self.dnn, spec.sample, self.context.num_classes, config.seed)
+        check_arrays(replica.state())  # what no checkpoint can hold must be told before it is trained
+        self.cache.put(self.dnn.name, replica)
+        return replica
+
+    def load(self, epochs: int, position: Position | None) -> Loaded:
+        """The replica in the state after `epochs` epochs (and at `position` inside the next one).
+
+        Read from the checkpoint unless this rank's replica is in that state already; not collective.
+
+        Raises:
+            CheckpointError: no checkpoint holds that state.
+        """
+        replica = self.build()
+        name, wanted = self.dnn.name, Moment(epochs, position)
+        if position is None and self.cache.moment(name) == wanted:
+            return Loaded(replica, self.cache.history(name), None)
+        if wanted == UNTRAINED:
+            self.cache.drop(name)
+            return Loaded(self.build(), (), None)
+        directory = self.context.dnn_directory(name)
+        state, warnings = read_checkpoint(directory)
+        for warning in warnings:
+            log.warning("%s", warning)
+        if state is None:
+            raise CheckpointError(f"{directory}: holds no whole checkpoint, but epoch {epochs} is needed")
+        held = Moment(state.epoch, state.position if SUMS_NAME in state.arrays else None)
+        if held != wanted:
+            raise CheckpointError(f"{directory}: holds {held}, but {wanted} is needed")
+        saved = {key: value for key, value in state.arrays.items() if key.startswith(_NOT_OF_REPLICA)}
+        replica.load_state({key: value for key, value in state.arrays.items() if key not in saved})
+        return Loaded(replica, state.history, saved.get(SUMS_NAME), saved)

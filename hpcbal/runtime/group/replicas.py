@@ -1,0 +1,79 @@
+"""Replicas kept between rounds: building and tracing a network costs more than many steps."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from hpcbal.training.backend import Replica
+from hpcbal.values import EpochRecord, Position
+
+# Small networks all fit; one large network does not stay beside the next, where it would take device memory.
+DEFAULT_CAPACITY_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A state of a DNN: after `epoch` epochs, and if inside the next one, at `position` of the stream."""
+
+    epoch: int
+    position: Position | None
+
+
+UNTRAINED = Moment(epoch=0, position=None)
+
+
+@dataclass
+class _Entry:
+    replica: Replica
+    moment: Moment | None
+    history: tuple[EpochRecord, ...]
+
+
+class ReplicaCache:
+    """Replicas of this rank by DNN, least recently used first out; bounded by their bytes."""
+
+    def __init__(self, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def get(self, dnn_id: str) -> Replica | None:
+        entry = self._entries.get(dnn_id)
+        if entry is None:
+            return None
+        self._entries.move_to_end(dnn_id)
+        return entry.replica
+
+    def moment(self, dnn_id: str) -> Moment | None:
+        """The state that the replica holds; None when unknown."""
+        entry = self._entries.get(dnn_id)
+        return None if entry is None else entry.moment
+
+    def history(self, dnn_id: str) -> tuple[EpochRecord, ...]:
+        """The epochs behind the state that the replica holds."""
+        return self._entries[dnn_id].history
+
+    def put(self, dnn_id: str, replica: Replica) -> None:
+        """Keep the new `replica`, and let go of others beyond the capacity; the newest always stays."""
+        self._entries[dnn_id] = _Entry(replica, UNTRAINED, ())
+        self._entries.move_to_end(dnn_id)
+        while len(self._entries) > 1 and self._num_bytes() > self._capacity_bytes:
+            _, oldest = self._entries.popitem(last=False)
+            oldest.replica.close()
+
+    def mark(self, dnn_id: str, moment: Moment | None, history: tuple[EpochRecord, ...] = ()) -> None:
+        """Note which state the replica of `dnn_id` holds now; None while it is being trained."""
+        entry = self._entries[dnn_id]
+        entry.moment, entry.history = moment, history
+
+    def drop(self, dnn_id: str) -> None:
+        entry = self._entries.pop(dnn_id, None)
+        if entry is not None:
+            entry.replica.close()
+
+    def clear(self) -> None:
+        for dnn_id in list(self._entries):
+            self.drop(dnn_id)
+
+    def _num_bytes(self) -> int:
+        return sum(entry.replica.num_bytes for entry in self._entries.values())

@@ -1,0 +1,7 @@
+"""Names of the arrays of a checkpoint that are not the replica's."""
+
+SUMS_NAME = "epoch/sums"
+"""The sums behind the metrics so far, in a checkpoint that was written inside a pass."""
+
+PARTITION_PREFIX = "partition/"
+"""Where the samples of partitioned data lie."""

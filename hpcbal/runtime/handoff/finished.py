@@ -1,0 +1,49 @@
+"""A run that has come to its end is reported again without starting ranks."""
+
+from __future__ import annotations
+
+from hpcbal.config import RunConfig, resolved_yaml
+from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.telemetry import RunDirectory, read_ledger, read_results, render_results
+
+CODE_OF_END = {"done": ExitCode.DONE, "failed-dnns": ExitCode.FAILED_DNNS}
+"""Exit codes of the outcomes after which there is nothing more to do."""
+
+
+def report_of_finished(request: RunRequest, config: RunConfig) -> tuple[str, int] | None:
+    """The table and exit code of a run that is over; None if there is something to do, or to complain about.
+
+    It is over if its last start ended with all DNNs done or failed, with the very same config; whether
+    failed DNNs get another try is for the user to say.
+    """
+    run = output_of(request, config)
+    code = _code_of_end(run, config)
+    if request.profile_only or code is None or (request.retry_failed and code != ExitCode.DONE):
+        return None
+    try:
+        rows = read_results(run.results)
+    except HpcbalError:
+        return None
+    if [row.name for row in rows] != [dnn.name for dnn in config.dnns]:
+        return None
+    return (
+        f"{render_results(rows)}\n{files_line(run)}\nthis run was finished before: nothing to do",
+        code,
+    )
+
+
+def files_line(run: RunDirectory) -> str:
+    """Where the files of a run are, for the last line."""
+    return f"files: {run.root}/ (report.html, results.csv, ledger.jsonl, dnns/<name>/, logs/)"
+
+
+def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
+    try:
+        same = run.config.read_text(encoding="utf-8") == resolved_yaml(config)
+        last = read_ledger(run.ledger)[-1] if same else None
+    except (OSError, ValueError, IndexError):  # nothing there, or damaged: the ranks look closer
+        return None
+    if last is None or last["event"] != "run-finished" or last["outcome"] not in CODE_OF_END:
+        return None
+    return int(CODE_OF_END[last["outcome"]])

@@ -1,0 +1,109 @@
+"""Notice a rank that has fallen silent: it hangs in a user's model, in a file system or in a collective."""
+
+from __future__ import annotations
+
+import faulthandler
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
+from hpcbal.comm.message import Message
+from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.runtime.wire.protocol import Heartbeat
+
+HEARTBEAT_INTERVAL_S = 5.0
+BEATS_PER_TIMEOUT = 5
+LONGEST_NAP_S = 5.0
+MAX_SHOWN = 4
+
+
+class StalledError(HpcbalError):
+    """A rank has not been heard of for too long."""
+
+    exit_code = ExitCode.STALLED
+
+
+def heartbeat_interval_s(timeout_s: float) -> float:
+    """How often a rank says that it lives."""
+    return min(HEARTBEAT_INTERVAL_S, timeout_s / BEATS_PER_TIMEOUT)
+
+
+class StallDetector:
+    """Raises when a rank is silent for `timeout_s`; all ranks send heartbeats while their loops turn.
+
+    The ranks of a group wait for one another, so all of them fall silent when one hangs, a little before or
+    after it: all are named, with what they did last, and each writes into its log where it stands
+    (`HangTrace`).
+
+    Args:
+        timeout_s: silence that is not forgiven.
+        roles: of all ranks.
+        logs: the directory of the ranks' logs, for the message.
+        clock: seconds, for tests.
+    """
+
+    def __init__(
+        self, timeout_s: float, roles: Roles, logs: Path, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._roles = roles
+        self._logs = logs
+        self._clock = clock
+        self._checked_s = now = clock()
+        self._heard_s = {info.rank: now for info in roles.ranks if info.rank != SCHEDULER_RANK}
+        self._doing = dict.fromkeys(self._heard_s, "starting")
+
+    def heard_of(self, rank: int, message: Message) -> None:
+        """Rank `rank` has sent `message`."""
+        self._heard_s[rank] = self._clock()
+        if isinstance(message, Heartbeat):
+            self._doing[rank] = message.doing
+
+    def check(self) -> None:
+        """Look at the most silent ranks; to be called often, when no message waits.
+
+        Raises:
+            StalledError: they have been silent for too long.
+        """
+        now = self._clock()
+        nap_s, self._checked_s = now - self._checked_s, now
+        if nap_s > LONGEST_NAP_S:  # we were stopped ourselves, perhaps with the whole job: nobody was heard
+            self._heard_s = {rank: heard_s + nap_s for rank, heard_s in self._heard_s.items()}
+        if now - min(self._heard_s.values(), default=now) > self._timeout_s:
+            suspects = [r for r, heard_s in self._heard_s.items() if now - heard_s > self._timeout_s / 2]
+            raise StalledError(self._describe(sorted(suspects, key=self._heard_s.__getitem__), now))
+
+    def _describe(self, silent: list[int], now: float) -> str:
+        shown = ", ".join(
+            f"rank {rank} on host {self._roles.ranks[rank].host} (last seen {self._doing[rank]})"
+            for rank in silent[:MAX_SHOWN]
+        )
+        more = f" and {len(silent) - MAX_SHOWN} more" if len(silent) > MAX_SHOWN else ""
+        silent_s = now - self._heard_s[silent[0]]
+        return (
+            f"no sign of life for {silent_s:.0f} s (stall_timeout_s: {self._timeout_s:g}) of {shown}{more}; "
+            f"where each of them stands is in {self._logs}/rank-NNN.log. The job ends here; start the same "
+            "command again to go on from the last checkpoints"
+        )
+
+
+class HangTrace:
+    """Writes into the rank's log where its threads stand, shortly before the scheduler calls it stalled.
+
+    Args:
+        log_path: of the rank.
+        timeout_s: `stall_timeout_s`.
+    """
+
+    def __init__(self, log_path: Path, timeout_s: float) -> None:
+        self._file = open(log_path, "a", encoding="utf-8")  # noqa: SIM115 - closed by `close`
+        self._timeout_s = timeout_s
+
+    def renew(self) -> None:
+        """The rank lives: start to count anew."""
+        faulthandler.dump_traceback_later(0.8 * self._timeout_s, file=self._file)
+
+    def close(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        self._file.close()

@@ -1,0 +1,69 @@
+"""Notice that a rank on this node has died, say which, and end the job.
+
+A rank that is killed (kill -9, out of memory) leaves the others waiting in a collective. Launchers differ in
+how soon and how clearly they react, so every rank watches its neighbours' processes itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from hpcbal.cluster.roles import RankInfo
+from hpcbal.telemetry.host.processes import process_is_gone
+
+# Open MPI gives the other ranks about a second between TERM and KILL: look more often than that.
+POLL_INTERVAL_S = 0.2
+
+
+class PeerWatchdog:
+    """A thread that watches the processes of the ranks on this node.
+
+    Args:
+        me: this rank.
+        peers: the other ranks of this node; those whose pid cannot be seen (another pid
+            namespace) are left out.
+        role_of: what a rank was, for the message.
+        on_death: called once, from the thread, with the message; must end the process.
+    """
+
+    def __init__(
+        self,
+        me: RankInfo,
+        peers: Sequence[RankInfo],
+        role_of: Callable[[int], str],
+        on_death: Callable[[str], None],
+    ) -> None:
+        self._me = me
+        self._peers = [peer for peer in peers if not process_is_gone(peer.pid)]
+        self._role_of = role_of
+        self._on_death = on_death
+        self._stopped = False
+        self._thread = threading.Thread(target=self._watch, name="peer-watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """From now on peers may end; call after all ranks have agreed to leave."""
+        self._stopped = True
+
+    def _watch(self) -> None:
+        while not self._stopped:
+            time.sleep(POLL_INTERVAL_S)
+            dead = [peer for peer in self._peers if process_is_gone(peer.pid)]
+            if dead and not self._stopped:
+                self._on_death(self._describe(dead))
+                return
+
+    def _describe(self, dead: Sequence[RankInfo]) -> str:
+        names = ", ".join(
+            f"rank {peer.rank} ({self._role_of(peer.rank)}, pid {peer.pid}) on host {peer.host}"
+            for peer in dead
+        )
+        return (
+            f"{names} died without a word: killed by a signal (kill -9, or the out-of-memory killer: see "
+            "dmesg) or crashed; the job ends here. Start the same command again to go on from the last "
+            "checkpoints"
+        )

@@ -1,0 +1,150 @@
+"""Make the batches of one rank from the part of the data that it holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.source import SampleSource
+from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.errors import DataError
+from hpcbal.policies.partitioning import Partition, Samples, order_of_part, spans_of_draw
+from hpcbal.runtime.balance.balancer import Balancer
+from hpcbal.runtime.group.feeding import Buffers, Step
+from hpcbal.runtime.parts.part import Parts
+
+NUM_ORDERS = 2
+"""Orders of traversals that are kept: a step may begin in one and end in the next."""
+_NUMBER_STRIDE = 2**32
+"""Sets the random operations of a sample apart from traversal to traversal, also when parts have changed."""
+
+
+class PartBatches:
+    """Each rank draws its share of a training step from its own part, and goes through it again and again.
+
+    A pass still is as many samples as there are for training, drawn by the whole group. In validation each
+    rank takes the positions that it holds, so each sample counts once in every pass.
+
+    Args:
+        samples: preprocessing over what this rank holds.
+        parts: of this rank.
+        usable: which validation samples are not broken, shape (num_validation,).
+        num_bad: broken samples of the whole dataset.
+        bad: (id, where, reason) of those that this rank found.
+
+    Attributes:
+        num_bad: as given.
+        samples_made, busy_s: as a preprocessor counts them.
+    """
+
+    def __init__(
+        self,
+        spec: StreamSpec,
+        samples: SampleSource,
+        parts: Parts,
+        balancer: Balancer,
+        batch_size: int,
+        seed: int,
+        usable: NDArray[np.bool_],
+        num_bad: int,
+        bad: list[tuple[int, str, str]],
+    ) -> None:
+        self.parts = parts
+        self.num_bad = num_bad
+        self.samples_made = 0
+        self.busy_s = 0.0
+        self._spec = spec
+        self._samples = samples
+        self._balancer = balancer
+        self._rank = rank = parts.rank
+        self._usable = usable
+        self._bad = bad
+        self._num_ranks = parts.performed.num_parts
+        self._buffers = Buffers(spec, balancer.split(min(batch_size, spec.num_positions))[rank])
+        self._poll: Callable[[], None] | None = None
+        self._seed = seed
+        self._orders: dict[tuple[int, int], Samples] = {}
+
+    @property
+    def is_fresh(self) -> bool:
+        """As `Batches.is_fresh`: as the balancer says."""
+        return self._balancer.is_fresh
+
+    def set_poll(self, poll: Callable[[], None]) -> None:
+        """As `Batches.set_poll`; called between two samples."""
+        self._poll = poll
+
+    def take_bad(self) -> list[tuple[int, str, str]]:
+        """(id, where, reason) of the broken samples that were not taken yet."""
+        bad, self._bad = self._bad, []
+        return bad
+
+    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
+        """As `Batches.plan`."""
+        if start >= self._spec.num_train:
+            return partial(self._fetch_validation, number, start, end)
+        shares = self._balancer.split(end - start)
+        return partial(self._fetch_training, number, start, end, shares, self.parts.plan_step(shares))
+
+    def _fetch_training(
+        self, number: int, start: int, end: int, shares: tuple[int, ...], partition: Partition
+    ) -> Step:
+        share = shares[self._rank]
+        wanted: list[tuple[int, int]] = []
+        size, drawn = partition.sizes[self._rank], partition.drawn[self._rank]
+        for traversal, first, last in spans_of_draw(size, drawn, share):
+            chosen = self._order(partition, traversal)[first:last]
+            moment = partition.number * _NUMBER_STRIDE + traversal
+            wanted += [(sample_id, moment) for sample_id in self._samples.train_ids[chosen].tolist()]
+        batch, seconds = self._make(wanted, training=True, out=self._buffers.of(number, share))
+        return Step(start, end, True, sum(shares), shares, batch, preprocessing_s=seconds)
+
+    def _order(self, partition: Partition, traversal: int) -> Samples:
+        key = (partition.number, traversal)
+        if key not in self._orders:
+            while len(self._orders) >= NUM_ORDERS:
+                del self._orders[min(self._orders)]
+            self._orders[key] = order_of_part(partition, self._rank, traversal, self._seed)
+        return self._orders[key]
+
+    def _fetch_validation(self, number: int, start: int, end: int) -> Step:
+        first, last = start - self._spec.num_train, end - self._spec.num_train
+        usable = np.flatnonzero(self._usable[first:last]) + first
+        shares = np.bincount(usable % self._num_ranks, minlength=self._num_ranks).tolist()
+        mine = self._samples.validation_ids[usable[usable % self._num_ranks == self._rank]]
+        out = self._buffers.of(number, len(mine))
+        wanted = [(sample_id, 0) for sample_id in mine.tolist()]
+        batch, seconds = self._make(wanted, training=False, out=out)
+        return Step(start, end, False, len(usable), tuple(shares), batch, preprocessing_s=seconds)
+
+    def _make(
+        self, wanted: list[tuple[int, int]], *, training: bool, out: NDArray[Any] | None
+    ) -> tuple[Batch, float]:
+        """Preprocess samples given by (id, moment); returns also the seconds that it took."""
+        began = time.perf_counter()
+        label = self._spec.label
+        ids, y = np.empty(len(wanted), np.int64), np.empty((len(wanted), *label.shape), label.dtype)
+        made: list[NDArray[Any]] = []
+        for index, (sample_id, moment) in enumerate(wanted):
+            if self._poll is not None:
+                self._poll()
+            try:
+                sample, y[index] = self._samples.sample(sample_id, moment, training)
+            except BadSample as error:
+                raise DataError(f"{error}; it was whole when this rank loaded it") from error
+            ids[index] = sample_id
+            if out is None:
+                made.append(sample.copy())
+            else:
+                out[index] = sample
+        self.samples_made += len(wanted)
+        seconds = time.perf_counter() - began
+        self.busy_s += seconds
+        return Batch(ids, made if out is None else out[: len(wanted)], y), seconds

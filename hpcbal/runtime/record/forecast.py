@@ -1,0 +1,82 @@
+"""How long the run will last: the simulator, asked by the run itself, beside its work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+
+from hpcbal.control import Ensemble
+from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.runtime.record.outlook import Outlook
+from hpcbal.simulator import Costs, PassModel, Prediction, predict
+
+log = logging.getLogger(__name__)
+
+
+PAUSE = 20.0
+"""After a prediction none is made for this many times as long as it took: 5 % of a core at most."""
+
+
+class Forecast:
+    """Asks again when rounds begin; answers come later, and neither the scheduler nor its end waits for one.
+
+    Args:
+        spec: of the shared stream.
+        clock: monotonic seconds, for tests.
+    """
+
+    def __init__(self, spec: StreamSpec, clock: Callable[[], float] = time.monotonic) -> None:
+        self._spec = spec
+        self._clock = clock
+        self._pause_until_s = -1.0
+        self._asked: tuple[float, Future[Prediction | None]] | None = None
+
+    def ask(self, ensemble: Ensemble, start_s: Mapping[str, float] | None = None) -> None:
+        """Predict from the state of this moment, unless the last question is still open, or was just so.
+
+        Args:
+            start_s: by DNN, what it takes to start it on a rank where it was not before, where that is known.
+        """
+        asked_s = self._clock()
+        if self._asked is not None or asked_s < self._pause_until_s:
+            return
+        specs, cluster, settings, _, _ = ensemble.origin
+        resume, rates = ensemble.resume_state(), ensemble.rates
+        passes = PassModel(
+            num_train=self._spec.num_train,
+            num_validation=self._spec.num_positions - self._spec.num_train,
+            ring_samples=self._spec.num_slots * self._spec.block_samples,
+            preprocessing_samples_per_s=ensemble.state.preprocessing_samples_per_s,
+        )
+        costs = Costs(start_s=start_s or {})
+        question = partial(predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume)
+        answer: Future[Prediction | None] = Future()
+        # A daemon, unlike the threads of an executor: a large prediction must not hold up the end of the run.
+        threading.Thread(target=_answer, args=(question, answer), name="forecast", daemon=True).start()
+        self._asked = (asked_s, answer)
+
+    def take(self) -> Outlook | None:
+        """A new answer, once; None if there is none."""
+        if self._asked is None or not self._asked[1].done():
+            return None
+        asked_s, work = self._asked
+        self._asked = None
+        now_s = self._clock()
+        self._pause_until_s = now_s + PAUSE * (now_s - asked_s)
+        error = work.exception()
+        if error is not None:  # a wrong forecast must not end a right run
+            log.error("the run could not be predicted", exc_info=error)
+            return None
+        prediction = work.result()
+        return None if prediction is None else Outlook(asked_s, prediction)
+
+
+def _answer(question: Callable[[], Prediction | None], answer: Future[Prediction | None]) -> None:
+    try:
+        answer.set_result(question())
+    except BaseException as error:
+        answer.set_exception(error)

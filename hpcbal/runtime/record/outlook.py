@@ -1,0 +1,90 @@
+"""What this start of a run was predicted to take, to be told and to be compared with what it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcbal.simulator import Prediction
+from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.views.status import PredictionStatus
+from hpcbal.telemetry.views.table import count_text
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is predicted, on the clock of this process.
+
+    Attributes:
+        asked_s: when the state was that the prediction starts from, monotonic seconds.
+        prediction: of what was left then, if every DNN trains to its max_epochs.
+    """
+
+    asked_s: float
+    prediction: Prediction
+
+    def remaining_s(self, now_s: float) -> float:
+        """Of the prediction what is left; 0 when it is overdue."""
+        return max(0.0, self.asked_s + self.prediction.remaining_s - now_s)
+
+    def line(self) -> str:
+        """For people, when it comes."""
+        seconds, rounds = self.prediction.remaining_s, self.prediction.num_rounds
+        return (
+            f"predicted: {duration_text(seconds)} to go and {count_text(rounds, 'round')}, "
+            "if every DNN trains to its max_epochs"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Seconds of one start, from its beginning to its end: predicted at its first round, and actual."""
+
+    predicted_s: float
+    actual_s: float
+
+    def line(self) -> str:
+        """For people, at the end."""
+        return (
+            f"predicted {duration_text(self.predicted_s)} for max_epochs, "
+            f"took {duration_text(self.actual_s)} (predicted / actual {self.predicted_s / self.actual_s:.2f})"
+        )
+
+
+class Outlooks:
+    """Of one start, the first prediction and the newest; all times are on the clock of `Outlook.asked_s`.
+
+    Args:
+        started_s: when this start began, monotonic seconds.
+    """
+
+    def __init__(self, started_s: float) -> None:
+        self._started_s = started_s
+        self._first: Outlook | None = None
+        self._latest: Outlook | None = None
+
+    def add(self, outlook: Outlook) -> bool:
+        """A prediction has come; True if it is the first."""
+        self._latest = outlook
+        if self._first is not None:
+            return False
+        self._first = outlook
+        return True
+
+    def wall_time_s(self, outlook: Outlook) -> float:
+        """What `outlook` predicts for all of this start, from its beginning to its end."""
+        return outlook.asked_s - self._started_s + outlook.prediction.remaining_s
+
+    def status(self, now_s: float, *, finished: bool) -> PredictionStatus | None:
+        """The newest, for status.json; None before there is one."""
+        if self._latest is None:
+            return None
+        return {
+            "wall_time_s": self.wall_time_s(self._latest),
+            "remaining_s": 0.0 if finished else self._latest.remaining_s(now_s),
+        }
+
+    def compare(self, ended_s: float) -> Compared | None:
+        """The first with the end of this start; None if nothing was predicted."""
+        if self._first is None:
+            return None
+        return Compared(self.wall_time_s(self._first), ended_s - self._started_s)

@@ -1,0 +1,66 @@
+"""What the preprocessors have reported: their speed, and the broken samples."""
+
+from __future__ import annotations
+
+from hpcbal.errors import DataError
+from hpcbal.runtime.wire.protocol import PreprocessorReport
+
+MIN_BUSY_S = 0.02  # below this a rate says more of the clock than of the preprocessing
+
+
+class PreprocessingStats:
+    """Sums over the preprocessors, by rank.
+
+    Args:
+        max_bad_fraction: share of the samples of a pass that may be broken, 0..1.
+    """
+
+    def __init__(self, max_bad_fraction: float) -> None:
+        self._max_bad_fraction = max_bad_fraction
+        self._samples_made: dict[int, int] = {}
+        self._busy_s: dict[int, float] = {}
+        self._busy_s_when_told = 0.0
+        self.bad: dict[int, tuple[str, str]] = {}
+
+    def add(self, rank: int, report: PreprocessorReport) -> list[tuple[int, str, str]]:
+        """Take in a report; returns the broken samples that were not known yet."""
+        self._samples_made[rank] = report.samples_made
+        self._busy_s[rank] = report.busy_s
+        new = []
+        for sample_id, where, reason in report.bad:
+            if sample_id not in self.bad:  # each pass meets it again
+                self.bad[sample_id] = (where, reason)
+                new.append((sample_id, where, reason))
+        return new
+
+    @property
+    def samples_made(self) -> int:
+        return sum(self._samples_made.values())
+
+    @property
+    def busy_s(self) -> float:
+        return sum(self._busy_s.values())
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """What one preprocessor makes in a second of work; None while too little is known."""
+        return self.samples_made / self.busy_s if self.busy_s >= MIN_BUSY_S else None
+
+    def new_rate(self) -> float | None:
+        """`samples_per_s` when worth telling: at first, and when twice as much work stands behind it."""
+        if self.samples_per_s is None or self.busy_s < 2.0 * self._busy_s_when_told:
+            return None
+        self._busy_s_when_told = self.busy_s
+        return self.samples_per_s
+
+    def too_many_bad(self, num_samples: int) -> bool:
+        """Whether more than the allowed share of `num_samples` is broken."""
+        return len(self.bad) > self._max_bad_fraction * num_samples
+
+    def error(self, num_samples: int) -> DataError:
+        """The sentence for the user; names the first few."""
+        shown = "; ".join(f"{where}: {reason}" for where, reason in list(self.bad.values())[:3])
+        return DataError(
+            f"{len(self.bad)} of {num_samples} samples are broken, more than data.max_bad_fraction "
+            f"({self._max_bad_fraction:g}) allows; first: {shown}. Mend them, or raise the limit"
+        )

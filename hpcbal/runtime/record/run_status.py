@@ -1,0 +1,64 @@
+"""Put into status.json what a run is doing now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hpcbal.control import Ensemble
+from hpcbal.runtime.record.accounts import Accounts
+from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
+from hpcbal.telemetry.views.status import DnnStatus, Status
+from hpcbal.telemetry.views.straggler import Straggler
+
+PHASES = {"new": "starting", "round": "training"}
+"""Phases of the state machine that users know by another name."""
+
+
+def fill_status(
+    status: Status,
+    ensemble: Ensemble,
+    stats: PreprocessingStats,
+    accounts: Accounts,
+    stragglers: Mapping[str, Straggler],
+) -> None:
+    """Renew what changes in `status`, but for the prediction and the end."""
+    snapshot = ensemble.snapshot()
+    status["preprocessing"] = {
+        "preprocessors": ensemble.plan.num_preprocessors if ensemble.plan is not None else 0,
+        "samples_per_s": stats.samples_per_s or 0.0,
+        "bad_samples": len(stats.bad),
+    }
+    phase = PHASES.get(snapshot["phase"], snapshot["phase"])
+    status["phase"] = "suspending" if snapshot["suspending"] and phase != "finished" else phase
+    status["round"] = snapshot["round"]
+    status["pass"] = snapshot["pass_index"]
+    status["busy_gpus"] = len({gpu for dnn in snapshot["dnns"].values() for gpu in dnn["gpus"]})
+    status["dnns"] = []
+    for name, dnn in snapshot["dnns"].items():
+        account = accounts.now(name)
+        told: DnnStatus = {
+            "name": name,
+            "state": dnn["state"],
+            "epochs": dnn["epochs"],
+            "max_epochs": dnn["max_epochs"],
+            "metrics": dnn["metrics"],
+            "best_val_accuracy": best_accuracy(ensemble, name),
+            "gpus": dnn["gpus"],
+            "wall_time_s": account.wall_time_s,
+            "slot_seconds": account.slot_seconds,
+            "cause": dnn["cause"] or "",
+            "detail": dnn["detail"] or "",
+        }
+        if dnn["left_out"]:
+            told["left_out"] = dnn["left_out"]
+        if name in stragglers:
+            told["straggler"] = stragglers[name].to_dict()
+        status["dnns"].append(told)
+
+
+def best_accuracy(ensemble: Ensemble, dnn_id: str) -> float | None:
+    """Best validation accuracy of a DNN so far; None if none is known."""
+    history = ensemble.state.dnns[dnn_id].history
+    values = [record.metrics.get("val_accuracy") for record in history]
+    known = [value for value in values if value is not None and value == value]
+    return max(known, default=None)

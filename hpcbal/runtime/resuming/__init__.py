@@ -1,0 +1,1 @@
+"""Open a run's directory and read what earlier starts left behind."""

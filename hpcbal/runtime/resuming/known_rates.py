@@ -1,0 +1,104 @@
+"""Training rates that need not be measured again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcbal import policies
+from hpcbal.config import RunConfig
+from hpcbal.errors import InputError, PolicyError
+from hpcbal.policies import RateTable
+from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.views.table import count_text
+
+log = logging.getLogger(__name__)
+
+
+def rate_keys(
+    config: RunConfig, sample_shape: tuple[int | None, ...], num_classes: int, device: str
+) -> dict[str, str]:
+    """Key of each DNN's rates: what they depend on (see `policies.rate_key`).
+
+    An emulated DNN is as fast as the config says of its name, so these rates stand in its key.
+    """
+
+    def device_of(name: str) -> str:
+        emulated = f" {name} {dict(config.backend.rates.get(name, {}))}" if is_emulated else ""
+        return f"{config.backend.name}{emulated}, {device}, {config.backend.precision}"
+
+    is_emulated = config.backend.name == "emulated"
+    return {
+        dnn.name: policies.rate_key(
+            model=dnn.model,
+            args=dnn.args,
+            optimizer=dnn.optimizer.model_dump(),
+            batch_size=dnn.batch_size,
+            sample_shape=sample_shape,
+            num_classes=num_classes,
+            device=device_of(dnn.name),
+        )
+        for dnn in config.dnns
+    }
+
+
+def known_rates(
+    config: RunConfig, run: RunDirectory, key_by_dnn: Mapping[str, str], gpus_per_node: int
+) -> RateTable:
+    """Rates given in the config, or measured by an earlier run of the same networks.
+
+    `schedule.profiling.rates` names a file of the user's, whose rates are taken by the DNNs' names; the
+    run's own profile.json counts only where model, batch size, data shape and device are the same.
+
+    Raises:
+        InputError: a given file cannot be used.
+    """
+    given = config.schedule.profiling.rates
+    names = [dnn.name for dnn in config.dnns]
+    if given is not None:
+        return _rates_from(
+            Path(given), lambda profile: policies.profile_by_name(profile, names, gpus_per_node)
+        )
+    table = RateTable({}, gpus_per_node)
+    try:
+        if run.profile.exists():
+            table = _rates_from(
+                run.profile, lambda profile: policies.profile_from_dict(profile, key_by_dnn, gpus_per_node)
+            )
+    except InputError as error:
+        log.warning("%s; the rates are measured anew", error)
+        run.profile.unlink()
+    if config.backend.name == "emulated":
+        measured = {**config.backend.rates, **table.measured}
+        table = RateTable(measured, gpus_per_node)
+    return table
+
+
+def read_profile(path: Path) -> Mapping[str, Any] | None:
+    """What a profile.json holds; None if there is none.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        profile: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: profile cannot be read ({error})") from error
+    return profile
+
+
+def _rates_from(path: Path, read: Callable[[Mapping[str, Any]], RateTable]) -> RateTable:
+    profile = read_profile(path)
+    if profile is None:
+        raise InputError(f"schedule.profiling.rates: {path} does not exist; give a profile.json, or null")
+    try:
+        table = read(profile)
+    except PolicyError as error:
+        raise InputError(f"{path}: not a profile ({error})") from error
+    log.info("%s: rates of %s are known", path, count_text(len(table.measured), "DNN"))
+    return table

@@ -1,0 +1,62 @@
+"""Rank 0 opens the run: config, output directory, lock, ledger, and what earlier starts left behind."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcbal.config import RunConfig, add_import_roots, resolved_yaml
+from hpcbal.config.scheduling import specs_of
+from hpcbal.runtime.handoff.run_request import RunRequest, load_requested, output_of
+from hpcbal.runtime.resuming.resume import Earlier, read_earlier
+from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output, read_ledger
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run whose directory is ours until `close`."""
+
+    request: RunRequest
+    config: RunConfig
+    run: RunDirectory
+    lock: RunLock
+    ledger: Ledger
+    earlier: Earlier
+    resumed: bool
+
+    @property
+    def output(self) -> Path:
+        return self.run.root
+
+    def close(self) -> None:
+        self.ledger.close()
+        self.lock.release()
+
+
+def open_run(request: RunRequest) -> OpenedRun:
+    """Open or make the run's directory.
+
+    Raises:
+        ConfigError: the config is wrong.
+        OutputError: the directory is unwritable, full, locked, foreign, or another run's.
+    """
+    config = load_requested(request, is_rank=True)
+    add_import_roots(request.config_path)
+    run = output_of(request, config)
+    resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume)
+    try:
+        earlier = read_earlier(
+            run,
+            read_ledger(run.ledger),
+            specs_of(config),
+            retry_failed=request.retry_failed,
+            regroups=config.balance.regroup,
+        )
+        ledger = Ledger(run.ledger)
+    except BaseException:
+        lock.release()
+        raise
+    return OpenedRun(request, config, run, lock, ledger, earlier, resumed)

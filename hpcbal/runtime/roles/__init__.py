@@ -1,0 +1,1 @@
+"""What each rank does: scheduler, preprocessor, trainer, and a trainer's rounds and profiling."""

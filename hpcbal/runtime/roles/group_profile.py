@@ -1,0 +1,136 @@
+"""Time the steps of one DNN on one group size ([FLEET] App. B.3)."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.comm.backoff import Backoff
+from hpcbal.control.messages import DnnFailed, Event, GroupLeft, RateMeasured
+from hpcbal.dataplane.reader import Batch, StreamReader
+from hpcbal.policies.batching import split_evenly
+from hpcbal.runtime.group.member import GroupMember
+from hpcbal.runtime.group.replicas import UNTRAINED
+from hpcbal.runtime.roles.wave import Wave
+from hpcbal.runtime.wire.protocol import Happened
+from hpcbal.training.arrays import Arrays
+from hpcbal.training.backend import Replica
+from hpcbal.training.failure import GroupFailed
+from hpcbal.training.step import evaluate_step, train_step
+
+log = logging.getLogger(__name__)
+
+
+class GroupProfile:
+    """One rank's part in measuring r_i(m): a short training run on one batch, whose weights are thrown away.
+
+    The batch is the first of the stream that holds a valid sample, kept in memory: the rate is that of
+    compute and all-reduce, without preprocessing, while all groups of the wave train.
+
+    Args:
+        member: this rank's place in the group.
+        reader: begun at the start of the stream; ended here.
+        serial: of the groups.
+        wave: the groups that are measured at the same time.
+    """
+
+    def __init__(self, member: GroupMember, reader: StreamReader, serial: int, wave: Wave) -> None:
+        self._member = member
+        self._context = member.context
+        self._reader = reader
+        self._serial = serial
+        self._wave = wave
+
+    def run(self) -> None:
+        """Measure and report; a failure of the group ends in DnnFailed, not in a raise."""
+        member, name = self._member, self._member.dnn.name
+        try:
+            try:
+                batch, total = self._first_batch()
+            finally:
+                self._reader.end()
+            with self._context.slices.during("profile", f"profile {name}"):
+                rate, start_s = self._measure(batch, total)
+            self._report(RateMeasured(name, member.collective.size, rate), {"start_s": start_s})
+        except GroupFailed as error:
+            failure = member.failure_for_people(error)
+            member.cache.drop(name)
+            log.error("%s failed: %s", name, failure)
+            self._report(DnnFailed(name, failure.cause, failure.detail))
+        self._wave.leave(self._keep_in_touch)
+        self._context.send_slices()
+        self._report(GroupLeft(name))
+
+    def _first_batch(self) -> tuple[Batch, int]:
+        """This rank's share of the first batch that holds a valid sample, and its valid samples in all.
+
+        Raises:
+            GroupFailed: on all ranks, if all training samples are broken.
+        """
+        num_train, collective = self._context.stream_spec.num_train, self._member.collective
+        for start in range(0, num_train, self._member.dnn.batch_size):
+            end = min(start + self._member.dnn.batch_size, num_train)
+            total = self._reader.count_valid(0, start, end)
+            if total:
+                shares = split_evenly(end - start, collective.size)
+                first = start + sum(shares[: collective.rank])
+                return self._reader.read(0, first, first + shares[collective.rank]), total
+            self._reader.release(0, end)
+        raise GroupFailed("error", f"all {num_train} training samples are broken", local=True)
+
+    def _measure(self, batch: Batch, total: int) -> tuple[float, float]:
+        """Samples/s of the last `timed_batches` of `max_batches` steps, and seconds until the first is done.
+
+        The latter is what it takes to start a network: it is built, and its steps, of training and of
+        evaluation, are traced and compiled. All groups of the wave wait for each other after it, and those
+        that have been timed go on with steps that nobody times, until all have been.
+        """
+        member, profiling = self._member, self._context.config.schedule.profiling
+        started = began = time.monotonic()
+        replica = member.load_together(0, None).replica
+        untrained = replica.state()
+        member.cache.mark(member.dnn.name, None)
+        start_s = 0.0
+        for step in range(profiling.max_batches):
+            if step == profiling.max_batches - profiling.timed_batches:
+                began = time.monotonic()
+            train_step(replica, batch, total, member.collective, suspend=False)
+            if step == 0:
+                evaluate_step(replica, batch, member.collective, suspend=False)
+                start_s = time.monotonic() - started
+                began += self._wait_until_all_are_warm()
+            self._keep_in_touch()
+        rate = total * profiling.timed_batches / (time.monotonic() - began)
+        self._keep_busy(replica, untrained, batch, total)
+        replica.load_state(untrained)
+        member.cache.mark(member.dnn.name, UNTRAINED)
+        return rate, start_s
+
+    def _wait_until_all_are_warm(self) -> float:
+        """Seconds waited."""
+        began, backoff = time.monotonic(), Backoff()
+        while not self._wave.all_warm():
+            self._keep_in_touch()
+            backoff.wait()
+        return time.monotonic() - began
+
+    def _keep_busy(self, replica: Replica, untrained: Arrays, batch: Batch, total: int) -> None:
+        """Train on while groups of the wave are still timed; again and again from the beginning.
+
+        So many steps on one batch might lead astray a network that would not have failed in training.
+        """
+        num_steps, collective = 0, self._member.collective
+        replica.load_state(untrained)
+        while not train_step(replica, batch, total, collective, suspend=self._wave.all_timed()).suspend:
+            num_steps += 1
+            if num_steps % self._context.config.schedule.profiling.max_batches == 0:
+                replica.load_state(untrained)
+            self._keep_in_touch()
+
+    def _keep_in_touch(self) -> None:
+        self._context.keep_in_touch(f"profiling {self._member.dnn.name}")
+
+    def _report(self, event: Event, facts: dict[str, float] | None = None) -> None:
+        if self._member.is_master:
+            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))

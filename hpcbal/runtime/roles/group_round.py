@@ -1,0 +1,327 @@
+"""What one rank of a trainer group does in a round: passes, reports, checkpoints, until told to leave."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+
+from hpcbal.checkpoint import BackgroundWriter, TrainingState
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.comm.backoff import Backoff
+from hpcbal.comm.message import Message
+from hpcbal.control.messages import CheckpointWritten, DnnFailed, EpochDone, Event, GroupLeft, RoundPlan
+from hpcbal.dataplane.private import PrivateStream
+from hpcbal.dataplane.reader import StreamReader
+from hpcbal.runtime.balance.balancer import Balancer
+from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
+from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
+from hpcbal.runtime.group.member import GroupMember
+from hpcbal.runtime.group.replicas import Moment
+from hpcbal.runtime.group.saved_arrays import SUMS_NAME
+from hpcbal.runtime.parts.batches import PartBatches
+from hpcbal.runtime.parts.loading import PartLoader
+from hpcbal.runtime.parts.part import partition_arrays
+from hpcbal.runtime.parts.split import PartsSplit
+from hpcbal.runtime.wire.protocol import Happened, Leave, PreprocessorReport, Proceed, Suspend
+from hpcbal.telemetry.streams.slices import CHECKPOINT, StepTrace
+from hpcbal.training.backend import Replica
+from hpcbal.training.failure import GroupFailed
+from hpcbal.values import EpochRecord, Position
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 0.05
+"""How often a training rank looks for messages: a look costs 0.2 ms, as MPI moves all its transports on."""
+
+
+class GroupRound:
+    """One rank's round; the master also reports and writes checkpoints.
+
+    Args:
+        member: this rank's place in the group.
+        reader: begun at the DNN's start position before this object is run.
+        plan: the round; only this DNN's part is used.
+        serial: of the groups; orders with another serial are not for us.
+        writer: writes checkpoints aside; used by the master only.
+        executor: fetches batches ahead, see `Feeder`.
+        balancer: splits the steps over the group; closed when the round ends.
+        loader: gets this rank's part, where data is partitioned; the reader is not used then.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        reader: StreamReader,
+        plan: RoundPlan,
+        serial: int,
+        writer: BackgroundWriter,
+        executor: Executor | None,
+        balancer: Balancer,
+        loader: PartLoader | None = None,
+    ) -> None:
+        self._member = member
+        self._context = member.context
+        self._reader = reader
+        self._plan = plan
+        self._serial = serial
+        self._writer = writer
+        self._executor = executor
+        self._balancer = balancer
+        self._loader = loader
+        self._batches: PartBatches | None = None
+        self._suspend = False
+        self._orders: list[Message] = []
+        self._history: list[EpochRecord] = []
+        self._sums = EpochSums()
+        self._last_checkpoint_s = time.monotonic()
+        self._last_look_s = 0.0
+        self._held_s = 0.0  # how long the last checkpoint kept the group from training
+
+    def run(self) -> None:
+        """Train until told to leave or suspend; a failure of the group ends in DnnFailed, not in a raise."""
+        member, name = self._member, self._member.dnn.name
+        try:
+            self._train()
+        except GroupFailed as error:
+            failure = member.failure_for_people(error)
+            member.cache.drop(name)
+            log.error("%s failed: %s", name, failure)
+            self._report(DnnFailed(name, failure.cause, failure.detail))
+        finally:
+            self._balancer.close()
+            self._reader.end()
+            self._context.send_slices()
+            self._report_preprocessing()
+        if self._batches is not None:
+            self._batches.parts.close()  # collective: after an error of this rank alone the job ends instead
+        if member.is_master:
+            self._writer.wait()  # a write of before the failure may still be under way
+            self._report_written()
+            self._report(GroupLeft(name))
+
+    # ---- the round ---------------------------------------------------------------------------
+
+    def _train(self) -> None:
+        member, name = self._member, self._member.dnn.name
+        start = self._plan.start[name]
+        epochs = self._plan.epochs[name]
+        inside = start if 0 < start.offset < self._context.stream_spec.num_positions else None
+        with self._context.slices.during("load", f"load {name}"):
+            loaded = member.load_together(epochs, inside)
+        replica = loaded.replica
+        self._history = list(loaded.history)
+        if loaded.sums is not None:
+            self._sums = EpochSums.from_array(loaded.sums)
+        batches = self._open_batches(loaded.saved)
+        if batches is None:  # it was told to stop while data was loaded, on all ranks
+            self._leave(replica, start, inside_pass=inside is not None)
+            return
+        if self._batches is not None and self._batches.num_bad > self._context.max_broken:
+            self._wait_for_order(start)  # the scheduler hears of them too, and suspends all
+            self._leave(replica, start, inside_pass=inside is not None)
+            return
+        self._balancer.start()
+        feeder = Feeder(
+            self._context.stream_spec,
+            batches,
+            member.dnn.batch_size,
+            self._executor,
+            poll=lambda: self._context.keep_in_touch(f"waiting for data of {name}"),
+        )
+        runner = PassRunner(
+            feeder,
+            self._balancer,
+            self._context.stream_spec.num_positions,
+            self._context.max_broken,
+            replica,
+            member.collective,
+            suspended=lambda: self._suspend,
+            between_steps=lambda position: self._before_step(replica, position),
+            trace=lambda pass_index: StepTrace(self._context.slices, name, pass_index),
+        )
+        if start.offset >= self._context.stream_spec.num_positions:
+            order = self._wait_for_order(start)  # this pass was done before the interruption
+            if not isinstance(order, Proceed):
+                self._leave(replica, start)
+                return
+            start = Position(order.pass_index)
+        while True:
+            member.cache.mark(name, None)  # in motion
+            result = runner.run(start, self._sums)
+            if result.too_many_bad:
+                self._report_preprocessing()
+                self._wait_for_order(result.position)  # the scheduler hears of them too, and suspends all
+            if not result.complete:
+                self._leave(replica, result.position, inside_pass=result.position.offset > 0)
+                return
+            self._end_epoch(result)
+            order = self._wait_for_order(result.position)
+            if not isinstance(order, Proceed):
+                self._leave(replica, result.position)
+                return
+            if order.checkpoint:
+                self._checkpoint_if_due(replica, result.position, inside_pass=False)
+            start = Position(order.pass_index)
+
+    def _open_batches(self, saved: Mapping[str, np.ndarray]) -> Batches | None:
+        """Where this rank's batches come from; with partitioned data its part is loaded; collective.
+
+        Returns: None, on all ranks, if the group was told to stop meanwhile.
+        """
+        member = self._member
+        if self._loader is None:
+            return StreamBatches(
+                self._context.stream_spec,
+                self._reader,
+                member.dnn.batch_size,
+                member.collective.rank,
+                self._balancer,
+            )
+        with self._context.slices.during("load", "load data"):
+            self._batches = self._loader.load(member, saved, self._balancer, self._is_suspended)
+        if self._batches is None:
+            return None
+        self._balancer = PartsSplit(self._balancer, self._batches.parts)
+        self._report_preprocessing()
+        return self._batches
+
+    def _end_epoch(self, result: PassResult) -> None:
+        metrics, pass_index = self._sums.metrics(), result.position.pass_index
+        self._sums = EpochSums()
+        record = EpochRecord(len(self._history) + 1, pass_index, metrics, result.seconds)
+        self._history.append(record)
+        self._report_preprocessing()
+        busy_s = result.seconds - result.wait_s
+        facts: dict[str, Any] = dict(result.facts())
+        if self._member.collective.size > 1:
+            facts["ranks"] = result.own.by_rank(self._member.collective)
+        facts |= self._balancer.take_facts()
+        offered_gpu = self._offered_gpu()
+        name = self._member.dnn.name
+        self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
+
+    def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
+        """Checkpoint durably, then tell so."""
+        moment = Moment(len(self._history), position if inside_pass else None)
+        self._member.cache.mark(self._member.dnn.name, moment, tuple(self._history))
+        if self._batches is not None and self._loader is not None:
+            self._loader.keep(self._batches.parts)
+        if self._member.is_master:
+            began = time.monotonic()
+            self._context.announce(f"writing the checkpoint of {self._member.dnn.name}")
+            self._submit(replica, position, inside_pass=inside_pass, final=True)
+            self._writer.wait()
+            self._held_s = time.monotonic() - began
+            self._context.slices.add(CHECKPOINT, began, time.monotonic())
+            self._report_written()
+
+    # ---- checkpoints -------------------------------------------------------------------------
+
+    def _checkpoint_if_due(self, replica: Replica, position: Position, *, inside_pass: bool) -> None:
+        due = time.monotonic() - self._last_checkpoint_s >= self._context.config.checkpoint.interval_s
+        if self._member.is_master and due:
+            self._last_checkpoint_s = time.monotonic()
+            self._submit(replica, position, inside_pass=inside_pass)
+
+    def _submit(
+        self, replica: Replica, position: Position, *, inside_pass: bool, final: bool = False
+    ) -> None:
+        began = time.monotonic()
+        arrays: dict[str, np.ndarray] = dict(replica.state())
+        if inside_pass:
+            arrays[SUMS_NAME] = self._sums.to_array()
+        if self._batches is not None:
+            arrays |= partition_arrays(self._batches.parts.performed)
+        elif self._loader is not None and self._loader.last is not None:
+            arrays |= partition_arrays(self._loader.last)
+        state = TrainingState(
+            dnn_id=self._member.dnn.name,
+            epoch=len(self._history),
+            position=position,
+            history=tuple(self._history),
+            arrays=arrays,
+            fingerprint=self._context.data_fingerprint,
+        )
+        self._writer.submit(self._context.dnn_directory(state.dnn_id), state, final=final)
+        self._held_s = time.monotonic() - began
+        if not final:  # else the caller waits for the disk, and notes it all
+            self._context.slices.add(CHECKPOINT, began, time.monotonic())
+
+    def _report_written(self) -> None:
+        for done in self._writer.poll():
+            if done.error is not None:  # a disk that takes no more concerns the whole run
+                raise done.error
+            facts = {"seconds": done.seconds, "held_s": self._held_s}
+            self._report(CheckpointWritten(done.dnn_id, done.epoch, done.position), facts)
+
+    # ---- messages ----------------------------------------------------------------------------
+
+    def _before_step(self, replica: Replica, position: Position) -> None:
+        """Messages; and where epochs last longer than the interval, a checkpoint inside the pass."""
+        if time.monotonic() - self._last_look_s < LOOK_INTERVAL_S:
+            return
+        self._last_look_s = time.monotonic()
+        self._between_steps()
+        if position.offset > 0 and self._context.config.checkpoint.interval_s > 0.0:
+            self._checkpoint_if_due(replica, position, inside_pass=True)
+
+    def _between_steps(self) -> None:
+        self._take_messages()
+        self._context.keep_in_touch(f"training {self._member.dnn.name}")
+        if self._member.is_master:
+            self._report_written()
+
+    def _offered_gpu(self) -> int | None:
+        """The GPU without which the group would be faster, as far as its master knows now."""
+        rank = self._balancer.remove
+        if rank is None or not self._context.config.balance.regroup:
+            return None
+        name = self._member.dnn.name
+        return next(group.gpus for group in self._plan.groups if group.dnn_id == name)[rank]
+
+    def _is_suspended(self) -> bool:
+        """Whether this rank has been told to stop; looks for messages every now and then."""
+        if time.monotonic() - self._last_look_s >= LOOK_INTERVAL_S:
+            self._last_look_s = time.monotonic()
+            self._take_messages()
+        return self._suspend
+
+    def _take_messages(self) -> None:
+        while (found := self._context.channel.receive()) is not None:
+            message = found[1]
+            if getattr(message, "serial", None) != self._serial:
+                log.debug("dropped %r: not of these groups (%d)", message, self._serial)
+            elif isinstance(message, Suspend):
+                self._suspend = True
+            else:
+                self._orders.append(message)
+
+    def _wait_for_order(self, position: Position) -> Proceed | Leave | Suspend:
+        """What to do after a pass; a Suspend that came during the last step of it counts here."""
+        backoff = Backoff()
+        with self._context.slices.during("wait for the others"):
+            while True:
+                self._between_steps()
+                if self._orders:
+                    order = self._orders.pop(0)
+                    assert isinstance(order, Proceed | Leave), order
+                    return order
+                if self._suspend:
+                    return Suspend(self._serial)
+                backoff.wait()
+
+    def _report_preprocessing(self) -> None:
+        """A rank that makes its own samples tells of them as a preprocessor does."""
+        maker = self._batches or self._reader
+        if isinstance(maker, PrivateStream | PartBatches):
+            report = PreprocessorReport(maker.samples_made, maker.busy_s, tuple(maker.take_bad()))
+            self._context.channel.send(SCHEDULER_RANK, report)
+
+    def _report(self, event: Event, facts: Mapping[str, Any] | None = None) -> None:
+        if self._member.is_master:
+            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))

@@ -1,0 +1,294 @@
+"""Rank 0: turns messages into events, lets the state machine decide, and performs its instructions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.cluster.walltime import WalltimeLimit
+from hpcbal.comm.backoff import Backoff
+from hpcbal.comm.message import Message
+from hpcbal.control import Ensemble
+from hpcbal.control.messages import (
+    Event,
+    Finish,
+    GroupLeft,
+    GroupPlan,
+    Instruction,
+    LeaveOut,
+    LeaveRound,
+    NextPass,
+    PreprocessingMeasured,
+    RoundPlan,
+    StartAlone,
+    Started,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendGroups,
+    SuspendRequested,
+)
+from hpcbal.dataplane.stream import StreamPlan
+from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.runtime.handoff.launch_dir import StarterWatch, tell_stopping
+from hpcbal.runtime.health.stalling import StallDetector
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.record.console import Console
+from hpcbal.runtime.record.forecast import Forecast
+from hpcbal.runtime.record.journal import Journal
+from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
+from hpcbal.runtime.wire import protocol
+from hpcbal.telemetry import RunDirectory
+
+log = logging.getLogger(__name__)
+
+EXIT_CODE_OF_OUTCOME = {
+    "done": ExitCode.DONE,
+    "failed-dnns": ExitCode.FAILED_DNNS,
+    "suspended": ExitCode.RUN_AGAIN,
+    "profiled": ExitCode.DONE,
+}
+
+
+class Scheduler:
+    """Performs what `control.Ensemble` decides.
+
+    Messages that arrive while an instruction waits for answers are queued, so that the state machine sees
+    every event, one after the other, in the order of arrival.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        ensemble: Ensemble,
+        journal: Journal,
+        console: Console,
+        *,
+        started_s: float,
+        profile_only: bool = False,
+    ) -> None:
+        self._context = context
+        self._profile_only = profile_only
+        self._roles = context.roles
+        self._ensemble = ensemble
+        self._journal = journal
+        self._console = console
+        self._events: deque[Event] = deque()
+        self._serial = 0
+        self._groups: dict[str, GroupPlan] = {}
+        self._serial_of: dict[str, int] = {}
+        self._ready: set[int] = set()
+        self._stopped: set[int] = set()
+        self._stream_open = False
+        self._preprocessing = PreprocessingStats(context.config.data.max_bad_fraction)
+        logs = RunDirectory(context.output).logs
+        self._stall = StallDetector(context.config.stall_timeout_s, self._roles, logs)
+        self._walltime = WalltimeLimit.of_job(context.config.walltime, started_s)
+        self._starter = StarterWatch()
+        self._forecast = Forecast(context.stream_spec)
+        self._fatal: HpcbalError | None = None
+        self._exit_code: int | None = None
+        self._outcome = ""
+
+    def run(self) -> int:
+        """Work until the ensemble is finished; returns the exit code, after all ranks were told."""
+        self._handle(Started())
+        while self._exit_code is None:
+            self._await(lambda: bool(self._events))
+            self._handle(self._events.popleft())
+        table = self._journal.finish(self._ensemble, self._preprocessing, self._outcome, self._exit_code)
+        self._tell_all(protocol.Shutdown(self._exit_code))
+        self._context.channel.flush()
+        self._console.show_end(table, self._fatal)
+        return self._exit_code
+
+    # ---- events in ---------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        log.debug("%r", event)
+        self._console.show(event)
+        if isinstance(event, GroupLeft):
+            del self._groups[event.dnn_id]
+        began = time.monotonic()
+        instructions = self._ensemble.handle(event)
+        self._journal.note_decision(began, time.monotonic() - began)
+        self._journal.note_event(event, self._ensemble)
+        for instruction in instructions:
+            log.debug("%r", instruction)
+            if self._profile_only and isinstance(instruction, StartRound):
+                self._journal.keep_rates(self._ensemble)
+                self._finish("profiled")
+                continue
+            self._console.show(instruction)
+            self._journal.note_instruction(instruction, self._ensemble)
+            self._perform(instruction)
+        if any(isinstance(instruction, StartRound | StartAlone) for instruction in instructions):
+            self._forecast.ask(self._ensemble, self._journal.start_s)
+
+    def _await(self, condition: Callable[[], bool]) -> None:
+        """Take messages until `condition` holds; events are queued."""
+        backoff = Backoff()
+        while not condition():
+            found = self._context.channel.receive()
+            if found is not None:
+                self._take(*found)
+                backoff.reset()
+                continue
+            self._look_at_clocks()
+            backoff.wait()
+
+    def _look_at_clocks(self) -> None:
+        reason = self._context.stop.take() or self._walltime.reached() or self._starter.lost()
+        if reason is not None and not self._context.is_ending():
+            self._request_stop(reason)
+        self._stall.check()
+        outlook = self._forecast.take()
+        if outlook is not None and self._journal.note_outlook(outlook):
+            self._console.note(outlook.line())
+        self._journal.heartbeat(self._ensemble, self._preprocessing)
+
+    def _take(self, source: int, message: Message) -> None:
+        self._stall.heard_of(source, message)
+        match message:
+            case protocol.Happened():
+                self._take_event(message)
+            case protocol.ReaderReady():
+                self._ready.add(source)
+            case protocol.StreamStopped():
+                self._stopped.add(source)
+            case protocol.PreprocessorReport():
+                self._take_report(source, message)
+            case protocol.StopRequest():
+                if not self._context.is_ending():
+                    self._request_stop(message.reason)
+            case protocol.DataLoading():
+                self._console.note_loading(message.dnn_id, message.what)
+            case protocol.TimelinePart():
+                self._journal.note_slices(source, message.slices)
+            case protocol.Heartbeat():
+                pass
+            case _:
+                raise TypeError(f"the scheduler got {message!r} from rank {source}")
+
+    def _take_event(self, message: protocol.Happened) -> None:
+        expected = self._serial_of.get(getattr(message.event, "dnn_id", ""))
+        if message.serial != expected:
+            raise RuntimeError(f"an event of groups {message.serial}, but these are {expected}: {message}")
+        for note in self._journal.note_facts(message.event, message.facts or {}):
+            self._console.note(note)
+        self._events.append(message.event)
+
+    def _take_report(self, source: int, report: protocol.PreprocessorReport) -> None:
+        for sample_id, where, reason in self._preprocessing.add(source, report):
+            self._journal.note_bad_sample(sample_id, where, reason)
+            self._console.note_bad_sample(where, reason)
+        rate = self._preprocessing.new_rate()
+        if rate is not None:
+            self._events.append(PreprocessingMeasured(rate))
+        spec = self._context.stream_spec
+        if self._fatal is None and self._preprocessing.too_many_bad(spec.num_positions):
+            self._fatal = self._preprocessing.error(spec.num_positions)
+            self._events.append(SuspendRequested("too many broken samples"))
+
+    def _request_stop(self, reason: str) -> None:
+        """Stop cleanly as people, the walltime or the end of who started the ranks ask for it."""
+        self._events.append(SuspendRequested(reason))
+        tell_stopping(self._context.rank)
+
+    # ---- instructions out --------------------------------------------------------------------
+
+    def _perform(self, instruction: Instruction) -> None:
+        match instruction:
+            case StartProfiling(groups):
+                self._open(groups, None)
+            case StartRound(plan):
+                self._open(plan.groups, plan)
+            case StartAlone(plan):
+                self._start_alone(plan)
+            case NextPass():
+                for dnn_id in instruction.dnn_ids:
+                    serial, checkpoint = self._serial_of[dnn_id], dnn_id in instruction.checkpoint
+                    self._tell_group(dnn_id, protocol.Proceed(serial, instruction.pass_index, checkpoint))
+            case LeaveRound(dnn_id, reason):
+                self._tell_group(dnn_id, protocol.Leave(self._serial_of[dnn_id], reason))
+            case SuspendGroups():
+                for dnn_id in instruction.dnn_ids:
+                    self._tell_group(dnn_id, protocol.Suspend(self._serial_of[dnn_id]))
+            case LeaveOut():
+                pass  # the journal has it; the groups hear of it when the pass ends
+            case StopStream():
+                self._end_stream()
+            case Finish():
+                self._finish(instruction.outcome)
+            case _:
+                raise TypeError(f"the state machine gave {instruction!r}")
+
+    def _open(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> None:
+        """Form `groups`, wait until all cursors are set, then start the stream."""
+        self._end_stream()
+        self._serial += 1
+        stream = self._plan_stream(groups, plan)
+        self._groups = {group.dnn_id: group for group in groups}
+        self._serial_of = dict.fromkeys(self._groups, self._serial)
+        self._ready.clear()
+        order = protocol.OpenGroups(self._serial, tuple(groups), stream, plan)
+        self._context.channel.send_to_all(self._roles.trainer_ranks, order)
+        self._await(lambda: len(self._ready) == len(self._roles.trainer_ranks))
+        self._tell_preprocessors(protocol.StartStream(stream))
+        self._stream_open = True
+
+    def _start_alone(self, plan: RoundPlan) -> None:
+        """Let one trainer train one DNN with a stream of its own; nobody else is asked."""
+        (group,) = plan.groups
+        self._serial += 1
+        self._groups[group.dnn_id] = group
+        self._serial_of[group.dnn_id] = self._serial
+        self._tell_group(group.dnn_id, protocol.TrainAlone(self._serial, plan))
+
+    def _plan_stream(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> StreamPlan:
+        node_of_gpu = self._roles.cluster.node_of_gpus()
+        producers = self._roles.preprocessor_ranks
+        offset, first_pass = 0, 0
+        if plan is not None:
+            producers = producers[: plan.num_preprocessors]
+            first_pass = plan.first_pass
+            starts = [plan.start[group.dnn_id] for group in groups]
+            offset = min(start.offset for start in starts if start.pass_index == first_pass)
+        return StreamPlan(
+            generation=self._serial,
+            first_pass=first_pass,
+            first_block=offset // self._context.stream_spec.block_samples,
+            producers=producers,
+            training_nodes=tuple(sorted({node_of_gpu[j] for group in groups for j in group.gpus})),
+        )
+
+    def _end_stream(self) -> None:
+        """Stop the preprocessors and wait until nothing of their stream is under way."""
+        if not self._stream_open:
+            return
+        self._stopped.clear()
+        self._tell_preprocessors(protocol.StopStream(self._serial))
+        self._await(lambda: len(self._stopped) == len(self._roles.preprocessor_ranks))
+        self._stream_open = False
+
+    def _finish(self, outcome: str) -> None:
+        self._end_stream()
+        self._outcome = outcome
+        code = EXIT_CODE_OF_OUTCOME[outcome]
+        if self._fatal is not None:
+            code = self._fatal.exit_code
+        self._exit_code = int(code)
+
+    def _tell_group(self, dnn_id: str, message: Message) -> None:
+        ranks = [self._roles.trainer_ranks[gpu] for gpu in self._groups[dnn_id].gpus]
+        self._context.channel.send_to_all(ranks, message)
+
+    def _tell_preprocessors(self, message: Message) -> None:
+        self._context.channel.send_to_all(self._roles.preprocessor_ranks, message)
+
+    def _tell_all(self, message: Message) -> None:
+        others = [rank for rank in range(self._context.channel.size) if rank != SCHEDULER_RANK]
+        self._context.channel.send_to_all(others, message)

@@ -1,0 +1,158 @@
+"""A trainer rank: idle until groups are formed, then a member of one of them."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from mpi4py import MPI
+
+from hpcbal.checkpoint import BackgroundWriter
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.config import DnnConfig
+from hpcbal.control.messages import GroupPlan
+from hpcbal.data.source import SampleSource
+from hpcbal.dataplane.private import PrivateStream
+from hpcbal.dataplane.reader import StreamReader
+from hpcbal.runtime.balance.balancer import EvenSplit, make_balancer, make_watch
+from hpcbal.runtime.balance.decided_split import SplitMemory
+from hpcbal.runtime.balance.kept_models import KeptModel
+from hpcbal.runtime.group.member import GroupMember
+from hpcbal.runtime.group.replicas import ReplicaCache
+from hpcbal.runtime.parts.loading import PartLoader
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.roles.group_profile import GroupProfile
+from hpcbal.runtime.roles.group_round import GroupRound
+from hpcbal.runtime.roles.wave import MpiWave
+from hpcbal.runtime.wire.protocol import OpenGroups, ReaderReady, Shutdown, TrainAlone
+from hpcbal.training.backend import Backend
+from hpcbal.training.collective import LocalCollective
+from hpcbal.training.groups import TrainerGroups
+from hpcbal.values import Position
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Obeys OpenGroups, TrainAlone and Shutdown.
+
+    Args:
+        trainers: communicator of all trainers; its rank j trains on GPU j.
+        groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
+        source: of the samples, where this rank has a stream of its own.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        trainers: MPI.Intracomm,
+        backend: Backend,
+        groups: TrainerGroups,
+        source: SampleSource | None,
+    ) -> None:
+        self._context = context
+        self._trainers = trainers
+        self._backend = backend
+        self._groups = groups
+        self._source = source
+        self._own_stream: PrivateStream | None = None
+        self._loader = PartLoader(context) if context.config.data.access == "partitioned" else None
+        self._cache = ReplicaCache()
+        self._split_memories: dict[str, SplitMemory] = {}
+        local_slot = context.roles.local_slot(context.rank)
+        self._watch = make_watch(context.config, local_slot)
+        self._reader = StreamReader(context.ring, local_slot)
+        self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
+        self._writer = BackgroundWriter()
+        # Both threads call MPI: the fetching one to see the ring, this one for messages and gradients.
+        threads_allowed = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self._fetcher = ThreadPoolExecutor(1, "batch-fetcher") if threads_allowed else None
+
+    def run(self) -> int:
+        """Work until Shutdown; returns the exit code that it carries."""
+        context = self._context
+        while True:
+            _, message = context.channel.wait(lambda: context.keep_in_touch("idle"))
+            if isinstance(message, Shutdown):
+                self._writer.close()
+                if self._fetcher is not None:
+                    self._fetcher.shutdown()
+                if self._own_stream is not None:
+                    self._own_stream.close()
+                self._groups.shutdown()
+                self._cache.clear()
+                return message.exit_code
+            if isinstance(message, OpenGroups):
+                self._take_part(message)
+            elif isinstance(message, TrainAlone):
+                self._train_alone(message)
+            else:
+                log.debug("dropped %r: it came after its groups", message)
+
+    def _take_part(self, order: OpenGroups) -> None:
+        """Form the groups with all other trainers, then do this rank's share of its group."""
+        mine = next((plan for plan in order.groups if self._trainers.rank in plan.gpus), None)
+        if mine is not None and (order.round_plan is None or self._loader is None):
+            plan = order.round_plan
+            self._reader.begin(order.stream, plan.start[mine.dnn_id] if plan else Position(0))
+        self._context.channel.send(SCHEDULER_RANK, ReaderReady(order.serial))
+        self._groups.open([plan.gpus for plan in order.groups])
+        if mine is None:
+            return
+        self._context.announce(f"{'training' if order.round_plan else 'profiling'} {mine.dnn_id}")
+        member = GroupMember(
+            self._context,
+            self._backend,
+            self._cache,
+            self._dnns[mine.dnn_id],
+            self._groups.comm_of(mine.gpus),
+            self._groups.collective_of(mine.gpus),
+        )
+        if order.round_plan is None:
+            self._reader.set_poll(lambda: self._context.keep_in_touch(f"waiting for data of {mine.dnn_id}"))
+            ranks = sorted(gpu for plan in order.groups for gpu in plan.gpus)
+            GroupProfile(member, self._reader, order.serial, MpiWave.of(self._trainers, ranks)).run()
+        else:
+            balancer = make_balancer(
+                self._context.config.balance,
+                member.dnn,
+                self._context.stream_spec.num_train,
+                member.collective,
+                self._split_memories,
+                key=f"{mine.dnn_id} on {mine.gpus}",
+                kept=lambda name: self._kept_model(mine, name),
+                watch=self._watch,
+            )
+            GroupRound(
+                member,
+                self._reader,
+                order.round_plan,
+                order.serial,
+                self._writer,
+                self._fetcher,
+                balancer,
+                self._loader,
+            ).run()
+
+    def _kept_model(self, group: GroupPlan, predictor: str) -> KeptModel:
+        cluster = self._context.roles.cluster
+        node_of_gpu = cluster.node_of_gpus()
+        workers = [f"{cluster.nodes[node_of_gpu[gpu]].host} {gpu}" for gpu in group.gpus]
+        return KeptModel(self._context.dnn_directory(group.dnn_id), predictor, workers)
+
+    def _train_alone(self, order: TrainAlone) -> None:
+        """Train one DNN on this rank, with a stream of its own."""
+        context, plan = self._context, order.round_plan
+        dnn = self._dnns[plan.groups[0].dnn_id]
+        context.announce(f"training {dnn.name}")
+        stream = self._stream_of_its_own()
+        stream.open(plan.start[dnn.name])
+        member = GroupMember(context, self._backend, self._cache, dnn, MPI.COMM_SELF, LocalCollective())
+        GroupRound(member, stream, plan, order.serial, self._writer, self._fetcher, EvenSplit(1)).run()
+
+    def _stream_of_its_own(self) -> PrivateStream:
+        if self._own_stream is None:
+            assert self._source is not None, "a stream of its own was asked of a rank without the dataset"
+            largest = max(dnn.batch_size for dnn in self._dnns.values())
+            self._own_stream = PrivateStream(self._context.stream_spec, self._source, largest)
+        return self._own_stream

@@ -1,0 +1,1 @@
+"""The control messages that travel between the ranks of a run."""

@@ -1,0 +1,1 @@
+"""Claim an output directory for one run."""

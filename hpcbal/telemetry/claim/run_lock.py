@@ -1,0 +1,206 @@
+"""Keep two runs out of one output directory, without file locks.
+
+Many parallel file systems have no `flock`, or one that lies. So the lock is a file, `run.lock`, made with
+O_EXCL, that names host and process and holds a count which its owner raises every few seconds. Nobody
+compares the clocks of two hosts: who finds another host's lock watches whether the count still rises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hpcbal.errors import OutputError
+from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.files.utc import utc_text
+from hpcbal.telemetry.host.processes import process_is_gone
+
+log = logging.getLogger(__name__)
+
+
+class RunLock:
+    """Holds `run.lock` of a directory from construction to `release`; a thread keeps it alive.
+
+    A lock that a killed run left behind is taken over: at once if its process is gone from this host, after
+    `stale_s` without a sign of life if it is another host's.
+
+    Args:
+        directory: exists.
+        beat_s: a sign of life this often, seconds.
+        stale_s: another host's lock without a sign of life for so long is dead; many times `beat_s`.
+        host: this host's name, for tests.
+
+    Raises:
+        OutputError: if another run holds the lock, naming it, or the file cannot be written.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        beat_s: float = 5.0,
+        stale_s: float = 40.0,
+        host: str | None = None,
+    ) -> None:
+        self._path = RunDirectory(Path(directory)).lock
+        self._beat_s = beat_s
+        self._stale_s = stale_s
+        self._host = host or socket.gethostname()
+        self._token = uuid.uuid4().hex
+        self._beat = 0
+        self._lost: str | None = None
+        self._released = threading.Event()
+        self._acquire()
+        self._thread = threading.Thread(target=self._keep_alive, name="run-lock", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise if another run has taken the directory (after this process was suspended for long).
+
+        Raises:
+            OutputError: nothing more must be written then.
+        """
+        if self._lost is not None:
+            raise OutputError(self._lost)
+
+    def release(self) -> None:
+        """Give the lock back; again is harmless."""
+        if self._released.is_set():
+            return
+        self._released.set()
+        self._thread.join()
+        owner = _read(self._path)
+        if owner is not None and owner.get("token") == self._token:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _acquire(self) -> None:
+        while not self._create():
+            owner = _read(self._path)
+            if owner is None:
+                continue
+            self._refuse_if_alive(owner)
+            log.info("taking over %s, left by %s", self._path, _name(owner))
+            self._remove_stale(owner)
+
+    def _create(self) -> bool:
+        """Make the lock; False if there is one."""
+        try:
+            file = open(self._path, "x", encoding="utf-8")  # noqa: SIM115 - closed below
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise output_error(self._path, error) from error
+        try:
+            with file:
+                file.write(self._content())
+        except OSError as error:
+            remove_quietly(self._path)
+            raise output_error(self._path, error) from error
+        return True
+
+    def _refuse_if_alive(self, owner: dict[str, Any]) -> None:
+        """Raise if `owner` lives; otherwise return, after having watched it if need be."""
+        if owner.get("host") == self._host:
+            pid = owner.get("pid")
+            # This process's own id with another token: the id was given anew, as containers do.
+            if isinstance(pid, int) and pid != os.getpid() and not process_is_gone(pid):
+                raise self._held(owner)
+            if isinstance(pid, int):
+                return
+        log.info(
+            "%s is held by %s: watching for %.0f s whether it lives", self._path, _name(owner), self._stale_s
+        )
+        deadline = time.monotonic() + self._stale_s
+        while time.monotonic() < deadline:
+            time.sleep(min(1.0, self._beat_s / 2))
+            now = _read(self._path)
+            if now is None:
+                return
+            if (now.get("token"), now.get("beat")) != (owner.get("token"), owner.get("beat")):
+                raise self._held(now)
+
+    def _held(self, owner: dict[str, Any]) -> OutputError:
+        return OutputError(
+            f"{self._path.parent}: another run is using this directory ({_name(owner)}); wait for it, stop "
+            f"it, or choose another directory with --output; if it is surely dead, remove {self._path.name}"
+        )
+
+    def _remove_stale(self, owner: dict[str, Any]) -> None:
+        """Take the dead lock away; of several that try, the rename succeeds for one."""
+        grave = self._path.with_name(f"{self._path.name}.{self._token}.tmp")
+        try:
+            os.rename(self._path, grave)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise output_error(self._path, error, "take over the lock") from error
+        taken = _read(grave)
+        if taken is not None and taken.get("token") != owner.get("token"):
+            # Someone else took over in between and this is their fresh lock: give it back.
+            with contextlib.suppress(OSError):
+                os.rename(grave, self._path)
+            raise self._held(taken)
+        with contextlib.suppress(OSError):
+            os.unlink(grave)
+
+    def _content(self) -> str:
+        lock = {
+            "host": self._host,
+            "pid": os.getpid(),
+            "token": self._token,
+            "beat": self._beat,
+            "time": utc_text(),
+        }
+        return json.dumps(lock) + "\n"
+
+    def _keep_alive(self) -> None:
+        while not self._released.wait(self._beat_s):
+            owner = _read(self._path)
+            if owner is not None and owner.get("token") != self._token:
+                self._lost = (
+                    f"{self._path.parent}: this run was silent for too long and {_name(owner)} has taken "
+                    "over the directory; nothing more is written here"
+                )
+                log.error("%s", self._lost)
+                return
+            self._beat += 1
+            try:
+                write_atomic(self._path, self._content())
+            except OutputError as error:
+                log.warning("no sign of life could be given: %s", error)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The lock; None if there is none; without fields if it is being made or damaged."""
+    try:
+        lock = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return {}
+    return lock if isinstance(lock, dict) else {}
+
+
+def _name(owner: dict[str, Any]) -> str:
+    if "host" not in owner:
+        return "a run that has not said its name"
+    return f"process {owner.get('pid')} on {owner['host']}, last sign of life {owner.get('time')}"

@@ -1,0 +1,1 @@
+"""Files that survive a kill: atomic replacement, append-only lines, the layout of a run directory."""

@@ -1,0 +1,83 @@
+"""Replace a file as a whole, so that a reader sees the old content or the new, never a part."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hpcbal.errors import OutputError
+from hpcbal.telemetry.files.jsonable import to_jsonable
+
+_ADVICE = {
+    errno.ENOSPC: "the file system is full: free space or choose another directory with --output",
+    errno.EDQUOT: "your quota is used up: free space or choose another directory with --output",
+    errno.EFBIG: "the file is larger than the limit of the file system or of `ulimit -f`",
+    errno.EACCES: "no permission to write there: choose another directory with --output",
+    errno.EPERM: "no permission to write there: choose another directory with --output",
+    errno.EROFS: "the file system is read-only: choose another directory with --output",
+    errno.ENOTDIR: "a part of this path is a file, not a directory",
+}
+# Some file systems (older Lustre, FUSE) know no fsync of a directory: the rename is then all there is.
+_NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOSYS}
+
+
+def output_error(path: str | os.PathLike[str], error: OSError, doing: str = "write") -> OutputError:
+    """The user's version of an `OSError`: one sentence with path, reason and what to do."""
+    reason = error.strerror or str(error)
+    advice = _ADVICE.get(error.errno or 0, "choose another place, or ask who runs this file system")
+    return OutputError(f"{os.fspath(path)}: cannot {doing}: {reason} ({advice})")
+
+
+def write_atomic(path: str | os.PathLike[str], content: str | bytes, *, durable: bool = False) -> None:
+    """Write `content` aside and rename it to `path`.
+
+    Args:
+        path: the file to replace; its directory must exist.
+        content: all of the new content; text is written as UTF-8.
+        durable: also wait until file and name are on the disk (costs milliseconds, more on a parallel FS).
+
+    Raises:
+        OutputError: if the file cannot be written; the old content then stays.
+    """
+    target = Path(path)
+    aside = target.with_name(f"{target.name}.tmp")
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        with open(aside, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, target)
+        if durable:
+            sync_directory(target.parent)
+    except OSError as error:
+        remove_quietly(aside)
+        raise output_error(target, error) from error
+
+
+def write_json_atomic(path: str | os.PathLike[str], obj: Any, *, durable: bool = False) -> None:
+    """Write `obj` as JSON (see `to_jsonable`) the way of `write_atomic`."""
+    write_atomic(path, json.dumps(to_jsonable(obj), indent=1, allow_nan=False) + "\n", durable=durable)
+
+
+def sync_directory(directory: str | os.PathLike[str]) -> None:
+    """Wait until the names in `directory` are on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_quietly(path: str | os.PathLike[str]) -> None:
+    """Remove a left-over; on a broken file system there is nothing better to do than to leave it."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)

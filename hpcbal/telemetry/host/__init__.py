@@ -1,0 +1,1 @@
+"""What this host has and does: versions, processes, CPU and memory use, control groups."""

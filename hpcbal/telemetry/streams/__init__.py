@@ -1,0 +1,1 @@
+"""What a run writes while it goes on: ledger, metrics, logs, timeline."""

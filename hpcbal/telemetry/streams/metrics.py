@@ -1,0 +1,169 @@
+"""Metrics of each DNN per epoch: `metrics.jsonl` and one TensorBoard file, written by rank 0.
+
+`metrics.jsonl` is what counts; the TensorBoard file is made from it anew at each start and each rewind, so
+that a torn end or an epoch that was trained again never stands in it. Lines wait in memory for some seconds,
+since parallel file systems like few large writes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
+from hpcbal.telemetry.files.json_lines import encode_line, read_json_lines, write_all
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.files.utc import unix_seconds, utc_text
+from hpcbal.telemetry.streams.event_file import file_start, scalars_record
+from hpcbal.values import EpochRecord
+
+METRICS_SCHEMA = 1
+_OWN_FIELDS = {"schema", "epoch", "pass_index", "time", "seconds"}
+
+
+class MetricsWriter:
+    """Collects epochs of all DNNs and writes them in batches.
+
+    Args:
+        output_dir: of the run; files are `dnns/<name>/metrics.jsonl` and `dnns/<name>/events.out.tfevents.*`.
+        flush_interval_s: `flush_if_due` writes at most this often.
+        clock: monotonic seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str],
+        flush_interval_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run = RunDirectory(Path(output_dir))
+        self._flush_interval_s = flush_interval_s
+        self._clock = clock
+        self._flushed_at = clock()
+        self._waiting: dict[str, list[dict[str, Any]]] = {}
+        self._event_files: dict[str, Path] = {}  # of the DNNs whose files this process has made good
+
+    def write(self, dnn_id: str, record: EpochRecord, extra: Mapping[str, float] | None = None) -> None:
+        """Take one epoch; it is in the files after the next flush.
+
+        Args:
+            dnn_id: the DNN.
+            record: the epoch; epochs of a DNN come in ascending order.
+            extra: further numbers, like samples per second or the number of GPUs.
+        """
+        self._waiting.setdefault(dnn_id, []).append(_line_of(record, utc_text(), extra or {}))
+
+    def flush_if_due(self) -> None:
+        """Flush if `flush_interval_s` has passed since the last time; cheap otherwise."""
+        if self._clock() - self._flushed_at >= self._flush_interval_s:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all that waits.
+
+        Raises:
+            OutputError: if a file cannot be written; what waits is kept for the next flush.
+        """
+        self._flushed_at = self._clock()
+        for dnn_id in list(self._waiting):
+            lines = self._waiting[dnn_id]
+            if dnn_id not in self._event_files:
+                # What stands there from the first of these epochs on is a failed flush of the same lines.
+                self._make_good(dnn_id, lines[0]["epoch"] - 1, ())
+            try:
+                _append(self._run.metrics(dnn_id), b"".join(encode_line(line) for line in lines))
+                _append(self._event_files[dnn_id], b"".join(_event_of(line) for line in lines))
+            except OSError as error:
+                del self._event_files[dnn_id]  # torn, perhaps: the next flush makes them good first
+                raise output_error(self._run.metrics(dnn_id), error) from error
+            del self._waiting[dnn_id]
+
+    def rewind(self, dnn_id: str, epoch: int, history: Sequence[EpochRecord] = ()) -> None:
+        """Make the files of a DNN end with `epoch`, from whose checkpoint it goes on.
+
+        Args:
+            dnn_id: the DNN.
+            epoch: later epochs are dropped: they will be trained again. 0 drops all.
+            history: of the checkpoint; epochs that were not flushed before a kill are taken from it.
+
+        Raises:
+            OutputError: if a file cannot be written.
+        """
+        self._waiting.pop(dnn_id, None)
+        if history or self._run.dnn(dnn_id).exists():  # nothing is made for a DNN that has not begun
+            self._make_good(dnn_id, epoch, history)
+
+    def close(self) -> None:
+        """Flush."""
+        self.flush()
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _make_good(self, dnn_id: str, last_epoch: int, history: Iterable[EpochRecord]) -> None:
+        """Replace both files: whole lines up to `last_epoch`, each epoch once, gaps filled from `history`."""
+        path = self._run.metrics(dnn_id)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            line_by_epoch = {record.epoch: _line_of(record, utc_text(), {}) for record in history}
+            line_by_epoch.update((line["epoch"], line) for line in read_metrics(path))
+            old_event_files = sorted(path.parent.glob("events.out.tfevents.*"))
+        except OSError as error:
+            raise output_error(path, error) from error
+        lines = [line_by_epoch[epoch] for epoch in sorted(line_by_epoch) if epoch <= last_epoch]
+        write_atomic(path, b"".join(encode_line(line) for line in lines))
+        events = path.with_name(_event_file_name(old_event_files))
+        write_atomic(events, file_start(time.time()) + b"".join(_event_of(line) for line in lines))
+        for old in old_event_files:
+            remove_quietly(old)
+        self._event_files[dnn_id] = events
+
+
+def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Whole lines of a `metrics.jsonl`, in the order of the file; no file reads as no lines."""
+    return [line for line in read_json_lines(path) if isinstance(line.get("epoch"), int)]
+
+
+def _line_of(record: EpochRecord, time_text: str, extra: Mapping[str, float]) -> dict[str, Any]:
+    numbers = {**extra, **record.metrics}
+    return {
+        "schema": METRICS_SCHEMA,
+        "epoch": record.epoch,
+        "pass_index": record.pass_index,
+        "time": time_text,
+        "seconds": float(record.seconds),
+        **{name: value for name, value in numbers.items() if name not in _OWN_FIELDS},
+    }
+
+
+def _event_of(line: Mapping[str, Any]) -> bytes:
+    """The TensorBoard record of one line; null (NaN in the run) is shown as NaN."""
+    scalars = {"seconds": float(line.get("seconds") or 0.0)}
+    for name, value in line.items():
+        if name not in _OWN_FIELDS and (value is None or isinstance(value, int | float)):
+            scalars[name] = math.nan if value is None else float(value)
+    return scalars_record(line["epoch"], scalars, unix_seconds(line["time"]))
+
+
+def _event_file_name(old: Sequence[Path]) -> str:
+    """A name that TensorBoard reads after those of `old`: it goes by the order of names."""
+    latest = 0
+    for path in old:
+        number = path.name.split(".")[3]
+        latest = max(latest, int(number) if number.isdigit() else 0)
+    return f"events.out.tfevents.{max(int(time.time()), latest + 1):010d}.hpcbal"
+
+
+def _append(path: Path, data: bytes) -> None:
+    with open(path, "ab", buffering=0) as file:
+        write_all(file, data)

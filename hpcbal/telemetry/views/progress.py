@@ -1,0 +1,293 @@
+"""The lines that a user watches while an ensemble trains: short, timed, in a terminal and in a batch log.
+
+One line per pass with all DNNs side by side, in columns that stay for the whole round, and one line for each
+thing that is decided. Everything else is in the files.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
+
+from hpcbal.control.messages import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    Event,
+    Finish,
+    GroupLeft,
+    Instruction,
+    LeaveOut,
+    LeaveRound,
+    PreprocessingMeasured,
+    RateMeasured,
+    RoundPlan,
+    StartAlone,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendRequested,
+)
+from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.views.table import count_text, format_table, number_text
+
+_WIDTH = 110
+_MAX_COLUMNS = 12  # DNNs of a round that are shown one by one in the lines of passes
+_GREEN, _RED, _YELLOW = "32", "31", "33"
+
+
+class Progress:
+    """Turns events and instructions, in the order in which they happen, into lines.
+
+    Show an event before it goes into the state machine and the instructions as they come out. A stream that
+    breaks (a closed terminal, a full disk under the batch log) ends the lines, never the run.
+
+    Args:
+        stream: rank 0's stdout or stderr.
+        num_gpus: of the cluster.
+        color: mark ends with colours; only for a terminal.
+        clock: monotonic seconds, for tests. Times in the lines count from the construction.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        num_gpus: int,
+        *,
+        color: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream: TextIO | None = stream
+        self._num_gpus = num_gpus
+        self._color = color
+        self._clock = clock
+        self._started_s = clock()
+        self._round: _Round | None = None
+        self._alone_epochs: dict[str, int] = {}
+        self._rates: list[str] = []
+        self._profiling: set[str] = set()
+        self._best: dict[str, float] = {}
+        self._num_done = 0
+        self._num_failed = 0
+
+    def note(self, text: str) -> None:
+        """A timed line of the caller's own; further lines of `text` are indented."""
+        first, *rest = text.splitlines() or [""]
+        stamp = f"[{duration_text(self._clock() - self._started_s)}] "
+        self._print([stamp + first, *(" " * len(stamp) + line for line in rest)])
+
+    def show(self, message: Event | Instruction) -> None:
+        """Take one event or instruction; most say something, some only complete a later line."""
+        match message:
+            case StartProfiling(groups):
+                self._profiling = {group.dnn_id for group in groups}
+                jobs = ", ".join(f"{g.dnn_id} on {count_text(len(g.gpus), 'GPU')}" for g in groups)
+                self.note(_wrap("profiling: ", jobs.split(", ")))
+            case RateMeasured(dnn_id, num_gpus, rate):
+                self._rates.append(f"{dnn_id} on {count_text(num_gpus, 'GPU')} {rate:.0f} samples/s")
+                self._profiled(dnn_id)
+            case PreprocessingMeasured(rate):
+                self.note(f"one preprocessor makes {rate:.0f} samples/s")
+            case StartRound(plan):
+                self._start_round(plan)
+            case StartAlone(plan):
+                self._start_alone(plan)
+            case EpochDone():
+                self._epoch_done(message)
+            case CheckpointWritten(dnn_id, _, _) if self._round is not None:
+                self._round.saved.append(dnn_id)
+            case LeaveOut(dnn_id, gpu):
+                faster = f"{dnn_id} is faster without GPU {gpu}"
+                self.note(self._paint(_YELLOW, f"{faster}: it goes on so from the next pass on"))
+            case LeaveRound():
+                self._leave(message)
+            case GroupLeft(dnn_id):
+                self._profiled(dnn_id)
+                self._gone(dnn_id)
+            case DnnFailed():
+                self._failed(message)
+            case StopStream():
+                self._stop_round()
+            case SuspendRequested(reason):
+                self.note(self._paint(_YELLOW, f"stopping ({reason}): saving every DNN in training"))
+            case Finish(outcome):
+                self._finish(outcome)
+
+    def _profiled(self, dnn_id: str) -> None:
+        """One group of a profiling wave has answered; tell the rates when all have."""
+        self._profiling.discard(dnn_id)
+        if not self._profiling and self._rates:
+            self.note(_wrap("measured: ", self._rates))
+            self._rates = []
+
+    def _start_round(self, plan: RoundPlan) -> None:
+        self._round = _Round(plan, self._clock())
+        num_busy = sum(len(group.gpus) for group in plan.groups)
+        makers = count_text(plan.num_preprocessors, "preprocessor")
+        rows = [
+            [
+                group.dnn_id,
+                f"{len(group.gpus)} ({' '.join(map(str, group.gpus))})",
+                str(plan.epochs.get(group.dnn_id, 0)),
+                f"{plan.predicted_rate_samples_per_s.get(group.dnn_id, math.nan):.0f} samples/s",
+            ]
+            for group in plan.groups
+        ]
+        table = format_table(["DNN", "GPUs", "epochs so far", "predicted"], rows, right={2, 3})
+        title = (
+            f"round {plan.index}: {count_text(len(plan.groups), 'DNN')} on {num_busy} of "
+            f"{count_text(self._num_gpus, 'GPU')}, {makers}, from pass {plan.first_pass}"
+        )
+        self.note("\n".join([title, *table]))
+
+    def _start_alone(self, plan: RoundPlan) -> None:
+        (group,) = plan.groups
+        self._alone_epochs[group.dnn_id] = plan.epochs[group.dnn_id]
+        self.note(f"{group.dnn_id} alone on GPU {group.gpus[0]}, from pass {plan.first_pass}")
+
+    def _epoch_done(self, event: EpochDone) -> None:
+        accuracy = event.metrics.get("val_accuracy", math.nan)
+        if not math.isnan(accuracy):
+            self._best[event.dnn_id] = max(accuracy, self._best.get(event.dnn_id, accuracy))
+        if self._round is not None:
+            self._round.epochs[event.dnn_id] = self._round.epochs.get(event.dnn_id, 0) + 1
+            self._round.reports[event.dnn_id] = event
+            self._tell_pass_if_complete()
+        elif event.dnn_id in self._alone_epochs:
+            self._alone_epochs[event.dnn_id] += 1
+            self.note(
+                f"{event.dnn_id} pass {event.pass_index:<3d} {event.seconds:6.1f} s  "
+                f"val acc {number_text(accuracy)}"
+            )
+
+    def _tell_pass_if_complete(self) -> None:
+        round_ = self._round
+        if round_ is None or not round_.reports or not round_.active <= round_.reports.keys():
+            return
+        reports, round_.reports = round_.reports, {}
+        accuracies = {name: event.metrics.get("val_accuracy", math.nan) for name, event in reports.items()}
+        first = next(iter(reports.values()))
+        seconds = max(event.seconds for event in reports.values())
+        head = f"pass {first.pass_index:<3d} {seconds:6.1f} s  val acc  "
+        saved = f"  (saved {len(set(round_.saved))})" if round_.saved else ""
+        round_.saved.clear()
+        if len(round_.order) > _MAX_COLUMNS:
+            self.note(head + _summary(accuracies) + saved)
+            return
+        cells = [
+            f"{name} {number_text(accuracies[name])}" if name in accuracies else " " * (len(name) + 7)
+            for name in round_.order
+        ]
+        self.note(_wrap(head, cells, "  ") + saved)
+
+    def _leave(self, message: LeaveRound) -> None:
+        dnn_id = message.dnn_id
+        epochs_by_name = self._round.epochs if self._round is not None else self._alone_epochs
+        if message.reason == "converged":
+            self._num_done += 1
+            if self._round is not None:
+                self._round.num_converged += 1
+            epochs = count_text(epochs_by_name.get(dnn_id, 0), "epoch")
+            detail = f" ({message.detail})" if message.detail else ""
+            best = f", best val acc {number_text(self._best.get(dnn_id))}"
+            self.note(self._paint(_GREEN, f"{dnn_id} converged after {epochs}{best}{detail}"))
+        self._gone(dnn_id)
+
+    def _failed(self, event: DnnFailed) -> None:
+        self._num_failed += 1
+        where = f" (rank {event.rank})" if event.rank >= 0 else ""
+        detail = " ".join(event.detail.split())
+        self.note(self._paint(_RED, f"{event.dnn_id} FAILED: {event.cause}: {detail}{where}"))
+        self._profiled(event.dnn_id)
+        if self._round is not None:
+            self._round.num_failed += event.dnn_id in self._round.order
+        self._gone(event.dnn_id)
+
+    def _gone(self, dnn_id: str) -> None:
+        """A group trains no more: the line of this pass does not wait for it."""
+        if self._round is not None:
+            self._round.active.discard(dnn_id)
+            self._tell_pass_if_complete()
+
+    def _stop_round(self) -> None:
+        round_ = self._round
+        if round_ is None:
+            return
+        round_.active.clear()
+        self._tell_pass_if_complete()
+        self._round = None
+        num_left = len(round_.order) - round_.num_converged - round_.num_failed
+        parts = [f"{round_.num_converged} converged"]
+        if round_.num_failed:
+            parts.append(f"{round_.num_failed} failed")
+        if num_left:
+            parts.append(f"{num_left} to go on")
+        took = duration_text(self._clock() - round_.started_s)
+        self.note(f"round {round_.plan.index} over after {took}: {', '.join(parts)}")
+
+    def _finish(self, outcome: str) -> None:
+        took = duration_text(self._clock() - self._started_s)
+        if outcome == "suspended":
+            text = f"suspended after {took}: the same command goes on from here"
+            self.note(self._paint(_YELLOW, text))
+        elif self._num_failed:
+            counts = f"{self._num_done} converged, {self._num_failed} failed"
+            self.note(self._paint(_RED, f"finished after {took}: {counts} in this start"))
+        else:
+            self.note(self._paint(_GREEN, f"finished after {took}: {self._num_done} converged in this start"))
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
+
+    def _print(self, lines: Sequence[str]) -> None:
+        if self._stream is None:
+            return
+        text = "".join(f"{line.rstrip()}\n" for line in lines)
+        encoding = getattr(self._stream, "encoding", None) or "ascii"
+        try:
+            self._stream.write(text.encode(encoding, "replace").decode(encoding))
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._stream = None
+
+
+class _Round:
+    """What is known of the running round."""
+
+    def __init__(self, plan: RoundPlan, started_s: float) -> None:
+        self.plan = plan
+        self.started_s = started_s
+        self.order = [group.dnn_id for group in plan.groups]
+        self.active = set(self.order)
+        self.epochs = {name: plan.epochs.get(name, 0) for name in self.order}
+        self.reports: dict[str, EpochDone] = {}
+        self.saved: list[str] = []
+        self.num_converged = 0
+        self.num_failed = 0
+
+
+def _summary(accuracies: Mapping[str, float]) -> str:
+    """Many DNNs in a few words."""
+    known = sorted((value, name) for name, value in accuracies.items() if not math.isnan(value))
+    if not known:
+        return f"{count_text(len(accuracies), 'DNN')}, none known"
+    (worst, worst_name), (best, best_name) = known[0], known[-1]
+    median = known[len(known) // 2][0]
+    return (
+        f"{count_text(len(accuracies), 'DNN')}: best {best_name} {number_text(best)}, "
+        f"median {number_text(median)}, worst {worst_name} {number_text(worst)}"
+    )
+
+
+def _wrap(head: str, cells: Sequence[str], separator: str = ", ") -> str:
+    """`head` and the cells, on further lines below the first cell where the width ends."""
+    lines, line = [], head
+    for number, cell in enumerate(cells):
+        piece = cell + (separator if number < len(cells) - 1 else "")
+        if len(line) > len(head) and len(line) + len(piece) > _WIDTH:
+            lines.append(line)
+            line = " " * len(head)
+        line += piece
+    return "\n".join([*lines, line])

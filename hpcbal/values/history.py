@@ -1,0 +1,16 @@
+"""What an epoch of training brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One line of a DNN's history; `epoch` counts from 1, so it is the number of epochs completed."""
+
+    epoch: int
+    pass_index: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0

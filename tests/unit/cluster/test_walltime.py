@@ -1,0 +1,45 @@
+"""A clean stop is asked for once, in time before the allocation ends."""
+
+from __future__ import annotations
+
+import time
+
+from hpcbal.cluster.walltime import WALLTIME_MARGIN_S, WalltimeLimit
+
+
+def test_without_an_end_nothing_is_asked():
+    assert WalltimeLimit(None).reached() is None
+
+
+def test_it_asks_once_a_margin_before_the_end():
+    now = time.time()
+    assert WalltimeLimit(now + 100.0, margin_s=50.0).reached() is None
+    limit = WalltimeLimit(now + 49.0, margin_s=50.0)
+    assert limit.reached() == "the walltime is nearly over"
+    assert limit.reached() is None
+
+
+def limit(
+    walltime: float | None, slurm_end: str | None = None, started_s: float | None = None
+) -> WalltimeLimit:
+    environ = {} if slurm_end is None else {"SLURM_JOB_END_TIME": slurm_end}
+    began = time.time() if started_s is None else started_s
+    return WalltimeLimit.of_job(walltime, began, environ)
+
+
+def test_the_earlier_of_the_configs_and_slurms_end_counts():
+    soon, late = str(int(time.time()) + 10), str(int(time.time()) + 7200)
+    assert limit(None, soon).reached() is not None
+    assert limit(3600.0, soon).reached() is not None
+    assert limit(3600.0, late).reached() is None
+    assert limit(None).reached() is None
+    assert limit(None, "x").reached() is None
+
+
+def test_the_walltime_counts_from_the_start_of_the_program():
+    assert limit(3600.0, started_s=time.time() - 3590.0).reached() is not None
+
+
+def test_a_short_walltime_keeps_most_of_itself():
+    assert WALLTIME_MARGIN_S == 60.0
+    assert limit(40.0).reached() is None

@@ -1,0 +1,142 @@
+"""Scales, labels, colours and blocks: what makes a chart legible."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcbal.report import SlotSpan, SlotUse
+from hpcbal.report.charts.gantt import Block, blocks_of
+from hpcbal.report.charts.slot_use import MAX_BARS, bars_of
+from hpcbal.report.drawing.axes import spread
+from hpcbal.report.drawing.colors import PALETTE, colors_of, ink_on, tint
+from hpcbal.report.drawing.png import to_png
+from hpcbal.report.drawing.scales import (
+    Scale,
+    change_label,
+    duration_label,
+    number_label,
+    number_ticks,
+    percent_label,
+    time_label,
+    time_ticks,
+)
+from hpcbal.report.drawing.shapes import Sheet, shortened
+
+
+def test_a_scale_maps_its_ends() -> None:
+    scale = Scale(10.0, 20.0, 100.0, 0.0)
+    assert (scale(10.0), scale(15.0), scale(20.0)) == (100.0, 50.0, 0.0)
+    assert Scale(3.0, 3.0, 5.0, 9.0)(3.0) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most", "ticks"),
+    [
+        (0.0, 1.0, 5, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.13, 0.94, 4, [0.5]),
+        (0.0, 1499.0, 6, [0.0, 500.0, 1000.0]),
+        (2.0, 2.0, 5, [2.0]),
+    ],
+)
+def test_ticks_are_round_numbers_inside(low: float, high: float, most: int, ticks: list[float]) -> None:
+    assert number_ticks(low, high, most) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize("high_s", [0.3, 7.0, 59.0, 61.0, 3599.0, 90_000.0, 2_000_000.0])
+def test_times_have_few_round_ticks(high_s: float) -> None:
+    ticks = time_ticks(high_s, 6)
+    assert ticks[0] == 0.0
+    assert ticks[-1] <= high_s
+    assert 2 <= len(ticks) <= 8
+
+
+@pytest.mark.parametrize(
+    ("seconds", "span_s", "text"),
+    [
+        (0.0, 10.0, "0"),
+        (2.5, 10.0, "2.5 s"),
+        (150.0, 600.0, "2:30 min"),
+        (5400.0, 9000.0, "1:30 h"),
+        (183_600.0, 400_000.0, "2 d 3 h"),
+    ],
+)
+def test_times_on_an_axis(seconds: float, span_s: float, text: str) -> None:
+    assert time_label(seconds, span_s) == text
+
+
+def test_durations_and_numbers_for_people() -> None:
+    durations = [duration_label(s) for s in (0.44, 42.0, 725.0, 3600.0, 12_000.0, 187_200.0)]
+    assert durations == ["0.4 s", "42 s", "12 min 5 s", "1 h", "3 h 20 min", "2 d 4 h"]
+    assert [number_label(v) for v in (0.0, 0.1234, 45.67, 1234.5, -2.0)] == [
+        "0",
+        "0.123",
+        "45.7",
+        "1,230",
+        "-2.00",
+    ]
+    assert [change_label(v) for v in (0.08, -0.004, -0.126)] == ["+8 %", "0 %", "\N{MINUS SIGN}13 %"]
+    assert [percent_label(v) for v in (0.0, 0.0004, 0.004, 0.0999, 0.5)] == [
+        "0 %",
+        "< 0.1 %",
+        "0.4 %",
+        "10 %",
+        "50 %",
+    ]
+
+
+def test_labels_are_spread_apart_near_where_they_belong() -> None:
+    assert spread([10.0, 50.0], 15.0, 0.0, 100.0) == [10.0, 50.0]
+    assert spread([50.0, 50.0, 52.0], 10.0, 0.0, 100.0) == pytest.approx([40.7, 50.7, 60.7], abs=0.1)
+    assert spread([98.0, 99.0], 10.0, 0.0, 100.0) == [90.0, 100.0]
+    assert spread([1.0, 2.0], 10.0, 0.0, 100.0) == [0.0, 10.0]
+    assert spread([], 10.0, 0.0, 100.0) == []
+
+
+def test_a_long_name_keeps_its_ends() -> None:
+    assert shortened("short", 100.0, 11.0) == "short"
+    cut = shortened("densenet-169-k24-113", 80.0, 11.0)
+    assert cut.startswith("dense")
+    assert cut.endswith("-113")
+    assert shortened("densenet", 10.0, 11.0) == ""
+
+
+def test_writing_on_a_colour_has_contrast() -> None:
+    assert ink_on("#0072b2") == "#ffffff"
+    assert ink_on("#ffffff") != "#ffffff"
+    assert [tint("#000000"), tint("#ffffff")] == ["#aaaaaa", "#ffffff"]
+    assert len(set(colors_of("abcdefgh").values())) == len(PALETTE)
+
+
+def test_neighbouring_slots_of_a_dnn_are_one_block() -> None:
+    spans = (*(SlotSpan(gpu, "a", 0.0, 5.0) for gpu in (0, 1, 2, 5)), SlotSpan(1, "b", 5.0, 6.0))
+    assert sorted(blocks_of(spans), key=lambda block: (block.start_s, block.first)) == [
+        Block("a", 0, 2, 0.0, 5.0, "training"),
+        Block("a", 5, 5, 0.0, 5.0, "training"),
+        Block("b", 1, 1, 5.0, 6.0, "training"),
+    ]
+
+
+def test_many_slots_share_bars_and_keep_their_time() -> None:
+    use = tuple(SlotUse(gpu, {"training": 1.0, "idle": 3.0}) for gpu in range(1000))
+    bars = bars_of(use)
+    assert len(bars) <= MAX_BARS
+    assert (bars[0][0], bars[-1][1]) == (0, 999)
+    assert all(bar.share("training") == pytest.approx(0.25) for _, _, bar in bars)
+    assert sum(sum(bar.seconds.values()) for _, _, bar in bars) == pytest.approx(4000.0)
+
+
+def test_a_drawing_becomes_an_image_of_its_size_and_colours() -> None:
+    import io
+
+    from PIL import Image
+
+    sheet = Sheet()
+    sheet.rect(0.0, 0.0, 50.0, 100.0, "#0072b2")
+    sheet.line([(60.0, 0.0), (60.0, 100.0)], "#d55e00", 4.0, dash="4 3")
+    sheet.circle(80.0, 50.0, 8.0, "#009e73", "#009e73")
+    sheet.text(90.0, 50.0, "$\\frac{cost}{}$", anchor="end")
+    image = Image.open(io.BytesIO(to_png(sheet.done("x", "x", 100.0, 100.0)))).convert("RGB")
+    assert image.size == (200, 200)
+    assert image.getpixel((50, 100)) == (0x00, 0x72, 0xB2)
+    assert image.getpixel((160, 100)) == (0x00, 0x9E, 0x73)
+    assert image.getpixel((190, 10)) == (255, 255, 255)

@@ -1,0 +1,103 @@
+"""The page: whole, self-contained, and about what the values say."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from hpcbal.report import Prediction, ReportData, render_page
+from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
+from hpcbal.report.drawing.svg import to_svg
+
+VOID = {"meta", "link", "input", "br"}
+
+
+class Balance(HTMLParser):
+    """Collects tags, and fails where one is closed that is not open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_refers_to_nothing_outside(finished: ReportData) -> None:
+    page = render_page(finished)
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    fetching = [value for name, value in parser.attributes if name in ("src", "href", "srcset", "action")]
+    assert fetching == ["data:,"]
+    assert not re.search(r"https?://|@import|url\(", page)
+
+
+def test_all_charts_stand_in_both_widths(finished: ReportData) -> None:
+    page = render_page(finished)
+    for section in ("slots", "learning", "use", "rates"):
+        part = page.partition(f'<section id="{section}">')[2].partition("</section>")[0]
+        assert part.count("<svg ") == 2, section
+    assert "What failed" in page
+
+
+def test_what_failed_is_told_and_escaped(finished: ReportData) -> None:
+    page = render_page(finished)
+    assert "ValueError: &lt;NaN&gt; &amp; co" in page
+    assert "<NaN>" not in page
+
+
+def test_a_name_cannot_break_the_page(finished: ReportData) -> None:
+    page = render_page(dataclasses.replace(finished, name="<script>alert(1)</script>"))
+    assert "<script>alert" not in page
+
+
+def test_a_run_that_has_just_begun_has_a_page(history: Any) -> None:
+    page = render_page(history.start(0).read())
+    assert "birds" in page
+    assert "<svg" not in page
+
+
+def test_a_prediction_is_shown_with_its_error(finished: ReportData) -> None:
+    page = render_page(dataclasses.replace(finished, prediction=Prediction(8.0, 10.0)))
+    assert "+25 %" in page
+    assert "took 10 s, predicted 8.0 s if no DNN stops early" in page
+
+
+def test_a_simulation_needs_no_files() -> None:
+    data = ReportData("what-if", "simulation", "done", duration_s=60.0, slot_names=("GPU 0",))
+    assert "simulation of 0 DNNs on 1 GPU slot" in render_page(data)
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_nothing_is_drawn_outside_of_its_chart(finished: ReportData, width: float) -> None:
+    charts = draw_charts(finished, width)
+    assert charts
+    for drawing in charts.values():
+        assert drawing.width == width
+        for shape in drawing.shapes:
+            if hasattr(shape, "height"):
+                assert shape.x >= -0.1, (drawing.name, shape)
+                assert shape.x + shape.width <= width + 0.7, (drawing.name, shape)
+                assert shape.y + shape.height <= drawing.height + 0.1, (drawing.name, shape)
+
+
+def test_a_chart_as_a_file_is_xml_of_its_own(finished: ReportData) -> None:
+    for drawing in draw_charts(finished, WIDE).values():
+        root = ET.fromstring(to_svg(drawing, standalone=True))
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert root[0].text == drawing.title

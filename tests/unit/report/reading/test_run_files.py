@@ -1,0 +1,196 @@
+"""What the files of a run tell, in whatever state the run was left."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbal.errors import InputError
+from hpcbal.report import ReportData, read_run
+from hpcbal.telemetry.views.status import new_status, write_status
+
+EPOCH_0 = 1_790_000_000.0
+Shares = Callable[[ReportData, int], dict[str, float]]
+
+
+def test_every_second_of_a_slot_is_accounted_for(finished: ReportData, shares: Shares) -> None:
+    assert finished.duration_s == pytest.approx(10.0)
+    # a holds slot 0 from 1 to 9: its epoch takes 2..5, one second of it without data.
+    assert shares(finished, 0) == {
+        "training": 2.0,
+        "data": 1.0,
+        "starting": 1.0,
+        "peers": 4.0,
+        "idle": 2.0,
+    }
+    # b was in its first pass when it failed.
+    assert shares(finished, 1) == {"training": 5.0, "idle": 5.0}
+
+
+def test_what_became_of_each_dnn(finished: ReportData) -> None:
+    a, b = finished.dnns
+    assert (a.name, a.state, a.epochs, a.best_val_accuracy) == ("a", "done", 1, 0.7)
+    assert (a.wall_time_s, a.slot_seconds) == pytest.approx((8.0, 8.0))
+    assert (b.state, b.cause, b.epochs) == ("failed", "nan", 0)
+    assert finished.failed == (b,)
+    assert finished.state == "done, some DNNs failed"
+
+
+def test_rates_planned_and_measured(finished: ReportData) -> None:
+    (rate,) = finished.rates
+    assert (rate.dnn, rate.num_gpus, rate.planned) == ("a", 1, 100.0)
+    assert rate.measured == pytest.approx(800 / 1.8)
+
+
+def test_overheads_are_shares_of_all_slot_time(finished: ReportData) -> None:
+    shares = {overhead.name: overhead.share for overhead in finished.overheads}
+    assert shares == pytest.approx(
+        {"profiling": 0.0, "scheduling": 0.05, "starting groups": 0.05, "checkpointing": 0.0}
+    )
+
+
+def test_a_round_asks_of_the_stream_what_its_slowest_dnn_takes(history: Any) -> None:
+    history.start(0).round(0, 0, {"a": [0], "b": [1]})
+    history.epoch(4, "a", 4.0).epoch(5, "b", 5.0).add(5, "preprocessing-measured", samples_per_s=400.0)
+    (only,) = history.leave(5, "a").leave(5, "b").read().rounds
+    assert only.stream_samples_per_s == pytest.approx(200.0)
+
+
+def test_checkpoints_and_profiling_have_shares_of_their_own(history: Any, shares: Shares) -> None:
+    history.start(0).add(0, "profiling-started", groups=[{"dnn": "a", "gpus": [0, 1]}])
+    history.leave(3, "a", told=False).round(3, 0, {"a": [0]}).epoch(5, "a", 2.0)
+    history.add(6, "checkpoint-written", dnn="a", epoch=1, seconds=0.9, held_s=0.5).leave(6, "a")
+    data = history.read()
+    assert shares(data, 0) == {"profiling": 3.0, "training": 2.0, "checkpoint": 0.5, "peers": 0.5}
+    assert shares(data, 1) == {"profiling": 3.0, "idle": 3.0}
+    assert data.spans[0].kind == "profiling"
+
+
+def test_a_resumed_run_has_no_pause_and_no_lost_epochs(history: Any) -> None:
+    history.start(0).round(1, 0, {"a": [0]}).epoch(4, "a", 3.0, accuracy=0.4).epoch(7, "a", 3.0)
+    # Killed at 7; the second epoch was lost. The job waits for an hour in the queue.
+    history.start(3600, resumed=True).round(3601, 1, {"a": [0, 1]}, a=1)
+    history.epoch(3604, "a", 3.0, accuracy=0.6).leave(3605, "a").add(3605, "dnn-done", dnn="a", detail="")
+    history.add(3606, "run-finished", outcome="done", exit_code=0)
+    data = history.read()
+    assert data.start_s == pytest.approx((0.0, 7.0))
+    assert data.duration_s == pytest.approx(13.0)
+    assert [point.metrics["val_accuracy"] for point in data.dnns[0].curve] == [0.4, 0.6]
+    assert {(s.gpu, round(s.start_s), round(s.end_s)) for s in data.spans} == {
+        (0, 1, 7),
+        (0, 8, 12),
+        (1, 8, 12),
+    }
+    assert [(round(r.start_s), round(r.end_s)) for r in data.rounds] == [(1, 7), (8, 13)]
+    assert data.state == "done"
+
+
+def test_a_retried_dnn_has_not_failed_any_more(history: Any) -> None:
+    history.start(0).add(1, "dnn-failed", dnn="a", cause="oom", detail="x")
+    history.start(2, resumed=True).add(2, "dnn-retried", dnn="a").round(3, 0, {"a": [0]})
+    assert history.read().failed == ()
+
+
+def test_a_killed_run_is_interrupted_and_says_so(history: Any) -> None:
+    history.start(0).round(1, 0, {"a": [0]}).write()
+    status = new_status("birds", 2, now=EPOCH_0)
+    status |= {"phase": "training", "host": "elsewhere"}
+    write_status(history.directory / "status.json", status, now=EPOCH_0 + 5)
+    data = read_run(history.directory, now=EPOCH_0 + 500)
+    assert data.state == "interrupted"
+    assert "the same command continues it" in data.note
+
+
+@pytest.mark.parametrize("phase", ["finished", "suspended"])
+def test_a_start_that_was_killed_at_once_is_interrupted(history: Any, phase: str) -> None:
+    """The status is that of the start before."""
+    history.start(0).round(1, 0, {"a": [0]}).add(2, "run-finished", outcome="suspended").start(50).write()
+    status = new_status("birds", 2, now=EPOCH_0)
+    status |= {"phase": phase, "outcome": "suspended", "exit_code": 75, "host": "elsewhere"}
+    write_status(history.directory / "status.json", status, now=EPOCH_0 + 2)
+    assert read_run(history.directory, now=EPOCH_0 + 500).state == "interrupted"
+
+
+def test_a_living_run_lasts_until_its_status(history: Any) -> None:
+    history.start(0).round(1, 0, {"a": [0]}).write()
+    status = new_status("birds", 2, now=EPOCH_0)
+    status |= {"phase": "training", "host": "elsewhere"}
+    write_status(history.directory / "status.json", status, now=EPOCH_0 + 5)
+    data = read_run(history.directory, now=EPOCH_0 + 6)
+    assert (data.state, data.duration_s) == ("running", pytest.approx(5.0))
+    assert data.spans[0].end_s == pytest.approx(5.0)
+
+
+def test_a_prediction_stands_beside_what_came(history: Any) -> None:
+    history.start(0).add(1, "prediction", wall_time_s=8.5, remaining_s=7.0)
+    before = history.read().prediction
+    assert (before.predicted_s, before.actual_s) == (pytest.approx(8.0), None)
+    history.start(100, resumed=True).add(110, "run-finished", outcome="done", predicted_s=9.0, actual_s=12.0)
+    after = history.read().prediction
+    assert (after.predicted_s, after.actual_s) == pytest.approx((10.0, 13.0))
+
+
+def test_the_sums_at_the_end_tell_what_a_preprocessor_makes(history: Any) -> None:
+    history.start(0).add(1, "preprocessing-measured", samples_per_s=100.0)
+    assert history.read().preprocessing.samples_per_s == 100.0
+    history.add(9, "run-finished", outcome="done", preprocessed_samples=900, preprocessing_s=6.0)
+    assert history.read().preprocessing.samples_per_s == pytest.approx(150.0)
+
+
+def test_groups_outside_of_rounds_are_drawn_too(history: Any) -> None:
+    plan = {
+        "groups": [{"dnn": "a", "gpus": [1]}],
+        "epochs": {"a": 0},
+        "predicted_rate_samples_per_s": {},
+    }
+    data = history.start(0).add(1, "started-alone", plan=plan).leave(4, "a").read()
+    assert [(span.gpu, span.dnn) for span in data.spans] == [(1, "a")]
+    assert data.rounds == ()
+
+
+def test_several_nodes_have_names(history: Any) -> None:
+    assert history.start(0, slots=(2, 1)).read().slot_names == ("n0:0", "n0:1", "n1:0")
+    assert history.start(1, slots=(2,)).read().slot_names == ("n0:0", "n0:1", "n1:0")
+
+
+def test_a_copy_tells_the_same(finished: ReportData, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(tmp_path / "ledger.jsonl", copy)
+    assert read_run(copy) == finished
+
+
+def test_a_torn_last_line_is_left_out(history: Any, tmp_path: Path) -> None:
+    history.start(0).round(1, 0, {"a": [0]}).write()
+    with (tmp_path / "ledger.jsonl").open("a") as file:
+        file.write('{"schema": 1, "seq": 9, "ti')
+    assert read_run(tmp_path).state == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda path: None, "no such directory"),
+        (lambda path: path.write_text("x"), "is a file"),
+        (lambda path: path.mkdir(), "not the output directory of a run"),
+        (lambda path: (path.mkdir(), (path / "config.yaml").touch()), "has not started yet"),
+        (lambda path: (path.mkdir(), (path / "ledger.jsonl").touch()), "no run has started here yet"),
+    ],
+)
+def test_what_is_no_run_is_refused(make: Callable[[Path], Any], told: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    make(path)
+    with pytest.raises(InputError, match=told):
+        read_run(path)
+
+
+def test_a_ledger_of_another_version_is_refused_by_its_line(history: Any) -> None:
+    with pytest.raises(InputError, match=r"event 1 \(round-started\) is not as this version"):
+        history.start(0).add(1, "round-started", flotilla=3).read()
+    history.start(0).round(2, 0, {"a": [7]})
+    with pytest.raises(InputError, match="is not as this version"):
+        history.read()

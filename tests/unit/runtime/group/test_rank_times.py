@@ -1,0 +1,32 @@
+"""Times of all ranks come together, each in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hpcbal.runtime.group.rank_times import RankTimes
+
+
+class SecondOfTwo:
+    """A group of two whose first rank spent everything in the collective."""
+
+    size, rank = 2, 1
+
+    def sum(self, tensors: Sequence[Any], status: np.ndarray[Any, Any]) -> tuple[Sequence[Any], Any]:
+        return tensors, status + np.array([0.0, 0.0, 9.0, 5.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def test_every_rank_has_its_column() -> None:
+    assert RankTimes(1.0, 2.0, 3.0, 4, 2.5).by_rank(SecondOfTwo()) == {
+        "wait_s": [0.0, 1.0],
+        "compute_s": [0.0, 2.0],
+        "collective_s": [9.0, 3.0],
+        "samples": [5, 4],
+        "worked_s": [1.0, 2.5],
+    }

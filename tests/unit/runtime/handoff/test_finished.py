@@ -1,0 +1,83 @@
+"""A finished run is reported again; anything else is left to the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import RunConfig, load_config, resolved_yaml
+from hpcbal.runtime.handoff.finished import report_of_finished
+from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, write_results
+
+CONFIG = """
+data: {dataset: "hpcbal.data:digits"}
+dnns: [{name: a, model: "hpcbal.models:softmax", batch_size: 8, stop: {max_epochs: 1},
+        optimizer: {name: sgd, learning_rate: 0.1}}]
+backend: {name: emulated, rates: {a: {1: 100}}}
+"""
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> RunRequest:
+    (tmp_path / "run.yaml").write_text(CONFIG, encoding="utf-8")
+    return RunRequest(tmp_path / "run.yaml", output=tmp_path / "out")
+
+
+@pytest.fixture
+def config(request_: RunRequest) -> RunConfig:
+    return load_config(request_.config_path)
+
+
+def leave_run(request: RunRequest, config: RunConfig, outcome: str) -> RunDirectory:
+    run = output_of(request, config)
+    run.root.mkdir()
+    run.config.write_text(resolved_yaml(config), encoding="utf-8")
+    with Ledger(run.ledger) as ledger:
+        ledger.append("run-started")
+        ledger.append("run-finished", outcome=outcome, exit_code=0)
+    write_results(run.results, [ResultRow("a", "done", 3, 0.75, 12.0, 24.0)])
+    return run
+
+
+@pytest.mark.parametrize(("outcome", "code"), [("done", 0), ("failed-dnns", 3)])
+def test_the_table_and_the_code_of_then(request_: RunRequest, config: RunConfig, outcome: str, code: int):
+    run = leave_run(request_, config, outcome)
+    report = report_of_finished(request_, config)
+    assert report is not None
+    assert report[1] == code
+    assert report[0].splitlines()[2].split()[:4] == ["a", "done", "3", "0.7500"]
+    assert f"files: {run.root}/" in report[0]
+
+
+@pytest.mark.parametrize("outcome", ["suspended", "profiled"])
+def test_a_run_that_is_not_through_goes_on(request_: RunRequest, config: RunConfig, outcome: str):
+    leave_run(request_, config, outcome)
+    assert report_of_finished(request_, config) is None
+
+
+def test_what_asks_for_more_goes_on(request_: RunRequest, config: RunConfig):
+    run = leave_run(request_, config, "failed-dnns")
+    assert report_of_finished(replace(request_, retry_failed=True), config) is None
+    assert report_of_finished(replace(request_, profile_only=True), config) is None
+    more = load_config(request_.config_path, ["dnns.0.stop.max_epochs=2"])
+    assert report_of_finished(request_, more) is None
+    with Ledger(run.ledger) as ledger:
+        ledger.append("run-started")  # and killed
+    assert report_of_finished(request_, config) is None
+
+
+def test_damaged_or_missing_files_are_left_to_the_ranks(request_: RunRequest, config: RunConfig):
+    assert report_of_finished(request_, config) is None
+    run = leave_run(request_, config, "done")
+    run.results.write_text("gone", encoding="utf-8")
+    assert report_of_finished(request_, config) is None
+    run.ledger.unlink()
+    assert report_of_finished(request_, config) is None
+
+
+def test_the_output_of_the_command_line_wins(request_: RunRequest, config: RunConfig):
+    assert output_of(request_, config).root == request_.output
+    assert output_of(replace(request_, output=None), config).root == Path("runs/run")

@@ -1,0 +1,168 @@
+"""Launch directories are removed once nobody holds them, and never before."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcbal.runtime import launch
+from hpcbal.runtime.handoff.launch_hold import HELD, launch_directory, sweep
+from hpcbal.telemetry.host.processes import process_is_gone
+
+Start = Callable[[str], tuple[subprocess.Popen[str], str]]
+
+STARTER = """
+from hpcbal.runtime.handoff.launch_hold import launch_directory
+with launch_directory() as (directory, held):
+    print(directory, flush=True)
+    input()
+"""
+# As `hpcbal run` and mpirun: the child has the descriptor, and nothing else of the launch.
+STARTER_WITH_CHILD = """
+import subprocess
+from hpcbal.runtime.handoff.launch_hold import launch_directory
+with launch_directory() as (directory, held):
+    child = subprocess.Popen(["sleep", "600"], pass_fds=(held,))
+    print(directory, child.pid, flush=True)
+    input()
+"""
+RANK = """
+import pathlib, sys
+from hpcbal.runtime.handoff.launch_hold import hold
+hold(pathlib.Path({directory!r}))
+print("held", flush=True)
+input()
+"""
+
+
+@pytest.fixture(autouse=True)
+def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, of this process and of those it starts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a script; gives its process and its first line."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(script: str) -> tuple[subprocess.Popen[str], str]:
+        command = [sys.executable, "-c", script]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+
+
+def left(tmp: Path, name: str = "hpcbal-left", host: str | None = None) -> Path:
+    """What a start of this host that was killed has left, with files of its mpirun."""
+    directory = tmp / name
+    directory.mkdir(mode=0o700)
+    (directory / HELD).write_text(host or socket.gethostname())
+    (directory / "ompi.123" / "1").mkdir(parents=True)
+    (directory / "ompi.123" / "1" / "contact").write_text("uri")
+    return directory
+
+
+def test_a_directory_goes_with_its_start_or_with_the_next_one_after_a_kill(tmp: Path, start: Start):
+    starter, name = start(STARTER)
+    sweep()
+    assert Path(name).is_dir()
+    starter.communicate("\n")
+    assert not Path(name).exists()
+    starter, name = start(STARTER)
+    kill(starter)
+    assert Path(name).is_dir()
+    sweep()
+    assert list(tmp.iterdir()) == []
+
+
+def test_a_directory_stays_as_long_as_mpirun_or_a_rank_lives(tmp: Path, start: Start):
+    starter, line = start(STARTER_WITH_CHILD)
+    name, child = line.split()
+    kill(starter)
+    sweep()
+    assert Path(name).is_dir()
+    rank, word = start(RANK.format(directory=name))
+    assert word == "held"
+    os.kill(int(child), 9)
+    while not process_is_gone(int(child)):
+        time.sleep(0.01)
+    sweep()
+    assert Path(name).is_dir()
+    kill(rank)
+    sweep()
+    assert not Path(name).exists()
+
+
+def test_only_what_is_surely_a_left_over_of_this_user_and_host_goes(tmp: Path):
+    elsewhere = left(tmp, "elsewhere")
+    (tmp / "hpcbal-link").symlink_to(elsewhere)
+    (tmp / "hpcbal-file").write_text("mine")
+    (tmp / "hpcbal-empty").mkdir(mode=0o700)
+    left(tmp, "hpcbal-other-host", host="node17")
+    left(tmp, "hpcbal-open-to-all").chmod(0o777)
+    lock_elsewhere = left(tmp, "hpcbal-odd")
+    (lock_elsewhere / HELD).unlink()
+    (lock_elsewhere / HELD).symlink_to(elsewhere / HELD)
+    before = sorted(tmp.rglob("*"))
+    gone = left(tmp)
+    sweep()
+    assert not gone.exists()
+    assert sorted(tmp.rglob("*")) == before
+
+
+def test_what_another_user_owns_stays(tmp: Path, monkeypatch: pytest.MonkeyPatch):
+    directory = left(tmp)
+    monkeypatch.setattr(os, "geteuid", lambda: directory.stat().st_uid + 1)
+    sweep()
+    assert directory.is_dir()
+
+
+def test_where_files_cannot_be_locked_nothing_is_taken_for_a_left_over(
+    tmp: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def no_locks(descriptor: int, kind: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    with monkeypatch.context() as here:
+        here.setattr("fcntl.flock", no_locks)
+        made = launch_directory()
+        directory, _ = made.__enter__()
+    assert not (directory / HELD).exists()
+    sweep()
+    assert directory.is_dir()
+    made.__exit__(None, None, None)
+    assert list(tmp.iterdir()) == []
+
+
+def test_a_start_sweeps_and_its_ranks_inherit_the_hold(tmp: Path, monkeypatch: pytest.MonkeyPatch):
+    gone = left(tmp)
+    script = f'ls "{tmp}" > "{tmp}/seen"; ls -l /proc/self/fd > "{tmp}/open"; exit 70'
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
+    with launch._Stopper() as stopper:
+        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == 70
+    assert not gone.exists()
+    (own,) = [name for name in (tmp / "seen").read_text().split() if name.startswith("hpcbal-")]
+    assert f"{own}/{HELD}" in (tmp / "open").read_text()
+    assert not (tmp / own).exists()

@@ -1,0 +1,45 @@
+"""A signal is remembered once, and acted on by whoever asks."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from hpcbal.runtime.health.signals import StopFlag
+
+
+@pytest.fixture
+def flag() -> Iterator[StopFlag]:
+    before = {number: signal.getsignal(number) for number in StopFlag.SIGNALS}
+    flag = StopFlag()
+    flag.install()
+    yield flag
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", StopFlag.SIGNALS, ids=lambda number: number.name)
+def test_the_first_signal_is_told_once(flag: StopFlag, number: signal.Signals):
+    assert flag.take() is None
+    signal.raise_signal(number)
+    signal.raise_signal(signal.SIGTERM)
+    assert flag.take() == f"signal {number.name}"
+    assert flag.take() is None
+
+
+def test_a_second_interrupt_ends_the_process():
+    program = (
+        "import signal\n"
+        "from hpcbal.runtime.health.signals import StopFlag\n"
+        "StopFlag().install()\n"
+        "signal.raise_signal(signal.SIGINT)\n"
+        "print('alive', flush=True)\n"
+        "signal.raise_signal(signal.SIGINT)\n"
+        "print('still alive', flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "alive\n")

@@ -1,0 +1,94 @@
+"""Silence is noticed, and not held against those who could not speak."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcbal.cluster.roles import RankInfo, assign_roles
+from hpcbal.errors import ExitCode
+from hpcbal.runtime.health.stalling import HangTrace, StallDetector, StalledError, heartbeat_interval_s
+from hpcbal.runtime.wire.protocol import Heartbeat, ReaderReady
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def detector(clock: Clock) -> StallDetector:
+    roles = assign_roles([RankInfo(rank, 0, "node7", rank, 0) for rank in range(6)], 4, 1)
+    return StallDetector(60.0, roles, Path("out/logs"), clock)
+
+
+def live(detector: StallDetector, clock: Clock, seconds: int, *speaking: int) -> None:
+    """Second by second, these ranks are heard of."""
+    for _ in range(seconds):
+        clock.now += 1.0
+        for rank in speaking:
+            detector.heard_of(rank, Heartbeat(f"training dnn-{rank}"))
+        detector.check()
+
+
+def test_ranks_that_speak_are_left_alone(detector: StallDetector, clock: Clock):
+    live(detector, clock, 500, 1, 2, 3, 4, 5)
+
+
+def test_any_message_is_a_sign_of_life(detector: StallDetector, clock: Clock):
+    live(detector, clock, 50, 1, 2, 3, 4)
+    detector.heard_of(5, ReaderReady(1))
+    live(detector, clock, 50, 1, 2, 3, 4)
+
+
+def test_all_that_fell_silent_together_are_named_with_what_they_did(detector: StallDetector, clock: Clock):
+    live(detector, clock, 10, 1, 2, 3, 4, 5)
+    live(detector, clock, 4, 1, 2, 3, 5)
+    live(detector, clock, 56, 1, 2, 5)
+    with pytest.raises(StalledError) as caught:
+        live(detector, clock, 1, 1, 2, 5)
+    assert caught.value.exit_code == ExitCode.STALLED
+    assert str(caught.value) == (
+        "no sign of life for 61 s (stall_timeout_s: 60) of rank 4 on host node7 (last seen training dnn-4), "
+        "rank 3 on host node7 (last seen training dnn-3); where each of them stands is in "
+        "out/logs/rank-NNN.log. The job ends here; start the same command again to go on from the last "
+        "checkpoints"
+    )
+
+
+def test_more_than_a_few_are_counted(detector: StallDetector, clock: Clock):
+    with pytest.raises(StalledError, match=r"\(last seen starting\) and 1 more; "):
+        live(detector, clock, 61)
+
+
+def test_a_job_that_was_stopped_as_a_whole_goes_on(detector: StallDetector, clock: Clock):
+    """As when the batch system suspends it: the first look afterwards comes before anybody could speak."""
+    live(detector, clock, 10, 1, 2, 3, 4, 5)
+    clock.now += 3600.0
+    detector.check()
+    live(detector, clock, 100, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("timeout_s", [0.5, 2.0, 600.0])
+def test_heartbeats_come_several_times_before_the_timeout(timeout_s: float):
+    assert heartbeat_interval_s(timeout_s) <= min(5.0, timeout_s / 5)
+
+
+def test_where_a_rank_hangs_is_written_into_its_log(tmp_path: Path):
+    log = tmp_path / "rank-003.log"
+    trace = HangTrace(log, 0.25)
+    trace.renew()
+    deadline = time.monotonic() + 20.0
+    while not log.read_text(encoding="utf-8") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    trace.close()
+    assert "test_where_a_rank_hangs_is_written_into_its_log" in log.read_text(encoding="utf-8")

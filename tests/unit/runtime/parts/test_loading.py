@@ -1,0 +1,21 @@
+"""What people hear when the parts of data are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcbal.runtime.parts.loading import told_reading
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ([734, 405, 404, 404], "404 to 734 samples are read and kept on each of 4 GPUs"),
+        ([404, 734], "404 to 734 samples are read and kept on each of 2 GPUs"),
+        ([0, 20, 7], "0 to 20 samples are read and kept on each of 3 GPUs"),
+        ([450, 449, 449, 448], "about 450 samples are read and kept on each of 4 GPUs"),
+        ([1797], "about 1797 samples are read and kept on its GPU"),
+    ],
+)
+def test_reading_is_told_for_all_gpus(missing: list[int], told: str) -> None:
+    assert told_reading(missing) == told

@@ -1,0 +1,147 @@
+"""People are told what concerns them, each thing once and in a line of its own."""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import re
+import sys
+
+import pytest
+
+from hpcbal.config import RunConfig
+from hpcbal.control.messages import DnnFailed, GroupPlan, RoundPlan, StartAlone, StartProfiling, StartRound
+from hpcbal.errors import InputError
+from hpcbal.runtime.record.console import Console
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "toys.py", line 7, in toy
+    raise RuntimeError("no such layer")
+RuntimeError: no such layer
+it has two only
+"""
+
+
+class Deaf(io.StringIO):
+    """A stream whose reader is gone."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def console_of(num_train: int = 100) -> Console:
+    """Of a run with two DNNs of 24 samples a step, whose GPUs take 6 each."""
+    dnn = {
+        "model": "m:f",
+        "optimizer": {"name": "sgd", "learning_rate": 0.1},
+        "batch_size": 24,
+        "stop": {"max_epochs": 1},
+    }
+    balance = {"policy": "fitted", "max_samples_per_gpu": 6}
+    dnns = [{"name": name, **dnn} for name in "ab"]
+    return Console(RunConfig.model_validate({"name": "run", "dnns": dnns, "balance": balance}), 4, num_train)
+
+
+def groups_of(**num_gpus: int) -> tuple[GroupPlan, ...]:
+    return tuple(GroupPlan(name, tuple(range(count))) for name, count in num_gpus.items())
+
+
+def plan_of(**num_gpus: int) -> RoundPlan:
+    return RoundPlan(0, groups_of(**num_gpus), 0, {}, dict.fromkeys(num_gpus, 0), 1, {})
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Lines since the last call, without their times."""
+    return [re.sub(r"^\[[0-9:]+\] ", "", line) for line in capsys.readouterr().out.splitlines()]
+
+
+def limits_told(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in told(capsys) if "max_samples_per_gpu" in line]
+
+
+def test_of_a_failure_the_line_that_tells_most_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    console_of().show(DnnFailed("a", "error", TRACEBACK, rank=2))
+    assert told(capsys) == ["a FAILED: error: RuntimeError: no such layer (rank 2)"]
+
+
+def test_each_dnn_over_the_limit_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+    console = console_of()
+    limit = "warning: balance.max_samples_per_gpu: got 6, less than an even share, which is always given: "
+    console.show(StartRound(plan_of(a=3, b=4)))
+    lines = told(capsys)
+    assert lines[0].startswith("round 0: "), "the warning is of the round that has been told"
+    assert lines[-1] == f"{limit}a (8 of 24 samples on 3 GPUs); shares stay even"
+    console.show(StartRound(plan_of(a=2, b=4)))
+    assert limits_told(capsys) == []
+    console.show(StartAlone(plan_of(b=1)))
+    assert limits_told(capsys) == [f"{limit}b (24 of 24 samples on 1 GPU); shares stay even"]
+    console.show(StartRound(plan_of(a=1, b=1)))
+    assert limits_told(capsys) == []
+
+
+def test_steps_hold_no_more_samples_than_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    console_of(num_train=12).show(StartRound(plan_of(a=2)))
+    assert limits_told(capsys) == []
+
+
+def test_the_limit_is_not_told_of_while_profiling(capsys: pytest.CaptureFixture[str]) -> None:
+    console_of().show(StartProfiling(groups_of(a=1)))
+    assert told(capsys) == ["profiling: a on 1 GPU"]
+
+
+def test_what_comes_from_elsewhere_is_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    console = console_of()
+    console.note("predicted: 0:00:04 to go")
+    console.warn("a.h5 is damaged")
+    console.note_bad_sample("cats/7.png", "truncated")
+    console.note_loading("a", "10 samples of 1 kB")
+    assert told(capsys) == [
+        "predicted: 0:00:04 to go",
+        "warning: a.h5 is damaged",
+        "warning: broken sample skipped: cats/7.png: truncated",
+        "a loads its data: 10 samples of 1 kB",
+    ]
+
+
+@pytest.mark.parametrize(("launched", "is_coloured"), [("terminal", True), ("batch", False)])
+def test_only_a_real_terminal_gets_colours(
+    launched: str, is_coloured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPCBAL_LAUNCHED", launched)
+    console_of().show(DnnFailed("a", "error", "bug"))
+    assert ("\x1b[31m" in capsys.readouterr().out) == is_coloured
+
+
+def test_results_that_cannot_be_printed_are_told_to_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Deaf())
+    with caplog.at_level(logging.WARNING):
+        console_of().show_end("the table", None)
+    assert "the results could not be printed: [Errno 5]" in caplog.text
+
+
+def test_results_are_printed_and_what_ended_the_run_too(capsys: pytest.CaptureFixture[str]) -> None:
+    console_of().show_end("the table", InputError("too many broken samples"))
+    assert capsys.readouterr() == ("\nthe table\n", "hpcbal: too many broken samples\n")
+
+
+def test_what_ended_the_run_is_told_though_the_results_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Deaf())
+    console_of().show_end("the table", InputError("too many broken samples"))
+    assert capsys.readouterr().err == "hpcbal: too many broken samples\n"
+    assert "the results could not be printed" in caplog.text
+
+
+def test_an_end_that_nobody_can_be_told_of_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Deaf())
+    monkeypatch.setattr(sys, "stderr", Deaf())
+    console_of().show_end("the table", InputError("too many broken samples"))
+    assert "the results could not be printed" in caplog.text
+    assert "the reason for the end could not be printed" in caplog.text

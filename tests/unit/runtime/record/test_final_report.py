@@ -1,0 +1,61 @@
+"""The page at a run's end: there when all is well, and never in the way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+import hpcbal.report
+from hpcbal.runtime.record.final_report import write_final_report
+from hpcbal.telemetry import Ledger, RunDirectory
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = RunDirectory(tmp_path)
+    with Ledger(run.ledger) as ledger:
+        ledger.append("run-started", name="birds", nodes=[{"host": "n", "num_gpus": 1}], versions={})
+    return run
+
+
+def test_the_page_is_written(run: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
+    write_final_report(run)
+    assert "birds" in run.report.read_text(encoding="utf-8")
+    assert caplog.records == []
+
+
+def test_files_that_tell_nothing_are_a_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_final_report(RunDirectory(tmp_path))
+    assert "no report was written" in caplog.text
+
+
+@pytest.mark.parametrize("trouble", [KeyError("x"), MemoryError()])
+def test_a_fault_of_the_page_is_a_line_in_the_log(
+    trouble: Exception,
+    run: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(hpcbal.report, "write_page", fail)
+    write_final_report(run)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert not run.report.exists()
+
+
+def test_a_page_that_takes_too_long_is_left_out(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(hpcbal.report, "write_page", lambda *_: release.wait(30))
+    write_final_report(run, deadline_s=0.05)
+    release.set()
+    assert f"hpcbal report {run.root}" in caplog.text

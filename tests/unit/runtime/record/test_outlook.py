@@ -1,0 +1,50 @@
+"""Of the predictions of a start, the newest is told while it lasts and the first is judged at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcbal.runtime.record.outlook import Compared, Outlook, Outlooks
+from hpcbal.simulator import Prediction
+
+
+def outlook_of(asked_s: float, remaining_s: float, num_rounds: int = 2) -> Outlook:
+    return Outlook(asked_s, Prediction(remaining_s, num_rounds, {}))
+
+
+@pytest.mark.parametrize(("now_s", "left_s"), [(110.0, 40.0), (111.5, 38.5), (150.0, 0.0), (1000.0, 0.0)])
+def test_time_that_goes_by_is_taken_off(now_s: float, left_s: float) -> None:
+    assert outlook_of(110.0, 40.0).remaining_s(now_s) == left_s
+
+
+@pytest.mark.parametrize(("num_rounds", "rounds"), [(1, "1 round"), (3, "3 rounds")])
+def test_a_prediction_reads_well(num_rounds: int, rounds: str) -> None:
+    line = outlook_of(110.0, 3725.0, num_rounds).line()
+    assert line == f"predicted: 1:02:05 to go and {rounds}, if every DNN trains to its max_epochs"
+
+
+def test_a_comparison_reads_well() -> None:
+    line = Compared(predicted_s=60.0, actual_s=80.0).line()
+    assert line == "predicted 0:01:00 for max_epochs, took 0:01:20 (predicted / actual 0.75)"
+
+
+def test_without_a_prediction_nothing_is_told() -> None:
+    outlooks = Outlooks(started_s=100.0)
+    assert outlooks.status(120.0, finished=False) is None
+    assert outlooks.compare(120.0) is None
+
+
+def test_the_newest_is_the_status_and_the_first_is_compared() -> None:
+    outlooks, first, later = Outlooks(started_s=100.0), outlook_of(110.0, 40.0), outlook_of(130.0, 45.0)
+    assert outlooks.add(first)
+    assert outlooks.wall_time_s(first) == 50.0
+    assert outlooks.status(120.0, finished=False) == {"wall_time_s": 50.0, "remaining_s": 30.0}
+    assert not outlooks.add(later)
+    assert outlooks.status(140.0, finished=False) == {"wall_time_s": 75.0, "remaining_s": 35.0}
+    assert outlooks.compare(180.0) == Compared(predicted_s=50.0, actual_s=80.0)
+
+
+def test_of_a_run_that_has_finished_nothing_is_left() -> None:
+    outlooks = Outlooks(started_s=100.0)
+    outlooks.add(outlook_of(110.0, 40.0))
+    assert outlooks.status(120.0, finished=True) == {"wall_time_s": 50.0, "remaining_s": 0.0}

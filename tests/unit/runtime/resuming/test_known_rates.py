@@ -1,0 +1,72 @@
+"""Rates of an earlier start are used where they are sound, and measured anew where they are not."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import RunConfig, load_config
+from hpcbal.errors import InputError
+from hpcbal.policies import RateTable, profile_to_dict
+from hpcbal.runtime.resuming.known_rates import known_rates
+from hpcbal.telemetry import RunDirectory
+
+KEYS = {"a": "key of a"}
+DATASET = 'data: {dataset: "hpcbal.data:digits"}\n'
+DNNS = (
+    'dnns: [{name: a, model: "hpcbal.models:softmax", batch_size: 8, stop: {max_epochs: 1},\n'
+    "        optimizer: {name: sgd, learning_rate: 0.1}}]\n"
+)
+
+
+def load(folder: Path, more: str = "") -> RunConfig:
+    path = folder / "run.yaml"
+    path.write_text(DATASET + DNNS + more, encoding="utf-8")
+    return load_config(path)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run directory whose profile.json holds one rate of `a`."""
+    run = RunDirectory(tmp_path / "out")
+    run.root.mkdir()
+    profile = profile_to_dict(RateTable({"a": {1: 50.0}}, gpus_per_node=2), KEYS)
+    run.profile.write_text(json.dumps(profile), encoding="utf-8")
+    return run
+
+
+def test_rates_of_an_earlier_start_are_known(tmp_path: Path, run: RunDirectory):
+    table = known_rates(load(tmp_path), run, KEYS, 2)
+    assert table.measured == {"a": {1: 50.0}}
+
+
+def test_rates_of_another_network_are_not(tmp_path: Path, run: RunDirectory):
+    assert known_rates(load(tmp_path), run, {"a": "another key"}, 2).measured == {}
+    assert run.profile.exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]", '{"format": 99}', "\0"])
+def test_a_damaged_profile_is_warned_of_and_deleted(
+    tmp_path: Path, run: RunDirectory, caplog: pytest.LogCaptureFixture, text: str
+):
+    run.profile.write_text(text, encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        assert known_rates(load(tmp_path), run, KEYS, 2).measured == {}
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith(f"{run.profile}: ")
+    assert record.getMessage().endswith("; the rates are measured anew")
+    assert not run.profile.exists()
+
+
+def test_a_damaged_file_of_the_users_is_an_error_and_stays(tmp_path: Path, run: RunDirectory):
+    given = tmp_path / "given.json"
+    given.write_text("{", encoding="utf-8")
+    config = load(tmp_path, f"schedule: {{profiling: {{rates: {given}}}}}\n")
+    with pytest.raises(InputError, match=r"given\.json: profile cannot be read"):
+        known_rates(config, run, KEYS, 2)
+    assert given.exists()
+    assert run.profile.exists()

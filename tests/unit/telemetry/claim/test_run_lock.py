@@ -1,0 +1,140 @@
+"""Two runs never share a directory; a killed one does not block the next."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hpcbal.errors import OutputError
+from hpcbal.telemetry import RunLock
+
+
+def write_lock(directory, **fields):
+    lock = {"host": "elsewhere", "pid": 1, "token": "other", "beat": 0, "time": "2024-01-01T00:00:00.000Z"}
+    (directory / "run.lock").write_text(json.dumps({**lock, **fields}))
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_lock_is_there_while_held_and_gone_after(tmp_path):
+    with RunLock(tmp_path) as lock:
+        assert json.loads((tmp_path / "run.lock").read_text())["pid"] == os.getpid()
+        lock.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_run_on_this_host_is_refused_at_once_and_told_by_whom(tmp_path):
+    write_lock(tmp_path, host="here", pid=os.getppid())
+    with pytest.raises(
+        OutputError, match=rf"another run is using .*process {os.getppid()} on here.*--output"
+    ):
+        RunLock(tmp_path, host="here")
+    assert json.loads((tmp_path / "run.lock").read_text())["token"] == "other"
+
+
+def test_a_lock_of_a_killed_process_of_this_host_is_taken_over_at_once(tmp_path):
+    write_lock(tmp_path, host="here", pid=dead_pid())
+    with RunLock(tmp_path, host="here", stale_s=1e6) as lock:
+        lock.check()
+        assert json.loads((tmp_path / "run.lock").read_text())["token"] != "other"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_of_a_killed_process_that_nobody_has_reaped_is_taken_over_too(tmp_path):
+    """Who was killed with its parent is a zombie until the system's first process looks after it."""
+    killed = subprocess.Popen(["sleep", "1000"])
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    write_lock(tmp_path, host="here", pid=killed.pid)
+    RunLock(tmp_path, host="here", stale_s=1e6).release()
+    killed.wait()
+
+
+def test_a_process_id_that_was_given_anew_to_this_process_is_no_owner(tmp_path):
+    write_lock(tmp_path, host="here", pid=os.getpid())
+    RunLock(tmp_path, host="here", stale_s=1e6).release()
+
+
+def test_a_lock_of_another_host_that_shows_life_is_respected(tmp_path):
+    with (
+        RunLock(tmp_path, host="elsewhere", beat_s=0.01),
+        pytest.raises(OutputError, match="on elsewhere"),
+    ):
+        RunLock(tmp_path, host="here", beat_s=0.01, stale_s=20.0)
+
+
+def test_a_lock_of_another_host_without_a_sign_of_life_is_taken_over(tmp_path):
+    write_lock(tmp_path)
+    with RunLock(tmp_path, host="here", beat_s=0.01, stale_s=0.05) as lock:
+        lock.check()
+
+
+def test_an_unreadable_lock_without_a_sign_of_life_is_taken_over(tmp_path):
+    (tmp_path / "run.lock").write_text("")
+    RunLock(tmp_path, beat_s=0.01, stale_s=0.05).release()
+
+
+def test_signs_of_life_are_given(tmp_path):
+    with RunLock(tmp_path, beat_s=0.005):
+        wait_until(lambda: json.loads((tmp_path / "run.lock").read_text())["beat"] > 2)
+
+
+def test_a_run_whose_lock_was_taken_is_told_and_leaves_the_new_lock_alone(tmp_path):
+    lock = RunLock(tmp_path, beat_s=0.005)
+    for _ in range(100):  # the owner's sign of life may come in between
+        write_lock(tmp_path)
+        time.sleep(0.02)
+        try:
+            lock.check()
+        except OutputError as error:
+            told = str(error)
+            break
+    assert "has taken over" in told
+    lock.release()
+    assert json.loads((tmp_path / "run.lock").read_text())["token"] == "other"
+
+
+def test_of_many_that_start_at_once_one_gets_the_lock(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from hpcbal.errors import OutputError\n"
+        "from hpcbal.telemetry.claim.run_lock import RunLock\n"
+        "sys.stdin.readline()\n"
+        "try:\n"
+        "    RunLock(sys.argv[1])\n"
+        "    print('held', flush=True)\n"
+        "except OutputError:\n"
+        "    print('refused', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    write_lock(tmp_path, host=os.uname().nodename, pid=dead_pid())
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    starts = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    for start in starts:
+        start.stdin.write("go\n")
+        start.stdin.flush()
+    answers = [start.stdout.readline().strip() for start in starts]
+    for start in starts:
+        start.communicate("end\n", timeout=30)
+    assert sorted(answers) == ["held", "refused", "refused", "refused"]
+
+
+def test_an_unwritable_directory_is_told(tmp_path):
+    with pytest.raises(OutputError, match=r"run\.lock: cannot write"):
+        RunLock(tmp_path / "missing")

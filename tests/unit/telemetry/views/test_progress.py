@@ -1,0 +1,222 @@
+"""The lines that the user watches."""
+
+import io
+
+import pytest
+
+from hpcbal.control.messages import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    Finish,
+    GroupLeft,
+    GroupPlan,
+    LeaveOut,
+    LeaveRound,
+    NextPass,
+    PreprocessingMeasured,
+    RateMeasured,
+    RoundPlan,
+    Started,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendRequested,
+)
+from hpcbal.telemetry import Progress
+from hpcbal.values import Position
+
+
+class Watched(Progress):
+    """A progress on a clock of ours whose lines can be read."""
+
+    def __init__(self, **options):
+        self.now = 0.0
+        self.stream = io.StringIO()
+        super().__init__(self.stream, 4, clock=lambda: self.now, **options)
+
+    def lines(self):
+        """Lines since the last call."""
+        text = self.stream.getvalue()
+        self.stream.seek(0)
+        self.stream.truncate()
+        return text.splitlines()
+
+
+def plan_of(*names, first_gpu=0):
+    groups = tuple(GroupPlan(name, (first_gpu + index,)) for index, name in enumerate(names))
+    return RoundPlan(3, groups, 7, {}, dict.fromkeys(names, 2), 2, dict.fromkeys(names, 512.4))
+
+
+def done(name, accuracy, pass_index=7, seconds=2.5):
+    return EpochDone(name, pass_index, {"val_accuracy": accuracy}, seconds)
+
+
+def test_a_round_is_shown_with_its_flotilla():
+    progress = Watched()
+    progress.now = 3661
+    progress.show(StartRound(plan_of("resnet", "densenet")))
+    assert progress.lines() == [
+        "[1:01:01] round 3: 2 DNNs on 2 of 4 GPUs, 2 preprocessors, from pass 7",
+        "          DNN       GPUs   epochs so far      predicted",
+        "          --------  -----  -------------  -------------",
+        "          resnet    1 (0)              2  512 samples/s",
+        "          densenet  1 (1)              2  512 samples/s",
+    ]
+
+
+def test_a_pass_is_one_line_when_all_have_reported():
+    progress = Watched()
+    progress.show(StartRound(plan_of("a", "b")))
+    progress.lines()
+    progress.show(done("b", 0.75, seconds=3.0))
+    assert progress.lines() == []
+    progress.show(done("a", 0.5))
+    assert progress.lines() == ["[0:00:00] pass 7      3.0 s  val acc  a 0.5000  b 0.7500"]
+
+
+def test_columns_stay_when_a_dnn_has_left():
+    progress = Watched()
+    progress.show(StartRound(plan_of("a", "b", "c")))
+    for name in "abc":
+        progress.show(done(name, 0.5))
+    progress.show(LeaveRound("b", "converged", "patience of 3 epochs"))
+    progress.show(GroupLeft("b"))
+    progress.show(NextPass(("a", "c"), 8))
+    before, converged = progress.lines()[-2:]
+    assert converged == "[0:00:00] b converged after 3 epochs, best val acc 0.5000 (patience of 3 epochs)"
+    for name in "ac":
+        progress.show(done(name, 0.6, 8))
+    (after,) = progress.lines()
+    assert after.index("c 0.6000") == before.index("c 0.5000")
+    assert "b 0." not in after
+
+
+def test_a_pass_does_not_wait_for_a_dnn_that_failed_in_it():
+    progress = Watched()
+    progress.show(StartRound(plan_of("a", "b")))
+    progress.lines()
+    progress.show(done("a", 0.5))
+    progress.show(DnnFailed("b", "nan", "the loss is NaN\n at step 3", rank=4))
+    failed, line = progress.lines()
+    assert failed == "[0:00:00] b FAILED: nan: the loss is NaN at step 3 (rank 4)"
+    assert "a 0.5000" in line
+
+
+def test_checkpoints_are_counted_in_the_next_line_of_a_pass():
+    progress = Watched()
+    progress.show(StartRound(plan_of("a", "b")))
+    for name in "ab":
+        progress.show(CheckpointWritten(name, 3, Position(8)))
+    for name in "ab":
+        progress.show(done(name, 0.5))
+    assert progress.lines()[-1].endswith("(saved 2)")
+
+
+def test_many_dnns_are_summed_up_in_one_line():
+    progress = Watched()
+    names = [f"dnn-{index}" for index in range(40)]
+    progress.show(StartRound(plan_of(*names)))
+    progress.lines()
+    for index, name in enumerate(names):
+        progress.show(done(name, index / 40))
+    (line,) = progress.lines()
+    assert line.endswith("40 DNNs: best dnn-39 0.9750, median 0.5000, worst dnn-0 0.0000")
+
+
+def test_long_lines_are_wrapped_below_their_first_name():
+    progress = Watched()
+    names = [f"a-rather-long-name-{index}" for index in range(8)]
+    progress.show(StartRound(plan_of(*names)))
+    progress.lines()
+    for name in names:
+        progress.show(done(name, 0.5))
+    lines = progress.lines()
+    assert len(lines) > 1
+    assert all(len(line) <= 125 for line in lines)
+    assert {line.index("a-rather") for line in lines} == {lines[0].index("a-rather")}
+
+
+def test_a_wave_of_profiling_is_two_lines():
+    progress = Watched()
+    progress.show(Started())
+    progress.show(StartProfiling((GroupPlan("a", (0,)), GroupPlan("b", (1, 2)), GroupPlan("c", (3,)))))
+    progress.show(RateMeasured("a", 1, 100.4))
+    progress.show(RateMeasured("b", 2, 180.0))
+    assert len(progress.lines()) == 1
+    progress.show(DnnFailed("c", "oom", "too large"))
+    progress.show(GroupLeft("c"))
+    assert progress.lines() == [
+        "[0:00:00] c FAILED: oom: too large",
+        "[0:00:00] measured: a on 1 GPU 100 samples/s, b on 2 GPUs 180 samples/s",
+    ]
+    progress.show(PreprocessingMeasured(3000.0))
+    assert progress.lines() == ["[0:00:00] one preprocessor makes 3000 samples/s"]
+
+
+def test_a_gpu_that_is_left_out_is_told():
+    progress = Watched()
+    progress.show(LeaveOut("a", 3))
+    assert progress.lines() == ["[0:00:00] a is faster without GPU 3: it goes on so from the next pass on"]
+
+
+def test_the_end_of_a_round_tells_what_became_of_its_dnns():
+    progress = Watched()
+    progress.show(StartRound(plan_of("a", "b", "c")))
+    progress.show(DnnFailed("a", "error", "bug"))
+    progress.show(LeaveRound("b", "converged"))
+    progress.show(LeaveRound("c", "regroup"))
+    progress.now = 65
+    progress.show(StopStream(3))
+    assert progress.lines()[-1] == "[0:01:05] round 3 over after 0:01:05: 1 converged, 1 failed, 1 to go on"
+
+
+@pytest.mark.parametrize(
+    ("events", "last"),
+    [
+        ([Finish("done")], "finished after 0:00:09: 0 converged in this start"),
+        (
+            [DnnFailed("a", "error", "bug"), Finish("failed-dnns")],
+            "finished after 0:00:09: 0 converged, 1 failed",
+        ),
+        (
+            [SuspendRequested("SIGTERM"), Finish("suspended")],
+            "suspended after 0:00:09: the same command goes on from here",
+        ),
+    ],
+)
+def test_the_end_says_how_it_ended(events, last):
+    progress = Watched()
+    progress.now = 9
+    for event in events:
+        progress.show(event)
+    assert progress.lines()[-1].startswith(f"[0:00:09] {last}")
+
+
+def test_notes_are_indented_below_their_time():
+    progress = Watched()
+    progress.note("six DNNs\noutput: runs/x")
+    assert progress.lines() == ["[0:00:00] six DNNs", "          output: runs/x"]
+
+
+def test_colours_only_on_demand():
+    progress = Watched(color=True)
+    progress.show(DnnFailed("a", "error", "bug"))
+    assert progress.lines() == ["[0:00:00] \x1b[31ma FAILED: error: bug\x1b[0m"]
+
+
+def test_a_stream_that_breaks_ends_the_lines_not_the_run():
+    class Broken(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    progress = Progress(Broken(), 4)
+    progress.note("one")
+    progress.note("two")
+
+
+def test_a_stream_that_cannot_write_a_letter_writes_a_question_mark():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    Progress(stream, 4).note("Größe")
+    assert raw.getvalue() == b"[0:00:00] Gr??e\n"

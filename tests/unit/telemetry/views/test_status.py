@@ -1,0 +1,209 @@
+"""status.json: its schema, and what people see of it."""
+
+import json
+import os
+
+import pytest
+
+from hpcbal.errors import InputError
+from hpcbal.telemetry import new_status, read_status, render_status, write_status
+from hpcbal.telemetry.views.status import PHASES, death_note, end_status, has_ended
+
+NOW = 1_700_000_000.0
+
+
+def a_status(**changes):
+    status = new_status("six", 4, heartbeat_s=5.0, now=NOW)
+    status.update(phase="training", round=2, busy_gpus=3, host="elsewhere", **changes)
+    status["pass"] = 7
+    status["dnns"] = [
+        {
+            "name": "resnet",
+            "state": "running",
+            "epochs": 3,
+            "max_epochs": 30,
+            "metrics": {"val_accuracy": 0.91, "loss": None},
+            "best_val_accuracy": 0.93,
+            "gpus": [0, 1],
+            "wall_time_s": 61.0,
+            "slot_seconds": 122.0,
+            "cause": "",
+            "detail": "",
+        },
+        {
+            "name": "densenet",
+            "state": "failed",
+            "epochs": 0,
+            "max_epochs": 30,
+            "metrics": {},
+            "best_val_accuracy": None,
+            "gpus": [],
+            "wall_time_s": 0.0,
+            "slot_seconds": 0.0,
+            "cause": "nan",
+            "detail": 'Traceback:\n  File "m.py", line 3\nValueError: the loss is NaN ' + "x" * 200,
+        },
+    ]
+    status["preprocessing"] = {"preprocessors": 2, "samples_per_s": 1234.6, "bad_samples": 1}
+    return status
+
+
+def test_a_status_is_written_with_its_time_and_read_back(tmp_path):
+    status = a_status()
+    write_status(tmp_path / "status.json", status, now=NOW + 12.5)
+    read = read_status(tmp_path)
+    assert read == json.loads((tmp_path / "status.json").read_text()) == status
+    assert (read["elapsed_s"], read["updated_at"]) == (12.5, "2023-11-14T22:13:32.500Z")
+    assert (read["schema"], read["pid"]) == (1, os.getpid())
+
+
+def test_people_see_phase_dnns_and_age():
+    page = render_status(a_status(), now=NOW + 3)
+    lines = page.splitlines()
+    assert lines[0] == "six: training, round 2, pass 7, 3 of 4 GPUs busy, running for 0:00:00"
+    assert lines[1] == "2 DNNs: 1 running, 1 failed; 2 preprocessors, 1235 samples/s; 1 bad sample left out"
+    assert lines[5].split() == ["resnet", "running", "3/30", "0.9100", "0.9300", "0", "1", "0:01:01"]
+    assert "nan: ValueError: the loss is NaN x" in lines[6], "of a traceback the line that tells"
+    assert lines[6].endswith("...")
+    assert "as of 2023-11-14T22:13:20.000Z (3 s ago), elsewhere:" in page
+    assert "WARNING" not in page
+    assert max(map(len, lines)) < 240
+
+
+@pytest.mark.parametrize(
+    ("gpu", "why", "line"),
+    [
+        (1, "input", "resnet waits for GPU 1 (input): 2.5 s in its last epoch"),
+        (None, "collective", "resnet spends most of its time summing gradients: 2.5 s in its last epoch"),
+    ],
+)
+def test_the_straggler_of_a_group_is_told(gpu, why, line):
+    status = a_status()
+    status["dnns"][0]["straggler"] = {"gpu": gpu, "why": why, "late_s": 2.5}
+    assert line in render_status(status, now=NOW + 3).splitlines()
+
+
+def test_what_a_group_does_without_is_told_until_it_is_done():
+    status = a_status()
+    status["dnns"][0]["left_out"] = [2, 3]
+    line = "resnet goes on without GPU 2 and GPU 3: it is faster so"
+    assert line in render_status(status, now=NOW + 3).splitlines()
+    status["dnns"][0]["state"] = "done"
+    assert line not in render_status(status, now=NOW + 3).splitlines()
+
+
+def test_a_silent_run_is_told():
+    page = render_status(a_status(), now=NOW + 31)
+    assert "has been silent for 31 s" in page
+    assert "the same command continues it" in page
+
+
+def test_a_run_whose_process_is_gone_is_told_at_once():
+    status = a_status()
+    status.update(host=os.uname().nodename, pid=2**22 + 1)
+    assert f"process {2**22 + 1} on {os.uname().nodename} is gone" in render_status(status, now=NOW)
+
+
+def test_a_living_process_of_this_host_is_not_called_dead():
+    status = a_status()
+    status.update(host=os.uname().nodename, pid=os.getpid())
+    assert "WARNING" not in render_status(status, now=NOW + 20)
+
+
+def test_a_finished_run_is_never_called_dead():
+    status = a_status(outcome="failed-dnns", exit_code=3)
+    status["phase"] = "finished"
+    page = render_status(status, now=NOW + 1e6)
+    assert page.startswith("six: finished (failed-dnns, exit code 3), the last start took 0:00:00\n")
+    assert "WARNING" not in page
+
+
+@pytest.mark.parametrize(
+    ("outcome", "exit_code", "headline", "how"),
+    [
+        (
+            "suspended",
+            75,
+            "six: suspended (exit code 75), the last start took 0:00:00",
+            "stopped before the end, all progress is saved: start the same command again to go on",
+        ),
+        (
+            "suspended",
+            2,
+            "six: suspended (exit code 2), the last start took 0:00:00",
+            "stopped by an error, which the logs tell; once it is mended, the same command goes on",
+        ),
+        (
+            "failed-dnns",
+            3,
+            "six: finished (failed-dnns, exit code 3), the last start took 0:00:00",
+            "with --retry-failed the same command gives failed DNNs another try",
+        ),
+        (
+            "profiled",
+            0,
+            "six: finished (profiled, exit code 0), the last start took 0:00:00",
+            "rates are measured, nothing was trained: see 'hpcbal plan', or start 'hpcbal run'",
+        ),
+    ],
+)
+def test_an_end_that_is_not_the_last_word_tells_how_to_go_on(outcome, exit_code, headline, how):
+    status = a_status()
+    end_status(status, outcome, exit_code)
+    lines = render_status(status, now=NOW + 1e6).splitlines()
+    assert lines[0] == headline
+    assert lines[-1] == how
+
+
+@pytest.mark.parametrize(
+    ("outcome", "phase"),
+    [
+        ("suspended", "suspended"),
+        ("done", "finished"),
+        ("failed-dnns", "finished"),
+        ("profiled", "finished"),
+    ],
+)
+def test_a_start_that_stopped_before_the_end_is_not_called_finished(outcome, phase):
+    status = a_status()
+    assert not has_ended(status)
+    end_status(status, outcome, 75)
+    assert (status["phase"], status["outcome"], status["exit_code"]) == (phase, outcome, 75)
+    assert phase in PHASES
+    assert has_ended(status)
+    assert death_note(status, now=NOW + 1e6) is None
+
+
+def test_a_run_that_is_done_needs_nothing_more():
+    status = a_status(outcome="done", exit_code=0)
+    status["phase"] = "finished"
+    lines = render_status(status, now=NOW).splitlines()
+    assert lines[0].startswith("six: finished (done, exit code 0)")
+    assert lines[-1].startswith("as of ")
+
+
+def test_a_run_that_has_no_dnns_yet_can_be_shown():
+    assert "no DNNs yet" in render_status(new_status("six", 4))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no status.json"),
+        ("{", "not a status of hpcbal"),
+        ("[]", "not a status of hpcbal"),
+        ('{"schema": 1}', "another version"),
+    ],
+)
+def test_what_is_not_a_status_is_told(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "status.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_status(tmp_path)
+
+
+def test_another_schema_is_told(tmp_path):
+    status = a_status(schema=9)
+    (tmp_path / "status.json").write_text(json.dumps(status))
+    with pytest.raises(InputError, match="schema 9, this hpcbal reads 1"):
+        read_status(tmp_path)
