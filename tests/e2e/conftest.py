@@ -311,14 +311,12 @@ class Lab:
         """Of each DNN the history, without times, and the arrays of its checkpoint.
 
         Args:
-            killed: the run may have left a save half done.
+            killed: the run may have left a save half done, before or between its two renames.
         """
         found = {}
         for directory in sorted((self.out / "dnns").iterdir()):
             state, warnings = read_checkpoint(directory)
-            half_done = [
-                text for text in warnings if killed and "left by an interrupted save, ignored" in text
-            ]
+            half_done = [text for text in warnings if killed and "interrupted" in text]
             assert warnings == half_done
             assert state is not None
             history = [(r.epoch, r.pass_index, dict(r.metrics)) for r in state.history]
