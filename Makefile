@@ -1,4 +1,4 @@
-# Single steps of scripts/test.sh, in the environment that it has set up.
+# Single steps of scripts/test.sh, in the environment that it sets up.
 BIN := .venv/bin
 
 .PHONY: help lint type test test-mpi bench

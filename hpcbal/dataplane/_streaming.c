@@ -1,10 +1,10 @@
-/* Copy memory past the caches, so that it need not be taken away from the cores that have read it.
+/* Copy memory past the caches, without taking cache lines away from the cores that have read them.
  *
- * A plain store first fetches the cache line and, when another core holds a copy, has to take it away from
- * there. A preprocessor overwrites nothing but lines that trainers have just read, so it would pay that for
- * every line. Streaming (non-temporal) stores write whole lines without fetching them.
+ * A plain store first fetches the cache line and, if another core holds a copy, takes it away from that core.
+ * A preprocessor overwrites only lines that trainers have just read, so it would pay for this with every
+ * line. Streaming (non-temporal) stores write whole lines without fetching them.
  *
- * x86-64 only, where SSE2 is always there; elsewhere `copy` is memcpy.
+ * x86-64 only, which always has SSE2; elsewhere `copy` is memcpy.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -19,7 +19,7 @@ enum { LINE_BYTES = 64 };
 
 static void copy_bytes(char *target, const char *source, size_t num_bytes)
 {
-    /* Only whole lines are streamed: a part of a line would be fetched after all. */
+    /* Stream whole lines only: a partial line would be fetched after all. */
     size_t head = (LINE_BYTES - (uintptr_t)target % LINE_BYTES) % LINE_BYTES;
     if (head > num_bytes)
         head = num_bytes;
@@ -37,7 +37,7 @@ static void copy_bytes(char *target, const char *source, size_t num_bytes)
         _mm_stream_si128(to + 3, d);
     }
     memcpy((char *)to, from, num_bytes - head - streamed);
-    /* Streaming stores are not ordered: without this a stamp could be seen before the block. */
+    /* Streaming stores are not ordered: without this fence a stamp could be seen before its block. */
     _mm_sfence();
 }
 #else
@@ -71,7 +71,7 @@ static PyObject *copy(PyObject *module, PyObject *const *args, Py_ssize_t num_ar
     (void)module;
     if (num_args != 2)
         return PyErr_Format(PyExc_TypeError, "copy(target, source) takes 2 arguments, got %zd", num_args);
-    /* Both requests are for C-contiguous bytes; objects that have none raise BufferError or ValueError. */
+    /* Both requests need C-contiguous bytes; other objects raise BufferError or ValueError. */
     if (PyObject_GetBuffer(args[0], &target, PyBUF_WRITABLE) < 0)
         return NULL;
     if (PyObject_GetBuffer(args[1], &source, PyBUF_SIMPLE) < 0) {
