@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcbal.config.messages import show
 from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
-from hpcbal.config.source.nodes import Node, merged
+from hpcbal.config.source.nodes import YamlNode, merged
 from hpcbal.config.source.suggest import did_you_mean
 
 MAX_SWEEP_SIZE = 100_000
@@ -27,12 +27,12 @@ class Expansion:
         problems: what was wrong with the sweeps.
     """
 
-    dnns: list[Node] = field(default_factory=list)
-    incomplete: list[Node] = field(default_factory=list)
+    dnns: list[YamlNode] = field(default_factory=list)
+    incomplete: list[YamlNode] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-def expand_dnns(listed: Node | None, sweeps: Node | None) -> Expansion:
+def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None) -> Expansion:
     """All DNNs of `dnns` and `sweeps` (both checked to be lists here)."""
     result = Expansion()
     for node, allowed in ((listed, "a list of DNNs"), (sweeps, "a list of sweeps")):
@@ -46,7 +46,7 @@ def expand_dnns(listed: Node | None, sweeps: Node | None) -> Expansion:
     return result
 
 
-def with_defaults(dnn: Node, defaults: Node | None) -> Node:
+def with_defaults(dnn: YamlNode, defaults: YamlNode | None) -> YamlNode:
     """`dnn` with what it lacks from `defaults`.
 
     Sections are completed key by key; only an optimiser that names its algorithm stands for itself, since
@@ -64,15 +64,15 @@ def with_defaults(dnn: Node, defaults: Node | None) -> Node:
             result[name] = default.copy()
         elif name != "optimizer" or own.get("name") is None:
             result[name] = merged(own, default)
-    return Node(result, dnn.where, dnn.key)
+    return YamlNode(result, dnn.where, dnn.key)
 
 
-def _expand_sweep(sweep: Node, result: Expansion) -> None:
+def _expand_sweep(sweep: YamlNode, result: Expansion) -> None:
     if not sweep.is_mapping:
         allowed = "a mapping with name, grid or zip, and keys of a DNN"
         result.problems.append(sweep.problem(f"got {show(sweep.plain())}, allowed: {allowed}"))
         return
-    base = Node({k: v for k, v in sweep.value.items() if k not in SWEEP_KEYS}, sweep.where, sweep.key)
+    base = YamlNode({k: v for k, v in sweep.value.items() if k not in SWEEP_KEYS}, sweep.where, sweep.key)
     problems: list[str] = []
     axes = {name: _axes(sweep, name, problems) for name in SWEEP_KEYS}
     _check_axes(sweep, axes["grid"], axes["zip"], problems)
@@ -92,18 +92,18 @@ def _expand_sweep(sweep: Node, result: Expansion) -> None:
                 return
         name = dnn.get("name")
         if name is not None and isinstance(name.value, str):
-            dnn.value["name"] = Node(_fill(name.value, values), name.where, name.key)
+            dnn.value["name"] = YamlNode(_fill(name.value, values), name.where, name.key)
         result.dnns.append(dnn)
 
 
-def _axes(sweep: Node, name: str, problems: list[str]) -> dict[str, list[Node]]:
+def _axes(sweep: YamlNode, name: str, problems: list[str]) -> dict[str, list[YamlNode]]:
     node = sweep.get(name)
     if node is None or node.value is None:
         return {}
     if not node.is_mapping:
         problems.append(node.problem(f"got {show(node.plain())}, allowed: {{dotted.key: [values]}}"))
         return {}
-    axes: dict[str, list[Node]] = {}
+    axes: dict[str, list[YamlNode]] = {}
     for key, values in node.value.items():
         if not isinstance(key, str) or not values.is_list or not values.value:
             problems.append(
@@ -117,7 +117,10 @@ def _axes(sweep: Node, name: str, problems: list[str]) -> dict[str, list[Node]]:
 
 
 def _check_axes(
-    sweep: Node, grid: Mapping[str, list[Node]], zipped: Mapping[str, list[Node]], problems: list[str]
+    sweep: YamlNode,
+    grid: Mapping[str, list[YamlNode]],
+    zipped: Mapping[str, list[YamlNode]],
+    problems: list[str],
 ) -> None:
     if not grid and not zipped and not problems:
         problems.append(sweep.problem("sweeps nothing: give grid or zip, or list the DNN under dnns"))
@@ -138,7 +141,7 @@ def _check_axes(
         problems.append(sweep.problem(f"makes {size} DNNs, allowed: at most {MAX_SWEEP_SIZE}"))
 
 
-def _check_template(base: Node, swept: list[str], problems: list[str]) -> None:
+def _check_template(base: YamlNode, swept: list[str], problems: list[str]) -> None:
     name = base.get("name")
     if name is None or not isinstance(name.value, str):
         return
@@ -152,22 +155,22 @@ def _check_template(base: Node, swept: list[str], problems: list[str]) -> None:
 
 
 def _combinations(
-    grid: Mapping[str, list[Node]], zipped: Mapping[str, list[Node]]
-) -> Iterator[dict[str, Node]]:
+    grid: Mapping[str, list[YamlNode]], zipped: Mapping[str, list[YamlNode]]
+) -> Iterator[dict[str, YamlNode]]:
     rows = [dict(zip(zipped, row, strict=True)) for row in zip(*zipped.values(), strict=True)] or [{}]
     for values in itertools.product(*grid.values()):
         for row in rows:
             yield {**dict(zip(grid, values, strict=True)), **row}
 
 
-def _put(dnn: Node, dotted: str, value: Node) -> str | None:
+def _put(dnn: YamlNode, dotted: str, value: YamlNode) -> str | None:
     """Set a swept value; the problem, if the way to it is not a section."""
     *way, last = dotted.split(".")
     node = dnn
     for part in way:
         child = node.get(part)
         if child is None or child.value is None:
-            child = Node({}, value.where, f"{node.key}.{part}")
+            child = YamlNode({}, value.where, f"{node.key}.{part}")
             node.value[part] = child
         if not child.is_mapping:
             return value.problem(f"{part} is {show(child.plain())}, not a section with keys")
@@ -176,7 +179,7 @@ def _put(dnn: Node, dotted: str, value: Node) -> str | None:
     return None
 
 
-def _fill(template: str, values: Mapping[str, Node]) -> str:
+def _fill(template: str, values: Mapping[str, YamlNode]) -> str:
     def text(match: re.Match[str]) -> str:
         wanted = match[1]
         key = wanted if wanted in values else next(k for k in values if k.rpartition(".")[2] == wanted)

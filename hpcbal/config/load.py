@@ -21,7 +21,7 @@ from hpcbal.config.imports import add_import_roots
 from hpcbal.config.messages import explain
 from hpcbal.config.schema.document import FILE_ONLY_KEYS, Defaults
 from hpcbal.config.schema.run import RunConfig
-from hpcbal.config.source.nodes import Node
+from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override, apply_override, parse_overrides, targets_one_dnn
 from hpcbal.config.source.yaml_source import Dumper, read_yaml
 from hpcbal.errors import ConfigError
@@ -83,19 +83,19 @@ def resolved_yaml(config: RunConfig) -> str:
     return text
 
 
-def _apply(overrides: Sequence[Override], root: Node) -> list[str]:
+def _apply(overrides: Sequence[Override], root: YamlNode) -> list[str]:
     return [problem for o in overrides if (problem := apply_override(root, o)) is not None]
 
 
-def _written_out(root: Node, expansion: Expansion, path: Path) -> Node:
+def _written_out(root: YamlNode, expansion: Expansion, path: Path) -> YamlNode:
     """The whole configuration as `RunConfig` reads it: no `defaults`, no `sweeps`."""
-    values: dict[Any, Node] = {key: node for key, node in root.value.items() if key not in FILE_ONLY_KEYS}
-    values.setdefault("name", Node(_name_from(path), f"{path}:1", "name"))
+    values: dict[Any, YamlNode] = {key: node for key, node in root.value.items() if key not in FILE_ONLY_KEYS}
+    values.setdefault("name", YamlNode(_name_from(path), f"{path}:1", "name"))
     origin = root.get("dnns") or root.get("sweeps")
     if origin is not None:
         dnns = [with_defaults(dnn, root.get("defaults")) for dnn in expansion.dnns]
-        values["dnns"] = Node(dnns, origin.where, "dnns")
-    return Node(values, root.where, "")
+        values["dnns"] = YamlNode(dnns, origin.where, "dnns")
+    return YamlNode(values, root.where, "")
 
 
 def _name_from(path: Path) -> str:
@@ -104,7 +104,7 @@ def _name_from(path: Path) -> str:
     return name or "ensemble"
 
 
-def _validate(full: Node, *, dnns_known: bool) -> tuple[RunConfig | None, list[str]]:
+def _validate(full: YamlNode, *, dnns_known: bool) -> tuple[RunConfig | None, list[str]]:
     """(config or None, problems); an empty list of DNNs is no news when they could not be written out."""
     try:
         return RunConfig.model_validate(full.plain()), []
@@ -115,14 +115,16 @@ def _validate(full: Node, *, dnns_known: bool) -> tuple[RunConfig | None, list[s
         return None, explain(errors, full, RunConfig)
 
 
-def _check_partial(defaults: Node | None, expansion: Expansion) -> list[str]:
+def _check_partial(defaults: YamlNode | None, expansion: Expansion) -> list[str]:
     """Check `defaults` and the bodies of broken sweeps: whatever is there must be right."""
-    partial: list[tuple[Node, type[BaseModel]]] = []
+    partial: list[tuple[YamlNode, type[BaseModel]]] = []
     if defaults is not None:
         partial.append((defaults, Defaults))
     for body in expansion.incomplete:
-        nameless = Node({k: v for k, v in body.value.items() if k != "name"}, body.where, body.key)
-        partial.append((Node({"dnns": Node([nameless], body.where, "dnns")}, body.where, ""), RunConfig))
+        nameless = YamlNode({k: v for k, v in body.value.items() if k != "name"}, body.where, body.key)
+        partial.append(
+            (YamlNode({"dnns": YamlNode([nameless], body.where, "dnns")}, body.where, ""), RunConfig)
+        )
     problems: list[str] = []
     for node, model in partial:
         try:

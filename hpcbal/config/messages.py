@@ -14,7 +14,7 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.document import FILE_ONLY_KEYS, SWEEP_KEYS
 from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.schema.section import CUSTOM_ERROR
-from hpcbal.config.source.nodes import Node, Path, join_key
+from hpcbal.config.source.nodes import Path, YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean, nearest
 
 _MAX_SHOWN = 60
@@ -44,7 +44,7 @@ def all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from all_keys(inner, f"{key}.")
 
 
-def explain(errors: Sequence[ErrorDetails], root: Node, model: type[BaseModel]) -> list[str]:
+def explain(errors: Sequence[ErrorDetails], root: YamlNode, model: type[BaseModel]) -> list[str]:
     """Lines for the errors of one validation.
 
     Args:
@@ -65,14 +65,14 @@ def _is_key_in_args(error: ErrorDetails) -> bool:
     return len(path) >= 3 and path[-3] == "args" and path[-1] == "[key]"
 
 
-def _explain_one(error: ErrorDetails, root: Node, model: type[BaseModel]) -> str:
+def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) -> str:
     path = tuple(error["loc"])
     if error["type"] == CUSTOM_ERROR:
         context = error.get("ctx", {})
         names: Path = tuple(str(context["key"]).split(".", 1)) if context["key"] else ()
         node, rest = root.deepest(path + names)
         for part in rest:
-            node = Node(node.value, node.where, join_key(node.key, part))
+            node = YamlNode(node.value, node.where, join_key(node.key, part))
         return node.problem(str(context["message"]))
     if error["type"] == "missing":
         node, rest = root.deepest(path[:-1])
@@ -92,7 +92,7 @@ def _explain_one(error: ErrorDetails, root: Node, model: type[BaseModel]) -> str
     return node.problem(f"got {show(given)}, allowed: {_allowed(field)}{hint}")
 
 
-def _file_only_keys(node: Node, owner: type[BaseModel]) -> list[str]:
+def _file_only_keys(node: YamlNode, owner: type[BaseModel]) -> list[str]:
     """Keys that the file may hold beside an unknown one although the section lacks them."""
     if owner is RunConfig:
         return list(FILE_ONLY_KEYS)
@@ -100,7 +100,7 @@ def _file_only_keys(node: Node, owner: type[BaseModel]) -> list[str]:
     return list(SWEEP_KEYS) if in_sweep else []
 
 
-def _key_for(node: Node, section: type[BaseModel]) -> str:
+def _key_for(node: YamlNode, section: type[BaseModel]) -> str:
     """How to write what was given for a whole section, if one of its keys takes it."""
     given = node.value
     if not isinstance(given, str):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hpcbal.config.schema.run import RunConfig
-from hpcbal.config.source.nodes import Node
+from hpcbal.config.source.nodes import YamlNode
 
 _MAX_NAMES = 4
 
 
-def size_warnings(config: RunConfig, root: Node) -> list[str]:
+def size_warnings(config: RunConfig, root: YamlNode) -> list[str]:
     """What the file alone tells of groups that may be formed; `plan` and `run` know more and tell themselves.
 
     Args:
@@ -63,7 +63,7 @@ def told_limit(limit: int | None, over: Mapping[str, str]) -> str:
     )
 
 
-def _weights_of_several_nodes(config: RunConfig, root: Node) -> list[str]:
+def _weights_of_several_nodes(config: RunConfig, root: YamlNode) -> list[str]:
     """Weights of `fixed` for more GPUs than a node has: a start on too few nodes is refused."""
     per_node = config.slots.per_node
     if not isinstance(per_node, int):
@@ -79,7 +79,7 @@ def _weights_of_several_nodes(config: RunConfig, root: Node) -> list[str]:
     return list(lines)
 
 
-def _limit_never_kept(config: RunConfig, root: Node) -> list[str]:
+def _limit_never_kept(config: RunConfig, root: YamlNode) -> list[str]:
     """A limit that is less than an even share in the largest group that a DNN may have."""
     most = config.schedule.max_gpus_per_dnn
     over = {} if most is None else over_limit(config, {dnn.name: most for dnn in config.dnns})

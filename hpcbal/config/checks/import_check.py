@@ -19,7 +19,7 @@ from pathlib import Path
 from hpcbal.config.checks.annotations import allowed_by_name
 from hpcbal.config.messages import show
 from hpcbal.config.schema.run import DataConfig
-from hpcbal.config.source.nodes import Node, join_key
+from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean
 
 _MAX_HOPS = 5  # of `from x import name` that are followed
@@ -38,15 +38,15 @@ class _Names:
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (module, name there)
 
 
-def import_problems(root: Node) -> list[str]:
+def import_problems(root: YamlNode) -> list[str]:
     """Problems of every model and dataset in a written-out configuration."""
     problems: list[str] = []
     data = root.get("data")
     dnns = root.get("dnns")
     if data is not None and data.is_mapping:
         if data.get("dataset") is None:
-            default = Node(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
-            data = Node({**data.value, "dataset": default}, data.where, data.key)
+            default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
+            data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
         problems += _entry_problems(data, "dataset", num_given=0)
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
@@ -54,7 +54,7 @@ def import_problems(root: Node) -> list[str]:
     return list(dict.fromkeys(problems))
 
 
-def _entry_problems(entry: Node, key: str, num_given: int) -> list[str]:
+def _entry_problems(entry: YamlNode, key: str, num_given: int) -> list[str]:
     """Problems of one import path and its `args`; hpcbal itself gives the first `num_given` arguments."""
     path = entry.get(key)
     if path is None or not isinstance(path.value, str) or path.value.count(":") != 1:
@@ -67,7 +67,7 @@ def _entry_problems(entry: Node, key: str, num_given: int) -> list[str]:
     return _argument_problems(entry, path, function, num_given)
 
 
-def _argument_problems(entry: Node, path: Node, function: _Function, num_given: int) -> list[str]:
+def _argument_problems(entry: YamlNode, path: YamlNode, function: _Function, num_given: int) -> list[str]:
     args = entry.get("args")
     if args is not None and not args.is_mapping:
         return []

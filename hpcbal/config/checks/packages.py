@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from hpcbal.config.source.nodes import Node
+from hpcbal.config.source.nodes import YamlNode
 from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS
 
 
-def package_problems(root: Node) -> list[str]:
+def package_problems(root: YamlNode) -> list[str]:
     """Problems of a written-out configuration: a speed predictor that is used and cannot be fitted here."""
     balance = root.get("balance")
     predictor = balance.get("predictor") if balance is not None and balance.is_mapping else None
@@ -25,7 +25,7 @@ def package_problems(root: Node) -> list[str]:
     ]
 
 
-def _predicts_speeds(root: Node) -> bool:
+def _predicts_speeds(root: YamlNode) -> bool:
     """Whether any DNN is balanced by lb-bsp-cpu."""
     dnns = root.get("dnns")
     entries = dnns.value if dnns is not None and dnns.is_list else []

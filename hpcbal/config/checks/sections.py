@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from hpcbal.config.checks.shares import too_few_samples
 from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import OPTIMIZERS
-from hpcbal.config.source.nodes import Key, Node
+from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.suggest import did_you_mean
 
 
-def cross_problems(root: Node) -> list[str]:
+def cross_problems(root: YamlNode) -> list[str]:
     """Problems between sections of the written-out configuration `root`."""
     return [
         *_duplicate_names(root),
@@ -25,7 +25,7 @@ def cross_problems(root: Node) -> list[str]:
     ]
 
 
-def _dnn_names(root: Node) -> list[Node]:
+def _dnn_names(root: YamlNode) -> list[YamlNode]:
     """The `name` nodes of all DNNs that have a text as name."""
     dnns = root.get("dnns")
     items = dnns.value if dnns is not None and dnns.is_list else []
@@ -33,8 +33,8 @@ def _dnn_names(root: Node) -> list[Node]:
     return [name for name in names if name is not None and isinstance(name.value, str)]
 
 
-def _duplicate_names(root: Node) -> list[str]:
-    first_by_name: dict[str, Node] = {}
+def _duplicate_names(root: YamlNode) -> list[str]:
+    first_by_name: dict[str, YamlNode] = {}
     problems: dict[str, None] = {}
     for node in _dnn_names(root):
         first = first_by_name.setdefault(node.value, node)
@@ -47,7 +47,7 @@ def _duplicate_names(root: Node) -> list[str]:
     return list(problems)
 
 
-def _keys_in_args(root: Node) -> list[str]:
+def _keys_in_args(root: YamlNode) -> list[str]:
     """Keys in `args`, at any depth, that are not text: JSON, as which rates are kept, has no others."""
     data = root.get("data")
     dnns = root.get("dnns")
@@ -63,7 +63,7 @@ def _keys_in_args(root: Node) -> list[str]:
     return list(dict.fromkeys(problems))
 
 
-def _mapping_items(node: Node) -> Iterator[tuple[Key, Node]]:
+def _mapping_items(node: YamlNode) -> Iterator[tuple[Key, YamlNode]]:
     """(key, value) of all mappings in a value, at any depth."""
     if node.is_mapping:
         yield from node.value.items()
@@ -76,7 +76,7 @@ def _in_file(key: Key) -> str:
     return "null" if key is None else str(key).lower()
 
 
-def _emulated_rates(root: Node) -> list[str]:
+def _emulated_rates(root: YamlNode) -> list[str]:
     backend = root.get("backend")
     if backend is None or not backend.is_mapping:
         return []
@@ -101,7 +101,7 @@ def _emulated_rates(root: Node) -> list[str]:
     return problems
 
 
-def _emulated_optimizers(root: Node) -> list[str]:
+def _emulated_optimizers(root: YamlNode) -> list[str]:
     name, _ = root.deepest(("backend", "name"))
     dnns = root.get("dnns")
     if name.value != "emulated" or dnns is None or not dnns.is_list:
@@ -115,7 +115,7 @@ def _emulated_optimizers(root: Node) -> list[str]:
     return list(problems)
 
 
-def _fixed_shares(root: Node) -> list[str]:
+def _fixed_shares(root: YamlNode) -> list[str]:
     """The policy `fixed`, of the run or of a DNN, needs weights."""
     if _has_weights(root.get("balance")):
         return []
@@ -136,7 +136,7 @@ def _fixed_shares(root: Node) -> list[str]:
     return list(problems)
 
 
-def _shares_in_vain(root: Node) -> list[str]:
+def _shares_in_vain(root: YamlNode) -> list[str]:
     """More weights for `fixed` than a DNN may have GPUs; those that there are, only the run knows."""
     limit, rest = root.deepest(("schedule", "max_gpus_per_dnn"))
     if rest or not isinstance(limit.value, int):
@@ -156,18 +156,18 @@ def _shares_in_vain(root: Node) -> list[str]:
     return list(problems)
 
 
-def _says_own(dnn: Node) -> bool:
+def _says_own(dnn: YamlNode) -> bool:
     """Whether the DNN has a `balance` of its own."""
     own, rest = dnn.deepest(("balance",))
     return not rest and own.value is not None
 
 
-def _has_weights(section: Node | None) -> bool:
+def _has_weights(section: YamlNode | None) -> bool:
     shares = None if section is None else section.get("shares")
     return shares is not None and shares.is_list and bool(shares.value)
 
 
-def _partitioned(root: Node) -> list[str]:
+def _partitioned(root: YamlNode) -> list[str]:
     """Partitioned data is for one DNN, whose group stays the same from step to step."""
     access, rest = root.deepest(("data", "access"))
     if rest or access.value != "partitioned":
@@ -187,7 +187,7 @@ def _partitioned(root: Node) -> list[str]:
     return problems
 
 
-def _parts_never_used(root: Node) -> list[str]:
+def _parts_never_used(root: YamlNode) -> list[str]:
     """Fewer samples in a step than a node alone has GPUs for the DNN; how many nodes, only the run knows."""
     if root.deepest(("data", "access"))[0].value != "partitioned":
         return []
@@ -206,7 +206,7 @@ def _parts_never_used(root: Node) -> list[str]:
     return problems
 
 
-def _count_at(node: Node, *path: str) -> int | None:
+def _count_at(node: YamlNode, *path: str) -> int | None:
     """The whole number above 0 that stands there, if one does."""
     found, rest = node.deepest(path)
     value = found.value

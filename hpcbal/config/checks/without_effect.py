@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.run import RunConfig
-from hpcbal.config.source.nodes import Node
+from hpcbal.config.source.nodes import YamlNode
 from hpcbal.policies.batching.speed import FITTED_BY
 
 
@@ -102,7 +102,7 @@ _DNN_RULES = (
 )
 
 
-def keys_without_effect(config: RunConfig, root: Node) -> list[str]:
+def keys_without_effect(config: RunConfig, root: YamlNode) -> list[str]:
     """One line for each key that is written, is not at its default, and has no effect.
 
     Args:
@@ -121,7 +121,7 @@ def keys_without_effect(config: RunConfig, root: Node) -> list[str]:
     return lines + [line for rule in _DNN_RULES for line in _lines_of_dnns(rule, config, root)]
 
 
-def _lines_of_dnns(rule: _DnnRule, config: RunConfig, root: Node) -> list[str]:
+def _lines_of_dnns(rule: _DnnRule, config: RunConfig, root: YamlNode) -> list[str]:
     acts: dict[str, bool] = {}
     for index, dnn in enumerate(config.dnns):
         node, rest = root.deepest(("dnns", index, *rule.key.split(".")))
@@ -131,7 +131,7 @@ def _lines_of_dnns(rule: _DnnRule, config: RunConfig, root: Node) -> list[str]:
     return [line for line, does_act in acts.items() if not does_act]
 
 
-def _line(node: Node, needs: str) -> str:
+def _line(node: YamlNode, needs: str) -> str:
     return node.problem(f"got {show(node.plain())}, which has an effect only {needs}")
 
 

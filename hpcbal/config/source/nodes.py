@@ -11,8 +11,8 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(slots=True)
-class Node:
-    """One value of a configuration.
+class YamlNode:
+    """One value of a configuration file.
 
     Attributes:
         value: a scalar, a list of nodes, or nodes by key.
@@ -32,19 +32,19 @@ class Node:
     def is_list(self) -> bool:
         return isinstance(self.value, list)
 
-    def get(self, key: Key) -> Node | None:
+    def get(self, key: Key) -> YamlNode | None:
         """The child of that key (or list index), None where there is none."""
         if isinstance(self.value, dict):
             child = self.value.get(key)
-            return child if isinstance(child, Node) else None
+            return child if isinstance(child, YamlNode) else None
         if isinstance(self.value, list) and isinstance(key, int) and 0 <= key < len(self.value):
-            item: Node = self.value[key]
+            item: YamlNode = self.value[key]
             return item
         return None
 
-    def deepest(self, path: Iterable[str | int]) -> tuple[Node, Path]:
+    def deepest(self, path: Iterable[str | int]) -> tuple[YamlNode, Path]:
         """Follow `path` as far as it exists: (the last node, what was left of the path)."""
-        node: Node = self
+        node: YamlNode = self
         parts = tuple(path)
         for i, part in enumerate(parts):
             child = node.get(part)
@@ -61,13 +61,13 @@ class Node:
             return [child.plain() for child in self.value]
         return self.value
 
-    def copy(self) -> Node:
+    def copy(self) -> YamlNode:
         """A deep copy; scalars and origins are shared."""
         if isinstance(self.value, dict):
-            return Node({key: child.copy() for key, child in self.value.items()}, self.where, self.key)
+            return YamlNode({key: child.copy() for key, child in self.value.items()}, self.where, self.key)
         if isinstance(self.value, list):
-            return Node([child.copy() for child in self.value], self.where, self.key)
-        return Node(self.value, self.where, self.key)
+            return YamlNode([child.copy() for child in self.value], self.where, self.key)
+        return YamlNode(self.value, self.where, self.key)
 
     def problem(self, message: str) -> str:
         """One line for the user: where, key, message."""
@@ -81,20 +81,20 @@ def join_key(parent: str, child: Key) -> str:
     return f"{parent}.{child}" if parent else str(child)
 
 
-def wrap(value: Any, where: str, key: str) -> Node:
+def wrap(value: Any, where: str, key: str) -> YamlNode:
     """A tree of nodes out of plain values that were all written at one place."""
     if isinstance(value, dict):
-        return Node({k: wrap(v, where, join_key(key, k)) for k, v in value.items()}, where, key)
+        return YamlNode({k: wrap(v, where, join_key(key, k)) for k, v in value.items()}, where, key)
     if isinstance(value, list):
-        return Node([wrap(v, where, join_key(key, i)) for i, v in enumerate(value)], where, key)
-    return Node(value, where, key)
+        return YamlNode([wrap(v, where, join_key(key, i)) for i, v in enumerate(value)], where, key)
+    return YamlNode(value, where, key)
 
 
-def merged(own: Node, default: Node) -> Node:
+def merged(own: YamlNode, default: YamlNode) -> YamlNode:
     """`own`, and every key of `default` that it lacks, mapping by mapping; a list counts as one value."""
     if not (own.is_mapping and default.is_mapping):
         return own
     result = dict(own.value)
     for key, child in default.value.items():
         result[key] = merged(result[key], child) if key in result else child.copy()
-    return Node(result, own.where, own.key)
+    return YamlNode(result, own.where, own.key)

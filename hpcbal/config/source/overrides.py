@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbal.config.source.nodes import Node, join_key
+from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.config.source.yaml_source import parse_yaml
 from hpcbal.errors import ConfigError
@@ -18,7 +18,7 @@ class Override:
     """One `--set`: the dotted path, the value as YAML, and the text for messages."""
 
     path: str
-    value: Node
+    value: YamlNode
     where: str
 
 
@@ -46,7 +46,7 @@ def targets_one_dnn(override: Override) -> bool:
     return override.path.startswith("dnns.")
 
 
-def apply_override(root: Node, override: Override) -> str | None:
+def apply_override(root: YamlNode, override: Override) -> str | None:
     """Set the value in place, making the sections on the way.
 
     Items of `dnns` and `sweeps` go by name or by index, items of other lists by index. Keys that hold dots
@@ -77,23 +77,23 @@ def apply_override(root: Node, override: Override) -> str | None:
             return None
         child = node.get(key)
         if child is None:
-            child = Node({}, override.where, join_key(node.key, key))
+            child = YamlNode({}, override.where, join_key(node.key, key))
             node.value[key] = child
         node = child
 
 
-def _rekeyed(node: Node, key: str) -> Node:
+def _rekeyed(node: YamlNode, key: str) -> YamlNode:
     """The same tree, its keys told from the root of the configuration."""
     if node.is_mapping:
         value = {k: _rekeyed(child, join_key(key, k)) for k, child in node.value.items()}
-        return Node(value, node.where, key)
+        return YamlNode(value, node.where, key)
     if node.is_list:
         value_list = [_rekeyed(child, join_key(key, i)) for i, child in enumerate(node.value)]
-        return Node(value_list, node.where, key)
-    return Node(node.value, node.where, key)
+        return YamlNode(value_list, node.where, key)
+    return YamlNode(node.value, node.where, key)
 
 
-def _key_of(node: Node, rest: str) -> tuple[str | int, str]:
+def _key_of(node: YamlNode, rest: str) -> tuple[str | int, str]:
     """Split off the first key: the longest existing one, else up to the first dot."""
     known = [k for k in node.value if isinstance(k, str) and (rest == k or rest.startswith(f"{k}."))]
     if known:
@@ -105,7 +105,7 @@ def _key_of(node: Node, rest: str) -> tuple[str | int, str]:
     return head, tail
 
 
-def _item_of(node: Node, rest: str, *, named: bool) -> tuple[int | None, str]:
+def _item_of(node: YamlNode, rest: str, *, named: bool) -> tuple[int | None, str]:
     if named:
         matches = []
         for i, item in enumerate(node.value):
@@ -122,7 +122,7 @@ def _item_of(node: Node, rest: str, *, named: bool) -> tuple[int | None, str]:
     return None, head
 
 
-def _no_item(node: Node, given: str, *, named: bool) -> str:
+def _no_item(node: YamlNode, given: str, *, named: bool) -> str:
     count = len(node.value)
     if not count:
         return f"{node.key} is empty"

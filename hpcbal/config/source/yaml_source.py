@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from hpcbal.config.source.nodes import Key, Node, join_key
+from hpcbal.config.source.nodes import Key, YamlNode, join_key
 from hpcbal.errors import ConfigError
 
 _PREFIX = "tag:yaml.org,2002:"
@@ -52,7 +52,7 @@ for _class in (_Loader, Dumper):
         )
 
 
-def read_yaml(path: str | Path) -> Node:
+def read_yaml(path: str | Path) -> YamlNode:
     """Read a configuration file.
 
     Args:
@@ -80,7 +80,7 @@ def read_yaml(path: str | Path) -> Node:
     return root
 
 
-def parse_yaml(text: str, source: str, *, fixed_where: str | None = None) -> Node:
+def parse_yaml(text: str, source: str, *, fixed_where: str | None = None) -> YamlNode:
     """Parse YAML text.
 
     Args:
@@ -105,14 +105,14 @@ def parse_yaml(text: str, source: str, *, fixed_where: str | None = None) -> Nod
         message = f"{fixed_where or source}: not valid YAML: {' '.join(str(error).split())}"
         raise ConfigError([message]) from None
     if composed is None:
-        return Node(None, fixed_where or f"{source}:1", "")
+        return YamlNode(None, fixed_where or f"{source}:1", "")
     root = builder.build(composed, "", builder.where(composed))
     if builder.problems:
         raise ConfigError(builder.problems)
     return root
 
 
-def _kind(node: Node) -> str:
+def _kind(node: YamlNode) -> str:
     if node.is_list:
         return "a list"
     return f"{node.value!r}"
@@ -131,27 +131,27 @@ class _Builder:
         return self._fixed_where or f"{self._source}:{node.start_mark.line + 1}"
 
     def _complain(self, where: str, key: str, message: str) -> None:
-        self.problems.append(Node(None, where, key).problem(message))
+        self.problems.append(YamlNode(None, where, key).problem(message))
 
-    def build(self, node: yaml.Node, key: str, where: str) -> Node:
+    def build(self, node: yaml.Node, key: str, where: str) -> YamlNode:
         if node in self._open:
             self._complain(where, key, "an alias (*) inside its own anchor (&) never ends")
-            return Node(None, where, key)
+            return YamlNode(None, where, key)
         self._open.append(node)
         try:
             if isinstance(node, yaml.MappingNode):
-                return Node(self._mapping(node, key), where, key)
+                return YamlNode(self._mapping(node, key), where, key)
             if isinstance(node, yaml.SequenceNode):
                 items = [
                     self.build(item, join_key(key, i), self.where(item)) for i, item in enumerate(node.value)
                 ]
-                return Node(items, where, key)
-            return Node(self._scalar(node, key), where, key)
+                return YamlNode(items, where, key)
+            return YamlNode(self._scalar(node, key), where, key)
         finally:
             self._open.pop()
 
-    def _mapping(self, node: yaml.MappingNode, key: str) -> dict[Key, Node]:
-        result: dict[Key, Node] = {}
+    def _mapping(self, node: yaml.MappingNode, key: str) -> dict[Key, YamlNode]:
+        result: dict[Key, YamlNode] = {}
         shared: list[yaml.Node] = []
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -171,7 +171,7 @@ class _Builder:
             self._merge(result, value_node, key)
         return result
 
-    def _merge(self, result: dict[Key, Node], value_node: yaml.Node, key: str) -> None:
+    def _merge(self, result: dict[Key, YamlNode], value_node: yaml.Node, key: str) -> None:
         """`<<: *base`: take over the keys that are not given here."""
         parts = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
         for part in parts:

@@ -14,7 +14,7 @@ from hpcbal.config.load import load_config as load
 from hpcbal.config.messages import all_keys
 from hpcbal.config.schema.document import FILE_ONLY_KEYS, SWEEP_KEYS
 from hpcbal.config.schema.operations import OperationItem
-from hpcbal.config.source.nodes import Node
+from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError
 
@@ -22,7 +22,7 @@ REFERENCE = Path(__file__).parents[3] / "configs" / "reference.yaml"
 FREE = re.compile(r"(data\.args|dnns\.\d+\.args|sweeps\.\d+\.(args|grid|zip))\.|backend\.rates\.")
 
 
-def keys_of(node: Node) -> Iterator[tuple[str, str]]:
+def keys_of(node: YamlNode) -> Iterator[tuple[str, str]]:
     """(key as written, dotted path) of every key of a file; what users name themselves is left out."""
     if node.is_mapping:
         for name, child in node.value.items():
@@ -94,7 +94,7 @@ def typos(name: str) -> set[str]:
     return {word for word in deleted | doubled | swapped if word and word != name}
 
 
-def renamed(node: Node, key: str, new: str) -> Any:
+def renamed(node: YamlNode, key: str, new: str) -> Any:
     """Plain values of a tree with one key renamed."""
     if node.is_mapping:
         return {new if c.key == key else n: renamed(c, key, new) for n, c in node.value.items()}
@@ -121,13 +121,13 @@ def test_every_typo_of_a_key_is_caught_and_named(
         assert f".{typo}: unknown key" in text or f" {typo}: unknown key" in text, (typo, text)
 
 
-def tree(value: Any, key: str = "") -> Node:
+def tree(value: Any, key: str = "") -> YamlNode:
     """Nodes of plain values, as if they stood in a file."""
     if isinstance(value, dict):
-        return Node({k: tree(v, f"{key}.{k}".strip(".")) for k, v in value.items()}, "run.yaml:1", key)
+        return YamlNode({k: tree(v, f"{key}.{k}".strip(".")) for k, v in value.items()}, "run.yaml:1", key)
     if isinstance(value, list):
-        return Node([tree(v, f"{key}.{i}") for i, v in enumerate(value)], "run.yaml:1", key)
-    return Node(value, "run.yaml:1", key)
+        return YamlNode([tree(v, f"{key}.{i}") for i, v in enumerate(value)], "run.yaml:1", key)
+    return YamlNode(value, "run.yaml:1", key)
 
 
 def test_the_json_schema_names_every_key() -> None:
