@@ -11,7 +11,7 @@ from hpcbal.comm.message import Message
 from hpcbal.dataplane import streaming
 from hpcbal.dataplane.producer import Producer
 from hpcbal.runtime.rank.context import RankContext
-from hpcbal.runtime.wire.protocol import PreprocessorReport, Shutdown, StartStream, StopStream, StreamStopped
+from hpcbal.runtime.wire.protocol import EndStream, PreprocessorReport, Shutdown, StartStream, StreamEnded
 from hpcbal.telemetry.streams.slices import PREPROCESS, BusyTrace
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ REPORT_INTERVAL_S = 1.0
 
 
 class Preprocessor:
-    """Obeys StartStream, StopStream and Shutdown; works in small steps between messages."""
+    """Obeys StartStream, EndStream and Shutdown; works in small steps between messages."""
 
     def __init__(self, context: RankContext, producer: Producer) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class Preprocessor:
     def _obey(self, message: Message) -> None:
         if isinstance(message, StartStream):
             self._producer.start(message.plan)
-        elif isinstance(message, StopStream):
+        elif isinstance(message, EndStream):
             self._end_stream(message.generation)
         else:
             raise TypeError(f"a preprocessor got {message!r}")
@@ -72,7 +72,7 @@ class Preprocessor:
         self._report()
         self._trace.end()
         self._context.send_slices()
-        self._context.channel.send(SCHEDULER_RANK, StreamStopped(generation))
+        self._context.channel.send(SCHEDULER_RANK, StreamEnded(generation))
 
     def _report(self) -> None:
         self._last_report_s = time.monotonic()

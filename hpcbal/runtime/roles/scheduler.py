@@ -157,7 +157,7 @@ class Scheduler:
                 self._take_event(message)
             case protocol.ReaderReady():
                 self._ready.add(source)
-            case protocol.StreamStopped():
+            case protocol.StreamEnded():
                 self._stopped.add(source)
             case protocol.PreprocessorReport():
                 self._take_report(source, message)
@@ -270,7 +270,7 @@ class Scheduler:
         if not self._stream_open:
             return
         self._stopped.clear()
-        self._tell_preprocessors(protocol.StopStream(self._serial))
+        self._tell_preprocessors(protocol.EndStream(self._serial))
         self._await(lambda: len(self._stopped) == len(self._roles.preprocessor_ranks))
         self._stream_open = False
 

@@ -81,7 +81,7 @@ class StartStream(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class StopStream(Message):
+class EndStream(Message):
     """Scheduler -> every preprocessor: end the stream of `generation`."""
 
     generation: int
@@ -98,7 +98,7 @@ class ReaderReady(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStopped(Message):
+class StreamEnded(Message):
     """Preprocessor -> scheduler: nothing of `generation` is under way any more."""
 
     generation: int
