@@ -5,7 +5,7 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         # Optional: without a compiler or Python's headers the install goes on, and blocks are written
-        # with NumPy (hpcbal/dataplane/streaming.py).
+        # with NumPy (hpcbal/dataplane/nontemporal.py).
         Extension("hpcbal.dataplane._streaming", ["hpcbal/dataplane/_streaming.c"], optional=True)
     ]
 )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane import streaming
+from hpcbal.dataplane import nontemporal
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
@@ -174,7 +174,7 @@ def main() -> None:
         while (command := next_command(world))[0] != "quit":
             num_blocks, took_s, busy_s = int(command[1]), 0.0, time.process_time()
             if command[0].endswith("handover"):
-                write = np.copyto if command[0] == "plain_handover" else streaming.write
+                write = np.copyto if command[0] == "plain_handover" else nontemporal.write
                 answer(world, hand_over(world, ring, source.block, num_blocks, write))
                 continue
             if command[0] == "memcpy":

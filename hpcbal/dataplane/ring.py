@@ -10,9 +10,9 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from hpcbal.dataplane.nontemporal import Copy, QuickerWrite
 from hpcbal.dataplane.slot import LINE_BYTES, Slot
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.dataplane.streaming import Copy, QuickerWrite
 from hpcbal.errors import InputError
 
 INACTIVE = 2**62

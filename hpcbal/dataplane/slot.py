@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane import streaming
+from hpcbal.dataplane import nontemporal
 
 LINE_BYTES = 64
 """A cache line; parts start on one so that two ranks never write to the same line."""
@@ -93,7 +93,7 @@ class Slot:
     )
 
     def __init__(
-        self, layout: SlotLayout, memory: NDArray[np.uint8], write: streaming.Copy = np.copyto
+        self, layout: SlotLayout, memory: NDArray[np.uint8], write: nontemporal.Copy = np.copyto
     ) -> None:
         """View memory of a slot.
 
@@ -106,7 +106,7 @@ class Slot:
         self._layout = layout
         self._static = sample.is_static
         self._write = write
-        self._is_large = sample.max_bytes >= streaming.MIN_BYTES
+        self._is_large = sample.max_bytes >= nontemporal.MIN_BYTES
         self._used = 0
         self.memory = memory
         self.header = memory[:LINE_BYTES].view(np.int64).data

@@ -114,7 +114,7 @@ def test_package_holds_every_module(core: Path) -> None:
 
 def test_blocks_are_written_with_numpy_where_nothing_was_compiled(core: Path) -> None:
     done = subprocess.run(
-        [core / "python", "-c", "from hpcbal.dataplane import streaming; print(streaming.method())"],
+        [core / "python", "-c", "from hpcbal.dataplane import nontemporal; print(nontemporal.method())"],
         cwd=core,
         env=environment(core),
         capture_output=True,

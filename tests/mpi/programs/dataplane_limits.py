@@ -6,10 +6,10 @@ import time
 
 from dataplane_harness import Cast, FakeSource, read_passes
 
+from hpcbal.dataplane.nontemporal import QuickerWrite
 from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
-from hpcbal.dataplane.streaming import QuickerWrite
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.values import Position
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.dataplane import streaming
+from hpcbal.dataplane import nontemporal
 
-NUM_BYTES = 3 * streaming.MIN_BYTES
+NUM_BYTES = 3 * nontemporal.MIN_BYTES
 GUARD = 128
 
 
@@ -24,7 +24,7 @@ def test_every_byte_arrives_and_none_beside_them(target_at: int, source_at: int,
     target = rng.integers(0, 256, NUM_BYTES + 2 * GUARD, np.uint8)
     expected = target.copy()
     expected[target_at : target_at + num_bytes] = source[source_at : source_at + num_bytes]
-    streaming.write(target[target_at : target_at + num_bytes], source[source_at : source_at + num_bytes])
+    nontemporal.write(target[target_at : target_at + num_bytes], source[source_at : source_at + num_bytes])
     np.testing.assert_array_equal(target, expected)
 
 
@@ -36,5 +36,5 @@ def test_every_byte_arrives_and_none_beside_them(target_at: int, source_at: int,
 def test_arrays_of_every_type_of_samples_arrive(axes: list[int], dtype: str, seed: int):
     values = np.random.default_rng(seed).integers(0, 100, axes).astype(dtype)
     target = np.zeros_like(values)
-    streaming.write(target, values)
+    nontemporal.write(target, values)
     np.testing.assert_array_equal(target, values)

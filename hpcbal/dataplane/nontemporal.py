@@ -1,4 +1,8 @@
-"""Write samples past the caches, where taking each line from the cores that have read it costs more."""
+"""Write samples past the caches with non-temporal ("streaming") stores.
+
+A plain store first takes each cache line from the cores that have read it. Where that costs more than it
+saves, these stores are quicker. They have nothing to do with the stream of samples (`stream`).
+"""
 
 from __future__ import annotations
 

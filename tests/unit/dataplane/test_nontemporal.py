@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane import streaming
+from hpcbal.dataplane import nontemporal
 from hpcbal.dataplane.slot import LINE_BYTES, Slot, SlotLayout
 
-LARGE = streaming.MIN_BYTES
+LARGE = nontemporal.MIN_BYTES
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(target.nbytes)
         target[...] = source
 
-    monkeypatch.setattr(streaming, "_copy", copy)
+    monkeypatch.setattr(nontemporal, "_copy", copy)
     return sizes
 
 
 def test_large_arrays_go_past_the_caches_and_small_ones_do_not(copies: list[int]):
     for num_bytes in (1, LARGE - 1, LARGE, 3 * LARGE):
         target = np.zeros(num_bytes, np.uint8)
-        streaming.write(target, np.ones(num_bytes, np.uint8))
+        nontemporal.write(target, np.ones(num_bytes, np.uint8))
         assert target.all()
     assert copies == [LARGE, 3 * LARGE]
 
@@ -46,7 +46,7 @@ def test_large_arrays_go_past_the_caches_and_small_ones_do_not(copies: list[int]
 )
 def test_what_cannot_be_copied_byte_by_byte_is_left_to_numpy(copies: list[int], values: np.ndarray):
     target = np.zeros((LARGE // 64, 64), np.uint8)
-    streaming.write(target, values)
+    nontemporal.write(target, values)
     expected = np.zeros_like(target)
     expected[...] = values
     np.testing.assert_array_equal(target, expected)
@@ -55,25 +55,25 @@ def test_what_cannot_be_copied_byte_by_byte_is_left_to_numpy(copies: list[int], 
 
 def test_a_target_with_gaps_is_left_to_numpy(copies: list[int]):
     memory = np.zeros((LARGE, 2), np.uint8)
-    streaming.write(memory[:, 0], np.ones(LARGE, np.uint8))
+    nontemporal.write(memory[:, 0], np.ones(LARGE, np.uint8))
     assert memory.sum(axis=0).tolist() == [LARGE, 0]
     assert copies == []
 
 
 def test_without_the_compiled_copy_numpy_writes_all(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(streaming, "_copy", None)
-    assert streaming.method() == "NumPy"
+    monkeypatch.setattr(nontemporal, "_copy", None)
+    assert nontemporal.method() == "NumPy"
     target = np.zeros(LARGE, np.float32)
-    streaming.write(target, np.arange(LARGE, dtype=np.float32))
+    nontemporal.write(target, np.arange(LARGE, dtype=np.float32))
     assert target.tolist() == list(range(LARGE))
 
 
 def test_a_shape_that_does_not_fit_is_an_error():
     with pytest.raises(ValueError, match="could not broadcast"):
-        streaming.write(np.zeros(LARGE, np.uint8), np.zeros(LARGE + 1, np.uint8))
+        nontemporal.write(np.zeros(LARGE, np.uint8), np.zeros(LARGE + 1, np.uint8))
 
 
-def make_slot(layout: SlotLayout, write: streaming.Copy = streaming.write) -> Slot:
+def make_slot(layout: SlotLayout, write: nontemporal.Copy = nontemporal.write) -> Slot:
     raw = np.zeros(layout.num_bytes + LINE_BYTES, np.uint8)
     shift = -raw.ctypes.data % LINE_BYTES
     return Slot(layout, raw[shift : shift + layout.num_bytes], write)
@@ -120,8 +120,8 @@ class Machine:
         self.streaming_s, self.plain_s = streaming_s, plain_s
         self.is_noisy = False
         self.streamed: list[bool] = []
-        monkeypatch.setattr(streaming, "_copy", lambda *arrays: self._copy(True, *arrays))
-        monkeypatch.setattr(streaming, "_plain_copy", lambda *arrays: self._copy(False, *arrays))
+        monkeypatch.setattr(nontemporal, "_copy", lambda *arrays: self._copy(True, *arrays))
+        monkeypatch.setattr(nontemporal, "_plain_copy", lambda *arrays: self._copy(False, *arrays))
 
     def _copy(self, streams: bool, target: np.ndarray, values: np.ndarray) -> None:
         target[...] = values
@@ -134,7 +134,7 @@ class Machine:
     def clock(self) -> float:
         return self.now_s
 
-    def write(self, writer: streaming.QuickerWrite, num_writes: int) -> list[bool]:
+    def write(self, writer: nontemporal.QuickerWrite, num_writes: int) -> list[bool]:
         """Which of them streamed; each is seen to arrive."""
         self.streamed.clear()
         for i in range(num_writes):
@@ -159,7 +159,7 @@ def test_the_quicker_way_is_found_and_kept(
 ):
     machine = Machine(monkeypatch, streaming_s, plain_s)
     machine.is_noisy = is_noisy
-    writer = streaming.QuickerWrite(LAP * LARGE, machine.clock)
+    writer = nontemporal.QuickerWrite(LAP * LARGE, machine.clock)
     trial = machine.write(writer, NUM_TRIAL)
     assert trial == [True] * (2 * LAP) + [False] * (2 * LAP)
     assert set(machine.write(writer, 10 * LAP)) == {streams}
@@ -168,10 +168,10 @@ def test_the_quicker_way_is_found_and_kept(
 def test_both_ways_are_tried_again_and_the_log_tells_of_a_change(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(streaming, "LAPS_KEPT", 5)
-    caplog.set_level("INFO", logger=streaming.__name__)
+    monkeypatch.setattr(nontemporal, "LAPS_KEPT", 5)
+    caplog.set_level("INFO", logger=nontemporal.__name__)
     machine = Machine(monkeypatch, 1e-4, 7e-4)
-    writer = streaming.QuickerWrite(LAP * LARGE, machine.clock)
+    writer = nontemporal.QuickerWrite(LAP * LARGE, machine.clock)
     for _ in range(3):
         machine.write(writer, NUM_TRIAL + 5 * LAP)
         assert writer.streams
@@ -184,18 +184,18 @@ def test_both_ways_are_tried_again_and_the_log_tells_of_a_change(
 
 def test_a_ring_of_few_large_blocks_is_gone_round_often_enough(monkeypatch: pytest.MonkeyPatch):
     machine = Machine(monkeypatch, 2e-4, 1e-4)
-    writer = streaming.QuickerWrite(2 * LARGE, machine.clock)
-    trial = machine.write(writer, 2 * (2 + streaming.MIN_TIMES))
-    assert trial.count(True) == trial.count(False) == 2 + streaming.MIN_TIMES
+    writer = nontemporal.QuickerWrite(2 * LARGE, machine.clock)
+    trial = machine.write(writer, 2 * (2 + nontemporal.MIN_TIMES))
+    assert trial.count(True) == trial.count(False) == 2 + nontemporal.MIN_TIMES
     assert set(machine.write(writer, 100)) == {False}
 
 
 def test_a_large_ring_is_filled_before_the_trial_and_is_not_gone_round_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(streaming, "MAX_LAP_BYTES", LAP * LARGE)
+    monkeypatch.setattr(nontemporal, "MAX_LAP_BYTES", LAP * LARGE)
     machine = Machine(monkeypatch, 2e-4, 1e-4)
-    writer = streaming.QuickerWrite(1000 * LAP * LARGE, machine.clock)
+    writer = nontemporal.QuickerWrite(1000 * LAP * LARGE, machine.clock)
     assert set(machine.write(writer, 999 * LAP)) == {True}
     assert machine.write(writer, NUM_TRIAL) == [True] * (2 * LAP) + [False] * (2 * LAP)
     assert set(machine.write(writer, 10 * LAP)) == {False}
@@ -203,7 +203,7 @@ def test_a_large_ring_is_filled_before_the_trial_and_is_not_gone_round_for_it(
 
 def test_small_arrays_take_no_part_in_trials(monkeypatch: pytest.MonkeyPatch):
     machine = Machine(monkeypatch, 2e-4, 1e-4)
-    writer = streaming.QuickerWrite(LARGE, machine.clock)
+    writer = nontemporal.QuickerWrite(LARGE, machine.clock)
     for _ in range(1000):
         target = np.zeros(LARGE - 1, np.uint8)
         writer(target, np.ones(LARGE - 1, np.uint8))
