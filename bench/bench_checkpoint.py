@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from provenance import provenance
 
-from hpcbal.config import RunConfig, load_config, load_object
+from hpcbal.config import EnsembleConfig, load_config, load_object
 from hpcbal.telemetry import RunDirectory, read_ledger
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +59,7 @@ def slots_of_rounds(ledger: Sequence[Mapping[str, Any]]) -> list[tuple[str, int,
     return found
 
 
-def peer_and_limit(config: RunConfig, run: RunDirectory, repeats: int) -> dict[str, tuple[float, float]]:
+def peer_and_limit(config: EnsembleConfig, run: RunDirectory, repeats: int) -> dict[str, tuple[float, float]]:
     """Per DNN: seconds of a Keras save, and of writing our file's bytes and flushing them."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     costs = {}

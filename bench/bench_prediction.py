@@ -30,7 +30,7 @@ from provenance import provenance
 from starting import environment
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.config import RunConfig, load_config
+from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.policies import RateTable, profile_by_name, starts_by_name
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
@@ -63,7 +63,7 @@ def run_for_real(num_slots: int, folder: Path) -> list[dict[str, Any]]:
     return events[last_start:]
 
 
-def predict(config: RunConfig, folder: Path, num_slots: int) -> SimulatedRun:
+def predict(config: EnsembleConfig, folder: Path, num_slots: int) -> SimulatedRun:
     """The run in virtual time, from profile.json and the epochs of the results."""
     names = [dnn.name for dnn in config.dnns]
     profile: Mapping[str, Any] = json.loads((folder / "out" / "profile.json").read_text(encoding="utf-8"))

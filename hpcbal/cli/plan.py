@@ -10,7 +10,7 @@ from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print
 from hpcbal.stderr import say
 
 if TYPE_CHECKING:
-    from hpcbal.config import RunConfig
+    from hpcbal.config import EnsembleConfig
     from hpcbal.planning.scenario import PassFacts
 
 
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(args: argparse.Namespace, config: RunConfig) -> PassFacts | None:
+def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None:
     from hpcbal.config import add_import_roots
     from hpcbal.planning.scenario import facts_of_data, facts_of_size, known_facts
 

@@ -4,18 +4,16 @@ from hpcbal.config.imports import add_import_roots, load_object
 from hpcbal.config.load import load_config, resolved_yaml
 from hpcbal.config.schema.dnn import DnnConfig, OptimizerConfig, StopConfig
 from hpcbal.config.schema.document import json_schema
-from hpcbal.config.schema.operations import OPERATIONS, OperationConfig
-from hpcbal.config.schema.run import (
+from hpcbal.config.schema.ensemble import (
     BackendConfig,
-    CheckpointConfig,
     DataConfig,
     DataplaneConfig,
-    OutputConfig,
+    EnsembleConfig,
     ProfilingConfig,
-    RunConfig,
     ScheduleConfig,
-    SlotsConfig,
 )
+from hpcbal.config.schema.operations import OPERATIONS, OperationConfig
+from hpcbal.config.schema.run import CheckpointConfig, OutputConfig, RunConfig, SlotsConfig
 
 __all__ = [
     "OPERATIONS",
@@ -24,6 +22,7 @@ __all__ = [
     "DataConfig",
     "DataplaneConfig",
     "DnnConfig",
+    "EnsembleConfig",
     "OperationConfig",
     "OptimizerConfig",
     "OutputConfig",

@@ -10,10 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.config.schema.document import FILE_ONLY_KEYS, SWEEP_KEYS
-from hpcbal.config.schema.run import RunConfig
-from hpcbal.config.schema.section import CUSTOM_ERROR
+from hpcbal.config.schema.section import CUSTOM_ERROR, Section
 from hpcbal.config.source.nodes import Path, YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean, nearest
 
@@ -81,7 +78,7 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
     node, _ = root.deepest(path)
     if error["type"] == "extra_forbidden":
         owner, _ = _field_at(model, path[:-1])
-        known = keys_of(owner) + _file_only_keys(node, owner)
+        known = [*keys_of(owner), *_file_only_keys(node, owner)]
         hint = did_you_mean(path[-1], known) or _elsewhere(str(path[-1]), model)
         return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}")
     owner, field = _field_at(model, path)
@@ -92,12 +89,11 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
     return node.problem(f"got {show(given)}, allowed: {_allowed(field)}{hint}")
 
 
-def _file_only_keys(node: YamlNode, owner: type[BaseModel]) -> list[str]:
+def _file_only_keys(node: YamlNode, owner: type[BaseModel]) -> tuple[str, ...]:
     """Keys that the file may hold beside an unknown one although the section lacks them."""
-    if owner is RunConfig:
-        return list(FILE_ONLY_KEYS)
-    in_sweep = owner is DnnConfig and node.key.startswith("sweeps.")
-    return list(SWEEP_KEYS) if in_sweep else []
+    if not issubclass(owner, Section):
+        return ()
+    return owner.sweep_keys if node.key.startswith("sweeps.") else owner.file_only_keys
 
 
 def _key_for(node: YamlNode, section: type[BaseModel]) -> str:

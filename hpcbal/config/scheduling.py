@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.control import DnnSpec, ScheduleSettings
 
 
-def specs_of(config: RunConfig) -> tuple[DnnSpec, ...]:
+def specs_of(config: EnsembleConfig) -> tuple[DnnSpec, ...]:
     """The DNNs as the state machine knows them."""
     return tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
 
 
-def settings_of(config: RunConfig, num_positions: int) -> ScheduleSettings:
+def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
     """How a run of this configuration schedules, with as many preprocessors as it wants.
 
     Rates that are given, in a file or for emulation, are not measured.

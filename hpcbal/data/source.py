@@ -22,7 +22,7 @@ from hpcbal.errors import HpcbalError
 from hpcbal.policies.sample_order import sample_order
 
 if TYPE_CHECKING:
-    from hpcbal.config import RunConfig
+    from hpcbal.config import EnsembleConfig
 
 __all__ = ["BadSample", "SampleSource", "open_source"]
 
@@ -201,7 +201,7 @@ class SampleSource:
         return digest.hexdigest()
 
 
-def open_source(config: RunConfig) -> SampleSource:
+def open_source(config: EnsembleConfig) -> SampleSource:
     """Make the dataset that the config names, with its split and preprocessing.
 
     Args:

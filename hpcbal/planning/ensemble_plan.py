@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.control import INDEPENDENT
 from hpcbal.errors import InputError
 from hpcbal.planning.rates import PlanRates
@@ -74,7 +74,7 @@ class EnsemblePlan:
         )
 
 
-def gpus_per_node(config: RunConfig, given: int | None) -> int:
+def gpus_per_node(config: EnsembleConfig, given: int | None) -> int:
     """Trainer slots per node: as given, else as configured.
 
     Raises:
@@ -106,7 +106,9 @@ def nodes_for(num_gpus: int, per_node: int) -> tuple[int, int]:
     return num_gpus // per_node, per_node
 
 
-def make_plan(config: RunConfig, rates: PlanRates, *, num_nodes: int, gpus_per_node: int) -> EnsemblePlan:
+def make_plan(
+    config: EnsembleConfig, rates: PlanRates, *, num_nodes: int, gpus_per_node: int
+) -> EnsemblePlan:
     """Plan the ensemble to its last DNN.
 
     Args:
@@ -138,7 +140,7 @@ def make_plan(config: RunConfig, rates: PlanRates, *, num_nodes: int, gpus_per_n
     )
 
 
-def _flotillas(config: RunConfig, rates: PlanRates, cluster: Cluster) -> list[Flotilla]:
+def _flotillas(config: EnsembleConfig, rates: PlanRates, cluster: Cluster) -> list[Flotilla]:
     """The flotillas that are sure, by the schedule's rule."""
     names, schedule = [dnn.name for dnn in config.dnns], config.schedule
     if schedule.paradigm in ("global", "local"):

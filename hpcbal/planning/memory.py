@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.policies import Placement
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
@@ -52,7 +52,7 @@ class NodeMemory:
         }
 
 
-def node_memory(config: RunConfig, placements: Sequence[Placement], cluster: Cluster) -> NodeMemory:
+def node_memory(config: EnsembleConfig, placements: Sequence[Placement], cluster: Cluster) -> NodeMemory:
     """Reckon the fullest node of all flotillas.
 
     Sizes are those of the checkpoints in the output directory, which hold weights and optimizer state.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable, profile_by_name, starts_by_name
 
@@ -33,7 +33,7 @@ class PlanRates:
 
 
 def find_rates(
-    config: RunConfig, gpus_per_node: int, profile: Path | None = None, *, command: str = "CONFIG"
+    config: EnsembleConfig, gpus_per_node: int, profile: Path | None = None, *, command: str = "CONFIG"
 ) -> PlanRates:
     """Look for rates in the order: `profile`, schedule.profiling.rates, backend.rates, the output directory.
 
@@ -71,7 +71,7 @@ def find_rates(
     return found
 
 
-def _from_file(config: RunConfig, path: Path, gpus_per_node: int, measure: str) -> PlanRates:
+def _from_file(config: EnsembleConfig, path: Path, gpus_per_node: int, measure: str) -> PlanRates:
     try:
         profile = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.config import RunConfig, add_import_roots, load_config
+from hpcbal.config import EnsembleConfig, add_import_roots, load_config
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec
 from hpcbal.errors import InputError
@@ -85,7 +85,7 @@ def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
     }
 
 
-def known_costs(config: RunConfig, rates: PlanRates) -> Costs | None:
+def known_costs(config: EnsembleConfig, rates: PlanRates) -> Costs | None:
     """What starting and saving cost in an earlier run, else what profiling tells; None: unknown."""
     ledger = RunDirectory(Path(config.output.dir)).ledger
     costs = None
@@ -108,7 +108,7 @@ class PassFacts:
     ring_samples: int
 
 
-def facts_of_size(config: RunConfig, num_samples: int) -> PassFacts:
+def facts_of_size(config: EnsembleConfig, num_samples: int) -> PassFacts:
     """From the number of samples alone: the ring is taken to hold two blocks, the least that it may.
 
     A dataset that has a split of its own may differ.
@@ -117,7 +117,7 @@ def facts_of_size(config: RunConfig, num_samples: int) -> PassFacts:
     return PassFacts(num_samples - num_validation, num_validation, 2 * config.dataplane.block_samples)
 
 
-def known_facts(config: RunConfig) -> PassFacts | None:
+def known_facts(config: EnsembleConfig) -> PassFacts | None:
     """For datasets that come with hpcbal and have always the same size; None for others."""
     match config.data.dataset:
         case "hpcbal.data:digits":
@@ -127,7 +127,7 @@ def known_facts(config: RunConfig) -> PassFacts | None:
     return None
 
 
-def facts_of_data(config: RunConfig) -> PassFacts:
+def facts_of_data(config: EnsembleConfig) -> PassFacts:
     """From the dataset itself, which is opened: that runs the user's code."""
     from hpcbal.data.source import open_source
     from hpcbal.dataplane.stream import StreamSpec
@@ -137,7 +137,9 @@ def facts_of_data(config: RunConfig) -> PassFacts:
     return PassFacts(source.num_train, source.num_validation, stream.num_slots * stream.block_samples)
 
 
-def pass_model(config: RunConfig, facts: PassFacts, preprocessing_samples_per_s: float | None) -> PassModel:
+def pass_model(
+    config: EnsembleConfig, facts: PassFacts, preprocessing_samples_per_s: float | None
+) -> PassModel:
     """What a pass of this configuration is; the last argument is what one preprocessor makes, if known."""
     return PassModel(
         num_train=facts.num_train,
@@ -148,7 +150,7 @@ def pass_model(config: RunConfig, facts: PassFacts, preprocessing_samples_per_s:
     )
 
 
-def preprocessor_ranks(config: RunConfig, num_nodes: int) -> int:
+def preprocessor_ranks(config: EnsembleConfig, num_nodes: int) -> int:
     """Ranks that preprocess if every node gets the same number of ranks."""
     # The scheduler's rank exists on the first node only; on the others that rank preprocesses too.
     return (config.slots.preprocessors_per_node + 1) * num_nodes - 1

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec, ScheduleSettings
 from hpcbal.planning.rates import PlanRates
@@ -59,7 +59,7 @@ class Forecast:
 
 
 def forecast(
-    config: RunConfig, rates: PlanRates, facts: PassFacts, *, num_nodes: int, gpus_per_node: int
+    config: EnsembleConfig, rates: PlanRates, facts: PassFacts, *, num_nodes: int, gpus_per_node: int
 ) -> Forecast:
     """Simulate the plan, and if it does not fit, look for the number of nodes that would.
 

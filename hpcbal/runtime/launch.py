@@ -19,7 +19,7 @@ from typing import Any
 from hpcbal.cluster.accelerators import count_gpus
 from hpcbal.cluster.launcher import detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import (
@@ -104,7 +104,7 @@ def _no_mpi(reason: str) -> InputError:
     )
 
 
-def num_ranks(config: RunConfig, num_gpus: int, num_cores: int) -> int:
+def num_ranks(config: EnsembleConfig, num_gpus: int, num_cores: int) -> int:
     """Ranks to start on this one machine.
 
     `slots.per_node: auto` means its GPUs, or without GPUs its cores; `slots.ranks_per_node` cuts the machine

@@ -17,7 +17,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.all_or_none import ReportedError, all_or_none
 from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi_channel import MpiChannel
-from hpcbal.config import RunConfig, add_import_roots
+from hpcbal.config import EnsembleConfig, RunConfig, add_import_roots
 from hpcbal.data.source import SampleSource
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.errors import ExitCode
@@ -156,7 +156,7 @@ def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitS
         all_or_none(world, open_log if is_my_turn else lambda: None)
 
 
-def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: RunConfig) -> Roles:
+def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: EnsembleConfig) -> Roles:
     slots = config.slots.per_node
     return discover(
         world,

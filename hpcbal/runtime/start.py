@@ -10,7 +10,7 @@ from dataclasses import replace
 from mpi4py import MPI
 
 from hpcbal.comm.collectives import patient_allgather
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.shares import check_parts, check_shares
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import Ensemble, ScheduleSettings
@@ -64,7 +64,7 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
     return TensorFlowBackend(device, config.backend.precision)
 
 
-def check_collective(config: RunConfig) -> None:
+def check_collective(config: EnsembleConfig) -> None:
     """Load what sums the gradients, before all trainers start it together.
 
     Raises:
@@ -81,7 +81,7 @@ def check_collective(config: RunConfig) -> None:
         ) from error
 
 
-def open_groups(config: RunConfig, trainers: MPI.Intracomm) -> TrainerGroups:
+def open_groups(config: EnsembleConfig, trainers: MPI.Intracomm) -> TrainerGroups:
     """What forms the trainer groups; collective over the trainers."""
     return COLLECTIVES[config.backend.effective_collective](trainers)
 
@@ -139,7 +139,7 @@ def make_scheduler(context: RankContext, opened: OpenedRun, devices: Sequence[st
     )
 
 
-def _settings(config: RunConfig, context: RankContext, opened: OpenedRun) -> ScheduleSettings:
+def _settings(config: EnsembleConfig, context: RankContext, opened: OpenedRun) -> ScheduleSettings:
     settings = replace(
         settings_of(config, context.stream_spec.num_positions),
         max_preprocessors=len(context.roles.preprocessor_ranks),

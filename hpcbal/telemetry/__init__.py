@@ -2,6 +2,7 @@
 
 from hpcbal.telemetry.claim.directory import claim_output, prepare_output
 from hpcbal.telemetry.claim.run_lock import RunLock
+from hpcbal.telemetry.claim.same_config import is_same_config
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.host.environment import environment_versions
@@ -37,6 +38,7 @@ __all__ = [
     "claim_output",
     "configure_rank_logging",
     "environment_versions",
+    "is_same_config",
     "new_status",
     "output_error",
     "prepare_output",

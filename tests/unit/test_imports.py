@@ -47,8 +47,10 @@ config.expand     | -                                     | config.source config
 config.imports    | -                                     | errors config.source
 config.checks     | pydantic                              | errors policies.batching config.source
                   |                                       | config.schema config.messages
+config.kinds      | pydantic                              | errors config.source config.schema config.messages
+                  |                                       | config.expand config.checks
 config.load       | pydantic pydantic_core yaml           | errors config.source config.schema config.messages
-                  |                                       | config.expand config.imports config.checks
+                  |                                       | config.imports config.kinds
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
@@ -141,7 +143,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "matplotlib": ("report.drawing.png",),
     "psutil": ("telemetry.host.resource_use",),
     "statsmodels": ("speed_models.arima",),
-    "yaml": ("config", "telemetry.claim.directory", "simulator.preset"),
+    "yaml": ("config", "telemetry.claim.same_config", "simulator.preset"),
     "pydantic": ("config",),
     "hpcbal.runtime": ("runtime", "cli"),
     "hpcbal.cli": ("cli", "__main__"),

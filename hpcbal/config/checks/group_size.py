@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.source.nodes import YamlNode
 
 _MAX_NAMES = 4
 
 
-def size_warnings(config: RunConfig, root: YamlNode) -> list[str]:
+def size_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """What the file alone tells of groups that may be formed; `plan` and `run` know more and tell themselves.
 
     Args:
@@ -25,7 +25,7 @@ def size_warnings(config: RunConfig, root: YamlNode) -> list[str]:
 
 
 def over_limit(
-    config: RunConfig, num_gpus_by_dnn: Mapping[str, int], num_train: int | None = None
+    config: EnsembleConfig, num_gpus_by_dnn: Mapping[str, int], num_train: int | None = None
 ) -> dict[str, str]:
     """The DNNs whose even share of a step is more than `balance.max_samples_per_gpu`, and by how much.
 
@@ -63,7 +63,7 @@ def told_limit(limit: int | None, over: Mapping[str, str]) -> str:
     )
 
 
-def _weights_of_several_nodes(config: RunConfig, root: YamlNode) -> list[str]:
+def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """Weights of `fixed` for more GPUs than a node has: a start on too few nodes is refused."""
     per_node = config.slots.per_node
     if not isinstance(per_node, int):
@@ -79,7 +79,7 @@ def _weights_of_several_nodes(config: RunConfig, root: YamlNode) -> list[str]:
     return list(lines)
 
 
-def _limit_never_kept(config: RunConfig, root: YamlNode) -> list[str]:
+def _limit_never_kept(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """A limit that is less than an even share in the largest group that a DNN may have."""
     most = config.schedule.max_gpus_per_dnn
     over = {} if most is None else over_limit(config, {dnn.name: most for dnn in config.dnns})

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hpcbal.config.checks.annotations import allowed_by_name
 from hpcbal.config.messages import show
-from hpcbal.config.schema.run import DataConfig
+from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean
 

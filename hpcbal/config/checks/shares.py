@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.errors import ConfigError
 
 
-def check_shares(config: RunConfig, num_gpus: int) -> None:
+def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
     """Refuse weights that no GPU could ever have.
 
     Fewer weights than a group has GPUs are right: they are taken again from the first.
@@ -32,7 +32,7 @@ def check_shares(config: RunConfig, num_gpus: int) -> None:
         raise ConfigError(problems)
 
 
-def check_parts(config: RunConfig, num_gpus: int, num_train: int | None = None) -> None:
+def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = None) -> None:
     """Refuse partitioned data, or steps of it, that would leave a GPU without a sample.
 
     Args:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.policies.batching.speed import FITTED_BY
 
@@ -25,7 +25,7 @@ class _Rule:
     """A key of the run, when it acts, and what it takes for that."""
 
     key: str
-    acts: Callable[[RunConfig], bool]
+    acts: Callable[[EnsembleConfig], bool]
     needs: str
 
 
@@ -34,31 +34,31 @@ class _DnnRule:
     """A key of a DNN, when it acts, and what it takes for that."""
 
     key: str
-    acts: Callable[[RunConfig, DnnConfig], bool]
+    acts: Callable[[EnsembleConfig, DnnConfig], bool]
     needs: str
 
 
-def _is_partitioned(config: RunConfig) -> bool:
+def _is_partitioned(config: EnsembleConfig) -> bool:
     return config.data.access == "partitioned"
 
 
-def _is_emulated(config: RunConfig) -> bool:
+def _is_emulated(config: EnsembleConfig) -> bool:
     return config.backend.name == "emulated"
 
 
-def _policy(config: RunConfig, dnn: DnnConfig) -> str:
+def _policy(config: EnsembleConfig, dnn: DnnConfig) -> str:
     return dnn.balance or config.balance.policy
 
 
-def _policies(config: RunConfig) -> set[str]:
+def _policies(config: EnsembleConfig) -> set[str]:
     return {_policy(config, dnn) for dnn in config.dnns}
 
 
-def _predicts(config: RunConfig) -> bool:
+def _predicts(config: EnsembleConfig) -> bool:
     return "lb-bsp-cpu" in _policies(config)
 
 
-def _fits(config: RunConfig) -> bool:
+def _fits(config: EnsembleConfig) -> bool:
     return _predicts(config) and config.balance.predictor in FITTED_BY
 
 
@@ -102,7 +102,7 @@ _DNN_RULES = (
 )
 
 
-def keys_without_effect(config: RunConfig, root: YamlNode) -> list[str]:
+def keys_without_effect(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """One line for each key that is written, is not at its default, and has no effect.
 
     Args:
@@ -121,7 +121,7 @@ def keys_without_effect(config: RunConfig, root: YamlNode) -> list[str]:
     return lines + [line for rule in _DNN_RULES for line in _lines_of_dnns(rule, config, root)]
 
 
-def _lines_of_dnns(rule: _DnnRule, config: RunConfig, root: YamlNode) -> list[str]:
+def _lines_of_dnns(rule: _DnnRule, config: EnsembleConfig, root: YamlNode) -> list[str]:
     acts: dict[str, bool] = {}
     for index, dnn in enumerate(config.dnns):
         node, rest = root.deepest(("dnns", index, *rule.key.split(".")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict, model_validator
 
@@ -115,6 +115,8 @@ class StopConfig(Section):
 
 class DnnConfig(Section):
     """One network to train."""
+
+    sweep_keys: ClassVar[tuple[str, ...]] = ("grid", "zip")
 
     name: DirectoryName = key(..., "Name, unique in the ensemble; its directory in the output.", NAME_ALLOWED)
     model: ImportPath = key(

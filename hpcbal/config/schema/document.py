@@ -1,20 +1,20 @@
-"""What a file may hold beyond `RunConfig`: `defaults` and `sweeps`; and the JSON schema of a whole file."""
+"""What the file of an ensemble may hold beyond `EnsembleConfig`, and the JSON schema of a whole file."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hpcbal.config.schema.dnn import BALANCE_ALLOWED, BalanceName, OptimizerConfig, StopConfig
-from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.schema.dnn import BALANCE_ALLOWED, BalanceName, DnnConfig, OptimizerConfig, StopConfig
+from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.section import Section, key
 
 DEFAULT_KEYS = ("optimizer", "batch_size", "stop", "balance")
-SWEEP_KEYS = ("grid", "zip")
-FILE_ONLY_KEYS = ("defaults", "sweeps")
+SWEEP_KEYS = DnnConfig.sweep_keys
+FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
 
 
 class Defaults(Section):
-    """What a DNN gets that does not say its own."""
+    """Defaults for keys that a DNN omits."""
 
     optimizer: OptimizerConfig = key(None, "Default optimizer.", "keys of an optimizer")
     batch_size: int = key(None, "Default batch size.", "a whole number, 1 or more", ge=1)
@@ -28,7 +28,7 @@ def json_schema() -> dict[str, Any]:
     Keys of a DNN are not required there, since `defaults` and sweeps may give them; `hpcbal validate` checks
     that nothing is missing in the end.
     """
-    schema = RunConfig.model_json_schema(by_alias=True)
+    schema = EnsembleConfig.model_json_schema(by_alias=True)
     definitions = schema["$defs"]
     optional = {k: v for k, v in definitions["DnnConfig"].items() if k != "required"}
     for name in ("OptimizerConfig", "StopConfig"):
@@ -50,7 +50,7 @@ def json_schema() -> dict[str, Any]:
     properties = schema["properties"]
     properties["defaults"] = {
         "type": "object",
-        "description": "What a DNN gets that does not say its own.",
+        "description": "Defaults for keys that a DNN omits.",
         "additionalProperties": False,
         "properties": {name: optional["properties"][name] for name in DEFAULT_KEYS},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
@@ -25,7 +25,16 @@ IMPORT_ALLOWED = "an import path package.module:callable"
 
 
 class Section(BaseModel):
-    """Strict, frozen group of keys. A section left empty in the file has its defaults."""
+    """Strict, frozen group of keys. A section left empty in the file has its defaults.
+
+    Attributes:
+        file_only_keys: keys that a file may hold beside those of this section, and that are resolved before
+            the section is validated.
+        sweep_keys: likewise, where the section is the body of a sweep.
+    """
+
+    file_only_keys: ClassVar[tuple[str, ...]] = ()
+    sweep_keys: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from hpcbal.cluster.accelerators import visible_gpus
-from hpcbal.config import DnnConfig, RunConfig
-from hpcbal.config.schema.run import BalanceConfig
+from hpcbal.config import DnnConfig, EnsembleConfig
+from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BATCHING, BatchingPolicy, split_evenly
 from hpcbal.policies.batching.fixed import Fixed
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
@@ -184,7 +184,7 @@ def make_learner(settings: BalanceConfig, num_workers: int, kept: KeptModel) -> 
     return SpeedLearner(settings.predictor, num_workers, model, settings.first_fit, settings.refit_every)
 
 
-def make_watch(config: RunConfig, local_slot: int) -> WorkerWatch:
+def make_watch(config: EnsembleConfig, local_slot: int) -> WorkerWatch:
     """What a trainer rank looks at: only what a policy asks for.
 
     Args:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from hpcbal.config import RunConfig, resolved_yaml
+from hpcbal.config import EnsembleConfig, RunConfig, resolved_yaml
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
-from hpcbal.telemetry import RunDirectory, read_ledger, read_results, render_results
+from hpcbal.telemetry import RunDirectory, is_same_config, read_ledger, read_results, render_results
 
 CODE_OF_END = {"done": ExitCode.DONE, "failed-dnns": ExitCode.FAILED_DNNS}
 """Exit codes of the outcomes after which there is nothing more to do."""
 
 
-def report_of_finished(request: RunRequest, config: RunConfig) -> tuple[str, int] | None:
+def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str, int] | None:
     """The table and exit code of a run that is over; None if there is something to do, or to complain about.
 
     It is over if its last start ended with all DNNs done or failed, with the very same config; whether
@@ -40,7 +40,7 @@ def files_line(run: RunDirectory) -> str:
 
 def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
-        same = run.config.read_text(encoding="utf-8") == resolved_yaml(config)
+        same = is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config))
         last = read_ledger(run.ledger)[-1] if same else None
     except (OSError, ValueError, IndexError):  # nothing there, or damaged: the ranks look closer
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbal import env
-from hpcbal.config import RunConfig, load_config
+from hpcbal.config import EnsembleConfig, RunConfig, load_config
 from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory
 
@@ -37,7 +37,7 @@ class RunRequest:
     started_s: float = field(default_factory=time.time)
 
 
-def load_requested(request: RunRequest, *, is_rank: bool) -> RunConfig:
+def load_requested(request: RunRequest, *, is_rank: bool) -> EnsembleConfig:
     """The configuration of a start; what it says in vain is told on stderr, once.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.channel import Channel
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.runtime.health.signals import StopFlag
@@ -37,7 +37,7 @@ class RankContext:
         slices: what this rank did when, for the timeline.
     """
 
-    config: RunConfig
+    config: EnsembleConfig
     output: Path
     roles: Roles
     channel: Channel

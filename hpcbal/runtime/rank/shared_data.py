@@ -9,7 +9,7 @@ from mpi4py import MPI
 from hpcbal.cluster.roles import Roles
 from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.control import INDEPENDENT
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
@@ -27,7 +27,7 @@ class StreamFacts:
 
 
 def open_data(
-    world: MPI.Intracomm, config: RunConfig, roles: Roles
+    world: MPI.Intracomm, config: EnsembleConfig, roles: Roles
 ) -> tuple[SampleSource | None, StreamFacts]:
     """Open the dataset where samples are made; all ranks learn the shape of the stream; collective.
 
@@ -53,7 +53,7 @@ def open_data(
     return source, known[0]
 
 
-def _facts_of(config: RunConfig, source: SampleSource) -> StreamFacts:
+def _facts_of(config: EnsembleConfig, source: SampleSource) -> StreamFacts:
     spec = StreamSpec.of_source(source, config.dataplane)
     return StreamFacts(spec, source.num_classes, source.fingerprint)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from hpcbal import env
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.group_size import over_limit, told_limit
 from hpcbal.control.messages import DnnFailed, Event, GroupPlan, Instruction, StartAlone, StartRound
 from hpcbal.errors import HpcbalError
@@ -28,7 +28,7 @@ class Console:
         num_train: training samples of a pass.
     """
 
-    def __init__(self, config: RunConfig, num_gpus: int, num_train: int) -> None:
+    def __init__(self, config: EnsembleConfig, num_gpus: int, num_train: int) -> None:
         self._config = config
         self._num_train = num_train
         # mpirun gives its ranks a terminal of their own; who started it knows whether there is a real one.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal import policies
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable
 from hpcbal.telemetry import RunDirectory
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def rate_keys(
-    config: RunConfig, sample_shape: tuple[int | None, ...], num_classes: int, device: str
+    config: EnsembleConfig, sample_shape: tuple[int | None, ...], num_classes: int, device: str
 ) -> dict[str, str]:
     """Key of each DNN's rates: what they depend on (see `policies.rate_key`).
 
@@ -46,7 +46,7 @@ def rate_keys(
 
 
 def known_rates(
-    config: RunConfig, run: RunDirectory, key_by_dnn: Mapping[str, str], gpus_per_node: int
+    config: EnsembleConfig, run: RunDirectory, key_by_dnn: Mapping[str, str], gpus_per_node: int
 ) -> RateTable:
     """Rates given in the config, or measured by an earlier run of the same networks.
 

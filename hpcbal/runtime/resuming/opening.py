@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.config import RunConfig, add_import_roots, resolved_yaml
+from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
 from hpcbal.config.scheduling import specs_of
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested, output_of
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
@@ -20,7 +20,7 @@ class OpenedRun:
     """A run whose directory is ours until `close`."""
 
     request: RunRequest
-    config: RunConfig
+    config: EnsembleConfig
     run: RunDirectory
     lock: RunLock
     ledger: Ledger

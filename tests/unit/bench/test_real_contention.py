@@ -20,12 +20,12 @@ from real_contention import (
     outcome_of,
 )
 
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_configuration_is_valid_and_says_how_steps_are_shared_out(way: str, tmp_path: Path) -> None:
-    config = RunConfig.model_validate(config_of(way, tmp_path, max_epochs=1))
+    config = EnsembleConfig.model_validate(config_of(way, tmp_path, max_epochs=1))
     balance = config.balance
     assert way in (balance.policy, balance.predictor)
     assert (balance.policy == "lb-bsp-cpu") == (way not in ("even", "fixed", "fitted"))

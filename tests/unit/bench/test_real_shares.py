@@ -21,7 +21,7 @@ from real_shares import (
     ways,
 )
 
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.policies import Delta, create_flotilla, profile_by_name
 
 TWO, FOUR = Setting("1_2", (0, 1, 1), 480), Setting("1_4", (0, 1, 1, 1, 1), 480)
@@ -36,7 +36,7 @@ def test_the_paper_s_settings_cost_what_the_paper_says() -> None:
 @pytest.mark.parametrize("setting", [TWO, FOUR])
 def test_the_configuration_is_valid_and_its_networks_train_alone(setting: Setting, tmp_path: Any) -> None:
     values = config_of(setting, num_turns=2, channels=8, folder=tmp_path)
-    config = RunConfig.model_validate(values)
+    config = EnsembleConfig.model_validate(values)
     names = [dnn.name for dnn in config.dnns]
     assert len(names) == len(set(names)) == 15
     without_turn = [name[2:] for name in names[1:]]  # the first has even shares, and is there once

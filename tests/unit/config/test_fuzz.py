@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hpcbal.config import RunConfig, load_config, resolved_yaml
+from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.config.source.yaml_source import Dumper
 from hpcbal.errors import ConfigError
 
@@ -40,7 +40,7 @@ def paths_in(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path for key, child in items for path in [(*prefix, key), *paths_in(child, (*prefix, key))]]
 
 
-def load_or_problems(file: Path, overrides: list[str]) -> RunConfig | tuple[str, ...]:
+def load_or_problems(file: Path, overrides: list[str]) -> EnsembleConfig | tuple[str, ...]:
     try:
         return load_config(file, overrides)
     except ConfigError as error:
@@ -97,4 +97,4 @@ def test_a_damaged_file_loads_or_is_refused_with_its_place(
     file = tmp_path / "run.yaml"
     file.write_text(TEXT[:start] + inserted + TEXT[start + length :], encoding="utf-8")
     config = load_or_problems(file, [])
-    assert isinstance(config, RunConfig) or all(line.startswith(f"{file}:") for line in config)
+    assert isinstance(config, EnsembleConfig) or all(line.startswith(f"{file}:") for line in config)

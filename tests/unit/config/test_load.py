@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import OperationConfig, RunConfig, load_config, resolved_yaml
+from hpcbal.config import EnsembleConfig, OperationConfig, load_config, resolved_yaml
 from hpcbal.config.checks.shares import check_parts, check_shares
 from hpcbal.errors import ConfigError
 
@@ -137,8 +137,8 @@ WRONG = [
     ("seed: 1.0", "seed: got 1.0, allowed: a whole number from 0 to 2**32 - 1"),
     ("seed: true", "seed: got true, allowed: a whole number from 0 to 2**32 - 1"),
     ("schema: 2", "schema: got 2, allowed: 1"),
-    ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, name,"),
-    ("schedul: {}", "schedul: unknown key (did you mean 'schedule'?), allowed: schema, name,"),
+    ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, kind, name,"),
+    ("schedul: {}", "schedul: unknown key (did you mean 'schedule'?), allowed: schema, kind, name,"),
     ("schedule: 3", "schedule: got 3, allowed: keys of schedule"),
     ("schedule: {delta: 15 percent}", "schedule.delta: got '15 percent', allowed: samples/s, 0 or more,"),
     (
@@ -418,7 +418,7 @@ def test_a_wrong_operation_is_told(make_file: MakeFile, item: str, message: str)
 
 def test_a_configuration_can_be_built_without_a_file() -> None:
     operation = OperationConfig("resize", {"height": 2, "width": 3})
-    built = RunConfig.model_validate(
+    built = EnsembleConfig.model_validate(
         {
             "preprocessing": [operation],
             "dnns": [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config import OPERATIONS, RunConfig, json_schema, load_config
+from hpcbal.config import OPERATIONS, EnsembleConfig, json_schema, load_config
 from hpcbal.config.load import load_config as load
 from hpcbal.config.messages import all_keys
 from hpcbal.config.schema.document import FILE_ONLY_KEYS, SWEEP_KEYS
@@ -44,8 +44,10 @@ def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     written = {re.sub(r"\.\d+", "", key) for _, key in keys_of(read_yaml(REFERENCE))}
     operations = {f"preprocessing.{key}" for key in all_keys(OperationItem)}
     inherited = {"dnns.optimizer", "dnns.batch_size", "dnns.stop", "dnns.balance"}
-    plain = {k for k in all_keys(RunConfig) if not any(k == i or k.startswith(f"{i}.") for i in inherited)}
-    moved = {k.replace("dnns.", "defaults.", 1) for k in all_keys(RunConfig) if k not in plain}
+    plain = {
+        k for k in all_keys(EnsembleConfig) if not any(k == i or k.startswith(f"{i}.") for i in inherited)
+    }
+    moved = {k.replace("dnns.", "defaults.", 1) for k in all_keys(EnsembleConfig) if k not in plain}
     plain = {k for k in plain if not k.startswith("backend.workers.")}  # shown in a comment: it is empty
     sweeps = {f"sweeps.{key}" for key in ("name", "model", *SWEEP_KEYS)}
     assert written == plain | operations | moved | set(FILE_ONLY_KEYS) | {"defaults"} | sweeps
@@ -60,7 +62,7 @@ def test_the_reference_tells_the_true_defaults() -> None:
         "batch_size": 64,
         "stop": {"max_epochs": 10},
     }
-    default = RunConfig.model_validate({"name": "reference", "dnns": [dnn]}).model_dump(by_alias=True)
+    default = EnsembleConfig.model_validate({"name": "reference", "dnns": [dnn]}).model_dump(by_alias=True)
     first = written.pop("dnns")[0]
     expected = default.pop("dnns")[0]
     written.pop("preprocessing")
@@ -132,7 +134,9 @@ def tree(value: Any, key: str = "") -> YamlNode:
 
 def test_the_json_schema_names_every_key() -> None:
     schema = json_schema()
-    assert set(schema["properties"]) == {k for k in all_keys(RunConfig) if "." not in k} | set(FILE_ONLY_KEYS)
+    assert set(schema["properties"]) == {k for k in all_keys(EnsembleConfig) if "." not in k} | set(
+        FILE_ONLY_KEYS
+    )
     assert set(schema["$defs"]["SweepConfig"]["properties"]) > set(SWEEP_KEYS)
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["ScheduleConfig"]["properties"]["alpha"]["maximum"] == 1.0

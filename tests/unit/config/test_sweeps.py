@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import RunConfig, load_config
+from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.errors import ConfigError
 
 HEAD = """\
@@ -17,7 +17,7 @@ defaults:
 """
 
 
-def load(tmp_path: Path, sweep: str) -> RunConfig:
+def load(tmp_path: Path, sweep: str) -> EnsembleConfig:
     path = tmp_path / "run.yaml"
     path.write_text(HEAD + "sweeps:\n" + sweep, encoding="utf-8")
     return load_config(path)

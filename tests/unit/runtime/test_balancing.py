@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hpcbal.config import DnnConfig
-from hpcbal.config.schema.run import BalanceConfig
+from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation
 from hpcbal.policies.batching.bsp import Even
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu

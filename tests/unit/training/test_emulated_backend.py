@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hpcbal.training.emulated_backend as emulated_backend
-from hpcbal.config.schema.run import WorkerConfig
+from hpcbal.config.schema.ensemble import WorkerConfig
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.models import EmulatedModel, softmax
 from hpcbal.training.collective import LocalCollective

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import RunConfig, load_config
+from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.checks.group_size import over_limit, told_limit
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.balance.decided_split import step_task
@@ -35,7 +35,7 @@ def warnings_of(path: Path, *overrides: str, beforehand: bool = True) -> list[st
     return [line.replace(f"{path.parent}/", "") for line in warnings]
 
 
-def over(config: RunConfig, num_gpus: int, num_train: int | None = None) -> dict[str, str]:
+def over(config: EnsembleConfig, num_gpus: int, num_train: int | None = None) -> dict[str, str]:
     return over_limit(config, dict.fromkeys("abc", num_gpus), num_train)
 
 

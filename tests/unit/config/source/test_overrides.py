@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import RunConfig, load_config
+from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.errors import ConfigError
 
 TEXT = """\
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def load(path: Path, *overrides: str) -> RunConfig:
+def load(path: Path, *overrides: str) -> EnsembleConfig:
     return load_config(path, overrides)
 
 

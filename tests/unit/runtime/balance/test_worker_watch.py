@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.runtime.balance import balancer
 from hpcbal.runtime.balance.balancer import make_watch
 from hpcbal.telemetry.host.resource_use import ResourceUse
@@ -44,7 +44,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config_of(
     balance: dict[str, Any], of_the_dnn: str | None = None, backend: str = "tensorflow"
-) -> RunConfig:
+) -> EnsembleConfig:
     dnn = {
         "name": "a",
         "model": "m:f",
@@ -54,7 +54,7 @@ def config_of(
         "balance": of_the_dnn,
     }
     sections = {"name": "a", "dnns": [dnn], "balance": balance, "backend": {"name": backend}}
-    return RunConfig.model_validate(sections)
+    return EnsembleConfig.model_validate(sections)
 
 
 @pytest.mark.parametrize("policy", ["even", "fixed"])

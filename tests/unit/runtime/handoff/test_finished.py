@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import RunConfig, load_config, resolved_yaml
+from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, write_results
@@ -27,11 +27,11 @@ def request_(tmp_path: Path) -> RunRequest:
 
 
 @pytest.fixture
-def config(request_: RunRequest) -> RunConfig:
+def config(request_: RunRequest) -> EnsembleConfig:
     return load_config(request_.config_path)
 
 
-def leave_run(request: RunRequest, config: RunConfig, outcome: str) -> RunDirectory:
+def leave_run(request: RunRequest, config: EnsembleConfig, outcome: str) -> RunDirectory:
     run = output_of(request, config)
     run.root.mkdir()
     run.config.write_text(resolved_yaml(config), encoding="utf-8")
@@ -43,7 +43,9 @@ def leave_run(request: RunRequest, config: RunConfig, outcome: str) -> RunDirect
 
 
 @pytest.mark.parametrize(("outcome", "code"), [("done", 0), ("failed-dnns", 3)])
-def test_the_table_and_the_code_of_then(request_: RunRequest, config: RunConfig, outcome: str, code: int):
+def test_the_table_and_the_code_of_then(
+    request_: RunRequest, config: EnsembleConfig, outcome: str, code: int
+):
     run = leave_run(request_, config, outcome)
     report = report_of_finished(request_, config)
     assert report is not None
@@ -53,12 +55,12 @@ def test_the_table_and_the_code_of_then(request_: RunRequest, config: RunConfig,
 
 
 @pytest.mark.parametrize("outcome", ["suspended", "profiled"])
-def test_a_run_that_is_not_through_goes_on(request_: RunRequest, config: RunConfig, outcome: str):
+def test_a_run_that_is_not_through_goes_on(request_: RunRequest, config: EnsembleConfig, outcome: str):
     leave_run(request_, config, outcome)
     assert report_of_finished(request_, config) is None
 
 
-def test_what_asks_for_more_goes_on(request_: RunRequest, config: RunConfig):
+def test_what_asks_for_more_goes_on(request_: RunRequest, config: EnsembleConfig):
     run = leave_run(request_, config, "failed-dnns")
     assert report_of_finished(replace(request_, retry_failed=True), config) is None
     assert report_of_finished(replace(request_, profile_only=True), config) is None
@@ -69,7 +71,7 @@ def test_what_asks_for_more_goes_on(request_: RunRequest, config: RunConfig):
     assert report_of_finished(request_, config) is None
 
 
-def test_damaged_or_missing_files_are_left_to_the_ranks(request_: RunRequest, config: RunConfig):
+def test_damaged_or_missing_files_are_left_to_the_ranks(request_: RunRequest, config: EnsembleConfig):
     assert report_of_finished(request_, config) is None
     run = leave_run(request_, config, "done")
     run.results.write_text("gone", encoding="utf-8")
@@ -78,6 +80,6 @@ def test_damaged_or_missing_files_are_left_to_the_ranks(request_: RunRequest, co
     assert report_of_finished(request_, config) is None
 
 
-def test_the_output_of_the_command_line_wins(request_: RunRequest, config: RunConfig):
+def test_the_output_of_the_command_line_wins(request_: RunRequest, config: EnsembleConfig):
     assert output_of(request_, config).root == request_.output
     assert output_of(replace(request_, output=None), config).root == Path("runs/run")

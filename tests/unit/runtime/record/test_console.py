@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from hpcbal.config import RunConfig
+from hpcbal.config import EnsembleConfig
 from hpcbal.control.messages import DnnFailed, GroupPlan, RoundPlan, StartAlone, StartProfiling, StartRound
 from hpcbal.errors import InputError
 from hpcbal.runtime.record.console import Console
@@ -41,7 +41,9 @@ def console_of(num_train: int = 100) -> Console:
     }
     balance = {"policy": "fitted", "max_samples_per_gpu": 6}
     dnns = [{"name": name, **dnn} for name in "ab"]
-    return Console(RunConfig.model_validate({"name": "run", "dnns": dnns, "balance": balance}), 4, num_train)
+    return Console(
+        EnsembleConfig.model_validate({"name": "run", "dnns": dnns, "balance": balance}), 4, num_train
+    )
 
 
 def groups_of(**num_gpus: int) -> tuple[GroupPlan, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import RunConfig, load_config
+from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.errors import InputError
 from hpcbal.policies import RateTable, profile_to_dict
 from hpcbal.runtime.resuming.known_rates import known_rates
@@ -22,7 +22,7 @@ DNNS = (
 )
 
 
-def load(folder: Path, more: str = "") -> RunConfig:
+def load(folder: Path, more: str = "") -> EnsembleConfig:
     path = folder / "run.yaml"
     path.write_text(DATASET + DNNS + more, encoding="utf-8")
     return load_config(path)

@@ -4,8 +4,10 @@ import os
 
 import pytest
 
+from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import ExitCode, OutputError
-from hpcbal.telemetry import Ledger, RunLock, claim_output, prepare_output
+from hpcbal.telemetry import Ledger, RunLock, claim_output, is_same_config, prepare_output
+from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND
 
 CONFIG = """
 schema: 1
@@ -207,3 +209,34 @@ def test_a_foreign_directory_gets_no_lock(tmp_path):
     with pytest.raises(OutputError, match=r"thesis\.tex"):
         claim_output(tmp_path, CONFIG)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_config_from_before_there_were_kinds_goes_on(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    now = CONFIG.replace("schema: 1", "schema: 1\nkind: ensemble")
+    assert prepare_output(tmp_path, now) is True
+    assert (tmp_path / "config.yaml").read_text() == CONFIG
+    assert is_same_config(CONFIG, now)
+
+
+def test_a_run_of_another_kind_is_refused(tmp_path):
+    prepare_output(tmp_path, CONFIG.replace("schema: 1", "schema: 1\nkind: other"))
+    train(tmp_path)
+    with pytest.raises(OutputError, match="kind: was 'other', is 'ensemble'"):
+        prepare_output(tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize("before", ["", "3", "dnns: [", CONFIG.replace("seed: 0", "seed: 1")])
+def test_another_config_or_a_damaged_one_is_not_the_same(before):
+    assert not is_same_config(before, CONFIG)
+
+
+def test_the_order_of_keys_is_no_difference():
+    lines = CONFIG.strip().splitlines()
+    assert is_same_config("\n".join([*lines[1:], lines[0]]), CONFIG)
+    assert not is_same_config(CONFIG.replace("name: b", "name: c"), CONFIG)
+
+
+def test_every_kind_has_a_rule_on_what_may_differ():
+    assert MAY_DIFFER_BY_KIND.keys() == KINDS.keys()

@@ -1,0 +1,1 @@
+"""Kinds of runs: how a file of each becomes a configuration."""

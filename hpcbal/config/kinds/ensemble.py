@@ -1,0 +1,61 @@
+"""How the file of an ensemble becomes an `EnsembleConfig`: sweeps, defaults, checks and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from hpcbal.config.checks.group_size import size_warnings
+from hpcbal.config.checks.import_check import import_problems
+from hpcbal.config.checks.packages import package_problems
+from hpcbal.config.checks.sections import cross_problems
+from hpcbal.config.checks.without_effect import keys_without_effect
+from hpcbal.config.expand import Expansion, expand_dnns, with_defaults
+from hpcbal.config.kinds.kind import Draft, Kind, apply_all
+from hpcbal.config.schema.document import FILE_ONLY_KEYS, Defaults
+from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.source.nodes import YamlNode
+from hpcbal.config.source.overrides import Override, targets_one_dnn
+
+
+def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
+    """Expand `sweeps` and merge `defaults`; overrides of a single DNN wait until it exists."""
+    problems = apply_all([o for o in overrides if not targets_one_dnn(o)], root)
+    expansion = expand_dnns(root.get("dnns"), root.get("sweeps"))
+    problems += expansion.problems
+    full = _written_out(root, expansion)
+    problems += apply_all([o for o in overrides if targets_one_dnn(o)], full)
+    unknown_keys = frozenset({"dnns"} if expansion.problems else ())
+    return Draft(full, tuple(problems), _parts(root.get("defaults"), expansion), unknown_keys)
+
+
+def _written_out(root: YamlNode, expansion: Expansion) -> YamlNode:
+    values: dict[Any, YamlNode] = {k: node for k, node in root.value.items() if k not in FILE_ONLY_KEYS}
+    origin = root.get("dnns") or root.get("sweeps")
+    if origin is not None:
+        dnns = [with_defaults(dnn, root.get("defaults")) for dnn in expansion.dnns]
+        values["dnns"] = YamlNode(dnns, origin.where, "dnns")
+    return YamlNode(values, root.where, "")
+
+
+def _parts(defaults: YamlNode | None, expansion: Expansion) -> tuple[tuple[YamlNode, type[BaseModel]], ...]:
+    """`defaults`, and the bodies of sweeps that could not be expanded."""
+    parts: list[tuple[YamlNode, type[BaseModel]]] = [] if defaults is None else [(defaults, Defaults)]
+    for body in expansion.incomplete:
+        nameless = YamlNode({k: v for k, v in body.value.items() if k != "name"}, body.where, body.key)
+        dnns = YamlNode([nameless], body.where, "dnns")
+        parts.append((YamlNode({"dnns": dnns}, body.where, ""), EnsembleConfig))
+    return tuple(parts)
+
+
+def _environment_problems(full: YamlNode) -> list[str]:
+    return [*import_problems(full), *package_problems(full)]
+
+
+def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[str]:
+    return keys_without_effect(config, full) + (size_warnings(config, full) if beforehand else [])
+
+
+ENSEMBLE = Kind(EnsembleConfig, _draft, cross_problems, _environment_problems, _warnings)

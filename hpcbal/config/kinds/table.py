@@ -1,0 +1,42 @@
+"""The kinds of runs that a file may name, and which one it names (docs/adr/0010)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from hpcbal.config.kinds.ensemble import ENSEMBLE
+from hpcbal.config.kinds.kind import Kind
+from hpcbal.config.messages import show
+from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.run import DEFAULT_KIND
+from hpcbal.config.source.nodes import YamlNode
+from hpcbal.config.source.overrides import Override
+from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.errors import ConfigError
+
+AnyConfig: TypeAlias = EnsembleConfig
+"""What a file can become. With a second kind a union: the type checker then lists every caller that must
+look at `kind`."""
+
+KINDS: Mapping[str, Kind[EnsembleConfig]] = {"ensemble": ENSEMBLE}
+
+
+def kind_of(root: YamlNode, overrides: Sequence[Override] = ()) -> Kind[EnsembleConfig]:
+    """The kind of run that a file describes; an ensemble if it does not say.
+
+    Args:
+        root: the file.
+        overrides: of the command line; the last one of `kind` counts.
+
+    Raises:
+        ConfigError: there is no such kind. Nothing else can be said of the file then.
+    """
+    given = next((o.value for o in reversed(overrides) if o.path == "kind"), root.get("kind"))
+    if given is None:
+        return KINDS[DEFAULT_KIND]
+    name = given.plain()
+    if not isinstance(name, str) or name not in KINDS:
+        hint = did_you_mean(name, KINDS) if isinstance(name, str) else ""
+        raise ConfigError([given.problem(f"got {show(name)}, allowed: {', '.join(KINDS)}{hint}")])
+    return KINDS[name]

@@ -1,0 +1,268 @@
+"""Every key of an ensemble beyond those that all runs share: `EnsembleConfig` and its sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
+
+from hpcbal.config.schema.dnn import SHARES_ALLOWED, BalanceName, DnnConfig, Shares
+from hpcbal.config.schema.operations import Operation
+from hpcbal.config.schema.run import SIZE_ALLOWED, Bytes, Count, DatasetConfig, RunConfig, SlotsConfig
+from hpcbal.config.schema.section import (
+    COUNT_ALLOWED,
+    COUNT_OR_NULL_ALLOWED,
+    Section,
+    key,
+    wrong,
+)
+from hpcbal.config.schema.values import parse_bytes, percent_of
+
+if TYPE_CHECKING:
+    from hpcbal.policies.flotilla import Delta
+
+_SHARE = "a number from 0 to below 1"
+
+
+def _delta(value: Any) -> Any:
+    if isinstance(value, str):
+        percent_of(value)
+        return value.replace(" ", "")
+    return value
+
+
+def _some_rate(value: Mapping[int, float]) -> Mapping[int, float]:
+    if 1 not in value:
+        raise ValueError("no rate on 1 GPU")
+    return value
+
+
+def _int_keys(value: Any) -> Any:
+    """Counts of GPUs as int: JSON and `--set` know only text as keys."""
+    if not isinstance(value, Mapping):
+        return value
+    return {int(k) if isinstance(k, str) and k.isdigit() else k: v for k, v in value.items()}
+
+
+def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not value:
+        raise ValueError("empty")
+    return value
+
+
+RatesByCount = Annotated[
+    Mapping[Count, Annotated[float, Field(gt=0.0)]], BeforeValidator(_int_keys), AfterValidator(_some_rate)
+]
+
+
+class DataConfig(DatasetConfig):
+    """Where the samples come from."""
+
+    validation_fraction: float = key(0.2, "Share of the samples kept for validation.", _SHARE, ge=0.0, lt=1.0)
+    max_bad_fraction: float = key(
+        0.01,
+        "The run stops when more samples than this are broken.",
+        "0 <= max_bad_fraction <= 1",
+        ge=0,
+        le=1,
+    )
+    access: Literal["shared", "partitioned"] = key(
+        "shared",
+        "shared: one stream of all samples; partitioned: each GPU of the one DNN has only its part.",
+        "shared, partitioned",
+    )
+    partition: Literal["random", "contiguous", "by_class"] = key(
+        "random",
+        "How partitioned data is dealt at first: shuffled, in order, or sorted by class.",
+        "random, contiguous, by_class",
+    )
+    max_traversal_gap: float | None = key(
+        2.0,
+        "Samples move to GPUs that have gone through their part so many times more; null: never.",
+        "null or a number above 0",
+        gt=0.0,
+    )
+
+
+class ProfilingConfig(Section):
+    """How training rates are measured ([FLEET] App. B.3)."""
+
+    max_batches: int = key(48, "Batches of a profiling run.", COUNT_ALLOWED, ge=1)
+    timed_batches: int = key(20, "The last so many of them are timed.", COUNT_ALLOWED, ge=1)
+    max_gpus: int | None = key(
+        None,
+        "Largest number of GPUs tried; null: as many as [FLEET] App. B.3 asks for.",
+        COUNT_OR_NULL_ALLOWED,
+        ge=1,
+    )
+    rates: str | None = key(
+        None, "A profile.json to use instead of measuring.", "null or the path of a file", min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> ProfilingConfig:
+        if self.timed_batches > self.max_batches:
+            raise wrong(
+                "timed_batches",
+                f"got {self.timed_batches}, allowed: at most max_batches ({self.max_batches})",
+            )
+        return self
+
+
+class ScheduleConfig(Section):
+    """Which DNNs train together, and on how many GPUs."""
+
+    paradigm: Literal["global", "local", "homogeneous", "independent"] = key(
+        "global",
+        "How DNNs are scheduled: flotillas of all that are left (global), or of the GPUs that become free "
+        "(local); random subsets, one GPU each (homogeneous); each alone with its own stream (independent).",
+        "global, local, homogeneous, independent",
+    )
+    delta: Annotated[Annotated[float, Field(ge=0.0)] | str, BeforeValidator(_delta)] = key(
+        20.0,
+        "DNNs train together when their rates differ by at most this: samples/s, or a share of the "
+        "reference rate as text such as 15%.",
+        "samples/s, 0 or more, or text such as '15%'",
+    )
+    alpha: float = key(
+        0.8,
+        "A round ends when fewer than alpha times the GPUs that its flotilla got are busy.",
+        "0 < alpha <= 1",
+        gt=0.0,
+        le=1.0,
+    )
+    max_gpus_per_dnn: int | None = key(
+        None, "No DNN gets more GPUs than this; null: no limit.", COUNT_OR_NULL_ALLOWED, ge=1
+    )
+    profiling: ProfilingConfig = key(
+        None, "How rates are measured.", "keys of profiling", default_factory=ProfilingConfig
+    )
+
+    def delta_rule(self) -> Delta:
+        """`delta` as the flotilla policy takes it."""
+        from hpcbal.policies.flotilla import Delta
+
+        if isinstance(self.delta, str):
+            return Delta(absolute=None, relative=percent_of(self.delta))
+        return Delta(absolute=float(self.delta), relative=None)
+
+
+class EnsembleSlotsConfig(SlotsConfig):
+    """How the ranks of a node are used."""
+
+    preprocessors_per_node: int = key(1, "Preprocessing ranks per node to ask for.", COUNT_ALLOWED, ge=1)
+
+
+class WorkerConfig(Section):
+    """How one emulated GPU differs from the others: t(x) = max(floor_s, launch_s + x / (rate * speed))."""
+
+    speed: float = key(1.0, "Times the rate on 1 GPU.", "a number above 0", gt=0.0)
+    launch_s: float = key(0.0, "What a batch of any size costs.", "seconds, 0 or more", ge=0.0)
+    floor_s: float = key(0.0, "No batch takes less.", "seconds, 0 or more", ge=0.0)
+
+
+class BackendConfig(Section):
+    """What computes the steps."""
+
+    name: Literal["tensorflow", "emulated"] = key(
+        "tensorflow", "tensorflow trains; emulated takes the time that `rates` tells.", "tensorflow, emulated"
+    )
+    collective: Literal["horovod", "mpi"] = key(
+        "horovod", "What sums gradients; emulated always uses mpi.", "horovod, mpi"
+    )
+    precision: Literal["float32", "float64"] = key(
+        "float32", "Type of weights and gradients.", "float32, float64"
+    )
+    rates: Mapping[str, RatesByCount] = key(
+        {},
+        "For emulated: samples/s by number of GPUs, by DNN; missing counts follow [FLEET] Eq. 5.",
+        "{dnn name: {number of GPUs: samples/s above 0}}, with the rate on 1 GPU at least",
+    )
+    workers: Annotated[tuple[WorkerConfig, ...], Strict(False)] = key(
+        (),
+        "For emulated: unlike GPUs by number, again from the first if there are more; none: all alike.",
+        "a list of workers such as '{speed: 0.5}'",
+    )
+
+    @property
+    def effective_collective(self) -> Literal["horovod", "mpi"]:
+        """`collective`, or mpi where the backend knows no other."""
+        return "mpi" if self.name == "emulated" else self.collective
+
+
+class BalanceConfig(Section):
+    """How a step's samples are shared out to the GPUs of its DNN."""
+
+    policy: BalanceName = key(
+        "even",
+        "even: the same for all; fitted: by curves learnt while training; lb-bsp-gpu, lb-bsp-cpu: Alg. 2 and "
+        "Alg. 1 of [LBBSP]; fixed: as `shares` says.",
+        "even, fitted, lb-bsp-gpu, lb-bsp-cpu, fixed",
+    )
+    shares: Shares = key(
+        (),
+        "For fixed: weights by GPU of the DNN, for more GPUs again from the first; at most as many as GPUs.",
+        SHARES_ALLOWED,
+    )
+    predictor: Literal["ema", "memoryless", "arima", "lstm", "narx", "rnn"] = key(
+        "ema",
+        "How lb-bsp-cpu predicts speeds: by a moving average (ema), as the last step's, or by a model fitted "
+        "while training: narx from speeds, CPU and memory; arima, lstm, rnn from speeds.",
+        "ema, memoryless, arima, lstm, narx, rnn",
+    )
+    first_fit: int = key(500, "Steps of a group before its first model is fitted.", COUNT_ALLOWED, ge=1)
+    refit_every: int = key(200, "Steps from one fit to the next.", COUNT_ALLOWED, ge=1)
+    max_samples_per_gpu: int | None = key(
+        None,
+        "No GPU gets more of a step than this, unless an even share is more; null: no limit.",
+        COUNT_OR_NULL_ALLOWED,
+        ge=1,
+    )
+    regroup: bool = key(
+        True,
+        "Whether a DNN goes on without a GPU that fitted or lb-bsp-gpu find it better off without.",
+        "true, false",
+    )
+
+
+class DataplaneConfig(Section):
+    """The shared stream of preprocessed samples."""
+
+    ring_bytes: Bytes = key(2**28, "Memory per node for preprocessed samples.", SIZE_ALLOWED, gt=0)
+    block_samples: int = key(64, "Samples that travel together.", COUNT_ALLOWED, ge=1)
+    max_sample_bytes: Annotated[int | None, BeforeValidator(parse_bytes)] = key(
+        None, "Largest preprocessed sample; null: found from the data.", f"null, or {SIZE_ALLOWED}", gt=0
+    )
+
+
+class EnsembleConfig(RunConfig):
+    """An ensemble of DNNs: frozen, picklable."""
+
+    file_only_keys: ClassVar[tuple[str, ...]] = ("defaults", "sweeps")
+
+    kind: Literal["ensemble"] = key("ensemble", "Kind of the run.", "ensemble")
+    slots: EnsembleSlotsConfig = key(
+        None, "How ranks are used.", "keys of slots", default_factory=EnsembleSlotsConfig
+    )
+    data: DataConfig = key(None, "Where the samples come from.", "keys of data", default_factory=DataConfig)
+    preprocessing: Annotated[tuple[Operation, ...], Strict(False)] = key(
+        (),
+        "Operations on every sample, in order.",
+        "a list of operations such as 'resize: {height: 8, width: 8}'",
+    )
+    dnns: Annotated[tuple[DnnConfig, ...], Strict(False), AfterValidator(_not_empty)] = key(
+        ..., "The networks to train.", "a list of at least one DNN"
+    )
+    schedule: ScheduleConfig = key(
+        None, "Which DNNs train together.", "keys of schedule", default_factory=ScheduleConfig
+    )
+    backend: BackendConfig = key(
+        None, "What computes the steps.", "keys of backend", default_factory=BackendConfig
+    )
+    balance: BalanceConfig = key(
+        None, "How steps are shared out.", "keys of balance", default_factory=BalanceConfig
+    )
+    dataplane: DataplaneConfig = key(
+        None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig
+    )

@@ -1,0 +1,164 @@
+"""Compare the configs of two starts of a run: what may differ, what must not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbal.errors import OutputError
+
+_MAX_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MayDiffer:
+    """What may differ between two starts of one kind of run: where and how long, not what is computed.
+
+    Attributes:
+        keys: dotted, beside those that all kinds share.
+        jobs: the key under which the jobs are listed; differences name a job, not its number.
+        job: what people call one.
+        of_job: keys of a job that may differ.
+        may_grow: a dotted key of a job whose number may grow.
+    """
+
+    keys: tuple[str, ...]
+    jobs: str
+    job: str
+    of_job: tuple[str, ...]
+    may_grow: str
+
+
+_ALL_MAY_DIFFER = ("output", "walltime", "stall_timeout_s", "slots", "checkpoint", "timeline")
+_DEFAULT_KIND = "ensemble"  # of the configs that were written before there were kinds
+MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
+    "ensemble": MayDiffer(
+        keys=(
+            "schedule",
+            "balance",
+            "backend.workers",
+            "data.max_bad_fraction",
+            "data.max_traversal_gap",
+            "dataplane.ring_bytes",
+        ),
+        jobs="dnns",
+        job="DNN",
+        of_job=("balance", "shares"),
+        may_grow="stop.max_epochs",
+    )
+}
+
+
+def is_same_config(before: str, now: str) -> bool:
+    """Whether two resolved configs say the same, in whatever order; False if the first one is damaged."""
+    import yaml
+
+    if before == now:
+        return True
+    try:
+        old = yaml.safe_load(before)
+    except yaml.YAMLError:
+        return False
+    return next(_differences("", *_comparable(old, yaml.safe_load(now))), None) is None
+
+
+def check_same(root: Path, before: str, now: str) -> list[str]:
+    """Compare the config that a run has with that of a start which wants to go on with it.
+
+    Args:
+        root: the output directory of the run.
+        before: the resolved config that lies there.
+        now: that of this start.
+
+    Returns:
+        The dotted keys that differ and may.
+
+    Raises:
+        OutputError: if one differs that may not, or `before` is damaged.
+    """
+    import yaml
+
+    try:
+        old = yaml.safe_load(before)
+    except yaml.YAMLError as error:
+        raise OutputError(
+            f"{root / 'config.yaml'}: damaged, so this run cannot be continued safely; choose another "
+            f"directory with --output, or put the right config.yaml back ({error})"
+        ) from error
+    old, new = _comparable(old, yaml.safe_load(now))
+    rule = MAY_DIFFER_BY_KIND[new["kind"]]
+    may_differ = (*_ALL_MAY_DIFFER, *rule.keys)
+    allowed: list[tuple[str, Any, Any]] = []
+    refused: list[tuple[str, Any, Any]] = []
+    for key, given_before, given_now in _differences("", old, new):
+        is_allowed = any(f"{key}.".startswith(f"{prefix}.") for prefix in may_differ) or (
+            key.startswith(f"{rule.jobs}.")
+            and (key.rpartition(".")[2] in rule.of_job or _has_grown(rule, key, given_before, given_now))
+        )
+        (allowed if is_allowed else refused).append((key, given_before, given_now))
+    if refused:
+        shown = "\n".join(f"  {key}: was {_text(a)}, is {_text(b)}" for key, a, b in refused[:_MAX_SHOWN])
+        more = f"\n  and {len(refused) - _MAX_SHOWN} more" if len(refused) > _MAX_SHOWN else ""
+        raise OutputError(
+            f"{root}: holds a run with another config; it can go on only with the same config (a "
+            f"{rule.job}'s {rule.may_grow} may grow; {', '.join(may_differ)} and a {rule.job}'s "
+            f"{', '.join(rule.of_job)} may change). Choose another directory with --output, or undo these "
+            f"changes:\n{shown}{more}"
+        )
+    return [key for key, _, _ in allowed]
+
+
+def _has_grown(rule: MayDiffer, key: str, before: Any, now: Any) -> bool:
+    both_int = isinstance(before, int) and isinstance(now, int)
+    return key.endswith(f".{rule.may_grow}") and both_int and now > before
+
+
+def _comparable(*configs: Any) -> tuple[Any, ...]:
+    """Each config with its kind, and with its jobs by name, so that a difference names the job."""
+    return tuple(_by_name({"kind": _DEFAULT_KIND, **c}) if isinstance(c, Mapping) else c for c in configs)
+
+
+_ABSENT = object()
+
+
+def _by_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    rule = MAY_DIFFER_BY_KIND.get(str(config["kind"]))
+    listed = None if rule is None else config.get(rule.jobs)
+    if rule is None or not isinstance(listed, list):
+        return config
+    jobs = {
+        str(job.get("name", index)) if isinstance(job, Mapping) else str(index): job
+        for index, job in enumerate(listed)
+    }
+    return {**config, rule.jobs: jobs}
+
+
+def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """(dotted key, value before, value now) of every leaf that differs."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in {**old, **new}:
+            below = f"{prefix}.{key}" if prefix else str(key)
+            yield from _differences(below, old.get(key, _ABSENT), new.get(key, _ABSENT))
+    elif not _same(old, new):
+        yield prefix, old, new
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether the config says the same twice: NaN is NaN, `true` is not 1."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return old.keys() == new.keys() and all(_same(value, new[key]) for key, value in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(_same, old, new))
+    if isinstance(old, float) and isinstance(new, float) and math.isnan(old):
+        return math.isnan(new)
+    return isinstance(old, bool) is isinstance(new, bool) and bool(old == new)
+
+
+def _text(value: Any) -> str:
+    if value is _ABSENT:
+        return "absent"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
