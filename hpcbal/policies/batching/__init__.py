@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from hpcbal.policies.batching.bsp import Even
-from hpcbal.policies.batching.even import split_evenly
+from hpcbal.policies.batching.even import Even, split_evenly
 from hpcbal.policies.batching.fitted import Fitted
 from hpcbal.policies.batching.fixed import Fixed
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu

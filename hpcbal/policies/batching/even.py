@@ -1,15 +1,27 @@
-"""Split a step's samples over a trainer group as evenly as whole samples allow."""
+"""The same share for every worker, as nearly as whole samples and limits allow: plain BSP."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from hpcbal.errors import PolicyError
+from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.task import (
+    BatchingPolicy,
+    BatchState,
+    BatchTask,
+    Decision,
+    Observation,
+    check_observations,
+)
 
 
 def split_evenly(num_samples: int, num_workers: int) -> tuple[int, ...]:
     """Samples of each worker; the first `num_samples % num_workers` workers take one more.
 
     Args:
-        num_samples: of the global batch, >= 0; may be fewer than workers (then some get none).
+        num_samples: of the global batch, >= 0; if there are fewer than workers, some workers get none.
         num_workers: trainers of the group, >= 1.
 
     Returns: num_workers counts that differ by at most 1, largest first, with sum `num_samples`.
@@ -22,3 +34,25 @@ def split_evenly(num_samples: int, num_workers: int) -> tuple[int, ...]:
         )
     share, num_larger = divmod(num_samples, num_workers)
     return (share + 1,) * num_larger + (share,) * (num_workers - num_larger)
+
+
+def split_task_evenly(task: BatchTask) -> tuple[int, ...]:
+    """Samples of each worker of the task, as even as the workers' limits allow."""
+    return apportion(task.num_samples, (1.0,) * task.num_workers, task.minima, task.maxima)
+
+
+@dataclass(frozen=True, slots=True)
+class Even(BatchingPolicy[BatchState]):
+    """BSP: every worker keeps the same share, however fast it is.
+
+    Source: [LBBSP] Sec. 2.1.
+    """
+
+    def start(self, task: BatchTask) -> BatchState:
+        """As `BatchingPolicy.start`."""
+        return BatchState(task, split_task_evenly(task))
+
+    def decide(self, state: BatchState, observations: Sequence[Observation]) -> Decision[BatchState]:
+        """As `BatchingPolicy.decide`."""
+        check_observations(state, observations)
+        return Decision(state)

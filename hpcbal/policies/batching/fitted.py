@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hpcbal.policies.batching.bsp import even_sizes
 from hpcbal.policies.batching.curve_learning import CurveMemory, learn
 from hpcbal.policies.batching.curves import TimeCurves
+from hpcbal.policies.batching.even import split_task_evenly
 from hpcbal.policies.batching.memory_guard import can_leave, largest_so_far, most_in_memory, rooms_of
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.task import (
@@ -68,7 +68,7 @@ class Fitted(BatchingPolicy[FittedState]):
     def start(self, task: BatchTask) -> FittedState:
         """As `BatchingPolicy.start`."""
         return FittedState(
-            task, even_sizes(task), CurveMemory.empty(task.num_workers), (0,) * task.num_workers
+            task, split_task_evenly(task), CurveMemory.empty(task.num_workers), (0,) * task.num_workers
         )
 
     def decide(self, state: FittedState, observations: Sequence[Observation]) -> Decision[FittedState]:

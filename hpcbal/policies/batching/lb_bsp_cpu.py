@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hpcbal.policies.batching.bsp import even_sizes
+from hpcbal.policies.batching.even import split_task_evenly
 from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, positive_speeds
@@ -48,7 +48,7 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
 
     def start(self, task: BatchTask) -> LbBspCpuState:
         """As `BatchingPolicy.start`."""
-        even = even_sizes(task)
+        even = split_task_evenly(task)
         return LbBspCpuState(task, even, SpeedHistory.empty(task.num_workers), even)
 
     def decide(self, state: LbBspCpuState, observations: Sequence[Observation]) -> Decision[LbBspCpuState]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from operator import gt
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.bsp import even_sizes
+from hpcbal.policies.batching.even import split_task_evenly
 from hpcbal.policies.batching.memory_guard import can_leave, largest_so_far
 from hpcbal.policies.batching.rounding import scale_shares
 from hpcbal.policies.batching.task import (
@@ -99,7 +99,7 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
     def start(self, task: BatchTask) -> LbBspGpuState:
         """As `BatchingPolicy.start`."""
         never = ((False,) * task.num_workers,) * task.num_workers
-        even = even_sizes(task)
+        even = split_task_evenly(task)
         return LbBspGpuState(task, even, was_slower=never, largest=even)
 
     def decide(self, state: LbBspGpuState, observations: Sequence[Observation]) -> Decision[LbBspGpuState]:

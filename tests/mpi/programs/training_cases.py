@@ -32,7 +32,7 @@ from training_harness import (
 )
 
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation, split_evenly
-from hpcbal.policies.batching.bsp import Even
+from hpcbal.policies.batching.even import Even
 from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balance.decided_split import DecidedSplit
 from hpcbal.training.agreement import agree, share_state

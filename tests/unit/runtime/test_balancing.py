@@ -15,7 +15,7 @@ import pytest
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation
-from hpcbal.policies.batching.bsp import Even
+from hpcbal.policies.batching.even import Even
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Memoryless
 from hpcbal.policies.batching.task import BatchState
