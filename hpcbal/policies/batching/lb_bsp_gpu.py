@@ -193,13 +193,15 @@ def _moved(
 def _is_faster_without(straggler: int, most: Sequence[int], given: Sequence[int], times_s: Times) -> bool:
     """Whether the others would be done before the straggler if they, who may get `most`, had its samples too.
 
-    Each sample more is reckoned to take a worker as long as the mean of those it has: launch costs make that
-    too much, so who is removed was not worth its wait.
+    Another sample is taken to cost a worker as much as the mean of those that it has. With launch costs that
+    is an overestimate, so a worker that is removed was not worth the wait. Nothing is known of a worker
+    without samples, so it is not expected to take one.
     """
     sizes = list(given)
-    per_sample_s = [t / size if size else t for t, size in zip(times_s, sizes, strict=True)]
+    known = [i for i, size in enumerate(sizes) if size and i != straggler]
+    per_sample_s = {i: times_s[i] / sizes[i] for i in known}
     for _ in range(sizes[straggler]):
-        able = [i for i in range(len(sizes)) if i != straggler and sizes[i] < most[i]]
+        able = [i for i in known if sizes[i] < most[i]]
         if not able:
             return False
         best = min(able, key=lambda i: (per_sample_s[i] * (sizes[i] + 1), i))

@@ -230,3 +230,22 @@ def test_settings_out_of_range_are_refused() -> None:
         PhaseSettings(1, 0)
     with pytest.raises(PolicyError, match=r"most_missing: got 1\.0, allowed: 0 <= most_missing < 1"):
         LbBspGpu(most_missing=1.0)
+
+
+@pytest.mark.parametrize(("num_samples", "num_workers"), [(6, 8), (3, 8), (1, 4)])
+def test_workers_without_samples_are_no_reason_to_drop_one_that_has_some(
+    num_samples: int, num_workers: int
+) -> None:
+    """The idle ones are slow, which nobody can know: without a fast one, a slow one would get its sample."""
+    state = HOPELESS.start(BatchTask.uniform(num_samples, num_workers))
+    times_s = [0.1 + 0.01 * (i % 3) if size else 0.0 for i, size in enumerate(state.batch_sizes)]
+    for _ in range(60):
+        decision = HOPELESS.decide(state, observe(state.batch_sizes, times_s))
+        state = decision.state
+        assert (sum(size > 0 for size in state.batch_sizes), decision.remove) == (num_samples, None)
+
+
+def test_with_idle_workers_a_straggler_goes_if_a_worker_that_is_known_does_its_work_sooner() -> None:
+    state = HOPELESS.start(BatchTask.uniform(3, 4))
+    assert repeat(state, (0.1, 0.1, 0.19, 0.0), 60, policy=HOPELESS).remove is None
+    assert repeat(state, (0.1, 0.1, 0.21, 0.0), 60, policy=HOPELESS).remove == 2
