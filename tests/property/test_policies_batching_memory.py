@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpcbal.policies.batching import BATCHING, BatchingPolicy, BatchTask, Observation, WorkerLimits
 from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu, PhaseSettings
-from hpcbal.policies.batching.memory_guard import most_in_memory
+from hpcbal.policies.batching.memory_guard import most_in_memory, surely_in_memory
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.task import BatchState
 
@@ -25,7 +25,6 @@ POLICIES: Mapping[str, BatchingPolicy[Any]] = {
     "lb-bsp-cpu": BATCHING["lb-bsp-cpu"],
     "lb-bsp-gpu": FAST_ALG2,
 }
-MOST_AT_ONCE = {"fitted": 1, "lb-bsp-cpu": 1, "lb-bsp-gpu": 5}
 
 
 @dataclass
@@ -101,13 +100,41 @@ def test_no_batch_takes_more_memory_than_the_guard_allows(
         seen = gpus.process(state, slow if 20 <= k < 40 else None)
         decided = policy.decide(state, seen).state
         for i, (now, then) in enumerate(zip(state.batch_sizes, decided.batch_sizes, strict=True)):
-            if name != "lb-bsp-gpu":
-                assert then <= max(now, most_in_memory(seen[i], int(gpus.largest[i]), task.num_samples))
-            elif seen[i].memory_is_full:
-                assert then <= max(now, gpus.largest[i])
-            one_step_more = gpus.fixed + gpus.per_sample * then - MOST_AT_ONCE[name] * gpus.per_sample
-            assert one_step_more <= 0.95 + 1e-9
+            allowed = surely_in_memory if name == "lb-bsp-gpu" else most_in_memory
+            assert then <= max(now, allowed(seen[i], int(gpus.largest[i]), task.num_samples))
+            assert gpus.fixed + gpus.per_sample * (then - 1) <= 0.95 + 1e-9
         state = decided
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 0.9), st.floats(0.0, 1.0)), min_size=2, max_size=6),
+    st.integers(1, 64),
+    st.data(),
+)
+@settings(deadline=None, max_examples=100)
+def test_alg_2_never_fills_a_memory_that_grows_linearly_whatever_the_speeds(
+    memories: list[tuple[float, float]], share: int, data: st.DataObject
+) -> None:
+    """Workers hold even shares with 5 % to spare; the policy does not know how much of that is fixed."""
+    count = len(memories)
+    fixed = np.array([part * at_even for part, at_even in memories])
+    per_sample = (np.minimum([at_even for _, at_even in memories], 0.95) - fixed).clip(0.0) / share
+    state = FAST_ALG2.start(BatchTask.uniform(share * count, count))
+    peak = np.zeros(count)
+    period = data.draw(st.sampled_from([7, 40]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    speeds = 1.0 + rng.integers(0, 4, count)
+    for k in range(120):
+        if k % period == 0:
+            speeds = 1.0 + rng.integers(0, 4, count)
+        sizes = np.array(state.batch_sizes)
+        peak = np.maximum(peak, fixed + per_sample * sizes)
+        assert (peak <= 1.0 + 1e-9).all()
+        seen = [
+            Observation(int(n), float(s), device_memory_share=float(min(1.0, used)))
+            for n, s, used in zip(sizes, sizes / speeds, peak, strict=True)
+        ]
+        state = FAST_ALG2.decide(state, seen).state
 
 
 @pytest.mark.parametrize("name", ["fitted", "lb-bsp-gpu"])

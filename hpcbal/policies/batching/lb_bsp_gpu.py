@@ -8,7 +8,7 @@ from operator import gt
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.even import split_task_evenly
-from hpcbal.policies.batching.memory_guard import can_leave, largest_so_far
+from hpcbal.policies.batching.memory_guard import can_leave, largest_so_far, surely_in_memory
 from hpcbal.policies.batching.rounding import scale_shares
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
@@ -78,9 +78,11 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
           each of them can hold an even share, see `can_leave`.
         - Workers' minima and maxima are kept: the step is cut to what they leave, and a worker at its
           maximum does not lead, like one without free memory.
-        - A worker with less than 5 % of its memory free leads no further than to the largest batch that it
-            has processed. Its memory does not become free again when it hands samples over, as TensorFlow
-            gives none back; so it would never get them back.
+        - Where memory is measured, the step is also cut to what the leader's memory surely holds, see
+            `surely_in_memory`. The paper moves 5 samples to a worker that is 94 % full.
+        - A worker with less than 5 % of its memory free still leads up to the largest batch that it has
+            processed. TensorFlow gives no memory back, so a worker that hands samples over would stay full
+            and never get them back.
         - Where samples were broken, times are scaled to the shares that the workers were given; of a worker
             that lacks more than `most_missing`, the last time stands. Iterations that were meant to hold
             another number of samples than the global batch (the last one of a pass) are passed over.
@@ -173,7 +175,7 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
 def _most(state: LbBspGpuState, observations: Sequence[Observation]) -> list[int]:
     """Most samples that each worker may get."""
     return [
-        min(most, largest) if seen.memory_is_full else most
+        surely_in_memory(seen, largest, most)
         for seen, largest, most in zip(observations, state.largest, state.task.maxima, strict=True)
     ]
 

@@ -36,6 +36,29 @@ def most_in_memory(seen: Observation, largest: int, most: int) -> int:
     return int(min(most, max(largest * (1.0 - LEAST_FREE_MEMORY_SHARE) / used, largest + 1)))
 
 
+def surely_in_memory(seen: Observation, largest: int, most: int) -> int:
+    """The largest batch, at most `most`, that fits however memory is divided into a fixed and a growing part.
+
+    If `used` belongs to the largest batch so far, a sample takes at most `used / largest`, which is what it
+    takes where nothing is fixed. Up to 95 % may be filled by that estimate; one sample more may fill the
+    memory, as its use is seen before the next one. `most_in_memory` is bolder by that one sample: it risks it
+    without knowing what it takes.
+
+    Args:
+        largest: samples of the worker's largest batch so far, >= 0.
+        most: samples that it may have whatever its memory, >= 0; the answer where memory is not measured.
+
+    Source: [LBBSP] Sec. 3.3.2. Deviation: the paper bounds who grows, not by how much.
+    """
+    used = seen.device_memory_share
+    if not used:
+        return most
+    if seen.memory_is_full:
+        return min(most, largest)
+    one_more = largest + (used * (largest + 1) <= largest)
+    return int(min(most, max(largest * (1.0 - LEAST_FREE_MEMORY_SHARE) / used, one_more)))
+
+
 def can_leave(
     leavers: Sequence[int], task: BatchTask, observations: Sequence[Observation], largest: Counts
 ) -> bool:
