@@ -40,6 +40,9 @@ def test_the_walltime_counts_from_the_start_of_the_program():
     assert limit(3600.0, started_s=time.time() - 3590.0).reached() is not None
 
 
-def test_a_short_walltime_keeps_most_of_itself():
-    assert WALLTIME_MARGIN_S == 60.0
-    assert limit(40.0).reached() is None
+def test_a_walltime_shorter_than_four_margins_is_used_to_three_quarters():
+    def is_over(after_s: float) -> bool:
+        return limit(40.0, started_s=time.time() - after_s).reached() is not None
+
+    assert WALLTIME_MARGIN_S > 40.0  # else the whole margin would fit
+    assert [is_over(after_s) for after_s in (0.0, 25.0, 31.0)] == [False, False, True]
