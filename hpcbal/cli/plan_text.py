@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, gpu_map, launch_lines
 from hpcbal.planning.memory import NodeMemory
-from hpcbal.planning.wall_time import MOST_NODES_TRIED, Forecast
+from hpcbal.planning.wall_time import MOST_NODES_TRIED, PlanForecast
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.table import count_text, format_table
 
@@ -25,7 +25,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def render_plan(
     plan: EnsemblePlan,
     command: Sequence[str],
-    outlook: Forecast | None,
+    outlook: PlanForecast | None,
     memory: NodeMemory,
     bytes_per_node: int | None,
 ) -> list[str]:
@@ -106,7 +106,7 @@ def _memory_lines(memory: NodeMemory, bytes_per_node: int | None) -> list[str]:
     return [text, f"  DOES NOT FIT into {bytes_text(bytes_per_node)}: {bytes_text(over)} too much; {advice}"]
 
 
-def _time_lines(outlook: Forecast | None) -> list[str]:
+def _time_lines(outlook: PlanForecast | None) -> list[str]:
     if outlook is None:
         return [
             "wall time: unknown, as nobody knows the size of the dataset: say --samples N, or --open-data to "

@@ -21,7 +21,7 @@ MOST_NODES_TRIED = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class PlanForecast:
     """What the simulated run of a plan says.
 
     Attributes:
@@ -60,7 +60,7 @@ class Forecast:
 
 def forecast(
     config: EnsembleConfig, rates: PlanRates, facts: PassFacts, *, num_nodes: int, gpus_per_node: int
-) -> Forecast:
+) -> PlanForecast:
     """Simulate the plan, and if it does not fit, look for the number of nodes that would.
 
     Args:
@@ -88,7 +88,7 @@ def forecast(
             enough = num_nodes
         elif _best_s(specs, rates, passes, settings, MOST_NODES_TRIED * gpus_per_node) <= usable_s:
             enough = _least_nodes(num_nodes, lambda nodes: run(nodes).makespan_s <= usable_s)
-    return Forecast(
+    return PlanForecast(
         wall_time_s=planned.makespan_s,
         num_rounds=len(planned.rounds),
         profiling_s=planned.profiling_s,

@@ -7,7 +7,7 @@ from hpcbal.simulator.measured_costs import measured_costs
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun, Span, TimedEvent
-from hpcbal.simulator.run import Prediction, predict, simulate
+from hpcbal.simulator.run import RemainingRun, predict, simulate
 from hpcbal.simulator.scenario import Published, Scenario, Workload, cluster_of
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "EnsembleLaw",
     "FlotillaRow",
     "PassModel",
-    "Prediction",
     "Published",
     "Reader",
+    "RemainingRun",
     "RoundRecord",
     "Row",
     "Scenario",

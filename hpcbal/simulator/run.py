@@ -94,7 +94,7 @@ def simulate(
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class RemainingRun:
     """What is left of a run.
 
     Attributes:
@@ -117,7 +117,7 @@ def predict(
     *,
     costs: Costs | None = None,
     resume: ResumeState | None = None,
-) -> Prediction | None:
+) -> RemainingRun | None:
     """How long a run will take from here, at most: every DNN trains to its max_epochs.
 
     Args:
@@ -131,7 +131,7 @@ def predict(
     if not all(rates.is_measured(spec.dnn_id, 1) for spec in left):
         return None
     run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
-    return Prediction(run.makespan_s, len(run.rounds), {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
+    return RemainingRun(run.makespan_s, len(run.rounds), {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
 
 
 def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]:

@@ -12,7 +12,7 @@ from functools import partial
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.runtime.record.outlook import Outlook
-from hpcbal.simulator import Costs, PassModel, Prediction, predict
+from hpcbal.simulator import Costs, PassModel, RemainingRun, predict
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Forecast:
         self._spec = spec
         self._clock = clock
         self._pause_until_s = -1.0
-        self._asked: tuple[float, Future[Prediction | None]] | None = None
+        self._asked: tuple[float, Future[RemainingRun | None]] | None = None
 
     def ask(self, ensemble: Ensemble, start_s: Mapping[str, float] | None = None) -> None:
         """Predict from the state of this moment, unless the last question is still open, or was just so.
@@ -54,7 +54,7 @@ class Forecast:
         )
         costs = Costs(start_s=start_s or {})
         question = partial(predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume)
-        answer: Future[Prediction | None] = Future()
+        answer: Future[RemainingRun | None] = Future()
         # A daemon, unlike the threads of an executor: a large prediction must not hold up the end of the run.
         threading.Thread(target=_answer, args=(question, answer), name="forecast", daemon=True).start()
         self._asked = (asked_s, answer)
@@ -75,7 +75,7 @@ class Forecast:
         return None if prediction is None else Outlook(asked_s, prediction)
 
 
-def _answer(question: Callable[[], Prediction | None], answer: Future[Prediction | None]) -> None:
+def _answer(question: Callable[[], RemainingRun | None], answer: Future[RemainingRun | None]) -> None:
     try:
         answer.set_result(question())
     except BaseException as error:

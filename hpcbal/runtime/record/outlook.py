@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbal.simulator import Prediction
+from hpcbal.simulator import RemainingRun
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.status import PredictionStatus
 from hpcbal.telemetry.views.table import count_text
@@ -20,7 +20,7 @@ class Outlook:
     """
 
     asked_s: float
-    prediction: Prediction
+    prediction: RemainingRun
 
     def remaining_s(self, now_s: float) -> float:
         """Of the prediction what is left; 0 when it is overdue."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.runtime.record.outlook import Compared, Outlook, Outlooks
-from hpcbal.simulator import Prediction
+from hpcbal.simulator import RemainingRun
 
 
 def outlook_of(asked_s: float, remaining_s: float, num_rounds: int = 2) -> Outlook:
-    return Outlook(asked_s, Prediction(remaining_s, num_rounds, {}))
+    return Outlook(asked_s, RemainingRun(remaining_s, num_rounds, {}))
 
 
 @pytest.mark.parametrize(("now_s", "left_s"), [(110.0, 40.0), (111.5, 38.5), (150.0, 0.0), (1000.0, 0.0)])
