@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print
 from hpcbal.stderr import say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hpcbal.simulator import Scenario
 
 DEFAULT_SEEDS = 5
@@ -19,7 +22,7 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "simulate",
-        help="tell how long an ensemble takes, on any number of GPUs",
+        help="predict how long an ensemble takes, on any number of GPUs",
         description="Run an ensemble in virtual time, with the state machine and the policies of a real run: "
         "makespan, waiting and overheads under each schedule, beside a lower bound.",
     )
@@ -79,6 +82,22 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE|FILE",
         help="when DNNs converge: a least share of max_epochs, drawn evenly from there to 1, or the "
         "results.csv of an earlier run (default: 1, so max_epochs)",
+    )
+    parser.add_argument(
+        "--rate-deviation",
+        type=_deviation,
+        default=0.0,
+        metavar="SHARE",
+        help="let the rates of each DNN vary from seed to seed, with this relative deviation (default: 0; a "
+        "preset has ensemble.rate_deviation)",
+    )
+    parser.add_argument(
+        "--kept-per-node",
+        type=_kept,
+        default=1.0,
+        metavar="SHARE",
+        help="share of its rate that a group keeps for each node it spans beyond the fewest that hold it "
+        "(default: 1, so that placement has no effect; a preset has ensemble.kept_across_nodes)",
     )
     parser.add_argument(
         "--cost",
@@ -141,6 +160,8 @@ def _scenario(args: argparse.Namespace) -> Scenario:
             gpus_per_node=args.gpus_per_node,
             num_samples=args.samples,
             epochs=args.epochs,
+            rate_deviation=args.rate_deviation,
+            kept_per_added_node=args.kept_per_node,
             warn=print_warning,
         )
     given = {
@@ -148,6 +169,8 @@ def _scenario(args: argparse.Namespace) -> Scenario:
         "--gpus-per-node": args.gpus_per_node is not None,
         "--samples": args.samples is not None,
         "--epochs": args.epochs != 1.0,
+        "--rate-deviation": args.rate_deviation != 0.0,
+        "--kept-per-node": args.kept_per_node != 1.0,
     }
     wrong = [option for option, is_given in given.items() if is_given]
     if wrong:
@@ -189,6 +212,26 @@ def _epochs(text: str) -> float | Path:
     if not 0.0 < share <= 1.0:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number above 0, at most 1, or a file")
     return share
+
+
+def _deviation(text: str) -> float:
+    """An argument type: a number, 0 or more."""
+    return _number(text, lambda value: 0.0 <= value < math.inf, "a number, 0 or more")
+
+
+def _kept(text: str) -> float:
+    """An argument type: a number above 0, at most 1."""
+    return _number(text, lambda value: 0.0 < value <= 1.0, "a number above 0, at most 1")
+
+
+def _number(text: str, is_allowed: Callable[[float], bool], allowed: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not is_allowed(value):
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: {allowed}")
+    return value
 
 
 def _cost(text: str) -> tuple[str, float]:

@@ -66,7 +66,7 @@ def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
         line = [
             str(row.gpus),
             row.paradigm,
-            _seconds(row.makespan_s),
+            f"{_seconds(row.makespan_s)} +- {_seconds(row.makespan_deviation_s)}",
             f"{row.speedup_vs_independent:.2f}",
             _seconds(row.lower_bound_s),
             _seconds(row.wait_s_per_gpu),

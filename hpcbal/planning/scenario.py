@@ -13,7 +13,7 @@ from hpcbal.control import DnnSpec
 from hpcbal.errors import InputError
 from hpcbal.planning.ensemble_plan import gpus_per_node as slots_per_node
 from hpcbal.planning.rates import PlanRates, find_rates
-from hpcbal.simulator import Costs, PassModel, Scenario, Workload, measured_costs
+from hpcbal.simulator import Costs, PassModel, Scenario, Workload, measured_costs, varied_rates
 from hpcbal.telemetry import read_ledger, read_results
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
@@ -27,6 +27,8 @@ def scenario_of_config(
     gpus_per_node: int | None = None,
     num_samples: int | None = None,
     epochs: float | Path = 1.0,
+    rate_deviation: float = 0.0,
+    kept_per_added_node: float = 1.0,
     warn: Callable[[str], None] | None = None,
 ) -> Scenario:
     """Read a configuration and what is known of its rates and its data.
@@ -38,6 +40,8 @@ def scenario_of_config(
         num_samples: of the dataset; None: as known of hpcbal's own, else it is opened, which runs its code.
         epochs: DNNs converge after a share of max_epochs that is drawn from this one to 1; or as they did in
             the run whose results.csv this is (max_epochs, if they are not in it).
+        rate_deviation: of each DNN's rates over the seeds; see `varied_rates`.
+        kept_per_added_node: share of its rate that a group keeps for each node more; see `GroupRates`.
         warn: as of `load_config`.
 
     Raises:
@@ -61,7 +65,8 @@ def scenario_of_config(
         drawn = {
             spec.dnn_id: max(1, round(rng.uniform(least_share, 1.0) * spec.stop.max_epochs)) for spec in specs
         }
-        return Workload(specs, rates.table, drawn if fixed is None else fixed)
+        table = varied_rates(rates.table, rate_deviation, seed)
+        return Workload(specs, table, drawn if fixed is None else fixed)
 
     return Scenario(
         name=config.name,
@@ -72,6 +77,7 @@ def scenario_of_config(
         passes=passes,
         costs=known_costs(config, rates) or Costs(),
         max_preprocessors=lambda num_gpus: preprocessor_ranks(config, -(-num_gpus // per_node)),
+        kept_per_added_node=kept_per_added_node,
     )
 
 

@@ -3,6 +3,7 @@
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.group_rates import GroupRates, varied_rates
 from hpcbal.simulator.measured_costs import measured_costs
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
@@ -15,6 +16,7 @@ __all__ = [
     "DnnRecord",
     "EnsembleLaw",
     "FlotillaRow",
+    "GroupRates",
     "PassModel",
     "Published",
     "Reader",
@@ -34,4 +36,5 @@ __all__ = [
     "predict",
     "preset_names",
     "simulate",
+    "varied_rates",
 ]

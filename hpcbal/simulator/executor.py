@@ -29,8 +29,8 @@ from hpcbal.control import (
     StartRound,
     StopStream,
 )
-from hpcbal.policies import RateTable
 from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
 from hpcbal.values import Position
@@ -74,7 +74,7 @@ class Executor:
     Args:
         ensemble: fresh, not started.
         specs: the DNNs, for their batch sizes and what they monitor.
-        rates: how fast they really are.
+        rates: how fast trainer groups really are.
         passes: what a pass is.
         costs: of everything else.
         keep_events: whether `events` is filled.
@@ -90,7 +90,7 @@ class Executor:
         self,
         ensemble: Ensemble,
         specs: Mapping[str, DnnSpec],
-        rates: RateTable,
+        rates: GroupRates,
         passes: PassModel,
         costs: Costs,
         *,
@@ -158,7 +158,7 @@ class Executor:
 
     def _profile(self, instruction: StartProfiling) -> None:
         """The groups of a wave train until all have been timed."""
-        rates = [self._rates.rate(group.dnn_id, len(group.gpus)) for group in instruction.groups]
+        rates = [self._rates.rate(group.dnn_id, group.gpus) for group in instruction.groups]
         samples = [self._specs[group.dnn_id].batch_size for group in instruction.groups]
         longest_s = (
             max(n / rate for n, rate in zip(samples, rates, strict=True)) * self._passes.profile_batches
@@ -183,7 +183,7 @@ class Executor:
             ready_s = formed_s + self._start_cost(plan, group)
             self._span(START, group, self.now_s, ready_s)
             start = plan.start[group.dnn_id]
-            rate = self._rates.rate(group.dnn_id, len(group.gpus))
+            rate = self._rates.rate(group.dnn_id, group.gpus)
             stream.groups[group.dnn_id] = _Group(group, rate, start.pass_index, start.offset, ready_s)
             self._stream_of[group.dnn_id] = stream
             self._last_gpus[group.dnn_id] = group.gpus

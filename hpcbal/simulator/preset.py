@@ -1,10 +1,10 @@
-"""Scenarios that come with hpcbal: ensembles of papers, drawn from what the papers tell of them."""
+"""Scenarios that come with hpcbal: ensembles drawn from what papers report of theirs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -14,6 +14,7 @@ from hpcbal.control import DnnSpec, ScheduleSettings, StopRule
 from hpcbal.errors import InputError
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.group_rates import varied_rates
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.scenario import Published, Scenario, Workload
 
@@ -34,8 +35,10 @@ class EnsembleLaw:
         mean_run_s, deviation_run_s: length of training on one GPU, over the DNNs.
         mean_epochs, deviation_epochs: to convergence, over the DNNs; independent of the rates.
         kept_inside_node: share of the rate per GPU that is kept with each GPU added on the same node.
-        kept_across_nodes: likewise with each GPU added on another node.
-        max_profiled_gpus: rates are drawn for 1..this many GPUs; Eq. 5 tells the rest.
+        kept_across_nodes: likewise with each GPU added on another node, and with each node that a group
+            spans beyond the fewest that hold it.
+        rate_deviation: of a DNN's rates over the seeds; see `varied_rates`.
+        max_profiled_gpus: rates are given for 1..this many GPUs; Eq. 5 gives the rest.
         order_seed: in which the rates are dealt to the DNNs; the same for all seeds.
     """
 
@@ -50,6 +53,7 @@ class EnsembleLaw:
     deviation_epochs: float
     kept_inside_node: float
     kept_across_nodes: float
+    rate_deviation: float
     max_profiled_gpus: int
     order_seed: int
 
@@ -96,13 +100,18 @@ class EnsembleLaw:
         return [1.0 / float(time) for time in times[rng.permutation(self.num_dnns)]]
 
     def rate_factor(self, num_gpus: int, gpus_per_node: int) -> float:
-        """Rate on `num_gpus` over that on one."""
+        """Rate on `num_gpus` over that on one, on as few nodes as hold them."""
         across = max(0, num_gpus - gpus_per_node)
         inside = num_gpus - 1 - across
         return num_gpus * self.kept_inside_node**inside * self.kept_across_nodes**across
 
+    @property
+    def kept_per_added_node(self) -> float:
+        """As for `GroupRates`: on another node, one GPU is added across nodes that was added inside one."""
+        return min(1.0, self.kept_across_nodes / self.kept_inside_node)
+
     def draw(self, seed: int, gpus_per_node: int) -> Workload:
-        """The ensemble: its rates are the same for all seeds, its epochs are drawn."""
+        """The ensemble of a seed: its epochs, and how its rates deviate from those of the law."""
         rng = np.random.default_rng(seed)
         drawn = rng.normal(self.mean_epochs, self.deviation_epochs, self.num_dnns)
         names = [f"dnn-{i:0{len(str(self.num_dnns - 1))}d}" for i in range(self.num_dnns)]
@@ -114,7 +123,8 @@ class EnsembleLaw:
         specs = tuple(
             DnnSpec(name, self.batch_size, StopRule(max_epochs=count)) for name, count in epochs.items()
         )
-        return Workload(specs, RateTable(measured, gpus_per_node), epochs)
+        rates = varied_rates(RateTable(measured, gpus_per_node), self.rate_deviation, seed)
+        return Workload(specs, rates, epochs)
 
 
 def preset_names() -> list[str]:
@@ -162,21 +172,29 @@ def _scenario(name: str, values: Mapping[str, Any]) -> Scenario:
     law = EnsembleLaw(samples_per_epoch=passes.num_positions, **values["ensemble"])
     machine, schedule, published = values["machine"], values["schedule"], values["published"]
     per_gpu = machine["preprocessors_per_gpu"]
-    law.single_gpu_rates()  # tells now if it cannot be drawn from
+    law.single_gpu_rates()  # raises now if there is no such distribution
+    gpus_per_node = machine["gpus_per_node"]
+
+    def draw(seed: int) -> Workload:
+        workload = law.draw(seed, gpus_per_node)
+        return replace(workload, known=RateTable({}, gpus_per_node)) if schedule["profile"] else workload
+
     return Scenario(
         name=name,
-        gpus_per_node=machine["gpus_per_node"],
+        gpus_per_node=gpus_per_node,
         gpus=tuple(machine["gpus"]),
-        draw=lambda seed: law.draw(seed, machine["gpus_per_node"]),
+        draw=draw,
         settings=ScheduleSettings(
             num_positions=passes.num_positions,
             delta=Delta(absolute=schedule["delta"]),
             alpha=schedule["alpha"],
             profile=schedule["profile"],
+            max_profile_gpus=law.max_profiled_gpus,
             checkpoint_every_pass=False,
         ),
         passes=passes,
         costs=Costs(**values["costs"]),
         max_preprocessors=lambda num_gpus: max(1, math.floor(per_gpu * num_gpus)),
+        kept_per_added_node=law.kept_per_added_node,
         published=Published(published["source"], published["paradigm"], published["makespan_s"]),
     )

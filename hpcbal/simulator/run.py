@@ -21,6 +21,7 @@ from hpcbal.policies import RateTable
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.executor import Executor
+from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun
 
@@ -35,6 +36,7 @@ def simulate(
     epochs: Mapping[str, int] | None = None,
     known: RateTable | None = None,
     costs: Costs | None = None,
+    kept_per_added_node: float = 1.0,
     resume: ResumeState | None = None,
     keep_events: bool = False,
 ) -> SimulatedRun:
@@ -47,18 +49,21 @@ def simulate(
         specs: the DNNs, in the order of the config.
         cluster: the allocation.
         settings: how to schedule; `num_positions` is taken from `passes`.
-        rates: how fast the DNNs really train; at least on one GPU each, the rest by Eq. 5.
+        rates: how fast the DNNs really train on as few nodes as hold their GPUs; at least on one GPU each,
+            the rest by Eq. 5.
         passes: samples of a pass, and how they flow.
         epochs: after how many epochs each DNN has converged, >= 1; one that is missing trains to its
             stop rule's max_epochs, the most that it can.
         known: the rates that the run knows when it starts; others that it needs are profiled, if the
             settings allow. None: `rates`.
         costs: None: none.
+        kept_per_added_node: share of its rate that a group keeps for each node more; see `GroupRates`.
         resume: how far an earlier run came.
         keep_events: whether `SimulatedRun.events` is filled.
 
     Raises:
-        InputError: a number of epochs is out of range, or of a DNN that there is not.
+        InputError: a number of epochs is out of range, or of a DNN that there is not; or
+            `kept_per_added_node` is out of range.
         PolicyError: the rate of a DNN on one GPU is not given.
         HpcbalError: what `Ensemble` raises.
     """
@@ -71,7 +76,7 @@ def simulate(
     executor = Executor(
         Ensemble(converging, cluster, settings, rates if known is None else known, start),
         {spec.dnn_id: spec for spec in converging},
-        rates,
+        GroupRates(rates, cluster, kept_per_added_node),
         passes,
         costs or Costs(),
         keep_events=keep_events,

@@ -20,13 +20,16 @@ class Workload:
 
     Attributes:
         specs: the DNNs.
-        rates: how fast each trains.
+        rates: how fast each trains on as few nodes as hold its GPUs.
         epochs: after how many epochs each has converged.
+        known: the rates that the run knows when it starts; the settings decide whether it measures the
+            others. None: all.
     """
 
     specs: tuple[DnnSpec, ...]
     rates: RateTable
     epochs: Mapping[str, int]
+    known: RateTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Scenario:
         passes: what a pass is.
         costs: of everything else.
         max_preprocessors: preprocessor ranks by number of GPUs.
+        kept_per_added_node: share of its rate that a group keeps for each node more; see `GroupRates`.
         published: what others have measured; None: nothing.
     """
 
@@ -68,6 +72,7 @@ class Scenario:
     passes: PassModel
     costs: Costs
     max_preprocessors: Callable[[int], int]
+    kept_per_added_node: float = 1.0
     published: Published | None = None
 
     def run(self, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
@@ -83,7 +88,9 @@ class Scenario:
             workload.rates,
             self.passes,
             epochs=workload.epochs,
+            known=workload.known,
             costs=self.costs,
+            kept_per_added_node=self.kept_per_added_node,
         )
 
 

@@ -100,6 +100,28 @@ def test_costs_can_be_given(capsys: Capture, config: str) -> None:
     assert row["makespan_s"] == pytest.approx(free + 3 * 6)
 
 
+def test_rates_can_vary_over_seeds(capsys: Capture, config: str) -> None:
+    arguments = (config, "--samples", "1000", "--gpus", "1")
+    fixed = simulated(capsys, *arguments)["rows"][0]
+    varied = simulated(capsys, *arguments, "--rate-deviation", "0.1")["rows"][0]
+    assert fixed["makespan_deviation_s"] == pytest.approx(0.0, abs=1e-9)
+    assert varied["makespan_deviation_s"] > 0.01 * varied["makespan_s"]
+
+
+def test_a_group_that_spans_more_nodes_than_it_must_is_slower(capsys: Capture, config: str) -> None:
+    Path("three.yaml").write_text(
+        CONFIG.replace("{1: 100, 2: 190}", "{1: 50, 2: 100}")
+        .replace("{1: 50, 2: 95}", "{1: 50, 2: 100}")
+        .replace("{1: 25, 2: 49}", "{1: 50, 2: 100}")
+        .replace("per_node: 2", "per_node: 3"),
+        encoding="utf-8",
+    )
+    arguments = ("three.yaml", "--samples", "1000", "--gpus", "6")  # 2 + 2 + 2 GPUs on nodes of 3
+    free = simulated(capsys, *arguments)["rows"][0]["makespan_s"]
+    row = simulated(capsys, *arguments, "--kept-per-node", "0.8")["rows"][0]
+    assert row["makespan_s"] == pytest.approx(free / 0.8)  # one of the three is split, the others wait
+
+
 def test_a_table_for_people(capsys: Capture, config: str) -> None:
     code, out, err = hpcbal(capsys, config, "--samples", "1000", "--paradigm", "all")
     assert (code, err) == (0, "")
@@ -125,6 +147,10 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
         (["run.yaml", "--gpus", "0"], "argument --gpus: got '0', allowed: a whole number, 1 or more"),
         (["run.yaml", "--epochs", "2"], "argument --epochs: got '2', allowed: a number above 0, at most 1"),
         (["run.yaml", "--epochs", "none.csv"], "hpcbal: none.csv: cannot read: No such file or directory"),
+        (["--preset", "fleet-summitdev", "--kept-per-node", "0.9"], "hpcbal: --kept-per-node: belongs to"),
+        (["--preset", "fleet-summitdev", "--rate-deviation", "1"], "hpcbal: --rate-deviation: belongs to"),
+        (["run.yaml", "--kept-per-node", "0"], "argument --kept-per-node: got '0', allowed: a number above"),
+        (["run.yaml", "--rate-deviation", "x"], "argument --rate-deviation: got 'x', allowed: a number, 0"),
         (["run.yaml", "--cost", "tea_s=3"], "hpcbal: --cost: got 'tea_s', allowed: build_s, load_s,"),
         (["run.yaml", "--cost", "load_s"], "argument --cost: got 'load_s', allowed: NAME=SECONDS"),
         (["run.yaml", "--cost", "load_s=-1"], "hpcbal: costs.load_s: got -1.0, allowed: seconds, 0 or more"),

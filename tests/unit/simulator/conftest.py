@@ -13,6 +13,7 @@ from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
 
 MAX_EPOCHS = 50
+_OF_SIMULATE = ("known", "resume", "keep_events", "kept_per_added_node")
 
 
 def run(
@@ -29,7 +30,7 @@ def run(
     A pass has 1,000 samples unless `passes` says else. `others` go to `simulate` or to ScheduleSettings.
     """
     passes = passes or PassModel(1000)
-    direct = {name: others.pop(name) for name in ("known", "resume", "keep_events") if name in others}
+    direct = {name: others.pop(name) for name in _OF_SIMULATE if name in others}
     settings = {"delta": Delta(absolute=20.0), "profile": False} | others
     return simulate(
         [DnnSpec(name, 8, StopRule(max_epochs=MAX_EPOCHS)) for name in rates],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import replace
 
@@ -27,9 +28,10 @@ def test_presets_are_found_by_name() -> None:
 
 
 def test_the_ensemble_is_the_papers(fleet: Scenario) -> None:
+    same_rates = load_preset("fleet-summitdev", ["ensemble.rate_deviation=0"])
     lengths, rates = [], []
     for seed in range(20):
-        workload = fleet.draw(seed)
+        workload = same_rates.draw(seed)
         rates = [workload.rates.rate(spec.dnn_id, 1) for spec in workload.specs]
         lengths += [
             30_606 * workload.epochs[spec.dnn_id] / rate
@@ -41,8 +43,11 @@ def test_the_ensemble_is_the_papers(fleet: Scenario) -> None:
     assert statistics.pstdev(lengths) == pytest.approx(BASELINE_S[1], rel=0.05)
 
 
-def test_rates_scale_sublinearly_and_worse_across_nodes(fleet: Scenario) -> None:
-    rates = fleet.draw(0).rates
+def test_rates_scale_sublinearly_and_worse_across_nodes() -> None:
+    shares = ["ensemble.kept_inside_node=0.995", "ensemble.kept_across_nodes=0.92"]
+    scenario = load_preset("fleet-summitdev", shares)
+    assert scenario.kept_per_added_node == pytest.approx(0.92 / 0.995)
+    rates = scenario.draw(0).rates
     per_gpu = [rates.rate("dnn-00", m) / m for m in range(1, 20)]
     assert per_gpu == sorted(per_gpu, reverse=True)
     assert per_gpu[3] / per_gpu[2] == pytest.approx(0.995)
@@ -50,10 +55,52 @@ def test_rates_scale_sublinearly_and_worse_across_nodes(fleet: Scenario) -> None
     assert per_gpu[15] / per_gpu[14] == pytest.approx(0.92)  # by Eq. 5
 
 
-def test_a_seed_draws_the_epochs_and_leaves_the_rates(fleet: Scenario) -> None:
+def test_a_seed_draws_epochs_and_rates(fleet: Scenario) -> None:
     first, again, other = fleet.draw(1), fleet.draw(1), fleet.draw(2)
     assert first.epochs == again.epochs != other.epochs
-    assert first.rates == other.rates
+    assert first.rates == again.rates != other.rates
+
+
+def test_without_deviation_the_rates_are_the_same_for_all_seeds() -> None:
+    same_rates = load_preset("fleet-summitdev", ["ensemble.rate_deviation=0"])
+    assert same_rates.draw(1).rates == same_rates.draw(2).rates
+
+
+def test_rates_deviate_over_seeds_by_the_share_that_is_set() -> None:
+    changed = load_preset("fleet-summitdev", ["ensemble.rate_deviation=0.1"])
+    plain = load_preset("fleet-summitdev", ["ensemble.rate_deviation=0"]).draw(0).rates.measured
+    ratios = []
+    for seed in range(20):
+        for dnn_id, rates in changed.draw(seed).rates.measured.items():
+            per_count = [rate / plain[dnn_id][count] for count, rate in rates.items()]
+            assert per_count == pytest.approx([per_count[0]] * len(per_count))  # it scales as before
+            ratios.append(math.log(per_count[0]))
+    assert statistics.fmean(ratios) == pytest.approx(0.0, abs=0.01)
+    assert statistics.pstdev(ratios) == pytest.approx(0.1, rel=0.05)
+
+
+def test_makespans_spread_more_when_rates_vary() -> None:
+    few = ["ensemble.num_dnns=12", "ensemble.deviation_epochs=0.01"]  # nothing else is drawn
+    deviations = [
+        compare(
+            load_preset("fleet-summitdev", [*few, f"ensemble.rate_deviation={share}"]),
+            [8],
+            ["global"],
+            range(6),
+        )[0].makespan_deviation_s
+        for share in (0.0, 0.02, 0.2)
+    ]
+    assert deviations[0] < 1e-6 < deviations[1] < deviations[2]
+
+
+def test_a_preset_can_measure_its_rates_in_virtual_time() -> None:
+    few = ["ensemble.num_dnns=8", "ensemble.rate_deviation=0"]
+    known = load_preset("fleet-summitdev", few).run(8, "global", 0)
+    measured = load_preset("fleet-summitdev", [*few, "schedule.profile=true"]).run(8, "global", 0)
+    assert known.profiling_s == 0.0
+    slowest_alone_s = 48 * 32 / 21.0  # 48 batches of 32 at 21 samples/s, in the first wave
+    assert measured.profiling_s > slowest_alone_s
+    assert measured.makespan_s == pytest.approx(known.makespan_s + measured.profiling_s)
 
 
 def test_fleet_g_takes_about_as_long_as_in_the_paper_and_wins(fleet: Scenario) -> None:
@@ -90,7 +137,7 @@ def test_wrong_numbers_and_names_are_told(fleet: Scenario) -> None:
 
 
 def test_a_law_that_no_distribution_keeps_is_told() -> None:
-    law = EnsembleLaw(10, 32, 21.0, 176.0, 1000, 300.0, 120.0, 15.0, 1.0, 0.99, 0.9, 9, 0)
+    law = EnsembleLaw(10, 32, 21.0, 176.0, 1000, 300.0, 120.0, 15.0, 1.0, 0.99, 0.9, 0.0, 9, 0)
     assert len(law.single_gpu_rates()) == 10
     with pytest.raises(InputError, match="no distribution between"):
         replace(law, mean_run_s=3000.0, deviation_run_s=1200.0).single_gpu_rates()

@@ -1,0 +1,80 @@
+"""How fast a trainer group really trains: its number of GPUs, the nodes it spans, and chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from hpcbal.cluster.layout import Cluster, num_nodes_used
+from hpcbal.errors import InputError
+from hpcbal.policies import RateTable
+
+_RATES = 0x4A7E
+"""Sets the random stream of the rates apart from others of the same seed."""
+
+
+class GroupRates:
+    """Rates of trainer groups on their GPUs.
+
+    A rate table holds the rate of a group on as few nodes as hold it. Gradients travel more slowly between
+    nodes than inside one, so each node more costs a share of the rate:
+
+        rate = r(m) * kept_per_added_node ** (nodes spanned - ceil(m / GPUs of a full node))
+
+    Args:
+        table: r(m) of every DNN on the fewest nodes.
+        cluster: the allocation; its largest node counts as a full one.
+        kept_per_added_node: share of the rate, above 0, at most 1 (the placement has no effect).
+
+    Raises:
+        InputError: the share is out of range.
+    Source: [FLEET] Sec. 4.3.1, Principle 3, and Sec. 4.3.2, Eq. 4, which count the nodes of a group. The
+        paper gives no figure for what a node costs.
+    """
+
+    def __init__(self, table: RateTable, cluster: Cluster, kept_per_added_node: float = 1.0) -> None:
+        if not 0.0 < kept_per_added_node <= 1.0:
+            raise InputError(
+                f"kept_per_added_node: got {kept_per_added_node}, allowed: a number above 0, at most 1"
+            )
+        self._table = table
+        self._node_of_gpu = cluster.node_of_gpus()
+        self._full_node = cluster.max_gpus_per_node
+        self._kept = kept_per_added_node
+
+    def rate(self, dnn_id: str, gpus: Sequence[int]) -> float:
+        """Samples per second of a DNN on these GPUs of the cluster, at least one.
+
+        Raises:
+            PolicyError: the rate of the DNN on one GPU is not known.
+        """
+        num_added = num_nodes_used(gpus, self._node_of_gpu) - -(-len(gpus) // self._full_node)
+        return self._table.rate(dnn_id, len(gpus)) * self._kept**num_added
+
+
+def varied_rates(table: RateTable, deviation: float, seed: int) -> RateTable:
+    """The rates of one run, as they vary from run to run.
+
+    The rates of a DNN are multiplied by exp(deviation * z), with z from the standard normal distribution:
+    one z for each DNN and seed, whatever the number of GPUs, so that scaling stays as it is.
+
+    Args:
+        table: rates without chance.
+        deviation: relative deviation over the seeds, >= 0; 0 returns the table itself.
+        seed: >= 0.
+
+    Raises:
+        InputError: the deviation is negative or not a number.
+    """
+    if not (math.isfinite(deviation) and deviation >= 0.0):
+        raise InputError(f"rate_deviation: got {deviation}, allowed: a number, 0 or more")
+    if deviation == 0.0:
+        return table
+    z = np.random.default_rng((seed, _RATES)).standard_normal(len(table.measured))
+    measured = {
+        dnn_id: {count: rate * math.exp(deviation * float(own)) for count, rate in rate_by_count.items()}
+        for own, (dnn_id, rate_by_count) in zip(z, table.measured.items(), strict=True)
+    }
+    return RateTable(measured, table.gpus_per_node)
