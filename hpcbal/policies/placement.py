@@ -13,6 +13,7 @@ from hpcbal.cluster.layout import Cluster, num_nodes_used
 from hpcbal.errors import PolicyError
 from hpcbal.policies.flotilla import Flotilla
 from hpcbal.policies.gpu_row import SCORE_DIGITS, GpuRow, num_different_orders, order_of_least_score
+from hpcbal.policies.small_placement import best_parts, is_small
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
           least room, and GPUs may stay free in between. Only so can a flotilla that does not use all
           GPUs profit from that, or a large DNN be spread over what small ones leave.
         - The flotilla's own order, unsorted: the score is never worse than that of no policy at all.
+        - On a small cluster (see `is_small`) every placement is tried, unless one of these has each DNN on
+          the fewest nodes that hold it.
     Nodes with unequal numbers of GPUs: the first two stages work on the nodes of the most frequent size and
     fill those first; other nodes follow, large ones first.
 
@@ -71,10 +74,9 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
         max_permutations: orders that one search tries, >= 1; two heuristic ones are tried besides.
 
     Raises: PolicyError: the flotilla needs more GPUs than there are, or an argument is out of range.
-    Source: [FLEET] Sec. 4.3.2, Eq. 4, App. A, Alg. 3 and 4. No bound to the optimum of Eq. 4 is
-        proved. Of all flotillas of up to 5 DNNs on up to 3 nodes, all 1,963 for equal nodes of up to 6 GPUs
-        were placed optimally, and all but 11 of 13,683 for nodes of any 1 to 5 GPUs (at worst 1.2 times
-        the optimum). bench/bench_flotilla.py measures it on random cases.
+    Source: [FLEET] Sec. 4.3.2, Eq. 4, App. A, Alg. 3 and 4. On a small cluster the placement is the optimum
+        of Eq. 4, on nodes of equal and of unequal size. On larger ones no bound is proved, unless every DNN
+        is on the fewest nodes that hold it. bench/bench_flotilla.py measures both.
     """
     counts = flotilla.num_gpus
     if sum(counts) > cluster.num_gpus:
@@ -100,7 +102,29 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
     gpus = [dict(zip(flotilla.dnn_ids, option, strict=True)) for option in options]
     scores = [round(placement_score(option, cluster), SCORE_DIGITS) for option in gpus]
     best = gpus[scores.index(min(scores))]  # the first of equals: the paper's where it is as good
+    sizes = [node.num_gpus for node in cluster.nodes]
+    if min(scores) > round(_least_score(counts, max(sizes)), SCORE_DIGITS) and is_small(sizes):
+        found = _from_parts(flotilla.dnn_ids, best_parts(counts, sizes), cluster)
+        if round(placement_score(found, cluster), SCORE_DIGITS) < min(scores):
+            best = found
     return Placement(best, placement_score(best, cluster))
+
+
+def _least_score(counts: Sequence[int], full_node: int) -> float:
+    """Eq. 4 if every DNN is on the fewest full nodes that hold it: no placement has less."""
+    return math.fsum(-(-m // full_node) / m for m in counts)
+
+
+def _from_parts(
+    dnn_ids: Sequence[str], parts: Sequence[Sequence[int]], cluster: Cluster
+) -> dict[str, tuple[int, ...]]:
+    """GPUs of each DNN from how many it takes of each node: the first that are free there."""
+    next_gpu = [0, *itertools.accumulate(node.num_gpus for node in cluster.nodes)]
+    gpus = {}
+    for dnn_id, own in zip(dnn_ids, parts, strict=True):
+        gpus[dnn_id] = tuple(next_gpu[node] + k for node, part in enumerate(own) for k in range(part))
+        next_gpu = [first + part for first, part in itertools.zip_longest(next_gpu, own, fillvalue=0)]
+    return gpus
 
 
 def _regular_nodes_first(cluster: Cluster) -> list[int]:

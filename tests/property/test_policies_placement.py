@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.policies.flotilla import Flotilla
 from hpcbal.policies.placement import assign_gpus, placement_score
+from hpcbal.policies.small_placement import is_small
 
 
 def flotilla_of(counts: Sequence[int]) -> Flotilla:
@@ -87,18 +88,30 @@ def test_no_order_in_a_row_is_better(case: tuple[list[int], list[int]]) -> None:
     assert assign_gpus(flotilla_of(counts), cluster).score <= best + 1e-9
 
 
-@given(cases(True, 5, 3))
-@settings(deadline=None)
-def test_is_the_optimum_of_eq_4_on_small_clusters_of_equal_nodes(case: tuple[list[int], list[int]]) -> None:
+# Flotillas that no order in a row and no best fit places optimally; 1.2 to 1.04 times the optimum.
+HARD = [
+    ([2, 4, 4], [1, 4, 5]),
+    ([2, 2, 2, 3, 3], [4, 4, 5]),
+    ([2, 2, 4, 4], [3, 4, 5]),
+    ([2, 3, 3], [1, 3, 4]),
+    ([3, 4, 4], [2, 4, 5]),
+    ([1, 3, 3, 4], [2, 4, 5]),
+]
+
+
+@pytest.mark.parametrize("case", HARD, ids=str)
+def test_flotillas_that_need_a_gap_and_a_split_are_placed_optimally(
+    case: tuple[list[int], list[int]],
+) -> None:
     counts, sizes = case
     optimum = bench_flotilla.least_score(counts, sizes)
     assert assign_gpus(flotilla_of(counts), cluster_of(sizes)).score == pytest.approx(optimum)
 
 
-@given(cases(False, 5, 3))
+@given(st.one_of(cases(True, 7), cases(False, 7)))
 @settings(deadline=None)
-def test_is_near_the_optimum_on_small_clusters_of_unequal_nodes(case: tuple[list[int], list[int]]) -> None:
+def test_is_the_optimum_of_eq_4_on_small_clusters(case: tuple[list[int], list[int]]) -> None:
     counts, sizes = case
+    assert is_small(sizes)
     optimum = bench_flotilla.least_score(counts, sizes)
-    score = assign_gpus(flotilla_of(counts), cluster_of(sizes)).score
-    assert optimum - 1e-9 <= score <= 1.5 * optimum
+    assert assign_gpus(flotilla_of(counts), cluster_of(sizes)).score == pytest.approx(optimum)
