@@ -42,6 +42,14 @@ class Cluster:
         """Node index of each GPU, shape (num_gpus,)."""
         return tuple(i for i, node in enumerate(self.nodes) for _ in range(node.num_gpus))
 
+    def part(self, gpus: Sequence[int]) -> Cluster:
+        """The cluster as if it had only these GPUs (ascending): GPU j of the part is `gpus[j]`."""
+        node_of_gpu = self.node_of_gpus()
+        counts = [0] * len(self.nodes)
+        for gpu in gpus:
+            counts[node_of_gpu[gpu]] += 1
+        return Cluster(tuple(Node(node.host, n) for node, n in zip(self.nodes, counts, strict=True)))
+
 
 def num_nodes_used(gpus: Sequence[int], node_of_gpu: Sequence[int]) -> int:
     """Nodes that hold at least one of `gpus`: c(a_i) of [FLEET] Eq. 4."""

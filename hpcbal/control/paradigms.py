@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.cluster.layout import Cluster
 from hpcbal.control.messages import GroupPlan
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.policies import (
     Flotilla,
     RateTable,
-    assign_gpus,
+    assign_gpus_staying,
     avoid_left_out,
     create_flotilla,
     random_order,
@@ -37,9 +37,19 @@ class View:
         settings = self.settings
         return create_flotilla(candidates, self.rates, num_gpus, settings.delta, settings.max_gpus_per_dnn)
 
-    def placed(self, flotilla: Flotilla, gpus: Sequence[int]) -> Choice:
-        """The flotilla on some of `gpus` (ascending); a DNN may get fewer than planned, to avoid some."""
-        placed = assign_gpus(flotilla, _part_of(self.cluster, gpus)).gpus
+    def placed(
+        self, flotilla: Flotilla, gpus: Sequence[int], kept: Mapping[str, tuple[int, ...]] | None = None
+    ) -> Choice:
+        """The flotilla on some of `gpus` (ascending); a DNN may get fewer than planned, to avoid some.
+
+        A DNN of `kept` stays on the GPUs that it has there, as far as that makes no placement worse.
+        """
+        index_of = {gpu: j for j, gpu in enumerate(gpus)}
+        had = {
+            d: [index_of[gpu] for gpu in own if gpu in index_of and gpu not in self.left_out.get(d, ())]
+            for d, own in (kept or {}).items()
+        }
+        placed = assign_gpus_staying(flotilla, self.cluster.part(gpus), had).gpus
         by_dnn = {d: tuple(gpus[j] for j in placed[d]) for d in flotilla.dnn_ids}
         free = set(gpus).difference(*by_dnn.values())
         by_dnn = avoid_left_out(by_dnn, self.left_out, free, self.cluster.node_of_gpus())
@@ -97,9 +107,12 @@ class Global:
     needs_rates = True
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
-        """Source: [FLEET] Alg. 1, lines 4 and 5."""
+        """A flotilla of any candidates on all GPUs; those that can stay where they are for free do so.
+
+        Source: [FLEET] Alg. 1, lines 4 and 5, which places every flotilla anew.
+        """
         num_gpus = view.cluster.num_gpus
-        return view.placed(view.flotilla(candidates, num_gpus), range(num_gpus))
+        return view.placed(view.flotilla(candidates, num_gpus), range(num_gpus), kept)
 
     def must_regroup(
         self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
@@ -183,12 +196,3 @@ PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
 def needs_rates(paradigm: str) -> bool:
     """Whether a paradigm decides by training rates."""
     return paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates
-
-
-def _part_of(cluster: Cluster, gpus: Sequence[int]) -> Cluster:
-    """The cluster as if it had only these GPUs; its GPU j is `gpus[j]` (ascending)."""
-    node_of_gpu = cluster.node_of_gpus()
-    counts = [0] * len(cluster.nodes)
-    for gpu in gpus:
-        counts[node_of_gpu[gpu]] += 1
-    return Cluster(tuple(Node(node.host, n) for node, n in zip(cluster.nodes, counts, strict=True)))

@@ -17,6 +17,7 @@ from hpcbal.policies.profile import (
 from hpcbal.policies.random_order import random_order
 from hpcbal.policies.rates import RateTable, profiling_counts, rate_key
 from hpcbal.policies.sample_order import sample_order
+from hpcbal.policies.staying import assign_gpus_staying
 
 __all__ = [
     "BATCHING",
@@ -27,6 +28,7 @@ __all__ = [
     "Placement",
     "RateTable",
     "assign_gpus",
+    "assign_gpus_staying",
     "avoid_left_out",
     "create_flotilla",
     "deal_parts",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.cluster.layout import Cluster, num_nodes_used
@@ -90,40 +91,53 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
         )
     if not counts:
         return Placement({}, 0.0)
-    given = GpuRow(cluster, range(len(cluster.nodes)))
-    row = GpuRow(cluster, _regular_nodes_first(cluster))
-    options = [_in_stages(counts, row, max_permutations)]
-    if num_different_orders(counts, max_permutations) <= max_permutations:
-        for whole in (row, given):
-            order = order_of_least_score(counts, whole, 0, max_permutations)
-            options.append(whole.hand_out(order, counts))
-    options += [_best_fit(counts, cluster, large_first) for large_first in (True, False)]
-    options.append(given.hand_out(range(len(counts)), counts))
-    gpus = [dict(zip(flotilla.dnn_ids, option, strict=True)) for option in options]
-    scores = [round(placement_score(option, cluster), SCORE_DIGITS) for option in gpus]
-    best = gpus[scores.index(min(scores))]  # the first of equals: the paper's where it is as good
-    sizes = [node.num_gpus for node in cluster.nodes]
-    if min(scores) > round(_least_score(counts, max(sizes)), SCORE_DIGITS) and is_small(sizes):
-        found = _from_parts(flotilla.dnn_ids, best_parts(counts, sizes), cluster)
-        if round(placement_score(found, cluster), SCORE_DIGITS) < min(scores):
-            best = found
+    least = round(least_score(counts, cluster), SCORE_DIGITS)
+    best, best_score = dict[str, tuple[int, ...]](), math.inf
+    for option in _options(counts, cluster, max_permutations):
+        gpus = dict(zip(flotilla.dnn_ids, option, strict=True))
+        score = round(placement_score(gpus, cluster), SCORE_DIGITS)
+        if score < best_score:  # the first of equals stands: the paper's where it is as good
+            best, best_score = gpus, score
+        if best_score <= least:
+            break
     return Placement(best, placement_score(best, cluster))
 
 
-def _least_score(counts: Sequence[int], full_node: int) -> float:
-    """Eq. 4 if every DNN is on the fewest full nodes that hold it: no placement has less."""
-    return math.fsum(-(-m // full_node) / m for m in counts)
+def least_score(counts: Sequence[int], cluster: Cluster) -> float:
+    """Eq. 4 if each DNN could be on the fewest nodes that hold it; no placement has less.
+
+    Args:
+        counts: GPUs of each DNN, 1 to those of the cluster.
+    """
+    held = list(itertools.accumulate(sorted((node.num_gpus for node in cluster.nodes), reverse=True)))
+    return math.fsum((bisect.bisect_left(held, m) + 1) / m for m in counts)
 
 
-def _from_parts(
-    dnn_ids: Sequence[str], parts: Sequence[Sequence[int]], cluster: Cluster
-) -> dict[str, tuple[int, ...]]:
+def _options(
+    counts: Sequence[int], cluster: Cluster, max_permutations: int
+) -> Iterator[list[tuple[int, ...]]]:
+    """Placements, as the docstring of `assign_gpus` lists them."""
+    given = GpuRow(cluster, range(len(cluster.nodes)))
+    row = GpuRow(cluster, _regular_nodes_first(cluster))
+    yield _in_stages(counts, row, max_permutations)
+    if num_different_orders(counts, max_permutations) <= max_permutations:
+        for whole in (row, given):
+            yield whole.hand_out(order_of_least_score(counts, whole, 0, max_permutations), counts)
+    for large_first in (True, False):
+        yield _best_fit(counts, cluster, large_first)
+    yield given.hand_out(range(len(counts)), counts)
+    sizes = [node.num_gpus for node in cluster.nodes]
+    if is_small(sizes):
+        yield _from_parts(best_parts(counts, sizes), cluster)
+
+
+def _from_parts(parts: Sequence[Sequence[int]], cluster: Cluster) -> list[tuple[int, ...]]:
     """GPUs of each DNN from how many it takes of each node: the first that are free there."""
-    next_gpu = [0, *itertools.accumulate(node.num_gpus for node in cluster.nodes)]
-    gpus = {}
-    for dnn_id, own in zip(dnn_ids, parts, strict=True):
-        gpus[dnn_id] = tuple(next_gpu[node] + k for node, part in enumerate(own) for k in range(part))
-        next_gpu = [first + part for first, part in itertools.zip_longest(next_gpu, own, fillvalue=0)]
+    next_gpu = list(itertools.accumulate((node.num_gpus for node in cluster.nodes), initial=0))[:-1]
+    gpus = []
+    for own in parts:
+        gpus.append(tuple(next_gpu[node] + k for node, part in enumerate(own) for k in range(part)))
+        next_gpu = [first + part for first, part in zip(next_gpu, own, strict=True)]
     return gpus
 
 

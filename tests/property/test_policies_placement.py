@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 
 import bench_flotilla
@@ -14,6 +15,7 @@ from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.policies.flotilla import Flotilla
 from hpcbal.policies.placement import assign_gpus, placement_score
 from hpcbal.policies.small_placement import is_small
+from hpcbal.policies.staying import assign_gpus_staying
 
 
 def flotilla_of(counts: Sequence[int]) -> Flotilla:
@@ -86,6 +88,67 @@ def test_no_order_in_a_row_is_better(case: tuple[list[int], list[int]]) -> None:
     cluster = cluster_of(sizes)
     best = min(score_in_a_row(counts, order, cluster) for order in itertools.permutations(range(len(counts))))
     assert assign_gpus(flotilla_of(counts), cluster).score <= best + 1e-9
+
+
+@st.composite
+def regrouped(draw: st.DrawFn) -> tuple[list[int], list[int], dict[str, tuple[int, ...]]]:
+    """A flotilla for a cluster on which some of its DNNs, and others, have held GPUs at random."""
+    counts, sizes = draw(st.one_of(cases(True, 8, 5), cases(False, 8, 5)))
+    gpus = draw(st.permutations(range(sum(sizes))))
+    had: dict[str, tuple[int, ...]] = {}
+    for name in draw(st.permutations([*(f"dnn{i}" for i in range(len(counts))), "gone"])):
+        number = draw(st.integers(0, min(6, len(gpus))))
+        if number:
+            had[name], gpus = tuple(sorted(gpus[:number])), gpus[number:]
+    return counts, sizes, had
+
+
+@given(regrouped())
+@settings(deadline=None)
+def test_staying_costs_nothing(case: tuple[list[int], list[int], dict[str, tuple[int, ...]]]) -> None:
+    counts, sizes, had = case
+    cluster = cluster_of(sizes)
+    placement = assign_gpus_staying(flotilla_of(counts), cluster, had)
+    assert [len(own) for own in placement.gpus.values()] == counts
+    used = [gpu for own in placement.gpus.values() for gpu in own]
+    assert len(set(used)) == len(used)
+    assert set(used) <= set(range(sum(sizes)))
+    assert placement.score == placement_score(placement.gpus, cluster)
+    assert placement.score <= assign_gpus(flotilla_of(counts), cluster).score + 1e-9
+
+
+@given(st.one_of(cases(True, 8, 5), cases(False, 8, 5)), st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_a_flotilla_that_is_well_placed_stays_as_a_whole(
+    case: tuple[list[int], list[int]], rng: random.Random
+) -> None:
+    counts, sizes = case
+    placed = assign_gpus(flotilla_of(counts), cluster_of(sizes)).gpus
+    order = rng.sample(range(len(counts)), len(counts))
+    names = tuple(f"dnn{i}" for i in order)
+    unknown = (1.0,) * len(counts)
+    again = Flotilla(names, tuple(counts[i] for i in order), unknown, unknown, 1.0)
+    assert assign_gpus_staying(again, cluster_of(sizes), placed).gpus == placed
+
+
+@given(regrouped())
+@settings(deadline=None)
+def test_no_dnn_moves_that_could_have_stayed_beside_those_that_stay(
+    case: tuple[list[int], list[int], dict[str, tuple[int, ...]]],
+) -> None:
+    counts, sizes, had = case
+    flotilla, cluster = flotilla_of(counts), cluster_of(sizes)
+    placement = assign_gpus_staying(flotilla, cluster, had)
+    stay = {d: own for d, own in placement.gpus.items() if set(own) <= set(had.get(d, ()))}
+    for dnn_id, count in zip(flotilla.dnn_ids, counts, strict=True):
+        if dnn_id in stay or len(had.get(dnn_id, ())) != count:
+            continue
+        fixed = {**stay, dnn_id: had[dnn_id]}
+        taken = {gpu for own in fixed.values() for gpu in own}
+        left = [gpu for gpu in range(cluster.num_gpus) if gpu not in taken]
+        others = [m for d, m in zip(flotilla.dnn_ids, counts, strict=True) if d not in fixed]
+        rest = assign_gpus(flotilla_of(others), cluster.part(left)).score
+        assert placement_score(fixed, cluster) + rest > placement.score + 1e-10
 
 
 # Flotillas that no order in a row and no best fit places optimally; 1.2 to 1.04 times the optimum.

@@ -97,6 +97,37 @@ def test_local_keeps_its_gpus_over_a_suspension_between_two_rounds(drive: Drive)
     assert groups_of(again.start()) == {"a": (0,), "c": (1,)}
 
 
+# ---- global ----------------------------------------------------------------------------------------
+
+
+def test_global_moves_nobody_who_can_stay_for_free(drive: Drive) -> None:
+    run = drive({"a": 1, "b": 1, "c": 9, "d": 9, "e": 9}, (2, 2), {**EQUAL, "e": EQUAL["a"]})
+    assert groups_of(run.start()) == {"a": (0,), "b": (1,), "c": (2,), "d": (3,)}
+    run.epoch("a", "b", "c", "d")
+    assert groups_of(run.leave("a", "b", "c", "d")) == {"c": (2,), "d": (3,), "e": (0,)}
+
+
+def test_global_moves_a_dnn_where_staying_would_split_another(drive: Drive) -> None:
+    rates = {"a": [100.0], "b": [100.0], "c": [100.0], "d": [100.0], "wide": [50.0, 100.0]}
+    run = drive({"a": 1, "b": 9, "c": 9, "d": 1, "wide": 9}, (2, 2), rates, max_gpus_per_dnn=2)
+    assert groups_of(run.start()) == {"a": (0,), "b": (1,), "c": (2,), "d": (3,)}
+    run.epoch("a", "b", "c", "d")
+    second = groups_of(run.leave("a", "b", "c", "d"))  # GPUs 0 and 3 are free, on two nodes
+    assert second["wide"] in ((0, 1), (2, 3))
+    assert second["b"] == (1,) or second["c"] == (2,)
+
+
+def test_global_goes_back_to_its_gpus_after_a_suspension_between_two_rounds(drive: Drive) -> None:
+    epochs, rates = {"a": 1, "b": 1, "c": 9, "d": 9, "e": 9}, {**EQUAL, "e": EQUAL["a"]}
+    run = drive(epochs, (2, 2), rates)
+    run.start()
+    run.epoch("a", "b", "c", "d")
+    run.send(SuspendRequested("walltime"))
+    assert run.leave("a", "b", "c", "d")[-1] == Finish("suspended")
+    again = drive(epochs, (2, 2), rates, run.ensemble.resume_state())
+    assert groups_of(again.start()) == {"c": (2,), "d": (3,), "e": (0,)}
+
+
 # ---- homogeneous -----------------------------------------------------------------------------------
 
 

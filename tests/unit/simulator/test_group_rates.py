@@ -55,7 +55,7 @@ def in_order(flotilla: Flotilla, cluster: Cluster, order: Sequence[int]) -> Plac
 
 
 def scattered(
-    flotilla: Flotilla, cluster: Cluster, kept: Mapping[str, Sequence[int]] | None = None
+    flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]] | None = None
 ) -> Placement:
     """Neighbours go to different nodes."""
     size = cluster.max_gpus_per_node
@@ -71,7 +71,7 @@ def test_a_worse_placement_takes_longer(sim: Sim, monkeypatch: pytest.MonkeyPatc
 
     together = run()
     assert together.makespan_s == pytest.approx(3 * 10.0)
-    monkeypatch.setattr(paradigms, "assign_gpus", scattered)
+    monkeypatch.setattr(paradigms, "assign_gpus_staying", scattered)
     assert run().makespan_s == pytest.approx(3 * 10.0 / 0.8)
 
 
@@ -100,10 +100,10 @@ def test_the_policy_places_better_than_chance_on_average(
     rng = random.Random(1)
 
     def by_chance(
-        flotilla: Flotilla, cluster: Cluster, kept: Mapping[str, Sequence[int]] | None = None
+        flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]] | None = None
     ) -> Placement:
         return in_order(flotilla, cluster, rng.sample(range(cluster.num_gpus), cluster.num_gpus))
 
-    monkeypatch.setattr(paradigms, "assign_gpus", by_chance)
+    monkeypatch.setattr(paradigms, "assign_gpus_staying", by_chance)
     chance_s = statistics.fmean(scenario.run(num_gpus, "global", seed).makespan_s for seed in range(3))
     assert policy_s < chance_s

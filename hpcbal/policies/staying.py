@@ -1,0 +1,100 @@
+"""Leave DNNs on the GPUs that they have where that makes the placement no worse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hpcbal.cluster.layout import Cluster, num_nodes_used
+from hpcbal.policies.flotilla import Flotilla
+from hpcbal.policies.gpu_row import SCORE_DIGITS
+from hpcbal.policies.placement import Placement, assign_gpus, least_score, placement_score
+
+LEAST_TRIES = 8
+MOST_GPUS_PLACED = 8192
+"""A call tries as many placements as place so many GPUs, at least `LEAST_TRIES`. A placement takes the
+longer the more GPUs there are, and the first tries bring the most."""
+
+Gpus = tuple[int, ...]
+
+
+def assign_gpus_staying(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]]) -> Placement:
+    """Place a flotilla as `assign_gpus` does, but move no DNN that can stay for free.
+
+    A DNN that stays has its network and weights in memory; one that moves is built and loaded again. A DNN
+    that needs no more GPUs than it had may stay on them, or on those of its fewest nodes if it needs fewer.
+    All that may stay are tried together; if the others cannot be placed around them without a worse score
+    than that of a free placement, halves of them are tried, then quarters, and so on.
+
+    Args:
+        flotilla: DNNs and their numbers of GPUs.
+        cluster: with at least as many GPUs.
+        had: GPUs of DNNs when they were last trained; DNNs that are not in the flotilla are ignored.
+
+    Returns: a placement with the score of `assign_gpus`, or a better one.
+    Raises: PolicyError: as `assign_gpus`.
+    """
+    free = assign_gpus(flotilla, cluster)
+    node_of_gpu = cluster.node_of_gpus()
+    needs = dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True))
+    own = {
+        dnn_id: _on_fewest_nodes(had[dnn_id], need, node_of_gpu)
+        for dnn_id, need in needs.items()
+        if need <= len(had.get(dnn_id, ()))
+    }
+
+    def added_nodes(dnn_id: str) -> int:
+        """Nodes that staying takes beyond those of the free placement; above 0 it may well cost."""
+        return num_nodes_used(own[dnn_id], node_of_gpu) - num_nodes_used(free.gpus[dnn_id], node_of_gpu)
+
+    best, staying = free, dict[str, Gpus]()
+    blocks = [sorted(own, key=added_nodes)]  # sorted() keeps the flotilla's order of equals
+    for _ in range(max(LEAST_TRIES, MOST_GPUS_PLACED // max(1, cluster.num_gpus))):
+        if not blocks:
+            break
+        block = blocks.pop()
+        if not block:
+            continue
+        tried = staying | {dnn_id: own[dnn_id] for dnn_id in block}
+        placement = _around(tried, flotilla, cluster, free.score)
+        if placement is not None:
+            best, staying = placement, tried
+        elif len(block) > 1:
+            half = len(block) // 2
+            blocks += [block[half:], block[:half]]
+    return best
+
+
+def _around(
+    staying: Mapping[str, Gpus], flotilla: Flotilla, cluster: Cluster, most: float
+) -> Placement | None:
+    """The flotilla with some of its DNNs on given GPUs; None if that scores more than `most`."""
+    others = [i for i, dnn_id in enumerate(flotilla.dnn_ids) if dnn_id not in staying]
+    taken = {gpu for gpus in staying.values() for gpu in gpus}
+    left = [gpu for gpu in range(cluster.num_gpus) if gpu not in taken]
+    rest = replace(
+        flotilla,
+        dnn_ids=tuple(flotilla.dnn_ids[i] for i in others),
+        num_gpus=tuple(flotilla.num_gpus[i] for i in others),
+        rates_before=tuple(flotilla.rates_before[i] for i in others),
+        rates=tuple(flotilla.rates[i] for i in others),
+    )
+    part = cluster.part(left)
+    bound = placement_score(staying, cluster) + least_score(rest.num_gpus, part)
+    if round(bound, SCORE_DIGITS) > round(most, SCORE_DIGITS):
+        return None
+    placed = assign_gpus(rest, part).gpus
+    gpus = {
+        dnn_id: staying[dnn_id] if dnn_id in staying else tuple(left[j] for j in placed[dnn_id])
+        for dnn_id in flotilla.dnn_ids
+    }
+    score = placement_score(gpus, cluster)
+    return Placement(gpus, score) if round(score, SCORE_DIGITS) <= round(most, SCORE_DIGITS) else None
+
+
+def _on_fewest_nodes(gpus: Sequence[int], number: int, node_of_gpu: Sequence[int]) -> Gpus:
+    """`number` of the GPUs, from the nodes that hold most of them."""
+    held = Counter(node_of_gpu[gpu] for gpu in gpus)
+    by_node = sorted(gpus, key=lambda gpu: (-held[node_of_gpu[gpu]], node_of_gpu[gpu], gpu))
+    return tuple(sorted(by_node[:number]))
