@@ -1,10 +1,11 @@
-"""Pure decisions: frozen values in, frozen plans out."""
+"""Pure decisions: frozen values in, frozen plans out.
 
-from hpcbal.policies.batching import BATCHING, split_evenly
+Here are those that schedule; those inside a training step are in `batching`, `partitioning` and `migration`,
+which a plan need not load.
+"""
+
 from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas
 from hpcbal.policies.left_out import avoid_left_out, without_left_out
-from hpcbal.policies.migration import Migration, migrate, plan_migration
-from hpcbal.policies.partitioning import Partition, deal_parts
 from hpcbal.policies.placement import Placement, assign_gpus, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors
 from hpcbal.policies.profile import (
@@ -20,24 +21,18 @@ from hpcbal.policies.sample_order import sample_order
 from hpcbal.policies.staying import assign_gpus_staying
 
 __all__ = [
-    "BATCHING",
     "Delta",
     "Flotilla",
-    "Migration",
-    "Partition",
     "Placement",
     "RateTable",
     "assign_gpus",
     "assign_gpus_staying",
     "avoid_left_out",
     "create_flotilla",
-    "deal_parts",
     "demand",
-    "migrate",
     "num_preprocessors",
     "placement_score",
     "plan_all_flotillas",
-    "plan_migration",
     "profile_by_name",
     "profile_from_dict",
     "profile_to_dict",
@@ -45,7 +40,6 @@ __all__ = [
     "random_order",
     "rate_key",
     "sample_order",
-    "split_evenly",
     "starts_by_name",
     "starts_from_dict",
     "without_left_out",

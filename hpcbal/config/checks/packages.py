@@ -1,11 +1,10 @@
-"""Check that the packages are here which a configuration asks for by name, without importing them."""
+"""Check, without importing them, that the packages that a configuration needs are installed."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
 from hpcbal.config.source.nodes import YamlNode
-from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS
 
 
 def package_problems(root: YamlNode) -> list[str]:
@@ -14,6 +13,8 @@ def package_problems(root: YamlNode) -> list[str]:
     predictor = balance.get("predictor") if balance is not None and balance.is_mapping else None
     if predictor is None or not isinstance(predictor.value, str) or not _predicts_speeds(root):
         return []
+    from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS
+
     missing = [package for package in FITTED_BY.get(predictor.value, ()) if find_spec(package) is None]
     if not missing:
         return []

@@ -17,16 +17,15 @@ from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.source.nodes import YamlNode
-from hpcbal.policies.batching.speed import FITTED_BY
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A key of the run, when it acts, and what it takes for that."""
+    """A key of the run, when it acts, and what it takes for that (a text, or what makes the text)."""
 
     key: str
     acts: Callable[[EnsembleConfig], bool]
-    needs: str
+    needs: str | Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,19 @@ def _predicts(config: EnsembleConfig) -> bool:
 
 
 def _fits(config: EnsembleConfig) -> bool:
+    from hpcbal.policies.batching.speed import FITTED_BY
+
     return _predicts(config) and config.balance.predictor in FITTED_BY
+
+
+def _with_fitted() -> str:
+    from hpcbal.policies.batching.speed import FITTED_BY
+
+    return f"with policy: lb-bsp-cpu and one of {', '.join(sorted(FITTED_BY))} as predictor"
 
 
 _PARTITIONED = "with data.access: partitioned"
 _EMULATED = "with backend.name: emulated"
-_FITTED = f"with policy: lb-bsp-cpu and one of {', '.join(sorted(FITTED_BY))} as predictor"
 
 _RULES = (
     _Rule("data.partition", _is_partitioned, _PARTITIONED),
@@ -82,8 +88,8 @@ _RULES = (
         "with policy: fixed, on DNNs without shares of their own",
     ),
     _Rule("balance.predictor", _predicts, "with policy: lb-bsp-cpu"),
-    _Rule("balance.first_fit", _fits, _FITTED),
-    _Rule("balance.refit_every", _fits, _FITTED),
+    _Rule("balance.first_fit", _fits, _with_fitted),
+    _Rule("balance.refit_every", _fits, _with_fitted),
     _Rule(
         "balance.max_samples_per_gpu",
         lambda config: _policies(config) != {"even"},
@@ -117,7 +123,7 @@ def keys_without_effect(config: EnsembleConfig, root: YamlNode) -> list[str]:
     for rule in _RULES:
         node, rest = root.deepest(rule.key.split("."))
         if not rest and _is_changed(config, rule.key) and not rule.acts(config):
-            lines.append(_line(node, rule.needs))
+            lines.append(_line(node, rule.needs if isinstance(rule.needs, str) else rule.needs()))
     return lines + [line for rule in _DNN_RULES for line in _lines_of_dnns(rule, config, root)]
 
 
