@@ -166,7 +166,7 @@ class Local:
 class Homogeneous:
     """Random subsets, one GPU each, on shared data; the next subset when all of one are done.
 
-    Source: Pittman et al. 2018 as [FLEET] Sec. 6.1 describes it.
+    Source: [PITTMAN], as [FLEET] Sec. 6.1 describes it.
     """
 
     needs_rates = False

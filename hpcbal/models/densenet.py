@@ -48,7 +48,7 @@ def densenet(
 
     Raises:
         ValueError: tells what was given and what is allowed.
-    Source: Huang et al. 2017, Sec. 3 and Table 1; DenseNet-BC is bottleneck=True, compression=0.5.
+    Source: [DENSENET] Sec. 3, Table 1; DenseNet-BC is bottleneck=True, compression=0.5.
     """
     if stem is None:
         stem = "large" if min(input_shape[:2]) >= LARGE_IMAGE_PIXELS else "small"

@@ -46,7 +46,7 @@ def resnet(
 
     Raises:
         ValueError: tells what was given and what is allowed.
-    Source: He et al. 2016, Sec. 4.1 and 4.2; stride in the 3x3 convolution of a bottleneck (v1.5).
+    Source: [RESNET] Sec. 4.1 and 4.2; stride in the 3x3 convolution of a bottleneck (v1.5).
     """
     if stem is None:
         stem = "large" if min(input_shape[:2]) >= LARGE_IMAGE_PIXELS else "small"
