@@ -166,6 +166,25 @@ def test_the_same_run_twice_is_the_same_run(paradigm: str, sim: Sim) -> None:
     assert repr(first.events) == repr(again.events)
 
 
+def passes_of(run: SimulatedRun) -> dict[str, list[int]]:
+    """The passes that each DNN trained, in order."""
+    passes: dict[str, list[int]] = {}
+    for timed in run.events:
+        if isinstance(timed.event, EpochDone):
+            passes.setdefault(timed.event.dnn_id, []).append(timed.event.pass_index)
+    return passes
+
+
+@pytest.mark.parametrize(("paradigm", "is_same"), [("global", False), ("homogeneous", True)])
+def test_rates_that_differ_a_little_can_change_the_passes_of_a_dnn(
+    paradigm: str, is_same: bool, sim: Sim
+) -> None:
+    epochs, others = dict.fromkeys("abc", 3), {"gpus": (2,), "paradigm": paradigm, "keep_events": True}
+    first = sim({"a": 100.0, "b": 99.0, "c": 98.0}, epochs, **others)
+    again = sim({"a": 100.0, "b": 98.0, "c": 99.0}, epochs, **others)  # as measured by another run
+    assert (passes_of(first) == passes_of(again)) is is_same
+
+
 @pytest.mark.parametrize("paradigm", PARADIGM_NAMES)
 def test_a_gpu_does_one_thing_at_a_time(paradigm: str, sim: Sim) -> None:
     rates = {f"d{i}": 20.0 + 7.0 * i for i in range(12)}
