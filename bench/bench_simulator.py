@@ -1,8 +1,13 @@
 """Time simulated runs per event, and compare the preset of the FLEET paper with the paper's totals.
 
 One row per size and schedule: seconds for a whole run, events, and microseconds per event, of which the rest
-that is not `handle` is the simulator's own. Below, in the same run, FLEET-G's total over that of [FLEET]
-Table 4 and its speed-up over the independent schedule, for each number of GPUs.
+that is not `handle` is the simulator's own. Below, in the same run, for each number of GPUs of the preset:
+
+- `over_published_M`, `speedup_M`: FLEET-G's total over that of [FLEET] Table 4, and its speed-up over the
+  independent schedule, means over the seeds.
+- `ahead_M`: share of the runs in which FLEET-G is faster than the independent schedule, over all pairs of a
+  seed and an order in which the rates are dealt to the DNNs.
+- `random_over_policy_M`: how many times longer FLEET-G takes if GPUs are dealt to its DNNs at random.
 
     python bench/bench_simulator.py --num-dnns 100 1000 --num-gpus 160 4096 --json out.json
 
@@ -15,16 +20,30 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from unittest import mock
 
 import numpy as np
 from bench_flotilla import CONTRACT_SIZE, DELTA, GPUS_PER_NODE, make_rates
 from provenance import provenance
 
-from hpcbal.control import PARADIGM_NAMES, DnnSpec, Ensemble, Event, Instruction, ScheduleSettings, StopRule
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control import (
+    INDEPENDENT,
+    PARADIGM_NAMES,
+    DnnSpec,
+    Ensemble,
+    Event,
+    Instruction,
+    ScheduleSettings,
+    StopRule,
+    paradigms,
+)
+from hpcbal.policies import Flotilla, Placement, placement_score
 from hpcbal.simulator import Costs, PassModel, cluster_of, compare, load_preset, simulate
 
 LIMIT_S = 10.0
@@ -91,6 +110,42 @@ def measure_preset(num_seeds: int) -> dict[str, float]:
     return figures
 
 
+def measure_lead(num_orders: int, num_seeds: int) -> dict[str, float]:
+    """Share of the runs in which FLEET-G is ahead of the independent schedule, by number of GPUs."""
+    scenarios = [load_preset(PRESET, [f"ensemble.order_seed={order}"]) for order in range(num_orders)]
+    return {
+        f"ahead_{num_gpus}": fmean(
+            scenario.run(num_gpus, "global", seed).makespan_s
+            < scenario.run(num_gpus, INDEPENDENT, seed).makespan_s
+            for scenario in scenarios
+            for seed in range(num_seeds)
+        )
+        for num_gpus in scenarios[0].gpus
+    }
+
+
+def measure_random_placement(num_seeds: int) -> dict[str, float]:
+    """FLEET-G with GPUs dealt at random over FLEET-G as it is, by number of GPUs."""
+    scenario = load_preset(PRESET)
+    rng = random.Random(0)
+
+    def by_chance(flotilla: Flotilla, cluster: Cluster, had: object) -> Placement:
+        gpus, left = {}, rng.sample(range(cluster.num_gpus), cluster.num_gpus)
+        for dnn_id, count in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True):
+            gpus[dnn_id], left = tuple(sorted(left[:count])), left[count:]
+        return Placement(gpus, placement_score(gpus, cluster))
+
+    def mean_s(num_gpus: int) -> float:
+        return fmean(scenario.run(num_gpus, "global", seed).makespan_s for seed in range(num_seeds))
+
+    figures = {}
+    for num_gpus in scenario.gpus:
+        with mock.patch.object(paradigms, "assign_gpus_staying", by_chance):
+            random_s = mean_s(num_gpus)
+        figures[f"random_over_policy_{num_gpus}"] = random_s / mean_s(num_gpus)
+    return figures
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -99,6 +154,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num-gpus", type=int, nargs="+", default=[160], metavar="M")
     parser.add_argument("--repeats", type=int, default=2, help="each time is the least of so many")
     parser.add_argument("--seeds", type=int, default=5, help="over which the preset is averaged")
+    parser.add_argument("--orders", type=int, default=4, help="orders of the rates, for `ahead_M`")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     sizes = list(itertools.product(args.num_dnns, args.num_gpus))
@@ -116,11 +172,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         if (num_dnns, num_gpus) == CONTRACT_SIZE and paradigm == "global":
             results |= {**row, "of_limit": row["simulate_s"] / LIMIT_S}
-    preset = measure_preset(args.seeds)
-    print(
-        f"{PRESET}, {args.seeds} seeds: " + "  ".join(f"{key} {value:.3f}" for key, value in preset.items())
-    )
-    results |= preset
+    for preset in (
+        measure_preset(args.seeds),
+        measure_lead(args.orders, args.seeds),
+        measure_random_placement(args.seeds),
+    ):
+        shown = "  ".join(f"{key} {value:.3f}" for key, value in preset.items())
+        print(f"{PRESET}, {args.seeds} seeds: {shown}", flush=True)
+        results |= preset
     if args.json:
         args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
 
