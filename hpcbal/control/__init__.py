@@ -1,7 +1,7 @@
 """The ensemble's state machine: messages, states, transitions, instructions; no IO."""
 
 from hpcbal.control.ensemble import Ensemble, replay
-from hpcbal.control.event_log import ControlError
+from hpcbal.control.error import ControlError
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,

@@ -8,13 +8,14 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds
-from hpcbal.control.event_log import ControlError, EventLog
+from hpcbal.control.error import ControlError, subject_of
 from hpcbal.control.messages import Event, Finish, Instruction, Started
 from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
 from hpcbal.control.state import Dnn, EnsembleState
 from hpcbal.control.states import TRANSITIONS, DnnState, Phase
 from hpcbal.errors import ClusterError
+from hpcbal.machines import EventLog
 from hpcbal.policies import RateTable
 
 
@@ -43,7 +44,7 @@ class Core:
         self.settings = settings
         self.origin_rates = rates
         self.origin_resume = resume
-        self.log = EventLog(settings.max_events)
+        self.log = EventLog(settings.max_events, subject_of)
         self._check_input()
         self.state = EnsembleState.begin(self.specs, rates, resume)
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
@@ -98,7 +99,7 @@ class Core:
 
     def error(self, problem: str, dnn_id: str = "") -> ControlError:
         """An error with the story that led to it."""
-        return ControlError(problem, dnn_id, self.log.of_dnn(dnn_id) if dnn_id else (), self.log.events)
+        return ControlError(problem, dnn_id, self.log.of(dnn_id) if dnn_id else (), self.log.events)
 
     def finish(self) -> list[Instruction]:
         """No group is left and none will start: the run is over."""

@@ -32,11 +32,12 @@ env               | -                                     | -
 stderr            | -                                     | -
 values            | -                                     | -
 cluster.layout    | -                                     | -
+machines          | -                                     | errors
 comm              | mpi4py                                | errors stderr
 cluster           | mpi4py                                | errors cluster.layout
 policies.batching | numpy                                 | errors
 policies          | numpy                                 | errors cluster.layout policies.batching
-control           | -                                     | errors values cluster.layout policies
+control           | -                                     | errors values cluster.layout machines policies
 telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
 telemetry.streams | -                                     | errors values telemetry.files

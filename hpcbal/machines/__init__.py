@@ -1,0 +1,5 @@
+"""What every pure state machine of hpcbal needs: a bounded log of events, and an error that quotes it."""
+
+from hpcbal.machines.event_log import EventLog, MachineError
+
+__all__ = ["EventLog", "MachineError"]
