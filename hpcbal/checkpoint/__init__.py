@@ -1,4 +1,4 @@
-"""HDF5 files of a DNN in training."""
+"""HDF5 files of a job in training."""
 
 from hpcbal.checkpoint.background import BackgroundWriter, WriteDone
 from hpcbal.checkpoint.layout import check_arrays

@@ -21,11 +21,12 @@ class WriteDone:
     """What became of one submitted state.
 
     Attributes:
+        name: of the job.
         seconds: time the thread spent on it.
         error: None if the checkpoint is whole on disk, else why not (OutputError or CheckpointError).
     """
 
-    dnn_id: str
+    name: str
     epoch: int
     position: Position
     seconds: float
@@ -33,7 +34,7 @@ class WriteDone:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _Submission:
     directory: Path
     state: TrainingState
     final: bool
@@ -42,8 +43,8 @@ class _Job:
 class BackgroundWriter:
     """One thread that writes checkpoints in the order of submission.
 
-    A state that still waits when a newer one of the same DNN is submitted is dropped, unless it was submitted
-    as final: the newer one holds all of it. So at most one state per DNN waits beside the final ones.
+    A state that still waits when a newer one of the same job is submitted is dropped, unless it was submitted
+    as final: the newer one holds all of it. So at most one state per job waits beside the final ones.
     Every state that is not dropped is reported by `poll` exactly once, errors included.
 
     The thread starts with the first submission. It dies with the process: a file half written is never taken
@@ -52,7 +53,7 @@ class BackgroundWriter:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[_Submission] = deque()
         self._done: list[WriteDone] = []
         self._writing = False
         self._closed = False
@@ -63,14 +64,14 @@ class BackgroundWriter:
         """Have `state` written to `directory` soon; returns at once.
 
         Args:
-            directory: of the DNN, see `write_checkpoint`.
+            directory: of the job, see `write_checkpoint`.
             state: its arrays must not change any more.
             final: never drop this state in favour of a newer one (its report is awaited).
         """
-        job = _Job(Path(directory), state, final)
+        job = _Submission(Path(directory), state, final)
         with self._changed:
             if self._closed:
-                raise CheckpointError(f"checkpoint of {state.dnn_id!r} submitted to a closed writer")
+                raise CheckpointError(f"checkpoint of {state.name!r} submitted to a closed writer")
             self._jobs = deque(
                 waiting for waiting in self._jobs if waiting.final or waiting.directory != job.directory
             )
@@ -127,7 +128,7 @@ class BackgroundWriter:
                 self._writing = False
                 self._changed.notify_all()
 
-    def _write(self, job: _Job) -> WriteDone:
+    def _write(self, job: _Submission) -> WriteDone:
         state, error = job.state, None
         started = time.perf_counter()
         try:
@@ -136,6 +137,6 @@ class BackgroundWriter:
         except HpcbalError as problem:
             error = problem
         except Exception as problem:  # a bug must reach the scheduler as a failed write, not end the thread
-            error = CheckpointError(f"checkpoint of {state.dnn_id!r} was not written: {problem!r}")
+            error = CheckpointError(f"checkpoint of {state.name!r} was not written: {problem!r}")
             error.__cause__ = problem
-        return WriteDone(state.dnn_id, state.epoch, state.position, time.perf_counter() - started, error)
+        return WriteDone(state.name, state.epoch, state.position, time.perf_counter() - started, error)

@@ -95,7 +95,7 @@ class ArraySpec:
 def lay_out(specs: tuple[ArraySpec, ...]) -> tuple[SparseFile, tuple[int | None, ...]]:
     """Lay out an HDF5 file that holds these arrays under their names.
 
-    A DNN's checkpoints all look alike, so the last layouts are kept: making one takes some 50 us per array.
+    A job's checkpoints all look alike, so the last layouts are kept: making one takes some 50 us per array.
 
     Returns:
         HDF5's own bytes (all but the arrays'; its `size` is that of the whole file; only to be read), and for

@@ -1,4 +1,4 @@
-"""Read the newest whole checkpoint of a DNN, and say so if it is not the newest one."""
+"""Read the newest whole checkpoint of a job, and say so if it is not the newest one."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None,
         except OtherVersionError as error:
             raise CheckpointError(
                 f"{folder / name}: {error}; continue with the hpcbal that wrote it, "
-                "or remove it to start this DNN anew"
+                "or remove it to start training anew"
             ) from error
         except CheckpointError as error:
             problems[name] = str(error)
         except OSError as error:
             raise CheckpointError(
                 f"{folder / name}: cannot read the checkpoint: {error.strerror or error}; "
-                "restore access to it, or remove it to start this DNN anew"
+                "restore access to it, or remove it to start training anew"
             ) from error
         else:
             break
@@ -75,7 +75,7 @@ def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None,
 def _describe_choice(folder: Path, state: TrainingState | None, problems: dict[str, str | None]) -> str:
     """What is used, for the end of a warning."""
     if state is None:
-        return "there is no whole checkpoint, so this DNN starts anew"
+        return "there is no whole checkpoint, so training starts anew"
     name = PREVIOUS if CURRENT in problems else CURRENT
     return f"using {folder / name} (epoch {state.epoch})"
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: everything a DNN needs to go on as if it had never stopped."""
+"""What a checkpoint holds: everything a job needs to go on as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -16,47 +16,59 @@ from hpcbal.values import EpochRecord, Position
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """One DNN between two steps.
+    """One job between two steps: a DNN of an ensemble, or what another kind of run trains.
 
     Attributes:
-        dnn_id: the DNN's name in the config.
+        name: of the job in the config.
         epoch: epochs completed, >= 0.
-        position: the next sample of the shared stream that this DNN trains on.
+        position: the sample with which the job goes on.
         history: one record per completed epoch, oldest first.
-        arrays: weights and optimiser state under path-like names ("weights/...", "optimizer/..."); numbers
+        arrays: what is trained, under path-like names (of a DNN: "weights/...", "optimizer/..."); numbers
             and booleans of any shape, never changed after the state was made. Empty if only the progress
             was read.
         fingerprint: of the data; training must not go on with other data.
+        meta: a small value of the kind's own: JSON (None, booleans, numbers, text, lists, and mappings with
+            text as keys). It is read with the progress. Empty for DNNs.
     """
 
-    dnn_id: str
+    name: str
     epoch: int
     position: Position
     history: tuple[EpochRecord, ...] = ()
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     fingerprint: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 def progress_to_json(state: TrainingState) -> str:
-    """All of `state` but the arrays. Floats survive exactly, NaN included."""
-    return json.dumps(
-        {
-            "dnn_id": state.dnn_id,
-            "epoch": state.epoch,
-            "pass_index": state.position.pass_index,
-            "offset": state.position.offset,
-            "fingerprint": state.fingerprint,
-            "history": [
-                {
-                    "epoch": record.epoch,
-                    "pass_index": record.pass_index,
-                    "metrics": {name: float(value) for name, value in record.metrics.items()},
-                    "seconds": float(record.seconds),
-                }
-                for record in state.history
-            ],
-        }
-    )
+    """All of `state` but the arrays. Floats survive exactly, NaN included.
+
+    The name stands under `dnn_id`, and an empty `meta` is left out: so a DNN's checkpoint is what it was
+    before there were other jobs, and an older hpcbal can read it.
+
+    Raises:
+        CheckpointError: if `meta` holds something that would not come back as it went in.
+    """
+    fields: dict[str, Any] = {
+        "dnn_id": state.name,
+        "epoch": state.epoch,
+        "pass_index": state.position.pass_index,
+        "offset": state.position.offset,
+        "fingerprint": state.fingerprint,
+        "history": [
+            {
+                "epoch": record.epoch,
+                "pass_index": record.pass_index,
+                "metrics": {name: float(value) for name, value in record.metrics.items()},
+                "seconds": float(record.seconds),
+            }
+            for record in state.history
+        ],
+    }
+    if state.meta:
+        _check_json(dict(state.meta), "meta")
+        fields["meta"] = dict(state.meta)
+    return json.dumps(fields)
 
 
 def progress_from_json(text: str, arrays: Mapping[str, NDArray[np.generic]]) -> TrainingState:
@@ -68,7 +80,7 @@ def progress_from_json(text: str, arrays: Mapping[str, NDArray[np.generic]]) -> 
     try:
         fields = json.loads(text)
         return TrainingState(
-            dnn_id=str(fields["dnn_id"]),
+            name=str(fields["dnn_id"]),
             epoch=int(fields["epoch"]),
             position=Position(int(fields["pass_index"]), int(fields["offset"])),
             history=tuple(
@@ -82,6 +94,22 @@ def progress_from_json(text: str, arrays: Mapping[str, NDArray[np.generic]]) -> 
             ),
             arrays=arrays,
             fingerprint=str(fields["fingerprint"]),
+            meta=dict(fields.get("meta", {})),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"its progress record cannot be understood ({error!r})") from error
+
+
+def _check_json(value: Any, where: str) -> None:
+    """Raise if `value` is no JSON; tuples, NumPy's numbers and keys that are not text would change."""
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        for key, item in value.items():
+            _check_json(item, f"{where}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_json(item, f"{where}.{index}")
+    elif value is not None and type(value) not in (bool, int, float, str):
+        raise CheckpointError(
+            f"{where} is {value!r}: the meta of a checkpoint holds None, booleans, numbers, text, lists, and "
+            "dicts with text as keys; arrays belong into `arrays`"
+        )

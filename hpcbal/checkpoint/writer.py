@@ -80,7 +80,7 @@ def write_checkpoint(
         sync_directory(folder)
     except OSError as error:
         remove_quietly(aside)
-        raise output_error(current, error, f"write the checkpoint of {state.dnn_id!r}") from error
+        raise output_error(current, error, f"write the checkpoint of {state.name!r}") from error
     except BaseException:
         remove_quietly(aside)
         raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """One line of a DNN's history; `epoch` counts from 1, so it is the number of epochs completed."""
+    """One line of a job's history; `epoch` counts from 1, so it is the number of epochs completed."""
 
     epoch: int
     pass_index: int

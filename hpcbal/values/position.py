@@ -1,4 +1,4 @@
-"""Where a consumer of the shared stream of samples stands."""
+"""Where a job stands in its data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A point in the shared stream: sample `offset` (0..samples per pass) of pass `pass_index`."""
+    """A point in the data: sample `offset` (0..samples per pass) of pass `pass_index`."""
 
     pass_index: int
     offset: int = 0

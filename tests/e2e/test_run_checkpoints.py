@@ -37,7 +37,7 @@ def test_both_checkpoints_damaged_or_gone_start_that_dnn_anew(lab):
         path.unlink()
     done = lab.run()
     assert done.code == 0, done
-    assert "there is no whole checkpoint, so this DNN starts anew" in done.out, done
+    assert "there is no whole checkpoint, so training starts anew" in done.out, done
     assert {name: row.epochs for name, row in lab.results().items()} == {"a": 5, "b": 3, "c": 4}
 
 

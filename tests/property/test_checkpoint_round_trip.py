@@ -30,6 +30,12 @@ RECORDS = st.builds(
     seconds=st.floats(0, 1e9),
 )
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
 
 def without_names_below_others(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {
@@ -45,20 +51,22 @@ def without_names_below_others(arrays: dict[str, np.ndarray]) -> dict[str, np.nd
     history=st.lists(RECORDS, max_size=4).map(tuple),
     position=st.builds(Position, st.integers(0, 2**40), st.integers(0, 2**40)),
     texts=st.tuples(st.text(max_size=10), st.text(max_size=10)),
+    meta=st.dictionaries(st.text(max_size=5), JSON, max_size=3),
 )
-def test_every_state_comes_back(arrays, history, position, texts):
-    state = TrainingState(texts[0], len(history), position, history, arrays, texts[1])
+def test_every_state_comes_back(arrays, history, position, texts, meta):
+    state = TrainingState(texts[0], len(history), position, history, arrays, texts[1], meta)
     with tempfile.TemporaryDirectory() as directory:
         write_checkpoint(directory, state)
         read, warnings = read_checkpoint(directory)
     assert warnings == []
-    assert (read.dnn_id, read.epoch, read.position, read.history, read.fingerprint) == (
+    assert (read.name, read.epoch, read.position, read.history, read.fingerprint) == (
         texts[0],
         len(history),
         position,
         history,
         texts[1],
     )
+    assert read.meta == meta
     assert read.arrays.keys() == arrays.keys()
     for name, array in arrays.items():
         assert read.arrays[name].dtype == array.dtype

@@ -84,9 +84,9 @@ def read_earlier(
         warnings.extend(told)
         if state is None and spec.dnn_id in facts.saved:
             warnings.append(f"{run.dnn(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts anew")
-        if state is not None and state.dnn_id != spec.dnn_id:
+        if state is not None and state.name != spec.dnn_id:
             raise DataError(
-                f"{run.dnn(spec.dnn_id)}: the checkpoint is that of {state.dnn_id!r}; put back the right one"
+                f"{run.dnn(spec.dnn_id)}: the checkpoint is that of {state.name!r}; put back the right one"
             )
         if state is not None:
             next_pass = max(next_pass, state.position.pass_index + 1)

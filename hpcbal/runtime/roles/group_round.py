@@ -240,14 +240,14 @@ class GroupRound:
         elif self._loader is not None and self._loader.last is not None:
             arrays |= partition_arrays(self._loader.last)
         state = TrainingState(
-            dnn_id=self._member.dnn.name,
+            name=self._member.dnn.name,
             epoch=len(self._history),
             position=position,
             history=tuple(self._history),
             arrays=arrays,
             fingerprint=self._context.data_fingerprint,
         )
-        self._writer.submit(self._context.dnn_directory(state.dnn_id), state, final=final)
+        self._writer.submit(self._context.dnn_directory(state.name), state, final=final)
         self._held_s = time.monotonic() - began
         if not final:  # else the caller waits for the disk, and notes it all
             self._context.slices.add(CHECKPOINT, began, time.monotonic())
@@ -257,7 +257,7 @@ class GroupRound:
             if done.error is not None:  # a disk that takes no more concerns the whole run
                 raise done.error
             facts = {"seconds": done.seconds, "held_s": self._held_s}
-            self._report(CheckpointWritten(done.dnn_id, done.epoch, done.position), facts)
+            self._report(CheckpointWritten(done.name, done.epoch, done.position), facts)
 
     # ---- messages ----------------------------------------------------------------------------
 

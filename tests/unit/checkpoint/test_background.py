@@ -10,8 +10,8 @@ from hpcbal.errors import CheckpointError, OutputError
 from hpcbal.values import Position
 
 
-def state_of(epoch: int, dnn_id: str = "dnn") -> TrainingState:
-    return TrainingState(dnn_id, epoch, Position(epoch, 7), (), {"w": np.full(10, epoch)})
+def state_of(epoch: int, name: str = "dnn") -> TrainingState:
+    return TrainingState(name, epoch, Position(epoch, 7), (), {"w": np.full(10, epoch)})
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_submitted_state_is_written_and_reported_once(tmp_path):
         writer.submit(tmp_path, state_of(3))
         assert writer.wait(20)
         (done,) = writer.poll()
-        assert (done.dnn_id, done.epoch, done.position, done.error) == ("dnn", 3, Position(3, 7), None)
+        assert (done.name, done.epoch, done.position, done.error) == ("dnn", 3, Position(3, 7), None)
         assert writer.poll() == []
         assert not writer.busy
     assert read_progress(tmp_path)[0].epoch == 3
@@ -51,7 +51,7 @@ def test_a_waiting_state_gives_way_to_a_newer_one_of_the_same_dnn(tmp_path, gate
         assert writer.busy
         gate.set()
         assert writer.wait(20)
-        assert [(done.dnn_id, done.epoch) for done in writer.poll()] == [("a", 1), ("a", 4), ("b", 9)]
+        assert [(done.name, done.epoch) for done in writer.poll()] == [("a", 1), ("a", 4), ("b", 9)]
 
 
 def test_a_final_state_is_never_dropped(tmp_path, gate):
@@ -84,9 +84,9 @@ def test_an_error_is_reported_with_its_dnn_and_the_thread_goes_on(tmp_path):
         writer.submit(tmp_path / "b", state_of(1, "b"))
         assert writer.wait(20)
         failed, written = writer.poll()
-    assert failed.dnn_id == "a"
+    assert failed.name == "a"
     assert isinstance(failed.error, OutputError)
-    assert (written.dnn_id, written.error) == ("b", None)
+    assert (written.name, written.error) == ("b", None)
 
 
 def test_a_bug_is_reported_too(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, write_checkpoint
+from hpcbal.checkpoint.state import progress_from_json, progress_to_json
 from hpcbal.errors import CheckpointError
 from hpcbal.values import EpochRecord, Position
 
@@ -123,3 +124,56 @@ def test_a_name_below_another_is_refused(tmp_path):
 def test_a_type_that_needs_pickle_is_refused(tmp_path, array):
     with pytest.raises(CheckpointError, match="array 'w' has type"):
         write_checkpoint(tmp_path, state_with(w=array))
+
+
+def test_a_checkpoint_without_meta_is_written_as_before_there_was_any():
+    """An older hpcbal reads these keys and no others; its files hold the same text."""
+    state = TrainingState("a", 1, Position(3, 7), (EpochRecord(1, 2, {"loss": 0.5}, 1.5),), {}, "data")
+    text = (
+        '{"dnn_id": "a", "epoch": 1, "pass_index": 3, "offset": 7, "fingerprint": "data", '
+        '"history": [{"epoch": 1, "pass_index": 2, "metrics": {"loss": 0.5}, "seconds": 1.5}]}'
+    )
+    assert progress_to_json(state) == text
+    assert progress_from_json(text, {}) == state
+
+
+def test_another_kind_of_job_keeps_its_own_state_beside_its_arrays(tmp_path):
+    meta = {
+        "kind": "parameter-server",
+        "clock": {"w0": 12, "w1": 11},
+        "owners": [0, 1, 1],
+        "lr": 0.1,
+        "x": None,
+    }
+    blocks = {"blocks/0": np.arange(6.0).reshape(2, 3), "blocks/1": np.zeros((0, 3), np.float32)}
+    write_checkpoint(tmp_path, TrainingState("nmf", 4, Position(4), arrays=blocks, meta=meta))
+    read, warnings = read_checkpoint(tmp_path)
+    assert warnings == []
+    assert read.meta == meta
+    assert set(read.arrays) == set(blocks)
+    progress, _ = read_progress(tmp_path)
+    assert progress.meta == meta
+
+
+@pytest.mark.parametrize(
+    ("meta", "named"),
+    [
+        ({"a": (1, 2)}, "meta.a is (1, 2)"),
+        ({"a": {"b": [1, np.int64(2)]}}, "meta.a.b.1 is "),
+        ({"a": {1: "x"}}, "meta.a is {1: 'x'}"),
+        ({"a": np.ones(1)}, "meta.a is array"),
+    ],
+)
+def test_meta_that_would_not_come_back_the_same_is_refused(tmp_path, meta, named):
+    with pytest.raises(CheckpointError) as caught:
+        write_checkpoint(tmp_path, TrainingState("a", 1, Position(1), meta=meta))
+    assert named in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("meta", ["3", '"x"', "[[1]]", "null"])
+def test_a_damaged_meta_is_an_error(meta):
+    text = progress_to_json(TrainingState("a", 1, Position(0), meta={"a": 1}))
+    assert text.endswith(', "meta": {"a": 1}}')
+    with pytest.raises(CheckpointError, match="cannot be understood"):
+        progress_from_json(text.replace('{"a": 1}', meta), {})
