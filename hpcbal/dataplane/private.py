@@ -6,11 +6,10 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from mpi4py import MPI
-
 from hpcbal.dataplane.composer import StreamSource
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import StreamReader
+from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec, round_block
 from hpcbal.values import Position
@@ -40,9 +39,8 @@ class PrivateStream(StreamReader):
         most = min(max_batch_size, spec.num_positions)
         num_blocks = math.ceil((most - 1) / spec.block_samples) + 1 + NUM_BLOCKS_AHEAD
         own_spec = dataclasses.replace(spec, ring_bytes=max(2, num_blocks) * spec.slot_bytes)
-        self._own_ring = NodeRing.create(MPI.COMM_SELF, own_spec, num_readers=1, num_producers=1)
-        self._comm = MPI.COMM_SELF.Dup()
-        self._producer = Producer(self._own_ring, self._comm, NodeTopology((0,), (0,)), source, 0)
+        self._own_ring = NodeRing.private(own_spec, num_readers=1, num_producers=1)
+        self._producer = Producer(self._own_ring, OneNode(0), NodeTopology((0,), (0,)), source, 0)
         self._generation = 0
         super().__init__(self._own_ring, 0)
 
@@ -80,7 +78,6 @@ class PrivateStream(StreamReader):
     def close(self) -> None:
         """Free the ring; the last call."""
         self._own_ring.close()
-        self._comm.Free()
 
     def _pause(self, pause: Callable[[], None]) -> None:
         if not self._producer.step():

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from mpi4py import MPI
-
 from hpcbal.dataplane.composer import BlockComposer, StreamSource
-from hpcbal.dataplane.replication import BlockReceiver, BlockSender
+from hpcbal.dataplane.replication import BlockComm, BlockReceiver, BlockSender
 from hpcbal.dataplane.ring import BLOCK_MASK, INACTIVE, NodeRing
 from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamPlan
@@ -54,7 +52,7 @@ class Producer:
     def __init__(
         self,
         ring: NodeRing,
-        comm: MPI.Comm,
+        comm: BlockComm,
         topology: NodeTopology,
         source: StreamSource,
         producer_index: int,
@@ -63,7 +61,7 @@ class Producer:
 
         Args:
             ring: of this rank's node.
-            comm: all ranks in world order, used by producers only.
+            comm: all ranks in world order, used by producers only; `OneNode` where all share a node.
             topology: of all ranks.
             source: the same samples on all ranks.
             producer_index: 0..num_producers-1 of the ring, different for each producer of the node.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from mpi4py import MPI
 
 from hpcbal.dataplane.ring import INACTIVE
 from hpcbal.dataplane.slot import BLOCK, GENERATION, NO_BLOCK, Slot
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 class Tag(enum.IntEnum):
@@ -24,6 +27,42 @@ NUM_END_WORDS = 8
 """A bare header: a slot's first cache line."""
 
 
+class BlockComm(Protocol):
+    """What carries blocks between nodes: an `MPI.Comm`, or `OneNode`."""
+
+    @property
+    def rank(self) -> int: ...
+
+    def Issend(self, buf: Any, dest: int, tag: int = ...) -> MPI.Request: ...  # noqa: N802 - as MPI has it
+
+    def Isend(self, buf: Any, dest: int, tag: int = ...) -> MPI.Request: ...  # noqa: N802
+
+    def Irecv(self, buf: Any, source: int = ..., tag: int = ...) -> MPI.Request: ...  # noqa: N802
+
+
+class OneNode:
+    """In place of a communicator where all ranks share one node: no block ever travels.
+
+    Args:
+        rank: of this producer in the world.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def Issend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:  # noqa: N802
+        """A block for another node, which a plan for one node never asks for."""
+        raise RuntimeError(f"a block was sent to rank {dest}, but all ranks share one node")
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:  # noqa: N802
+        """As `Issend`."""
+        return self.Issend(buf, dest, tag)
+
+    def Irecv(self, buf: Any, source: int = 0, tag: int = 0) -> MPI.Request:  # noqa: N802
+        """A block of another node, likewise."""
+        raise RuntimeError(f"a block of rank {source} is expected, but all ranks share one node")
+
+
 class BlockSender:
     """A producer's side: sends blocks to the gateways of other nodes.
 
@@ -33,7 +72,7 @@ class BlockSender:
     leaves no message behind.
     """
 
-    def __init__(self, comm: MPI.Comm, generation: int, gateways: tuple[int, ...]) -> None:
+    def __init__(self, comm: BlockComm, generation: int, gateways: tuple[int, ...]) -> None:
         """Send to `gateways` (ranks of `comm`, this rank not among them)."""
         self._comm = comm
         self._generation = generation
@@ -67,6 +106,8 @@ class BlockSender:
 
     def send(self, slot: Slot, block: int) -> None:
         """Start sending a finished block to every node that wants it; leave `slot` alone until sent."""
+        from mpi4py import MPI  # here, so that a producer whose ranks share one node needs no MPI
+
         message = slot.message()
         for rank in self._open:
             self._add(self._comm.Issend([message, MPI.BYTE], dest=rank, tag=Tag.BLOCK), block)
@@ -80,6 +121,8 @@ class BlockSender:
         """Move transfers on; returns whether one has ended."""
         did = False
         if self._requests:
+            from mpi4py import MPI
+
             done = MPI.Request.Testsome(self._requests)
             for index in sorted(done or (), reverse=True):
                 del self._requests[index], self._block_of_request[index]
@@ -122,7 +165,7 @@ class BlockReceiver:
 
     def __init__(
         self,
-        comm: MPI.Comm,
+        comm: BlockComm,
         generation: int,
         first_blocks: dict[int, int],
         num_producers: int,
@@ -178,8 +221,11 @@ class BlockReceiver:
                 self._post(stream)
             elif stream.request.Test():
                 self._take(stream, arrived)
-        if self._notice_requests and MPI.Request.Testall(self._notice_requests):
-            self._notice_requests = []
+        if self._notice_requests:
+            from mpi4py import MPI
+
+            if MPI.Request.Testall(self._notice_requests):
+                self._notice_requests = []
         return arrived
 
     def _post(self, stream: _Stream) -> None:
@@ -189,6 +235,8 @@ class BlockReceiver:
             self._scratch_stream = stream
             stream.slot = self._scratch()
         if stream.slot is not None:
+            from mpi4py import MPI
+
             memory = [stream.slot.memory, MPI.BYTE]
             stream.request = self._comm.Irecv(memory, source=stream.rank, tag=Tag.BLOCK)
 

@@ -1,19 +1,22 @@
-"""The ring of one node: block slots and cursors in a shared MPI window."""
+"""The ring of one node: block slots and cursors in shared memory."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.dataplane.nontemporal import Copy, QuickerWrite
 from hpcbal.dataplane.slot import LINE_BYTES, Slot
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 INACTIVE = 2**62
 """Cursor of a reader that needs nothing."""
@@ -44,19 +47,19 @@ class NodeRing:
 
     def __init__(
         self,
-        window: MPI.Win,
+        memory: NDArray[np.uint8],
+        sync: Callable[[], None],
         spec: StreamSpec,
         num_readers: int,
         num_producers: int,
-        num_writers: int,
-        shift: int,
-        is_shared: bool,
+        write: Copy,
+        free: Callable[[], None] | None = None,
     ):
-        """Use `create`."""
-        self._window: MPI.Win | None = window
+        """Use `create` or `private`."""
+        self._free = free
+        self._is_open = True
         self.spec = spec
         self.num_slots = spec.num_slots
-        memory = _memory_of(window)[shift:]
         slots_at = LINE_BYTES * (num_readers + num_producers + self.num_slots)
         lines = memory[:slots_at].view(np.int64).reshape(-1, LINE_BYTES // 8)
         # A memoryview gives a word as a Python int in half of NumPy's time: these are polled.
@@ -66,11 +69,8 @@ class NodeRing:
         self._stamps = words[num_readers + num_producers :]
         layout = spec.layout
         starts = range(slots_at, slots_at + self.num_slots * layout.num_bytes, layout.num_bytes)
-        # What no other process reads lies in no other core's cache.
-        ring_bytes = self.num_slots * layout.num_bytes
-        write: Copy = QuickerWrite(ring_bytes // num_writers) if is_shared else np.copyto
         self.slots = tuple(Slot(layout, memory[at : at + layout.num_bytes], write) for at in starts)
-        self.sync = window.Sync
+        self.sync = sync
 
     @classmethod
     def create(
@@ -93,8 +93,9 @@ class NodeRing:
         Raises:
             InputError: on all ranks, if the node has too little shared memory.
         """
-        num_words = num_readers + num_producers + spec.num_slots
-        num_bytes = LINE_BYTES * (1 + num_words) + spec.num_slots * spec.layout.num_bytes
+        from mpi4py import MPI  # here, so that a private ring needs no MPI
+
+        num_bytes = _num_bytes(spec, num_readers, num_producers)
         is_owner = node_comm.rank == 0
         problem = node_comm.bcast(_shortage(num_bytes) if is_owner else None)
         if problem is not None:
@@ -107,16 +108,47 @@ class NodeRing:
         memory = _memory_of(window)
         shift = node_comm.bcast(-memory.ctypes.data % LINE_BYTES if is_owner else None)
         window.Lock_all(MPI.MODE_NOCHECK)
-        ring = cls(window, spec, num_readers, num_producers, num_writers, shift, is_shared=node_comm.size > 1)
+
+        def free() -> None:
+            window.Unlock_all()
+            window.Free()
+
+        # What no other process reads lies in no other core's cache.
+        ring_bytes = spec.num_slots * spec.layout.num_bytes
+        write: Copy = QuickerWrite(ring_bytes // num_writers) if node_comm.size > 1 else np.copyto
+        ring = cls(memory[shift:], window.Sync, spec, num_readers, num_producers, write, free)
         if is_owner:
-            for cursor in ring._cursors:
-                cursor[0] = INACTIVE
-            for word in (*ring._marks, *ring._stamps):
-                word[0] = 0
+            ring._clear()
         window.Sync()
         node_comm.Barrier()
         window.Sync()
         return ring
+
+    @classmethod
+    def private(cls, spec: StreamSpec, num_readers: int, num_producers: int) -> NodeRing:
+        """A ring in memory of this process, for its own threads; not collective.
+
+        Raises:
+            InputError: there is no memory for it.
+        """
+        num_bytes = _num_bytes(spec, num_readers, num_producers)
+        try:
+            memory = np.empty(num_bytes, np.uint8)
+        except MemoryError as error:
+            raise InputError(
+                f"no memory for a ring of {num_bytes} bytes; lower batch_size or dataplane.block_samples"
+            ) from error
+        shift = -memory.ctypes.data % LINE_BYTES
+        # Python's lock orders what the threads of one process write.
+        ring = cls(memory[shift:], lambda: None, spec, num_readers, num_producers, np.copyto)
+        ring._clear()
+        return ring
+
+    def _clear(self) -> None:
+        for cursor in self._cursors:
+            cursor[0] = INACTIVE
+        for word in (*self._marks, *self._stamps):
+            word[0] = 0
 
     def __enter__(self) -> NodeRing:
         return self
@@ -128,16 +160,16 @@ class NodeRing:
             self.close()
 
     def close(self) -> None:
-        """Free the memory; collective over the node, and idempotent."""
-        if self._window is None:
+        """Free the memory; idempotent, and collective over the node unless the ring is private."""
+        if not self._is_open:
             return
+        self._is_open = False
         # Views of freed memory would crash the process: drop them first.
         self.slots = ()
         self._cursors, self._marks, self._stamps = [], [], []
         del self.sync
-        self._window.Unlock_all()
-        self._window.Free()
-        self._window = None
+        if self._free is not None:
+            self._free()
 
     def set_cursor(self, reader: int, block: int) -> None:
         """Publish that `reader` needs nothing below `block`; what it copied before stays copied before."""
@@ -182,6 +214,12 @@ class NodeRing:
             return True
         assert stamp < wanted, f"block {block} of generation {generation} was overwritten (stamp {stamp:#x})"
         return False
+
+
+def _num_bytes(spec: StreamSpec, num_readers: int, num_producers: int) -> int:
+    """Bytes of a ring, with what moving its beginning to a cache line may take."""
+    num_words = num_readers + num_producers + spec.num_slots
+    return LINE_BYTES * (1 + num_words) + spec.num_slots * spec.layout.num_bytes
 
 
 def _memory_of(window: MPI.Win) -> NDArray[np.uint8]:

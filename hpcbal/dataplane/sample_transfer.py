@@ -6,14 +6,16 @@ import enum
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
 from hpcbal.data.dataset import RawSample
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 PIECE_BYTES = 2**20
 """Samples of about so many bytes travel in one message, so that packing one holds up no step."""
@@ -139,15 +141,17 @@ class SampleTransfer:
         to.piece = pack(samples)
         to.num_pieces += 1
         self.sent_bytes += to.piece.nbytes
-        to.request = self.comm.Issend([to.piece, MPI.BYTE], dest=rank, tag=Tag.PIECE)
+        to.request = self.comm.Issend(to.piece, dest=rank, tag=Tag.PIECE)
 
     def _receive(self, rank: int, source: _Incoming, *, wanted: bool) -> bool:
         """Take what has come from `rank`; returns whether a piece is complete."""
         if source.request is None and wanted:
+            from mpi4py import MPI  # here, so that what only names this class needs no MPI
+
             status = MPI.Status()
             if self.comm.Iprobe(source=rank, tag=Tag.PIECE, status=status):
                 source.piece = np.empty(status.Get_count(MPI.BYTE), np.uint8)
-                source.request = self.comm.Irecv([source.piece, MPI.BYTE], source=rank, tag=Tag.PIECE)
+                source.request = self.comm.Irecv(source.piece, source=rank, tag=Tag.PIECE)
         if source.request is None or not source.request.Test():
             return False
         assert source.piece is not None
