@@ -10,6 +10,9 @@ from hpcbal.errors import ClusterError
 
 SCHEDULER_RANK = 0
 
+SCHEDULER, PREPROCESSOR, TRAINER = "scheduler", "preprocessor", "trainer"
+"""Names of the roles."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankInfo:
@@ -51,6 +54,24 @@ class Roles:
     @property
     def node_of_rank(self) -> tuple[int, ...]:
         return tuple(info.node for info in self.ranks)
+
+    @property
+    def ranks_by_role(self) -> dict[str, tuple[int, ...]]:
+        """The ranks of each role, in the order in which the role counts them; every rank has one role."""
+        return {
+            SCHEDULER: (SCHEDULER_RANK,),
+            PREPROCESSOR: self.preprocessor_ranks,
+            TRAINER: self.trainer_ranks,
+        }
+
+    def role_of(self, rank: int) -> str:
+        """Name of the role of `rank`."""
+        return next(role for role, ranks in self.ranks_by_role.items() if rank in ranks)
+
+    def title_of(self, rank: int) -> str:
+        """What people call `rank`: its GPU where it trains, else its role."""
+        role = self.role_of(rank)
+        return f"GPU {self.trainer_ranks.index(rank)}" if role == TRAINER else role
 
     def local_slot(self, rank: int) -> int:
         """Index of a trainer among the trainers of its node."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from mpi4py import MPI
+from typing import TYPE_CHECKING
 
 from hpcbal.comm.backoff import Backoff
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 def wait_for(request: MPI.Request, poll: Callable[[], None] | None = None) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 from mpi4py import MPI
 
@@ -17,40 +16,30 @@ from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.all_or_none import ReportedError, all_or_none
 from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi_channel import MpiChannel
-from hpcbal.config import EnsembleConfig, RunConfig, add_import_roots
-from hpcbal.data.source import SampleSource
-from hpcbal.dataplane.producer import NodeTopology, Producer
+from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.handoff.launch_dir import leave_exit_code, leave_last_words, tell_ready, tell_watched
+from hpcbal.runtime.handoff.launch_dir import leave_exit_code, tell_ready
 from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
+from hpcbal.runtime.health.peers import watch_peers
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace
-from hpcbal.runtime.health.watchdog import PeerWatchdog
 from hpcbal.runtime.rank.context import RankContext
-from hpcbal.runtime.rank.shared_data import make_ring, open_data
-from hpcbal.runtime.record.final_report import write_final_report
+from hpcbal.runtime.rank.data import RankData
+from hpcbal.runtime.rank.shared_data import open_data
 from hpcbal.runtime.resuming.opening import OpenedRun, open_run
-from hpcbal.runtime.roles.preprocessor import Preprocessor
-from hpcbal.runtime.roles.trainer import Trainer
-from hpcbal.runtime.start import check_collective, make_backend, make_scheduler, open_groups
+from hpcbal.runtime.start import RECIPES, Setting
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
-from hpcbal.telemetry.host.processes import process_is_gone
 from hpcbal.telemetry.streams.slices import SliceRecorder
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-SPEAKER_GRACE_S = 1.0
-"""How long the other ranks of a node leave the word to the lowest one, when a rank has died."""
 
 
 def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
     """Be one rank; returns the exit code, the same on all ranks.
 
-    An error that only this rank knows of ends the whole job: a rank that only left would keep the others
-    waiting.
+    An error that only this rank knows of ends the whole job: if the rank just left, the others would wait
+    for it.
 
     Args:
         request: what the command line asked for.
@@ -97,42 +86,36 @@ def _run(
         node_comm = split_by_node(world, config.slots.ranks_per_node)
         roles = all_or_none(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
-        watchdog = _watch_peers(world, roles, end)
+        watchdog = watch_peers(world.rank, roles, end)
         stack.callback(watchdog.stop)  # without an error only when all ranks have agreed to leave
-        source, facts = open_data(world, config, roles)
-        ring = all_or_none(world, lambda: make_ring(node_comm, facts.spec, roles, world.rank))
+        data = open_data(world, node_comm, config, roles)
+        timeline = config.timeline
         context = RankContext(
             config=config,
             output=output,
             roles=roles,
             channel=MpiChannel(world.Dup()),
-            stream_spec=facts.spec,
-            num_classes=facts.num_classes,
-            data_fingerprint=facts.fingerprint,
-            ring=ring,
             stop=stop,
             is_ending=end.announced,
             slices=SliceRecorder(
-                config.timeline.steps_per_pass,
-                num_ranks=world.size,
-                enabled=config.timeline.max_bytes > 0,
+                timeline.steps_per_pass, num_ranks=world.size, enabled=timeline.max_bytes > 0
             ),
             hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
-        code = leave_exit_code(world.rank, _play_role(world, context, source, opened))
+        code = leave_exit_code(world.rank, _play_role(world, context, data, opened))
         stop.ignore()
         patient_barrier(world)
         watchdog.stop()
-        ring.close()
+        data.ring.close()
     return code
 
 
-def _hang_trace(output: Path, rank: int, config: RunConfig) -> HangTrace:
+def _hang_trace(output: Path, rank: int, config: EnsembleConfig) -> HangTrace:
     return HangTrace(RunDirectory(output).rank_log(rank), config.stall_timeout_s)
 
 
 def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
-    """Leave if the launcher started more ranks than MPI sees; its first rank speaks for all."""
+    """Leave if the launcher started more ranks than MPI sees; the first rank reports it."""
     if launcher.size in (None, world.size):
         return
     if launcher.rank in (None, SCHEDULER_RANK):
@@ -146,7 +129,7 @@ def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
 
 
 def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitStack) -> None:
-    """Open the log of this rank; collective. Rank 0 comes first: it clears what an earlier start has left."""
+    """Open the log of this rank; collective. Rank 0 comes first: it removes the logs of an earlier start."""
     level = logging.getLevelNamesMapping()[level_name]
 
     def open_log() -> None:
@@ -166,64 +149,13 @@ def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: EnsembleConfig)
     )
 
 
-def _watch_peers(world: MPI.Intracomm, roles: Roles, end: JobEnd) -> PeerWatchdog:
-    """Watch the other ranks of this node from now on.
-
-    The lowest of those that live tells of a death. Where `hpcbal run` has started the ranks it leaves that to
-    it: so a death is told once, also one that no rank has time to tell of.
-    """
-    me = roles.ranks[world.rank]
-    peers = [info for info in roles.ranks if info.node == me.node and info.rank != me.rank]
-
-    def role_of(rank: int) -> str:
-        if rank == SCHEDULER_RANK:
-            return "scheduler"
-        return "trainer" if rank in roles.trainer_ranks else "preprocessor"
-
-    def end_job(message: str) -> None:
-        lower = [peer for peer in peers if peer.rank < me.rank and not process_is_gone(peer.pid)]
-        if end.announced() or lower:
-            time.sleep(SPEAKER_GRACE_S)  # another one tells why; abort all the same if it cannot
-        elif not leave_last_words(message):
-            write_last_words(message)
-        end.abort(int(ExitCode.INTERNAL_ERROR))
-
-    watchdog = PeerWatchdog(me, peers, role_of, end_job)
-    watchdog.start()
-    tell_watched(world.rank)
-    return watchdog
-
-
-def _play_role(
-    world: MPI.Intracomm, context: RankContext, source: SampleSource | None, opened: OpenedRun | None
-) -> int:
-    roles = context.roles
-    is_trainer = context.rank in roles.trainer_ranks
-    data_comm = world.Dup()
-    key = roles.trainer_ranks.index(context.rank) if is_trainer else 0
-    trainers = cast(MPI.Intracomm, world.Split(color=0 if is_trainer else MPI.UNDEFINED, key=key))
-    backend = all_or_none(world, lambda: make_backend(context, trainers) if is_trainer else None)
-    all_or_none(world, lambda: check_collective(context.config) if is_trainer else None)
-    groups = open_groups(context.config, trainers) if is_trainer else None
-    devices = patient_allgather(world, backend.device if backend is not None else None)
-    try:
-        scheduler = all_or_none(world, lambda: make_scheduler(context, opened, devices) if opened else None)
-    except ReportedError:
-        if groups is not None:  # a library that is not ended would go on talking after MPI's end
-            groups.shutdown()
-        raise
-    if scheduler is not None:
-        code = scheduler.run()
-        write_final_report(RunDirectory(context.output))
-        return code
-    if context.rank in roles.preprocessor_ranks:
-        assert source is not None
-        topology = NodeTopology(roles.node_of_rank, roles.gateway_of_node)
-        producer = Producer(context.ring, data_comm, topology, source, roles.local_producer(context.rank))
-        return Preprocessor(context, producer).run()
-    assert backend is not None
-    assert groups is not None
-    try:
-        return Trainer(context, trainers, backend, groups, source).run()
-    finally:
-        backend.close()
+def _play_role(world: MPI.Intracomm, context: RankContext, data: RankData, opened: OpenedRun | None) -> int:
+    """Come into this rank's role together with all other ranks, and play it; returns the exit code."""
+    ranks_by_role, name = context.roles.ranks_by_role, context.roles.role_of(context.rank)
+    color, key = list(RECIPES).index(name), ranks_by_role[name].index(context.rank)
+    peers = cast(MPI.Intracomm, world.Split(color, key))
+    setting = Setting(context, data, peers, world.Dup(), opened)
+    recipe = RECIPES[name](setting)
+    devices = patient_allgather(world, all_or_none(world, recipe.prepare))
+    all_or_none(world, lambda: recipe.build(devices))
+    return recipe.play()

@@ -6,9 +6,8 @@ import pickle
 from collections.abc import Callable
 
 import numpy as np
-from mpi4py import MPI
 
-from hpcbal.comm.requests import wait_for
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.training.arrays import Arrays, checksum
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import CAUSES, Cause, GroupFailed, cause_of, detail_of
@@ -19,9 +18,7 @@ DETAIL_BYTES = 2000
 _NO_FAILURE = 255
 
 
-def agree(
-    comm: MPI.Intracomm, error: Exception | None = None, poll: Callable[[], None] | None = None
-) -> None:
+def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], None] | None = None) -> None:
     """Learn whether any rank of the group failed; collective over the group.
 
     Args:
@@ -40,8 +37,7 @@ def agree(
         detail = _tail(error.detail if isinstance(error, GroupFailed) else detail_of(error))
         mine[0] = CAUSES.index(cause_of(error))
         mine[1 : 1 + len(detail)] = np.frombuffer(detail, np.uint8)
-    everyone = np.empty((comm.size, mine.size), np.uint8)
-    wait_for(comm.Iallgather(mine, everyone), poll)
+    everyone = comm.all_gather(mine, poll)
     failed = np.flatnonzero(everyone[:, 0] != _NO_FAILURE)
     if comm.rank in failed and error is not None:
         raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
@@ -59,7 +55,7 @@ def _tail(detail: str) -> bytes:
     return encoded[-DETAIL_BYTES:]
 
 
-def share_state(comm: MPI.Intracomm, replica: Replica) -> bool:
+def share_state(comm: GroupComm, replica: Replica) -> bool:
     """Give all ranks the master's weights and optimizer state; collective over the group.
 
     Compares checksums first, so that equal replicas (the rule: initial weights depend on the seed only)
@@ -77,9 +73,7 @@ def share_state(comm: MPI.Intracomm, replica: Replica) -> bool:
         GroupFailed: on all ranks, if the arrays do not fit the model of some rank.
     """
     arrays = replica.state()
-    mine = np.array([checksum(arrays)], np.uint32)
-    everyone = np.empty(comm.size, np.uint32)
-    wait_for(comm.Iallgather(mine, everyone))
+    everyone = comm.all_gather(np.array(checksum(arrays), np.uint32))
     if np.all(everyone == everyone[0]):
         return False
     received = _broadcast(comm, arrays)
@@ -92,18 +86,18 @@ def share_state(comm: MPI.Intracomm, replica: Replica) -> bool:
     return True
 
 
-def _broadcast(comm: MPI.Intracomm, arrays: Arrays) -> Arrays:
+def _broadcast(comm: GroupComm, arrays: Arrays) -> Arrays:
     """Rank 0's arrays on every rank: a pickled table of contents, then one buffer of bytes."""
     contents = pickle.dumps([(name, a.shape, a.dtype.str) for name, a in arrays.items()])
     lengths = np.array([len(contents), sum(a.nbytes for a in arrays.values())], np.int64)
-    wait_for(comm.Ibcast(lengths, root=0))
+    comm.broadcast(lengths)
     header, payload = np.empty(lengths[0], np.uint8), np.empty(lengths[1], np.uint8)
     if comm.rank == 0:
         header[:] = np.frombuffer(contents, np.uint8)
         parts = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays.values()]
         np.concatenate(parts or [np.empty(0, np.uint8)], out=payload)
-    wait_for(comm.Ibcast(header, root=0))
-    wait_for(comm.Ibcast(payload, root=0))
+    comm.broadcast(header)
+    comm.broadcast(payload)
     received: Arrays = {}
     start = 0
     for name, shape, dtype in pickle.loads(header.tobytes()):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from mpi4py import MPI
-
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.mpi_collective import MpiGroups
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 class TrainerGroups(Protocol):
@@ -24,8 +25,8 @@ class TrainerGroups(Protocol):
             groups: equal on all trainers, also on those that are in none; no rank occurs twice.
         """
 
-    def comm_of(self, group: tuple[int, ...]) -> MPI.Intracomm:
-        """A communicator over the group, for small things; only for its members."""
+    def comm_of(self, group: tuple[int, ...]) -> GroupComm:
+        """The group's small collectives; only for its members."""
 
     def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
         """What sums the gradients of the group; only for its members."""
@@ -43,8 +44,14 @@ def _horovod_groups(trainer_comm: MPI.Intracomm) -> TrainerGroups:
     return HorovodGroups(trainer_comm)
 
 
+def _mpi_groups(trainer_comm: MPI.Intracomm) -> TrainerGroups:
+    from hpcbal.training.mpi_collective import MpiGroups
+
+    return MpiGroups(trainer_comm)
+
+
 COLLECTIVES: dict[str, Callable[[MPI.Intracomm], TrainerGroups]] = {
     "horovod": _horovod_groups,
-    "mpi": MpiGroups,
+    "mpi": _mpi_groups,
 }
 """By the names that `backend.collective` of the config may have."""

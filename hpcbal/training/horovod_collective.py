@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.mpi_collective import MpiCollective, MpiGroups
@@ -101,7 +102,7 @@ class HorovodGroups:
             process_set = self._add(group) if len(group) > 1 else None
             if self._trainer_comm.rank in group:
                 self._collective_by_group[group] = (
-                    HorovodCollective(process_set, self._comms.comm_of(group), name)
+                    HorovodCollective(process_set, self._comms.comm_of(group).mpi, name)
                     if process_set is not None
                     else LocalCollective()
                 )
@@ -113,8 +114,8 @@ class HorovodGroups:
         self._process_sets.append(process_set)
         return process_set
 
-    def comm_of(self, group: tuple[int, ...]) -> MPI.Intracomm:
-        """The communicator of one of this trainer's groups, in the group's order."""
+    def comm_of(self, group: tuple[int, ...]) -> GroupComm:
+        """See `TrainerGroups.comm_of`; ranks have the group's order."""
         return self._comms.comm_of(group)
 
     def collective_of(self, group: tuple[int, ...]) -> GradientCollective:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from hpcbal.comm.mpi_group_comm import MpiGroupComm
 from hpcbal.comm.requests import wait_for
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
@@ -109,7 +110,7 @@ class MpiGroups:
 
     def __init__(self, trainer_comm: MPI.Intracomm) -> None:
         self._trainer_comm = trainer_comm
-        self._comm_by_group: dict[tuple[int, ...], MPI.Intracomm] = {}
+        self._comm_by_group: dict[tuple[int, ...], MpiGroupComm] = {}
         self._collective_by_group: dict[tuple[int, ...], GradientCollective] = {}
 
     def open(self, groups: Sequence[tuple[int, ...]]) -> None:
@@ -123,12 +124,12 @@ class MpiGroups:
             members = everyone.Incl(list(group))
             comm = self._trainer_comm.Create_group(members)
             members.Free()
-            self._comm_by_group[group] = comm
+            self._comm_by_group[group] = MpiGroupComm(comm)
             self._collective_by_group[group] = LocalCollective() if comm.size == 1 else MpiCollective(comm)
         everyone.Free()
 
-    def comm_of(self, group: tuple[int, ...]) -> MPI.Intracomm:
-        """The communicator of one of this trainer's groups, in the group's order."""
+    def comm_of(self, group: tuple[int, ...]) -> MpiGroupComm:
+        """See `TrainerGroups.comm_of`; ranks have the group's order."""
         return self._comm_by_group[group]
 
     def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
@@ -141,7 +142,7 @@ class MpiGroups:
             collective.close()
         self._collective_by_group.clear()
         for comm in self._comm_by_group.values():
-            comm.Free()
+            comm.mpi.Free()
         self._comm_by_group.clear()
 
     def shutdown(self) -> None:

@@ -33,7 +33,7 @@ stderr            | -                                     | -
 values            | -                                     | -
 cluster.layout    | -                                     | -
 machines          | -                                     | errors
-comm              | mpi4py                                | errors stderr
+comm              | mpi4py numpy                          | errors stderr
 cluster           | mpi4py                                | errors cluster.layout
 policies.batching | numpy                                 | errors
 policies          | numpy                                 | errors cluster.layout policies.batching
@@ -94,22 +94,26 @@ runtime.record    | -                                     | errors env cluster c
                   |                                       | telemetry.streams telemetry.views telemetry
                   |                                       | simulator config.checks config dataplane report
                   |                                       | runtime.handoff runtime.wire runtime.resuming
-runtime.group     | mpi4py numpy                          | errors values telemetry.streams checkpoint config
-                  |                                       | dataplane training runtime.balance runtime.rank
-runtime.parts     | mpi4py numpy                          | errors comm cluster policies data dataplane
+runtime.group     | numpy                                 | errors values comm telemetry.streams checkpoint
+                  |                                       | config dataplane training runtime.balance
+                  |                                       | runtime.rank
+runtime.parts     | numpy                                 | errors comm cluster policies data dataplane
                   |                                       | training runtime.wire runtime.balance runtime.rank
                   |                                       | runtime.group
 runtime.roles     | mpi4py numpy                          | errors values comm cluster policies.batching
                   |                                       | control telemetry.streams telemetry checkpoint
-                  |                                       | config data dataplane training runtime.handoff
+                  |                                       | config dataplane training runtime.handoff
                   |                                       | runtime.wire runtime.health runtime.balance
                   |                                       | runtime.rank runtime.record runtime.group
                   |                                       | runtime.parts
-runtime           | mpi4py                                | errors stderr comm cluster control telemetry.host
-                  |                                       | telemetry.streams telemetry config.checks config
-                  |                                       | config.scheduling data dataplane training
-                  |                                       | runtime.handoff runtime.health runtime.resuming
-                  |                                       | runtime.rank runtime.record runtime.roles
+runtime.start     | mpi4py                                | errors comm cluster control telemetry
+                  |                                       | config.checks config config.scheduling dataplane
+                  |                                       | training runtime.resuming runtime.rank
+                  |                                       | runtime.record runtime.parts runtime.roles
+runtime           | mpi4py                                | errors stderr comm cluster telemetry.host
+                  |                                       | telemetry.streams telemetry config runtime.handoff
+                  |                                       | runtime.health runtime.resuming runtime.rank
+                  |                                       | runtime.start
 cli               | -                                     | hpcbal errors env stderr control telemetry.files
                   |                                       | telemetry.views simulator config.schema
                   |                                       | config.checks config planning report.model

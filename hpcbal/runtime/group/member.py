@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from mpi4py import MPI
 
 from hpcbal.checkpoint import check_arrays, read_checkpoint
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.runtime.group.replicas import UNTRAINED, Moment, ReplicaCache
 from hpcbal.runtime.group.saved_arrays import PARTITION_PREFIX, SUMS_NAME
 from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
@@ -49,21 +50,25 @@ class GroupMember:
     """This rank's part of one trainer group.
 
     Args:
+        context: this rank.
+        facts: of the data.
         dnn: what the group trains.
-        comm: communicator of the group's ranks, the master first.
+        comm: what the group's ranks agree through.
         collective: how gradients are summed over the group.
     """
 
     def __init__(
         self,
         context: RankContext,
+        facts: StreamFacts,
         backend: Backend,
         cache: ReplicaCache,
         dnn: DnnConfig,
-        comm: MPI.Intracomm,
+        comm: GroupComm,
         collective: GradientCollective,
     ) -> None:
         self.context = context
+        self.facts = facts
         self.dnn = dnn
         self.comm = comm
         self.collective = TimedCollective(collective)
@@ -117,9 +122,9 @@ class GroupMember:
         return replica
 
     def _build_new(self) -> Replica:
-        spec, config = self.context.stream_spec, self.context.config
-        replica = self._backend.build(self.dnn, spec.sample, self.context.num_classes, config.seed)
-        check_arrays(replica.state())  # what no checkpoint can hold must be told before it is trained
+        sample, seed = self.facts.spec.sample, self.context.config.seed
+        replica = self._backend.build(self.dnn, sample, self.facts.num_classes, seed)
+        check_arrays(replica.state())  # report what no checkpoint can hold before it is trained
         self.cache.put(self.dnn.name, replica)
         return replica
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.requests import wait_for
+from hpcbal.comm.group_comm import GroupComm
+from hpcbal.comm.mpi_group_comm import duplicate
 from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.source import SampleSource, open_source
@@ -30,6 +30,7 @@ from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.parts.batches import PartBatches
 from hpcbal.runtime.parts.part import Parts, partition_of_arrays
 from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading
 from hpcbal.training.arrays import Array
 
@@ -50,8 +51,9 @@ class PartLoader:
         last: where the last round ended, or what a load began with that was stopped; None: nothing is known.
     """
 
-    def __init__(self, context: RankContext) -> None:
+    def __init__(self, context: RankContext, facts: StreamFacts) -> None:
         self._context = context
+        self._facts = facts
         self._held: HeldSamples | None = None
         self.last: Partition | None = None
 
@@ -74,7 +76,7 @@ class PartLoader:
             GroupFailed: on all ranks: a rank could not open the data, or there are fewer usable samples than
                 ranks. Where too many are broken for the run to go on, that is told by their number instead.
         """
-        config, spec, comm = self._context.config, self._context.stream_spec, member.comm
+        config, spec, comm = self._context.config, self._facts.spec, member.comm
         source = member.on_all_ranks("opening the data", self._open)
         known = member.on_all_ranks("reading the parts", lambda: self._known(saved, spec.num_train))
         begun_with = partition = _of_master(comm, known, spec.num_train)
@@ -100,7 +102,7 @@ class PartLoader:
         self.last, held = partition, loaded.held
         log.info("holds %d samples, %.1f MB", len(held.ids), held.num_bytes / 1e6)
         gap = config.data.max_traversal_gap
-        parts = Parts(comm.Dup(), held, source.train_ids, partition, gap, config.seed)
+        parts = Parts(duplicate(comm), held, source.train_ids, partition, gap, config.seed)
         return PartBatches(
             spec,
             source.over(held),
@@ -125,7 +127,7 @@ class PartLoader:
     def _open(self) -> SampleSource:
         self._context.announce("opening the data")
         source = open_source(self._context.config)
-        known, name = self._context.data_fingerprint, self._context.config.data.dataset
+        known, name = self._facts.fingerprint, self._context.config.data.dataset
         if source.fingerprint != known:
             raise DataError(
                 f"data.dataset {name} is not the same on all ranks: fingerprints {known} and "
@@ -162,8 +164,7 @@ class PartLoader:
             if not _all_have(comm, own is not None):
                 return None
             assert own is not None
-            labels = np.empty_like(own)
-            wait_for(comm.Iallreduce(own, labels, op=MPI.SUM))
+            labels = comm.all_reduce(own, "sum")
             broken = labels == NO_LABEL
             unusable = broken if unusable is None else unusable | broken
         return member.on_all_ranks(
@@ -172,7 +173,7 @@ class PartLoader:
         )
 
     def _own_labels(
-        self, source: SampleSource, comm: MPI.Intracomm, suspended: Callable[[], bool]
+        self, source: SampleSource, comm: GroupComm, suspended: Callable[[], bool]
     ) -> NDArray[np.int64] | None:
         """Classes of the training samples that this rank is to read for all, 0 elsewhere.
 
@@ -226,7 +227,7 @@ class PartLoader:
 
     def _too_many(self, unusable: NDArray[np.bool_]) -> bool:
         """Whether more samples are broken than the user allows, which ends the run."""
-        return bool(np.count_nonzero(unusable) > self._context.max_broken)
+        return bool(np.count_nonzero(unusable) > self._facts.max_broken)
 
     def _should_deal_again(
         self, partition: Partition, source: SampleSource, unusable: NDArray[np.bool_]
@@ -313,10 +314,10 @@ def _only_usable(before: Partition, unusable: NDArray[np.bool_]) -> Partition:
     return begun_anew(before, partition.owner)
 
 
-def _of_master(comm: MPI.Intracomm, mine: Partition | None, num_samples: int) -> Partition | None:
+def _of_master(comm: GroupComm, mine: Partition | None, num_samples: int) -> Partition | None:
     """What the master knows of the parts; collective. A rank whose process is new knows nothing."""
     head = np.array([0, 0] if mine is None else [mine.num_parts, mine.number], np.int64)
-    wait_for(comm.Ibcast(head, root=0))
+    comm.broadcast(head)
     num_parts, number = head.tolist()
     if not num_parts:
         return None
@@ -324,8 +325,8 @@ def _of_master(comm: MPI.Intracomm, mine: Partition | None, num_samples: int) ->
     if comm.rank == 0:
         assert mine is not None
         owner[:], drawn[:] = mine.owner, mine.drawn
-    wait_for(comm.Ibcast(owner, root=0))
-    wait_for(comm.Ibcast(drawn, root=0))
+    comm.broadcast(owner)
+    comm.broadcast(drawn)
     return Partition.of(owner, drawn.tolist(), number)
 
 
@@ -342,25 +343,18 @@ def told_reading(missing: Sequence[int]) -> str:
     return f"{number} samples are read and kept on each of {len(missing)} GPUs"
 
 
-def _of_all(comm: MPI.Intracomm, mine: int) -> list[int]:
+def _of_all(comm: GroupComm, mine: int) -> list[int]:
     """The numbers of all ranks; collective."""
-    everyone = np.empty(comm.size, np.int64)
-    wait_for(comm.Iallgather(np.array(mine, np.int64), everyone))
-    return [int(number) for number in everyone]
+    return [int(number) for number in comm.all_gather(np.array(mine, np.int64))]
 
 
-def _all_have(comm: MPI.Intracomm, mine: bool) -> bool:
+def _all_have(comm: GroupComm, mine: bool) -> bool:
     """Whether it is true of all ranks; collective."""
-    flag = np.array(mine, np.uint8)
-    everyone = np.empty_like(flag)
-    wait_for(comm.Iallreduce(flag, everyone, op=MPI.MIN))
-    return bool(everyone)
+    return bool(comm.all_reduce(np.array(mine, np.uint8), "min"))
 
 
-def _unusable(comm: MPI.Intracomm, source: SampleSource, bad: list[BadSample]) -> NDArray[np.bool_]:
+def _unusable(comm: GroupComm, source: SampleSource, bad: list[BadSample]) -> NDArray[np.bool_]:
     """Which samples of the dataset are broken, by id; collective."""
     mine = np.zeros(len(source.dataset), np.uint8)
     mine[[error.sample_id for error in bad]] = 1
-    everyone = np.empty_like(mine)
-    wait_for(comm.Iallreduce(mine, everyone, op=MPI.MAX))
-    return everyone.astype(np.bool_)
+    return comm.all_reduce(mine, "max").astype(np.bool_)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.data.held_samples import HeldSamples
@@ -17,6 +16,9 @@ from hpcbal.errors import CheckpointError
 from hpcbal.policies.migration import Migration, migrate, plan_migration, traversal_gap
 from hpcbal.policies.partitioning import Partition, after_step
 from hpcbal.runtime.group.saved_arrays import PARTITION_PREFIX
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 log = logging.getLogger(__name__)
 

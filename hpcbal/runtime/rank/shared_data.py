@@ -1,8 +1,6 @@
-"""The dataset and the ring: opened by who needs them, their shape known to all ranks."""
+"""Open the dataset and the ring on the ranks that need them; all ranks learn the shape of the stream."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from mpi4py import MPI
 
@@ -11,33 +9,29 @@ from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.control import INDEPENDENT
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
-
-
-@dataclass(frozen=True, slots=True)
-class StreamFacts:
-    """What the first rank with the dataset tells the others of the data."""
-
-    spec: StreamSpec
-    num_classes: int
-    fingerprint: str
+from hpcbal.runtime.rank.data import RankData, StreamFacts
 
 
 def open_data(
-    world: MPI.Intracomm, config: EnsembleConfig, roles: Roles
-) -> tuple[SampleSource | None, StreamFacts]:
-    """Open the dataset where samples are made; all ranks learn the shape of the stream; collective.
+    world: MPI.Intracomm, node_comm: MPI.Intracomm, config: EnsembleConfig, roles: Roles
+) -> RankData:
+    """The data of every rank; collective.
 
-    That is on the preprocessors, and on the trainers where each of them has a stream of its own.
+    Preprocessors open the dataset, and trainers where each of them has a stream of its own.
+
+    Raises:
+        ReportedError: on all ranks: a rank cannot open the dataset, the nodes see different data, or a node
+            has too little memory for the ring.
     """
     makers = set(roles.preprocessor_ranks)
     if config.schedule.paradigm == INDEPENDENT:
         makers |= set(roles.trainer_ranks)
     source = all_or_none(world, lambda: open_source(config) if world.rank in makers else None)
-    mine = all_or_none(world, lambda: None if source is None else _facts_of(config, source))
+    mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source))
     everyone = patient_allgather(world, mine)
     known = [facts for facts in everyone if facts is not None]
     different = [facts for facts in known if facts.fingerprint != known[0].fingerprint]
@@ -50,15 +44,11 @@ def open_data(
             )
 
     all_or_none(world, check)
-    return source, known[0]
+    ring = all_or_none(world, lambda: _make_ring(node_comm, known[0].spec, roles, world.rank))
+    return RankData(known[0], ring, source)
 
 
-def _facts_of(config: EnsembleConfig, source: SampleSource) -> StreamFacts:
-    spec = StreamSpec.of_source(source, config.dataplane)
-    return StreamFacts(spec, source.num_classes, source.fingerprint)
-
-
-def make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
+def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
     node = roles.ranks[rank].node
     return NodeRing.create(
         node_comm,

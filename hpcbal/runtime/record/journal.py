@@ -120,13 +120,8 @@ class Journal:
         """Tell the timeline who is who; at each start, since roles may change."""
         self._node_of_rank, self._rank_of_gpu = roles.node_of_rank, roles.trainer_ranks
         for info in roles.ranks:
-            if info.rank == SCHEDULER_RANK:
-                role = "scheduler"
-            elif info.rank in roles.trainer_ranks:
-                role = f"GPU {roles.trainer_ranks.index(info.rank)}"
-            else:
-                role = "preprocessor"
-            self._timeline.name_track(info.rank, info.node, f"node {info.node} ({info.host})", role)
+            node = f"node {info.node} ({info.host})"
+            self._timeline.name_track(info.rank, info.node, node, roles.title_of(info.rank))
 
     def note_decision(self, began_s: float, seconds: float) -> None:
         """What the state machine took to decide on one event; the sum is told at the end."""

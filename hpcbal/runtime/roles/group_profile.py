@@ -68,7 +68,7 @@ class GroupProfile:
         Raises:
             GroupFailed: on all ranks, if all training samples are broken.
         """
-        num_train, collective = self._context.stream_spec.num_train, self._member.collective
+        num_train, collective = self._member.facts.spec.num_train, self._member.collective
         for start in range(0, num_train, self._member.dnn.batch_size):
             end = min(start + self._member.dnn.batch_size, num_train)
             total = self._reader.count_valid(0, start, end)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import Moment
 from hpcbal.runtime.group.saved_arrays import SUMS_NAME
 from hpcbal.runtime.parts.batches import PartBatches
-from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.parts.part import partition_arrays
 from hpcbal.runtime.parts.split import PartsSplit
 from hpcbal.runtime.wire.protocol import Happened, Leave, PreprocessorReport, Proceed, Suspend
@@ -32,6 +31,9 @@ from hpcbal.telemetry.streams.slices import CHECKPOINT, StepTrace
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import GroupFailed
 from hpcbal.values import EpochRecord, Position
+
+if TYPE_CHECKING:
+    from hpcbal.runtime.parts.loading import PartLoader
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class GroupRound:
     ) -> None:
         self._member = member
         self._context = member.context
+        self._facts = member.facts
         self._reader = reader
         self._plan = plan
         self._serial = serial
@@ -110,7 +113,7 @@ class GroupRound:
         member, name = self._member, self._member.dnn.name
         start = self._plan.start[name]
         epochs = self._plan.epochs[name]
-        inside = start if 0 < start.offset < self._context.stream_spec.num_positions else None
+        inside = start if 0 < start.offset < self._facts.spec.num_positions else None
         with self._context.slices.during("load", f"load {name}"):
             loaded = member.load_together(epochs, inside)
         replica = loaded.replica
@@ -121,13 +124,13 @@ class GroupRound:
         if batches is None:  # it was told to stop while data was loaded, on all ranks
             self._leave(replica, start, inside_pass=inside is not None)
             return
-        if self._batches is not None and self._batches.num_bad > self._context.max_broken:
+        if self._batches is not None and self._batches.num_bad > self._facts.max_broken:
             self._wait_for_order(start)  # the scheduler hears of them too, and suspends all
             self._leave(replica, start, inside_pass=inside is not None)
             return
         self._balancer.start()
         feeder = Feeder(
-            self._context.stream_spec,
+            self._facts.spec,
             batches,
             member.dnn.batch_size,
             self._executor,
@@ -136,15 +139,15 @@ class GroupRound:
         runner = PassRunner(
             feeder,
             self._balancer,
-            self._context.stream_spec.num_positions,
-            self._context.max_broken,
+            self._facts.spec.num_positions,
+            self._facts.max_broken,
             replica,
             member.collective,
             suspended=lambda: self._suspend,
             between_steps=lambda position: self._before_step(replica, position),
             trace=lambda pass_index: StepTrace(self._context.slices, name, pass_index),
         )
-        if start.offset >= self._context.stream_spec.num_positions:
+        if start.offset >= self._facts.spec.num_positions:
             order = self._wait_for_order(start)  # this pass was done before the interruption
             if not isinstance(order, Proceed):
                 self._leave(replica, start)
@@ -176,7 +179,7 @@ class GroupRound:
         member = self._member
         if self._loader is None:
             return StreamBatches(
-                self._context.stream_spec,
+                self._facts.spec,
                 self._reader,
                 member.dnn.batch_size,
                 member.collective.rank,
@@ -245,7 +248,7 @@ class GroupRound:
             position=position,
             history=tuple(self._history),
             arrays=arrays,
-            fingerprint=self._context.data_fingerprint,
+            fingerprint=self._facts.fingerprint,
         )
         self._writer.submit(self._context.dnn_directory(state.name), state, final=final)
         self._held_s = time.monotonic() - began

@@ -31,7 +31,7 @@ from hpcbal.control.messages import (
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.dataplane.stream import StreamPlan
+from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.launch_dir import StarterWatch, tell_stopping
 from hpcbal.runtime.health.stalling import StallDetector
@@ -63,6 +63,7 @@ class Scheduler:
     def __init__(
         self,
         context: RankContext,
+        spec: StreamSpec,
         ensemble: Ensemble,
         journal: Journal,
         console: Console,
@@ -71,6 +72,7 @@ class Scheduler:
         profile_only: bool = False,
     ) -> None:
         self._context = context
+        self._spec = spec
         self._profile_only = profile_only
         self._roles = context.roles
         self._ensemble = ensemble
@@ -88,7 +90,7 @@ class Scheduler:
         self._stall = StallDetector(context.config.stall_timeout_s, self._roles, logs)
         self._walltime = WalltimeLimit.of_job(context.config.walltime, started_s)
         self._starter = StarterWatch()
-        self._forecast = Forecast(context.stream_spec)
+        self._forecast = Forecast(spec)
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
         self._outcome = ""
@@ -188,9 +190,9 @@ class Scheduler:
         rate = self._preprocessing.new_rate()
         if rate is not None:
             self._events.append(PreprocessingMeasured(rate))
-        spec = self._context.stream_spec
-        if self._fatal is None and self._preprocessing.too_many_bad(spec.num_positions):
-            self._fatal = self._preprocessing.error(spec.num_positions)
+        num_positions = self._spec.num_positions
+        if self._fatal is None and self._preprocessing.too_many_bad(num_positions):
+            self._fatal = self._preprocessing.error(num_positions)
             self._events.append(SuspendRequested("too many broken samples"))
 
     def _request_stop(self, reason: str) -> None:
@@ -260,7 +262,7 @@ class Scheduler:
         return StreamPlan(
             generation=self._serial,
             first_pass=first_pass,
-            first_block=offset // self._context.stream_spec.block_samples,
+            first_block=offset // self._spec.block_samples,
             producers=producers,
             training_nodes=tuple(sorted({node_of_gpu[j] for group in groups for j in group.gpus})),
         )

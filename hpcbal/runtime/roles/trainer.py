@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
-
-from mpi4py import MPI
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
 from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.comm.loopback_group import LoopbackGroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.control.messages import GroupPlan
-from hpcbal.data.source import SampleSource
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.runtime.balance.balancer import EvenSplit, make_balancer, make_watch
@@ -19,16 +19,19 @@ from hpcbal.runtime.balance.decided_split import SplitMemory
 from hpcbal.runtime.balance.kept_models import KeptModel
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import ReplicaCache
-from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.roles.group_profile import GroupProfile
 from hpcbal.runtime.roles.group_round import GroupRound
-from hpcbal.runtime.roles.wave import MpiWave
+from hpcbal.runtime.roles.wave import Wave
 from hpcbal.runtime.wire.protocol import OpenGroups, ReaderReady, Shutdown, TrainAlone
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.groups import TrainerGroups
 from hpcbal.values import Position
+
+if TYPE_CHECKING:
+    from hpcbal.runtime.parts.loading import PartLoader
 
 log = logging.getLogger(__name__)
 
@@ -37,36 +40,40 @@ class Trainer:
     """Obeys OpenGroups, TrainAlone and Shutdown.
 
     Args:
-        trainers: communicator of all trainers; its rank j trains on GPU j.
+        data: with the source of the samples where this rank has a stream of its own.
+        backend: builds replicas.
         groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
-        source: of the samples, where this rank has a stream of its own.
+        make_wave: the profiling wave of some GPUs; called by the trainers of these GPUs only.
+        fetcher: one thread that fetches batches ahead; None fetches when a batch is needed.
+        loader: gets this rank's part of partitioned data; None where data is streamed.
     """
 
     def __init__(
         self,
         context: RankContext,
-        trainers: MPI.Intracomm,
+        data: RankData,
         backend: Backend,
         groups: TrainerGroups,
-        source: SampleSource | None,
+        make_wave: Callable[[Sequence[int]], Wave],
+        fetcher: Executor | None,
+        loader: PartLoader | None = None,
     ) -> None:
         self._context = context
-        self._trainers = trainers
+        self._data = data
+        self._gpu = context.roles.trainer_ranks.index(context.rank)
         self._backend = backend
         self._groups = groups
-        self._source = source
+        self._make_wave = make_wave
+        self._fetcher = fetcher
+        self._loader = loader
         self._own_stream: PrivateStream | None = None
-        self._loader = PartLoader(context) if context.config.data.access == "partitioned" else None
         self._cache = ReplicaCache()
         self._split_memories: dict[str, SplitMemory] = {}
         local_slot = context.roles.local_slot(context.rank)
         self._watch = make_watch(context.config, local_slot)
-        self._reader = StreamReader(context.ring, local_slot)
+        self._reader = StreamReader(data.ring, local_slot)
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
         self._writer = BackgroundWriter()
-        # Both threads call MPI: the fetching one to see the ring, this one for messages and gradients.
-        threads_allowed = MPI.Query_thread() == MPI.THREAD_MULTIPLE
-        self._fetcher = ThreadPoolExecutor(1, "batch-fetcher") if threads_allowed else None
 
     def run(self) -> int:
         """Work until Shutdown; returns the exit code that it carries."""
@@ -91,7 +98,7 @@ class Trainer:
 
     def _take_part(self, order: OpenGroups) -> None:
         """Form the groups with all other trainers, then do this rank's share of its group."""
-        mine = next((plan for plan in order.groups if self._trainers.rank in plan.gpus), None)
+        mine = next((plan for plan in order.groups if self._gpu in plan.gpus), None)
         if mine is not None and (order.round_plan is None or self._loader is None):
             plan = order.round_plan
             self._reader.begin(order.stream, plan.start[mine.dnn_id] if plan else Position(0))
@@ -102,6 +109,7 @@ class Trainer:
         self._context.announce(f"{'training' if order.round_plan else 'profiling'} {mine.dnn_id}")
         member = GroupMember(
             self._context,
+            self._data.facts,
             self._backend,
             self._cache,
             self._dnns[mine.dnn_id],
@@ -110,13 +118,13 @@ class Trainer:
         )
         if order.round_plan is None:
             self._reader.set_poll(lambda: self._context.keep_in_touch(f"waiting for data of {mine.dnn_id}"))
-            ranks = sorted(gpu for plan in order.groups for gpu in plan.gpus)
-            GroupProfile(member, self._reader, order.serial, MpiWave.of(self._trainers, ranks)).run()
+            gpus = sorted(gpu for plan in order.groups for gpu in plan.gpus)
+            GroupProfile(member, self._reader, order.serial, self._make_wave(gpus)).run()
         else:
             balancer = make_balancer(
                 self._context.config.balance,
                 member.dnn,
-                self._context.stream_spec.num_train,
+                self._data.facts.spec.num_train,
                 member.collective,
                 self._split_memories,
                 key=f"{mine.dnn_id} on {mine.gpus}",
@@ -147,12 +155,13 @@ class Trainer:
         context.announce(f"training {dnn.name}")
         stream = self._stream_of_its_own()
         stream.open(plan.start[dnn.name])
-        member = GroupMember(context, self._backend, self._cache, dnn, MPI.COMM_SELF, LocalCollective())
+        comm, collective = LoopbackGroupComm.alone(), LocalCollective()
+        member = GroupMember(context, self._data.facts, self._backend, self._cache, dnn, comm, collective)
         GroupRound(member, stream, plan, order.serial, self._writer, self._fetcher, EvenSplit(1)).run()
 
     def _stream_of_its_own(self) -> PrivateStream:
         if self._own_stream is None:
-            assert self._source is not None, "a stream of its own was asked of a rank without the dataset"
+            assert self._data.source is not None, "this rank has no dataset to make a stream of its own"
             largest = max(dnn.batch_size for dnn in self._dnns.values())
-            self._own_stream = PrivateStream(self._context.stream_spec, self._source, largest)
+            self._own_stream = PrivateStream(self._data.facts.spec, self._data.source, largest)
         return self._own_stream

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from hpcbal.comm.mpi_group_comm import MpiGroupComm
 from hpcbal.data import SampleSource
 from hpcbal.data.dataset import RawSample
 from hpcbal.data.held_samples import HeldSamples
@@ -25,9 +26,9 @@ from hpcbal.runtime.balance.balancer import FixedSplit
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.parts.loading import PartLoader
-from hpcbal.runtime.parts.part import Parts
-from hpcbal.runtime.parts.part import loading as part_loading
+from hpcbal.runtime.parts.part import Parts, loading
 from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading
 from hpcbal.telemetry.streams.slices import SliceRecorder
 from hpcbal.training.failure import GroupFailed
@@ -160,24 +161,21 @@ def make_loader(comm: MPI.Intracomm, source: SampleSource, told: list[str]) -> t
         output=Path(),
         roles=unused,
         channel=cast(Any, SimpleNamespace(rank=comm.rank, send=send)),
-        stream_spec=spec,
-        num_classes=Varied.num_classes,
-        data_fingerprint=source.fingerprint,
-        ring=unused,
         stop=StopFlag(),
         hang_trace=cast(Any, SimpleNamespace(renew=lambda: None)),
         is_ending=lambda: False,
         slices=SliceRecorder(0, enabled=False),
     )
     member: Any = SimpleNamespace(
-        comm=comm,
+        comm=MpiGroupComm(comm),
         is_master=comm.rank == 0,
         dnn=SimpleNamespace(name="a", batch_size=BATCH_SIZE),
         context=context,
-        together=lambda doing, work: GroupMember.on_all_ranks(member, doing, work),
+        on_all_ranks=lambda doing, work: GroupMember.on_all_ranks(member, doing, work),
     )
-    part_loading.open_source = lambda config: source
-    return PartLoader(context), member
+    loading.open_source = lambda config: source
+    facts = StreamFacts(spec, Varied.num_classes, source.fingerprint, max_broken=0.0)
+    return PartLoader(context, facts), member
 
 
 def check_stopped_among_labels(comm: MPI.Intracomm) -> None:

@@ -129,7 +129,7 @@ def balanced(bench: Bench) -> None:
             changes = split.count.num_changes
             coming = FULL_STEP if changes < least_changes else LAST_STEP
             ahead = split.split(coming)
-            assert comm.allgather((shares, changes)) == [(shares, changes)] * comm.size
+            assert comm.mpi.allgather((shares, changes)) == [(shares, changes)] * comm.size
             batch = Batch(np.arange(n), rng.normal(size=(n, *SHAPE)), rng.integers(0, NUM_CLASSES, n))
             part = mine(batch, list(shares), collective.rank)
             report = split.report(len(part.ids), time.monotonic())

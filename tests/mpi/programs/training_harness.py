@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from hpcbal.comm.mpi_group_comm import MpiGroupComm
 from hpcbal.comm.requests import wait_for
 from hpcbal.config import DnnConfig
 from hpcbal.data.spec import SampleSpec
@@ -102,13 +103,13 @@ def assert_close(actual: Replica, expected: Replica) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10, err_msg=name)
 
 
-def assert_same_everywhere(comm: MPI.Intracomm, replica: Replica) -> None:
-    for state in comm.allgather(replica.state()):
+def assert_same_everywhere(comm: MpiGroupComm, replica: Replica) -> None:
+    for state in comm.mpi.allgather(replica.state()):
         for name, array in replica.state().items():
             np.testing.assert_array_equal(array, state[name], err_msg=name)
 
 
-def check_agreed(comm: MPI.Intracomm, failed: GroupFailed, message: str) -> None:
+def check_agreed(comm: MpiGroupComm, failed: GroupFailed, message: str) -> None:
     """After a failed step all ranks can learn the detail."""
     with pytest.raises(GroupFailed) as agreed:
         agree(comm, failed)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.roles import RankInfo
-from hpcbal.runtime import main
 from hpcbal.runtime.handoff.launch_dir import LAST_WORDS, STARTER, WATCHED
+from hpcbal.runtime.health.peers import watch_peers
 from hpcbal.runtime.health.watchdog import PeerWatchdog
 from hpcbal.telemetry.host.processes import process_is_gone
 
@@ -112,11 +112,10 @@ def test_a_death_is_told_by_a_rank_or_left_to_hpcbal_run(
     codes: queue.Queue[int] = queue.Queue()
     roles: Any = SimpleNamespace(
         ranks=[RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate([os.getpid(), sleeper.pid])],
-        trainer_ranks=(1,),
+        role_of=lambda rank: ["scheduler", "trainer"][rank],
     )
-    world: Any = SimpleNamespace(rank=0)
     end: Any = SimpleNamespace(announced=lambda: False, abort=codes.put)
-    main._watch_peers(world, roles, end)
+    watch_peers(0, roles, end)
     assert (tmp_path / WATCHED).exists() == is_started_by_hpcbal
     sleeper.kill()
     sleeper.wait()

@@ -103,7 +103,6 @@ def profile(broken: set[int], wave: Wave | None = None) -> tuple[Reader, Replica
     wave = wave or Wave(patience=0)
     reader, replica, reported = Reader(broken), Replica(), []
     context = SimpleNamespace(
-        stream_spec=SimpleNamespace(num_train=10),
         config=SimpleNamespace(
             schedule=SimpleNamespace(profiling=SimpleNamespace(max_batches=3, timed_batches=2))
         ),
@@ -114,6 +113,7 @@ def profile(broken: set[int], wave: Wave | None = None) -> tuple[Reader, Replica
     )
     member = SimpleNamespace(
         context=context,
+        facts=SimpleNamespace(spec=SimpleNamespace(num_train=10)),
         dnn=SimpleNamespace(name="a", batch_size=BATCH_SIZE),
         collective=LocalCollective(),
         is_master=True,

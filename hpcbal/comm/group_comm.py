@@ -1,0 +1,46 @@
+"""What the ranks of a trainer group agree through, outside of training steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+Reduction = Literal["sum", "min", "max"]
+
+
+class GroupComm(ABC):
+    """Small collectives over the ranks of one group.
+
+    Every rank of the group calls the same methods in the same order, with arrays of the same shape and type.
+    Waiting burns no core. The first rank of a group is its master.
+    """
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """This rank in the group, 0 to size - 1; 0 is the master."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of ranks in the group."""
+
+    @abstractmethod
+    def all_gather(self, mine: NDArray[Any], poll: Callable[[], None] | None = None) -> NDArray[Any]:
+        """The arrays of all ranks, shape (size, *mine.shape), in order of rank.
+
+        Args:
+            mine: of this rank.
+            poll: called again and again while other ranks are missing.
+        """
+
+    @abstractmethod
+    def all_reduce(self, mine: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
+        """The element-wise sum, minimum or maximum over all ranks, of the shape of `mine`."""
+
+    @abstractmethod
+    def broadcast(self, array: NDArray[Any]) -> None:
+        """Fill `array`, contiguous, with the master's on all other ranks."""

@@ -1,0 +1,55 @@
+"""A trainer group's small collectives between threads of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.comm.group_comm import GroupComm, Reduction
+from hpcbal.comm.meeting import Meeting
+
+_OPERATIONS: dict[Reduction, np.ufunc] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+class LoopbackGroupComm(GroupComm):
+    """One rank's end of a group whose ranks are threads, or of a group of one.
+
+    Args:
+        rank: in the group.
+        meeting: shared by the group's ranks and used for nothing else.
+    """
+
+    def __init__(self, rank: int, meeting: Meeting) -> None:
+        self._rank = rank
+        self._meeting = meeting
+
+    @classmethod
+    def alone(cls) -> LoopbackGroupComm:
+        """A group of one rank; no method ever waits."""
+        return cls(0, Meeting(1))
+
+    @property
+    def rank(self) -> int:
+        """See `GroupComm.rank`."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """See `GroupComm.size`."""
+        return self._meeting.num_ranks
+
+    def all_gather(self, mine: NDArray[Any], poll: Callable[[], None] | None = None) -> NDArray[Any]:
+        """See `GroupComm.all_gather`."""
+        return np.stack(self._meeting.exchange(self._rank, np.array(mine), poll))
+
+    def all_reduce(self, mine: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
+        """See `GroupComm.all_reduce`."""
+        everyone = self._meeting.exchange(self._rank, np.array(mine))
+        return np.asarray(_OPERATIONS[reduction].reduce(np.stack(everyone), axis=0), mine.dtype)
+
+    def broadcast(self, array: NDArray[Any]) -> None:
+        """See `GroupComm.broadcast`."""
+        array[...] = self._meeting.exchange(self._rank, array.copy() if self._rank == 0 else None)[0]

@@ -1,0 +1,63 @@
+"""A trainer group's small collectives over MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from hpcbal.comm.group_comm import GroupComm, Reduction
+from hpcbal.comm.requests import wait_for
+
+_OPERATIONS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
+
+
+class MpiGroupComm(GroupComm):
+    """Non-blocking MPI collectives, completed with a backoff.
+
+    Args:
+        comm: of the group's ranks, the master first; freed by whoever made it.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.mpi = comm
+
+    @property
+    def rank(self) -> int:
+        """See `GroupComm.rank`."""
+        return self.mpi.rank
+
+    @property
+    def size(self) -> int:
+        """See `GroupComm.size`."""
+        return self.mpi.size
+
+    def all_gather(self, mine: NDArray[Any], poll: Callable[[], None] | None = None) -> NDArray[Any]:
+        """See `GroupComm.all_gather`."""
+        everyone = np.empty((self.size, *mine.shape), mine.dtype)
+        wait_for(self.mpi.Iallgather(np.ascontiguousarray(mine), everyone), poll)
+        return everyone
+
+    def all_reduce(self, mine: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
+        """See `GroupComm.all_reduce`."""
+        result = np.array(mine, order="C")
+        wait_for(self.mpi.Iallreduce(MPI.IN_PLACE, result, op=_OPERATIONS[reduction]))
+        return result
+
+    def broadcast(self, array: NDArray[Any]) -> None:
+        """See `GroupComm.broadcast`."""
+        wait_for(self.mpi.Ibcast(array, root=0))
+
+
+def duplicate(comm: GroupComm) -> MPI.Intracomm:
+    """A communicator over the same ranks for messages between two of them; collective, freed by the caller.
+
+    Raises:
+        TypeError: the group is not connected by MPI.
+    """
+    if not isinstance(comm, MpiGroupComm):
+        raise TypeError(f"samples of partitioned data travel over MPI only, not over {type(comm).__name__}")
+    return comm.mpi.Dup()

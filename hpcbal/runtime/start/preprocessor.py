@@ -1,0 +1,27 @@
+"""Start a preprocessor rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbal.dataplane.producer import NodeTopology, Producer
+from hpcbal.runtime.roles.preprocessor import Preprocessor
+from hpcbal.runtime.start.recipe import Recipe
+
+
+class PreprocessorRecipe(Recipe):
+    """Makes blocks out of the dataset that this rank has opened."""
+
+    def build(self, devices: Sequence[str | None]) -> None:
+        """See `Recipe.build`."""
+        context, data = self.setting.context, self.setting.data
+        assert data.source is not None, "a preprocessor has the dataset"
+        roles = context.roles
+        topology = NodeTopology(roles.node_of_rank, roles.gateway_of_node)
+        index = roles.local_producer(context.rank)
+        producer = Producer(data.ring, self.setting.data_comm, topology, data.source, index)
+        self._role = Preprocessor(context, producer)
+
+    def play(self) -> int:
+        """See `Recipe.play`."""
+        return self._role.run()

@@ -1,0 +1,110 @@
+"""Start the scheduler: the state machine with what earlier starts have left, and what it writes to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hpcbal.config import EnsembleConfig
+from hpcbal.config.checks.shares import check_parts, check_shares
+from hpcbal.config.scheduling import settings_of, specs_of
+from hpcbal.control import Ensemble, ScheduleSettings
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.rank.data import StreamFacts
+from hpcbal.runtime.record.console import Console
+from hpcbal.runtime.record.final_report import write_final_report
+from hpcbal.runtime.record.journal import Journal
+from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
+from hpcbal.runtime.resuming.opening import OpenedRun
+from hpcbal.runtime.resuming.resume import check_fingerprint
+from hpcbal.runtime.roles.scheduler import Scheduler
+from hpcbal.runtime.start.recipe import Recipe
+from hpcbal.telemetry import RunDirectory
+
+log = logging.getLogger(__name__)
+
+
+class SchedulerRecipe(Recipe):
+    """Builds what decides and records, on the one rank that has opened the run's files."""
+
+    def build(self, devices: Sequence[str | None]) -> None:
+        """See `Recipe.build`; errors as for `make_scheduler`."""
+        setting = self.setting
+        assert setting.opened is not None, "the scheduler has opened the run"
+        self._role = make_scheduler(setting.context, setting.data.facts, setting.opened, devices)
+
+    def play(self) -> int:
+        """See `Recipe.play`; the report is written when all is over."""
+        code = self._role.run()
+        write_final_report(RunDirectory(self.setting.context.output))
+        return code
+
+
+def make_scheduler(
+    context: RankContext, facts: StreamFacts, opened: OpenedRun, devices: Sequence[str | None]
+) -> Scheduler:
+    """The scheduler of rank 0, ready to run.
+
+    Args:
+        context: rank 0.
+        facts: of the data.
+        opened: the run's files, and what earlier starts have left in them.
+        devices: of each rank, None for those that do not train.
+
+    Raises:
+        HpcbalError: the batch of a DNN does not fit in the ring, a new run has weights for more GPUs than
+            there are, partitioned data would lie on more GPUs than it or a step has samples, a given profile
+            cannot be used, or the checkpoints belong to other data.
+    """
+    config, roles = context.config, context.roles
+    if not opened.earlier.round_plans:  # a run that goes on with fewer GPUs takes the first of its weights
+        check_shares(config, roles.cluster.num_gpus)
+    check_parts(config, roles.cluster.num_gpus, facts.spec.num_train)
+    for dnn in config.dnns:
+        facts.spec.check_read(min(dnn.batch_size, facts.spec.num_positions))
+    if opened.resumed:
+        check_fingerprint(opened.run, opened.earlier, facts.fingerprint)
+    device = " + ".join(sorted({name for name in devices if name is not None}))
+    keys = rate_keys(config, facts.spec.sample.shape, facts.num_classes, device)
+    ensemble = Ensemble(
+        specs_of(config),
+        roles.cluster,
+        _settings(config, context, facts, opened),
+        known_rates(config, opened.run, keys, roles.cluster.max_gpus_per_node),
+        opened.earlier.resume,
+    )
+    journal = Journal(opened, roles.cluster.num_gpus, keys)
+    console = Console(config, roles.cluster.num_gpus, facts.spec.num_train)
+    if ensemble.forgotten:
+        log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(ensemble.forgotten))
+    if ensemble.too_wide:
+        log.info(
+            "schedule.max_gpus_per_dnn is %s now, and %s had more GPUs: the interrupted round does not go on",
+            config.schedule.max_gpus_per_dnn,
+            ", ".join(ensemble.too_wide),
+        )
+    nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
+    journal.note_start(opened, nodes, len(roles.ranks), device)
+    journal.name_tracks(roles)
+    for warning in opened.earlier.warnings:
+        console.warn(warning)
+    return Scheduler(
+        context,
+        facts.spec,
+        ensemble,
+        journal,
+        console,
+        started_s=opened.request.started_s,
+        profile_only=opened.request.profile_only,
+    )
+
+
+def _settings(
+    config: EnsembleConfig, context: RankContext, facts: StreamFacts, opened: OpenedRun
+) -> ScheduleSettings:
+    settings = replace(
+        settings_of(config, facts.spec.num_positions),
+        max_preprocessors=len(context.roles.preprocessor_ranks),
+    )
+    return replace(settings, profile=True, paradigm="global") if opened.request.profile_only else settings

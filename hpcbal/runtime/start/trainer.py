@@ -1,0 +1,105 @@
+"""Start a trainer rank: its backend, and what sums its gradients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from mpi4py import MPI
+
+from hpcbal.comm.collectives import patient_allgather
+from hpcbal.config import EnsembleConfig
+from hpcbal.errors import InputError
+from hpcbal.runtime.parts.loading import PartLoader
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.roles.mpi_wave import MpiWave
+from hpcbal.runtime.roles.trainer import Trainer
+from hpcbal.runtime.start.recipe import Recipe
+from hpcbal.training.backend import Backend
+from hpcbal.training.groups import COLLECTIVES
+
+
+class TrainerRecipe(Recipe):
+    """Loads the backend, then waits for orders; the peers are all trainers, and peer j trains on GPU j."""
+
+    def prepare(self) -> str:
+        """See `Recipe.prepare`; errors as for `make_backend` and `check_collective`."""
+        self._backend = make_backend(self.setting.context, self.setting.peers)
+        check_collective(self.setting.context.config)
+        return self._backend.device
+
+    def build(self, devices: Sequence[str | None]) -> None:
+        """See `Recipe.build`."""
+        context, data, trainers = self.setting.context, self.setting.data, self.setting.peers
+        # Both threads call MPI: the fetching one to see the ring, the other for messages and gradients.
+        threads_allowed = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self._role = Trainer(
+            context,
+            data,
+            self._backend,
+            COLLECTIVES[context.config.backend.effective_collective](trainers),
+            make_wave=lambda gpus: MpiWave.of(trainers, gpus),
+            fetcher=ThreadPoolExecutor(1, "batch-fetcher") if threads_allowed else None,
+            loader=PartLoader(context, data.facts) if context.config.data.access == "partitioned" else None,
+        )
+
+    def play(self) -> int:
+        """See `Recipe.play`."""
+        try:
+            return self._role.run()
+        finally:
+            self._backend.close()
+
+
+def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
+    """The backend of a trainer rank; collective over the trainers, but a failure of one holds up none.
+
+    Raises:
+        InputError: TensorFlow is asked for, but cannot be imported.
+        ClusterError: more trainers than GPUs on a node.
+    """
+    cores_of_trainer = patient_allgather(trainers, frozenset(os.sched_getaffinity(0)))
+    config, roles = context.config, context.roles
+    if config.backend.name == "emulated":
+        from hpcbal.training.emulated_backend import EmulatedBackend
+
+        gpus_per_node = roles.cluster.max_gpus_per_node
+        workers = config.backend.workers
+        worker = workers[trainers.rank % len(workers)] if workers else None
+        return EmulatedBackend(
+            config.backend.rates,
+            gpus_per_node,
+            config.backend.precision,
+            worker,
+            by_share=[dnn.name for dnn in config.dnns if (dnn.balance or config.balance.policy) != "even"],
+        )
+    try:
+        from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+    except ImportError as error:
+        raise InputError(
+            f"backend.name is tensorflow, but TensorFlow cannot be imported here ({error}); install it with "
+            "pip install 'hpcbal[tensorflow]', or try the ensemble with backend.name emulated"
+        ) from error
+    node_of_gpu = roles.cluster.node_of_gpus()
+    my_node = roles.ranks[context.rank].node
+    cores = [cores for gpu, cores in enumerate(cores_of_trainer) if node_of_gpu[gpu] == my_node]
+    device = setup_tensorflow(roles.local_slot(context.rank), len(cores), cores)
+    return TensorFlowBackend(device, config.backend.precision)
+
+
+def check_collective(config: EnsembleConfig) -> None:
+    """Load what sums the gradients, before all trainers start it together.
+
+    Raises:
+        InputError: it cannot be imported.
+    """
+    if config.backend.effective_collective != "horovod":
+        return
+    try:
+        import hpcbal.training.horovod_collective  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"backend.collective is horovod, but it cannot be imported here ({error}); install it (see "
+            "docs/troubleshooting.md), or set backend.collective to mpi"
+        ) from error
