@@ -18,8 +18,8 @@ from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_
 from hpcbal.comm.mpi_channel import MpiChannel
 from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.handoff.launch_dir import leave_exit_code, tell_ready
 from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
 from hpcbal.runtime.health.peers import watch_peers
 from hpcbal.runtime.health.signals import StopFlag
@@ -53,7 +53,7 @@ def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
         try:
             code = _run(world, request, launcher, stop, end, logs)
         except ReportedError as error:
-            code = leave_exit_code(world.rank, error.code)
+            code = StartFile.of_rank().leave_exit_code(world.rank, error.code)
         except BaseException as error:
             end.abort_for(error)
             raise
@@ -73,7 +73,9 @@ def _run(
 ) -> int:
     _check_world(world, launcher)
     patient_barrier(world)
-    tell_ready(world.rank)  # all ranks catch signals by now
+    start = StartFile.of_rank()
+    if world.rank == SCHEDULER_RANK:
+        start.add(is_ready=True)  # all ranks catch signals by now
     with ExitStack() as stack:
         opened = all_or_none(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
         if opened is not None:
@@ -86,7 +88,7 @@ def _run(
         node_comm = split_by_node(world, config.slots.ranks_per_node)
         roles = all_or_none(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
-        watchdog = watch_peers(world.rank, roles, end)
+        watchdog = watch_peers(world.rank, roles, end, start)
         stack.callback(watchdog.stop)  # without an error only when all ranks have agreed to leave
         data = open_data(world, node_comm, config, roles)
         timeline = config.timeline
@@ -102,7 +104,7 @@ def _run(
             ),
             hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
-        code = leave_exit_code(world.rank, _play_role(world, context, data, opened))
+        code = start.leave_exit_code(world.rank, _play_role(world, context, data, opened))
         stop.ignore()
         patient_barrier(world)
         watchdog.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.runtime.launch import ORPHANS_S
+from hpcbal.runtime.handoff.minding import ORPHANS_S
 
 pytestmark = pytest.mark.e2e
 

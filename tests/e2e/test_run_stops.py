@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.runtime.handoff.launch_hold import HELD
+from hpcbal.runtime.handoff.start_file import NAME
 
 pytestmark = pytest.mark.e2e
 
@@ -103,7 +103,7 @@ def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outc
     wait_for_epochs(lab, running, 2)
     (used,) = lab.tmp.glob("hpcbal-*")
     for pid in (running.process.pid, *running.pids().values()):
-        assert str(used / HELD) in open_files(pid), "another start would take the directory for a left-over"
+        assert str(used / NAME) in open_files(pid), "another start would take the directory for a left-over"
     running.process.kill()
     running.wait()
     assert list(lab.tmp.glob("hpcbal-*")) == [used]

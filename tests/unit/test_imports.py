@@ -110,10 +110,9 @@ runtime.start     | mpi4py                                | errors comm cluster 
                   |                                       | config.checks config config.scheduling dataplane
                   |                                       | training runtime.resuming runtime.rank
                   |                                       | runtime.record runtime.parts runtime.roles
-runtime           | mpi4py                                | errors stderr comm cluster telemetry.host
-                  |                                       | telemetry.streams telemetry config runtime.handoff
-                  |                                       | runtime.health runtime.resuming runtime.rank
-                  |                                       | runtime.start
+runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
+                  |                                       | config runtime.handoff runtime.health
+                  |                                       | runtime.resuming runtime.rank runtime.start
 cli               | -                                     | hpcbal errors env stderr control telemetry.files
                   |                                       | telemetry.views simulator config.schema
                   |                                       | config.checks config planning report.model

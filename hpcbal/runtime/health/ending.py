@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
-from hpcbal.runtime.handoff.launch_dir import tell_aborted
+from hpcbal.runtime.handoff.start_file import StartFile
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class JobEnd:
     def abort(self, code: int) -> None:
         """End all ranks at once; does not return."""
         self._ending[self._mine] = 1
-        tell_aborted()
+        StartFile.of_rank().hint(abort_code=code)  # mpirun's own code may be that of a rank that crashed
         logging.shutdown()
         self._world.Abort(code)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from hpcbal.cluster.roles import Roles
+from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.handoff.launch_dir import leave_last_words, tell_watched
+from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
 from hpcbal.runtime.health.watchdog import PeerWatchdog
 from hpcbal.telemetry.host.processes import process_is_gone
@@ -15,7 +15,7 @@ SPEAKER_GRACE_S = 1.0
 """How long the other ranks of a node wait for the lowest one to report a death."""
 
 
-def watch_peers(rank: int, roles: Roles, end: JobEnd) -> PeerWatchdog:
+def watch_peers(rank: int, roles: Roles, end: JobEnd, start: StartFile) -> PeerWatchdog:
     """Watch the other ranks of this node from now on.
 
     The lowest rank that lives reports a death. Where `hpcbal run` has started the ranks, it reports instead:
@@ -25,6 +25,7 @@ def watch_peers(rank: int, roles: Roles, end: JobEnd) -> PeerWatchdog:
         rank: this one.
         roles: of all ranks.
         end: ends the job.
+        start: what `hpcbal run` reads.
     """
     me = roles.ranks[rank]
     peers = [info for info in roles.ranks if info.node == me.node and info.rank != me.rank]
@@ -33,11 +34,12 @@ def watch_peers(rank: int, roles: Roles, end: JobEnd) -> PeerWatchdog:
         lower = [peer for peer in peers if peer.rank < me.rank and not process_is_gone(peer.pid)]
         if end.announced() or lower:
             time.sleep(SPEAKER_GRACE_S)  # another rank reports why; abort all the same if it cannot
-        elif not leave_last_words(message):
+        elif not start.leave_last_words(message):
             write_last_words(message)
         end.abort(int(ExitCode.INTERNAL_ERROR))
 
     watchdog = PeerWatchdog(me, peers, roles.role_of, end_job)
     watchdog.start()
-    tell_watched(rank)
+    if rank == SCHEDULER_RANK:
+        start.add(is_watched=True)
     return watchdog

@@ -33,7 +33,7 @@ from hpcbal.control.messages import (
 )
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import ExitCode, HpcbalError
-from hpcbal.runtime.handoff.launch_dir import StarterWatch, tell_stopping
+from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.stalling import StallDetector
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.console import Console
@@ -89,7 +89,8 @@ class Scheduler:
         logs = RunDirectory(context.output).logs
         self._stall = StallDetector(context.config.stall_timeout_s, self._roles, logs)
         self._walltime = WalltimeLimit.of_job(context.config.walltime, started_s)
-        self._starter = StarterWatch()
+        self._start = StartFile.of_rank()
+        self._starter = StarterWatch(self._start)
         self._forecast = Forecast(spec)
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
@@ -196,9 +197,9 @@ class Scheduler:
             self._events.append(SuspendRequested("too many broken samples"))
 
     def _request_stop(self, reason: str) -> None:
-        """Stop cleanly as people, the walltime or the end of who started the ranks ask for it."""
+        """Stop cleanly, because people, the walltime or the end of `hpcbal run` ask for it."""
         self._events.append(SuspendRequested(reason))
-        tell_stopping(self._context.rank)
+        self._start.hint(is_stopping=True)
 
     # ---- instructions out --------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,13 +10,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hpcbal.config import load_config
 from hpcbal.errors import ClusterError
 from hpcbal.runtime import launch
+from hpcbal.runtime.handoff import minding
+from hpcbal.runtime.handoff.minding import Requests, mind
+from hpcbal.runtime.handoff.start_file import NAME, StartFile
 
 CONFIG = """
 data: {dataset: "hpcbal.data:digits"}
@@ -82,12 +86,20 @@ def test_what_the_user_has_set_stays():
     assert "OMPI_MCA_mpi_yield_when_idle" not in launch.mpirun_environment({}, ranks=6, cores=8)
 
 
+def start_of(folder: Path) -> StartFile:
+    """The file of a start, as `hpcbal run` makes it."""
+    (folder / NAME).touch()
+    start = StartFile(folder)
+    start.add(starter_pid=os.getpid())
+    return start
+
+
 class Mpirun:
     """Stands for mpirun: ends when it has got a signal of the awaited kind."""
 
-    def __init__(self, tmp_path: Path, ends_with: signal.Signals) -> None:
+    def __init__(self, start: StartFile, ends_with: signal.Signals) -> None:
         self.got: list[int] = []
-        self.ready = tmp_path / "ready"
+        self._start = start
         self._ends_with = ends_with
         self._polls = 0
 
@@ -95,12 +107,13 @@ class Mpirun:
         self._polls += 1
         assert self._polls < 50, "it was never asked to end"
         if self._ends_with in self.got:
-            return 75
+            self._start.add(exit_code=75)
+            return 1
         if self._polls == 1:
             os.kill(os.getpid(), signal.SIGINT)
         if self._polls == 3:
             assert not self.got, "a signal in the first second kills the ranks"
-            self.ready.touch()
+            self._start.add(is_ready=True)
         if self._polls == 6 and self._ends_with == signal.SIGTERM:
             os.kill(os.getpid(), signal.SIGINT)
         raise subprocess.TimeoutExpired("mpirun", timeout_s)
@@ -112,14 +125,16 @@ class Mpirun:
         self.got.append(signal.SIGTERM)
 
 
+def mind_mpirun(mpirun: Any, folder: Path) -> int:
+    with Requests() as requests:
+        return mind(mpirun, folder, requests)
+
+
 @pytest.mark.parametrize("ends_with", [signal.SIGUSR2, signal.SIGTERM], ids=lambda number: number.name)
 def test_ctrl_c_asks_when_the_ranks_are_ready_and_the_second_kills(tmp_path: Path, capfd, ends_with):
-    mpirun = Mpirun(tmp_path, ends_with)
+    mpirun = Mpirun(start_of(tmp_path), ends_with)
     before = signal.getsignal(signal.SIGINT)
-    with launch._Stopper() as stopper:
-        assert not stopper.asked
-        assert stopper.wait(mpirun, mpirun.ready, tmp_path / "exit-code", tmp_path / "words") == 75  # type: ignore[arg-type]
-        assert stopper.asked
+    assert mind_mpirun(mpirun, tmp_path) == 75
     assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM][: 1 + (ends_with == signal.SIGTERM)]
     assert "stopping cleanly: writing checkpoints (Ctrl-C again to kill)" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
@@ -129,123 +144,80 @@ def test_a_stop_is_passed_on_though_nobody_reads_stderr_any_more(monkeypatch, tm
     """Ctrl-C has ended the `tee` of `hpcbal run ... 2>&1 | tee log` too."""
     reader, writer = os.pipe()
     os.close(reader)
-    mpirun = Mpirun(tmp_path, signal.SIGTERM)
-    (tmp_path / "words").write_text("rank 2 died")
-    with os.fdopen(writer, "w") as unread, launch._Stopper() as stopper:
+    start = start_of(tmp_path)
+    mpirun = Mpirun(start, signal.SIGTERM)
+    start.leave_last_words("rank 2 died")
+    with os.fdopen(writer, "w") as unread:
         monkeypatch.setattr(sys, "stderr", unread)
-        assert stopper.wait(mpirun, mpirun.ready, tmp_path / "code", tmp_path / "words") == 75  # type: ignore[arg-type]
+        assert mind_mpirun(mpirun, tmp_path) == 75
     assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM]
 
 
 def test_a_later_signal_does_not_take_back_that_the_ranks_shall_be_killed():
-    with launch._Stopper() as stopper:
+    with Requests() as requests:
+        assert not requests.stop
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
             os.kill(os.getpid(), number)
-        assert stopper._kill
+        assert requests.stop
+        assert [requests.take_kill(), requests.take_kill()] == [True, False]
+
+
+def state(**facts: Any) -> str:
+    """The shell command by which a rank states facts."""
+    return f"echo '{json.dumps(facts)}' >> \"$HPCBAL_LAUNCH_DIR/{NAME}\"; "
+
+
+DIED = state(is_ready=True, is_watched=True, last_words="rank 2 died")
+STOPPED = "the ranks have written checkpoints and stopped"
 
 
 @pytest.mark.parametrize(
-    ("script", "code"),
+    ("script", "code", "reported"),
     [
-        ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"', 3),
-        ("exit 70", 70),
-        ("exit 137", 1),
-        ("exit 0", 1),  # no rank has left word: something went wrong
-        ("exit 143", 75),  # TERM came before Python could catch it: nothing is lost
-        ("kill -TERM $$", 75),
-    ],
-)
-def test_what_mpirun_returns_becomes_our_exit_code(monkeypatch, script: str, code: int):
-    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
-    with launch._Stopper() as stopper:
-        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == code
-
-
-LAST_WORDS = (  # written aside: they are looked for all the time
-    'cd "$HPCBAL_LAUNCH_DIR"; touch watched; echo "rank 2 died" > aside; mv aside last-words; '
-)
-
-
-@pytest.mark.parametrize(
-    ("script", "code", "told"),
-    [
-        ("exit 137", 1, "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"),
-        ("exit 139", 1, "a rank was ended by SIGSEGV while the run was starting (mpirun tells which)"),
-        (
-            'touch "$HPCBAL_LAUNCH_DIR/watched"; exit 137',  # and no other rank had time to tell
-            1,
-            "a rank was ended by SIGKILL (mpirun tells which): killed by kill -9 or the out-of-memory killer "
-            "(see dmesg), or crashed. Start the same command again to go on from the last checkpoints",
-        ),
-        (LAST_WORDS + "exit 137", 1, "hpcbal: rank 2 died"),
-        (LAST_WORDS + "exit 1", 1, "hpcbal: rank 2 died"),  # the abort of the rank that told came first
-        (LAST_WORDS + "exit 143", 1, "hpcbal: rank 2 died"),  # no clean stop, for a script to start it again
-        (LAST_WORDS + 'echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"', 3, "hpcbal: rank 2 died"),
-        ("exit 1", 1, ""),  # told by the rank that aborted
-        ("exit 213", 1, ""),  # told by mpirun
-        ('echo 3 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 137', 3, ""),
-        ('echo 75 > "$HPCBAL_LAUNCH_DIR/exit-code"', 75, ""),  # told by rank 0
+        (state(exit_code=3), 3, ""),
+        (state(exit_code=3) + "exit 137", 3, ""),
         # An mpirun that is asked to end passes on nothing any more, and ends the ranks soon.
-        (
-            'echo 75 > "$HPCBAL_LAUNCH_DIR/exit-code"; exit 1',
-            75,
-            "the ranks have written checkpoints and stopped",
-        ),
-        ('touch "$HPCBAL_LAUNCH_DIR/stopping"; exit 1', 1, "the ranks were to stop, and were ended perhaps"),
-        ('cd "$HPCBAL_LAUNCH_DIR"; touch stopping aborted; exit 70', 70, ""),  # told by the rank that aborted
-        (
-            "kill -KILL $$",
-            1,
-            "the ranks have ended too, perhaps before they could write; start the same command",
-        ),
+        (state(exit_code=75) + "exit 1", 75, STOPPED),
+        (state(abort_code=70) + "exit 70", 70, ""),
+        ("exit 75", 1, ""),  # nobody has decided: a model has called os._exit(75)
+        (DIED + "exit 75", 1, "rank 2 died"),
+        ("exit 143", 75, "a rank was ended before it could write"),
+        ("kill -TERM $$", 75, "a rank was ended before it could write"),
+        ("exit 137", 1, "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"),
+        ("kill -KILL $$", 1, "the ranks have ended too, perhaps before they could write"),
     ],
 )
-def test_what_nobody_else_tells_is_told(monkeypatch, capfd, script: str, code: int, told: str):
-    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
-    with launch._Stopper() as stopper:
-        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == code
+def test_what_the_ranks_state_and_mpirun_returns_is_the_end(
+    monkeypatch, capfd, script: str, code: int, reported: str
+):
+    assert start(monkeypatch, ["sh", "-c", script]) == code
     err = capfd.readouterr().err
-    assert told in err
-    assert bool(err) == bool(told)
-    assert err.count("again") + err.count("died") <= 1, "told twice"
+    assert reported in err
+    assert bool(err) == bool(reported)
 
 
-def test_words_are_told_before_mpirun_has_ended_the_ranks(monkeypatch, capfd, tmp_path: Path):
-    """It ends here only once somebody has told them."""
+def start(monkeypatch, command: list[str]) -> int:
+    """Exit code of a start with `command` as its mpirun."""
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: command)
+    with Requests() as requests:
+        return launch.start_mpirun(["run", "a.yaml"], 6, requests)
+
+
+def test_words_are_reported_before_mpirun_has_ended_the_ranks(monkeypatch, tmp_path: Path):
+    """It ends here only once somebody has heard them."""
     monkeypatch.setenv("HEARD", str(tmp_path / "heard"))
     look = 'n=0; while [ ! -e "$HEARD" ] && [ $n -lt 300 ]; do sleep 0.1; n=$((n+1)); done; '
     wait = look + '[ -e "$HEARD" ]; echo $? > "$HEARD.code"; exit 137'
-    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", LAST_WORDS + wait])
-    told: list[str] = []
+    heard: list[str] = []
 
-    def say(text: str) -> None:
-        told.append(text.strip())
+    def report(text: str) -> None:
+        heard.append(text)
         (tmp_path / "heard").touch()
 
-    monkeypatch.setattr(launch, "_say", say)
-    with launch._Stopper() as stopper:
-        launch._start_mpirun(["run", "a.yaml"], 6, stopper)
-    assert told == ["rank 2 died"]
-    assert (tmp_path / "heard.code").read_text().strip() == "0", "told only when mpirun had ended"
-
-
-def test_words_of_ranks_that_people_have_killed_are_not_told(monkeypatch, capfd, tmp_path: Path):
-    words = tmp_path / "words"
-    words.write_text("rank 2 died")
-    stopper = launch._Stopper()
-    stopper.has_killed = True
-    stopper._tell(words)
-    assert capfd.readouterr().err == ""
-
-
-def test_words_about_ranks_that_lost_their_mpirun_are_not_told(capfd, tmp_path: Path):
-    """They tell of each other's ends, which are not the cause."""
-    words = tmp_path / "words"
-    words.write_text("rank 2 died")
-    killed = SimpleNamespace(wait=lambda timeout_s: -signal.SIGKILL)
-    stopper = launch._Stopper()
-    assert stopper.wait(killed, tmp_path / "ready", tmp_path / "code", words) == -signal.SIGKILL  # type: ignore[arg-type]
-    assert capfd.readouterr().err == ""
+    monkeypatch.setattr(minding, "report", report)
+    start(monkeypatch, ["sh", "-c", DIED + wait])
+    assert heard == ["rank 2 died"]
+    assert (tmp_path / "heard.code").read_text().strip() == "0", "reported only when mpirun had ended"
 
 
 # An mpirun that is killed while its rank, which it does not take along, holds nothing in the directory yet.
@@ -257,9 +229,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 RANK = """
 import os, pathlib, signal, time
-from hpcbal.runtime.handoff.launch_dir import StarterWatch
+from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 print("here", flush=True)
-directory, watch = pathlib.Path(os.environ["HPCBAL_LAUNCH_DIR"]), StarterWatch()
+directory, start = pathlib.Path(os.environ["HPCBAL_LAUNCH_DIR"]), StartFile.of_rank()
+watch = StarterWatch(start)
 while not (reason := watch.lost()):
     time.sleep(0.05)
 pathlib.Path("reason").write_text(reason)
@@ -270,27 +243,25 @@ def start_killed_mpirun(monkeypatch, folder: Path, rank: str) -> int:
     """Exit code of a start whose mpirun is killed while `rank` lives."""
     script = KILLED_MPIRUN.format(rank=RANK + rank)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: [sys.executable, "-c", script])
-    with launch._Stopper() as stopper:
-        return launch._start_mpirun(["run", "a.yaml"], 6, stopper)
+    return start(monkeypatch, [sys.executable, "-c", script])
 
 
 @pytest.mark.parametrize(
-    ("rank", "code", "told"),
+    ("rank", "code", "reported"),
     [
-        ("(directory / 'exit-code').write_text('75')", 75, "the ranks have written checkpoints and"),
-        ("(directory / 'exit-code').write_text('0')", 0, "the run has ended, with exit code 0"),
+        ("start.leave_exit_code(0, 75)", 75, "the ranks have written checkpoints and"),
+        ("start.leave_exit_code(0, 0)", 0, "the run has ended, with exit code 0"),
         ("os.kill(os.getpid(), signal.SIGKILL)", 1, "the ranks have ended too, perhaps before they could"),
     ],
 )
 def test_ranks_whose_mpirun_was_killed_are_stopped_and_waited_for(
-    monkeypatch, tmp_path: Path, capfd, rank: str, code: int, told: str
+    monkeypatch, tmp_path: Path, capfd, rank: str, code: int, reported: str
 ):
     assert start_killed_mpirun(monkeypatch, tmp_path, rank) == code
     assert (tmp_path / "reason").read_text() == "the mpirun that started the ranks is gone"
     first, second = capfd.readouterr().err.splitlines()
     assert first.startswith("hpcbal: mpirun was ended by SIGKILL; waiting for the ranks to stop")
-    assert second.startswith(f"hpcbal: {told}")
+    assert second.startswith(f"hpcbal: {reported}")
 
 
 def test_ranks_that_are_ending_are_waited_for_until_they_are_gone(monkeypatch, tmp_path: Path):
@@ -305,40 +276,37 @@ def test_ranks_that_are_ending_are_waited_for_until_they_are_gone(monkeypatch, t
                 rank.kill()
             return {rank.pid} if num_looks == 1 else set()
 
-        monkeypatch.setattr(launch, "started_with", started_with)
-        assert launch._wait_for_orphans(tmp_path, launch._Stopper(), signal.SIGKILL)
+        monkeypatch.setattr(minding, "started_with", started_with)
+        assert minding.wait_for_orphans(StartFile(tmp_path), tmp_path, Requests(), signal.SIGKILL)
     assert num_looks >= 3
 
 
-@pytest.mark.parametrize(("interrupts", "is_told"), [(1, True), (2, False)])
-def test_a_death_is_told_unless_people_have_asked_for_it(monkeypatch, capfd, interrupts, is_told):
+@pytest.mark.parametrize(("interrupts", "is_reported"), [(1, True), (2, False)])
+def test_a_death_is_reported_unless_people_have_asked_for_it(monkeypatch, capfd, interrupts, is_reported):
     """A stop that was asked for does not hide that the out-of-memory killer came first."""
     script = """
-import os, pathlib, signal, sys, time
+import os, signal, sys, time
+from hpcbal.runtime.handoff.start_file import StartFile
 def end(*_):
     sys.exit(137)
 signal.signal(signal.SIGUSR2, lambda *_: os.kill(starter, signal.SIGINT) if interrupts == 2 else end())
 signal.signal(signal.SIGTERM, end)
-directory = pathlib.Path(os.environ["HPCBAL_LAUNCH_DIR"])
-starter = int((directory / "starter").read_text())
-(directory / "watched").touch()
-(directory / "ready").touch()
+start = StartFile.of_rank()
+starter = start.read().starter_pid
+start.add(is_ready=True, is_watched=True)
 os.kill(starter, signal.SIGINT)
 while True:
     time.sleep(0.05)
 """
-    command = [sys.executable, "-c", f"interrupts = {interrupts}\n{script}"]
-    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: command)
-    with launch._Stopper() as stopper:
-        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == 1
+    assert start(monkeypatch, [sys.executable, "-c", f"interrupts = {interrupts}\n{script}"]) == 1
     err = capfd.readouterr().err
-    assert ("a rank was ended by SIGKILL" in err) == is_told
-    assert ("killing the ranks" in err) != is_told
+    assert ("a rank was ended by SIGKILL" in err) == is_reported
+    assert ("killing the ranks" in err) != is_reported
 
 
 def test_ctrl_c_leaves_ranks_whose_mpirun_was_killed_to_themselves(monkeypatch, tmp_path: Path, capfd):
     rank = """
-os.kill(int((directory / "starter").read_text()), signal.SIGINT)
+os.kill(start.read().starter_pid, signal.SIGINT)
 while directory.exists():
     time.sleep(0.05)
 pathlib.Path("ended").touch()
@@ -353,13 +321,11 @@ pathlib.Path("ended").touch()
 
 def test_mpirun_keeps_its_files_in_a_directory_of_its_own(monkeypatch, tmp_path: Path):
     """A killed one leaves them; in the usual place the next one with its process id would fail over them."""
-    script = 'echo "$PRTE_MCA_prte_tmpdir_base $OMPI_MCA_orte_tmpdir_base $HPCBAL_LAUNCH_DIR" > seen; exit 70'
+    script = 'echo "$PRTE_MCA_prte_tmpdir_base $OMPI_MCA_orte_tmpdir_base $HPCBAL_LAUNCH_DIR" > seen; '
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
     seen = []
     for _ in range(2):
-        with launch._Stopper() as stopper:
-            assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == 70
+        assert start(monkeypatch, ["sh", "-c", script + state(exit_code=3)]) == 3
         new, old, own = (tmp_path / "seen").read_text().split()
         assert new == old == own
         assert not Path(own).exists()
@@ -369,6 +335,6 @@ def test_mpirun_keeps_its_files_in_a_directory_of_its_own(monkeypatch, tmp_path:
 
 def test_a_stop_before_anything_has_begun_starts_nothing(monkeypatch):
     monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", "exit 1"])
-    with launch._Stopper() as stopper:
+    with Requests() as requests:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert launch._start_mpirun(["run", "a.yaml"], 6, stopper) == 75
+        assert launch.start_mpirun(["run", "a.yaml"], 6, requests) == 75

@@ -1,112 +1,188 @@
-"""Ranks notice that nobody minds them any more."""
+"""Launch directories are removed once nobody holds them, and never before."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hpcbal.runtime.handoff import launch_dir
-from hpcbal.runtime.handoff.launch_dir import (
-    ABORTED,
-    LAST_WORDS,
-    ORPHANED,
-    STARTER,
-    STOPPING,
-    StarterWatch,
-    leave_last_words,
-    tell_aborted,
-    tell_stopping,
-)
+from hpcbal.errors import OutputError
+from hpcbal.runtime import launch
+from hpcbal.runtime.handoff.launch_dir import launch_directory, sweep
+from hpcbal.runtime.handoff.minding import Requests
+from hpcbal.runtime.handoff.start_file import NAME, StartFile
+from hpcbal.telemetry.host.processes import process_is_gone
 
-NO_HPCBAL = "the hpcbal that started the ranks is gone"
+Start = Callable[[str], tuple[subprocess.Popen[str], str]]
+
+STARTER = """
+from hpcbal.runtime.handoff.launch_dir import launch_directory
+with launch_directory() as (directory, held):
+    print(directory, flush=True)
+    input()
+"""
+# As `hpcbal run` and mpirun: the child has the descriptor, and nothing else of the launch.
+STARTER_WITH_CHILD = """
+import subprocess
+from hpcbal.runtime.handoff.launch_dir import launch_directory
+with launch_directory() as (directory, held):
+    child = subprocess.Popen(["sleep", "600"], pass_fds=(held,))
+    print(directory, child.pid, flush=True)
+    input()
+"""
+RANK = """
+import pathlib
+from hpcbal.runtime.handoff.launch_dir import hold
+from hpcbal.runtime.handoff.start_file import StartFile
+hold(StartFile(pathlib.Path({directory!r})))
+print("held", flush=True)
+input()
+"""
 
 
-@pytest.fixture
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The launch directory of a start by this very process."""
-    monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path))
-    monkeypatch.setattr(launch_dir, "LOOK_INTERVAL_S", 0.0)
-    (tmp_path / STARTER).write_text(str(os.getpid()))
+@pytest.fixture(autouse=True)
+def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, of this process and of those it starts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path
 
 
-def test_as_long_as_both_live_there_is_no_reason_to_stop(directory: Path):
-    watch = StarterWatch()
-    assert [watch.lost() for _ in range(3)] == [None] * 3
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a script; gives its process and its first line."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(script: str) -> tuple[subprocess.Popen[str], str]:
+        command = [sys.executable, "-c", script]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
 
 
-def test_a_killed_mpirun_is_a_reason_once(directory: Path):
-    watch = StarterWatch()
-    assert watch.lost() is None
-    (directory / ORPHANED).touch()
-    assert [watch.lost(), watch.lost()] == ["the mpirun that started the ranks is gone", None]
-
-
-def test_a_killed_hpcbal_is_a_reason_once(directory: Path):
-    process = subprocess.Popen(["true"])
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
     process.wait()
-    (directory / STARTER).write_text(str(process.pid))
-    watch = StarterWatch()
-    assert [watch.lost(), watch.lost()] == [NO_HPCBAL, None]
 
 
-def test_an_hpcbal_that_has_ended_before_the_first_look_is_a_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def left(tmp: Path, name: str = "hpcbal-left", host: str | None = None) -> Path:
+    """What a start of this host that was killed has left, with files of its mpirun."""
+    directory = tmp / name
+    directory.mkdir(mode=0o700)
+    first = {"starter_pid": 1, "locked_on": host or socket.gethostname()}
+    (directory / NAME).write_text(json.dumps(first) + "\n")
+    (directory / "ompi.123" / "1").mkdir(parents=True)
+    (directory / "ompi.123" / "1" / "contact").write_text("uri")
+    return directory
+
+
+def test_a_directory_goes_with_its_start_or_with_the_next_one_after_a_kill(tmp: Path, start: Start):
+    starter, name = start(STARTER)
+    sweep()
+    assert Path(name).is_dir()
+    starter.communicate("\n")
+    assert not Path(name).exists()
+    starter, name = start(STARTER)
+    kill(starter)
+    assert Path(name).is_dir()
+    sweep()
+    assert list(tmp.iterdir()) == []
+
+
+def test_a_directory_stays_as_long_as_mpirun_or_a_rank_lives(tmp: Path, start: Start):
+    starter, line = start(STARTER_WITH_CHILD)
+    name, child = line.split()
+    kill(starter)
+    sweep()
+    assert Path(name).is_dir()
+    rank, word = start(RANK.format(directory=name))
+    assert word == "held"
+    os.kill(int(child), 9)
+    while not process_is_gone(int(child)):
+        time.sleep(0.01)
+    sweep()
+    assert Path(name).is_dir()
+    kill(rank)
+    sweep()
+    assert not Path(name).exists()
+
+
+def test_only_what_is_surely_a_left_over_of_this_user_and_host_goes(tmp: Path):
+    elsewhere = left(tmp, "elsewhere")
+    (tmp / "hpcbal-link").symlink_to(elsewhere)
+    (tmp / "hpcbal-file").write_text("mine")
+    (tmp / "hpcbal-empty").mkdir(mode=0o700)
+    left(tmp, "hpcbal-other-host", host="node17")
+    left(tmp, "hpcbal-open-to-all").chmod(0o777)
+    lock_elsewhere = left(tmp, "hpcbal-odd")
+    (lock_elsewhere / NAME).unlink()
+    (lock_elsewhere / NAME).symlink_to(elsewhere / NAME)
+    (left(tmp, "hpcbal-of-something-else") / NAME).write_text("not a fact\n[1]\n")
+    before = sorted(tmp.rglob("*"))
+    gone = left(tmp)
+    sweep()
+    assert not gone.exists()
+    assert sorted(tmp.rglob("*")) == before
+
+
+def test_what_another_user_owns_stays(tmp: Path, monkeypatch: pytest.MonkeyPatch):
+    directory = left(tmp)
+    monkeypatch.setattr(os, "geteuid", lambda: directory.stat().st_uid + 1)
+    sweep()
+    assert directory.is_dir()
+
+
+def test_where_files_cannot_be_locked_nothing_is_taken_for_a_left_over(
+    tmp: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """It has removed the directory by then."""
-    monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path / "removed"))
-    assert StarterWatch().lost() == NO_HPCBAL
+    def no_locks(descriptor: int, kind: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    with monkeypatch.context() as here:
+        here.setattr("fcntl.flock", no_locks)
+        made = launch_directory()
+        directory, _ = made.__enter__()
+    assert StartFile(directory).read().starter_pid == os.getpid(), "facts need no lock"
+    sweep()
+    assert directory.is_dir()
+    made.__exit__(None, None, None)
+    assert list(tmp.iterdir()) == []
 
 
-def test_without_an_hpcbal_that_started_them_ranks_watch_nobody(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("HPCBAL_LAUNCH_DIR", raising=False)
-    assert StarterWatch().lost() is None
+def test_a_start_sweeps_and_its_ranks_inherit_the_hold(tmp: Path, monkeypatch: pytest.MonkeyPatch):
+    gone = left(tmp)
+    script = f'ls "{tmp}" > "{tmp}/seen"; ls -l /proc/self/fd > "{tmp}/open"; exit 70'
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: ["sh", "-c", script])
+    with Requests() as requests:
+        assert launch.start_mpirun(["run", "a.yaml"], 6, requests) == 1
+    assert not gone.exists()
+    (own,) = [name for name in (tmp / "seen").read_text().split() if name.startswith("hpcbal-")]
+    assert f"{own}/{NAME}" in (tmp / "open").read_text()
+    assert not (tmp / own).exists()
 
 
-def test_last_words_are_left_to_the_hpcbal_that_started_the_ranks(directory: Path):
-    assert leave_last_words("rank 3 died")
-    assert (directory / LAST_WORDS).read_text() == "rank 3 died"
+def test_a_full_disk_is_reported_with_what_to_do(tmp: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(descriptor: int, content: bytes) -> int:
+        raise OSError(28, "No space left on device")
 
-
-def test_last_words_that_cannot_be_left_are_the_rank_s_to_tell(directory: Path):
-    (directory / f"{LAST_WORDS}.tmp").mkdir()  # stands for a full disk
-    assert not leave_last_words("rank 3 died")
-    assert not (directory / LAST_WORDS).exists()
-
-
-def test_last_words_are_not_left_to_an_hpcbal_that_was_killed(directory: Path):
-    process = subprocess.Popen(["true"])
-    process.wait()
-    (directory / STARTER).write_text(str(process.pid))
-    assert not leave_last_words("rank 3 died")
-    assert not (directory / LAST_WORDS).exists(), "nobody will read it"
-
-
-def test_without_an_hpcbal_that_started_them_ranks_tell_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path / "removed"))
-    assert not leave_last_words("rank 3 died")
-    monkeypatch.delenv("HPCBAL_LAUNCH_DIR")
-    assert not leave_last_words("rank 3 died")
-
-
-def test_hints_are_left_where_they_can_be_and_nothing_happens_where_not(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    tell_stopping(3)
-    assert not (directory / STOPPING).exists(), "only rank 0 knows"
-    tell_stopping(0)
-    tell_aborted()
-    assert (directory / STOPPING).exists()
-    assert (directory / ABORTED).exists()
-    monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path / "removed"))
-    tell_stopping(0)
-    tell_aborted()
-    monkeypatch.delenv("HPCBAL_LAUNCH_DIR")
-    tell_stopping(0)
-    tell_aborted()
-    assert not (tmp_path / "removed").exists()
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OutputError, match=r"no directory for temporary files can be made: .*; set TMPDIR"):
+        launch_directory().__enter__()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp))
+    with pytest.raises(OutputError, match=r"start\.jsonl: cannot write: No space left"), launch_directory():
+        pass
+    assert list(tmp.iterdir()) == []

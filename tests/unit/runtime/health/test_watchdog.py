@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.roles import RankInfo
-from hpcbal.runtime.handoff.launch_dir import LAST_WORDS, STARTER, WATCHED
+from hpcbal.runtime.handoff.start_file import NAME, StartFile
 from hpcbal.runtime.health.peers import watch_peers
 from hpcbal.runtime.health.watchdog import PeerWatchdog
 from hpcbal.telemetry.host.processes import process_is_gone
@@ -101,26 +101,24 @@ def test_a_peer_that_cannot_be_seen_is_not_watched():
 
 
 @pytest.mark.parametrize("is_started_by_hpcbal", [True, False])
-def test_a_death_is_told_by_a_rank_or_left_to_hpcbal_run(
-    sleeper, tmp_path: Path, monkeypatch, capfd, is_started_by_hpcbal: bool
+def test_a_death_is_reported_by_a_rank_or_left_to_hpcbal_run(
+    sleeper, tmp_path: Path, capfd, is_started_by_hpcbal: bool
 ):
     """Never both; and the job is ended afterwards."""
-    monkeypatch.delenv("HPCBAL_LAUNCH_DIR", raising=False)
-    if is_started_by_hpcbal:
-        monkeypatch.setenv("HPCBAL_LAUNCH_DIR", str(tmp_path))
-        (tmp_path / STARTER).write_text(str(os.getpid()))
+    start = StartFile(tmp_path if is_started_by_hpcbal else None)
+    (tmp_path / NAME).touch()
+    start.add(starter_pid=os.getpid())
     codes: queue.Queue[int] = queue.Queue()
     roles: Any = SimpleNamespace(
         ranks=[RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate([os.getpid(), sleeper.pid])],
         role_of=lambda rank: ["scheduler", "trainer"][rank],
     )
     end: Any = SimpleNamespace(announced=lambda: False, abort=codes.put)
-    watch_peers(0, roles, end)
-    assert (tmp_path / WATCHED).exists() == is_started_by_hpcbal
+    watch_peers(0, roles, end, start)
+    assert start.read().is_watched == is_started_by_hpcbal
     sleeper.kill()
     sleeper.wait()
     assert codes.get(timeout=20) == 1
     words = f"rank 1 (trainer, pid {sleeper.pid}) on host here died without a word"
-    left = tmp_path / LAST_WORDS
-    assert (left.exists() and words in left.read_text()) == is_started_by_hpcbal
+    assert (words in str(start.read().last_words)) == is_started_by_hpcbal
     assert (words in capfd.readouterr().err) != is_started_by_hpcbal

@@ -1,0 +1,129 @@
+"""Mind the ranks of a start: pass on what people ask for, report why they end, wait until they are gone."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
+from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
+from hpcbal.stderr import say
+from hpcbal.telemetry.host.processes import process_is_gone, started_with
+
+POLL_INTERVAL_S = 0.1
+
+ORPHANS_S = 30.0
+"""How long ranks whose mpirun was killed are waited for: they stop at the end of a step."""
+
+
+class Requests:
+    """What people ask for by signals: to stop, and by a second Ctrl-C to kill the ranks.
+
+    A context manager that catches the signals.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+
+    def __init__(self) -> None:
+        self.num_signals = 0
+        self._kill = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Requests:
+        self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._kill |= number == signal.SIGINT and self.num_signals > 0  # no later signal takes that back
+        self.num_signals += 1
+
+    @property
+    def stop(self) -> bool:
+        """Whether a signal has come."""
+        return self.num_signals > 0
+
+    def take_kill(self) -> bool:
+        """Whether the ranks shall be killed; True once per wish."""
+        kill, self._kill = self._kill, False
+        return kill
+
+
+def mind(process: subprocess.Popen[bytes], directory: Path, requests: Requests) -> int:
+    """Wait for mpirun and its ranks; returns the exit code of `hpcbal run`.
+
+    Args:
+        process: mpirun. With USR2 it asks the ranks to stop, with TERM it kills them.
+        directory: of this start.
+        requests: of people.
+    """
+    start = StartFile(directory)
+    machine = StartMachine()
+    while True:
+        try:
+            returncode = process.wait(POLL_INTERVAL_S)
+            break
+        except subprocess.TimeoutExpired:
+            facts = start.read()
+        machine, actions = machine.look(facts, stop=requests.stop, kill=requests.take_kill())
+        for action in actions:
+            if action is Action.PASS_ON_STOP:
+                process.send_signal(signal.SIGUSR2)
+            elif action is Action.KILL:
+                process.terminate()
+            report(action.value or str(facts.last_words))
+    are_gone = not is_killed(returncode) or wait_for_orphans(start, directory, requests, -returncode)
+    end = machine.end(returncode, start.read(), are_gone=are_gone)
+    for sentence in end.sentences:
+        report(sentence)
+    return end.code
+
+
+def wait_for_orphans(start: StartFile, directory: Path, requests: Requests, number: int) -> bool:
+    """Ask ranks whose mpirun was killed to stop, and wait for them; returns whether all have ended.
+
+    mpirun does not take its ranks along: they go on, and hold the run's lock. Open MPI 5 aborts each of them
+    some time later, in any call of MPI, so a clean stop cannot be promised. What they print is lost.
+
+    A rank is found by its environment, because in its first second Python is still loading and locks nothing.
+    The environment is gone before the process is, so processes that were found are then waited for by id.
+
+    Args:
+        start, directory: of this start.
+        requests: of people; any signal ends the waiting.
+        number: of the signal that ended mpirun.
+    """
+    report(
+        f"mpirun was ended by {signal.Signals(number).name}; waiting for the ranks to stop (Ctrl-C: "
+        "leave them to it)"
+    )
+    start.hint(is_orphaned=True)  # where the disk is full, they notice when this process ends
+    found: set[int] = set()
+
+    def are_gone() -> bool:
+        running = started_with(LAUNCH_DIR, str(directory))
+        found.update(running)
+        return not running and all(process_is_gone(pid) for pid in found)
+
+    return _wait_until(are_gone, requests, ORPHANS_S)
+
+
+def _wait_until(condition: Callable[[], bool], requests: Requests, timeout_s: float) -> bool:
+    """Wait for `condition`, at most until the next signal; returns whether it is met."""
+    before, give_up_s = requests.num_signals, time.monotonic() + timeout_s
+    while not (is_met := condition()) and requests.num_signals == before and time.monotonic() < give_up_s:
+        time.sleep(POLL_INTERVAL_S)
+    return is_met
+
+
+def report(text: str) -> None:
+    """Say on stderr what `hpcbal run` itself knows."""
+    say(f"hpcbal: {text}")

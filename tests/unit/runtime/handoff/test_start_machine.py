@@ -1,0 +1,153 @@
+"""What `hpcbal run` does about its ranks, and what their end means, case by case."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.start_file import StartFacts
+from hpcbal.runtime.handoff.start_machine import Action, StartMachine
+
+FRESH = StartMachine()
+DIED = "rank 2 died"
+RUNNING = StartFacts(starter_pid=1, is_ready=True, is_watched=True)
+REPORTED = replace(RUNNING, last_words=DIED)
+REPORT, PASS_ON, KILL = Action.REPORT_LAST_WORDS, Action.PASS_ON_STOP, Action.KILL
+
+
+@pytest.mark.parametrize(
+    ("facts", "looks", "actions"),
+    [
+        (RUNNING, ["", ""], [(), ()]),
+        (RUNNING, ["stop", "stop"], [(PASS_ON,), ()]),
+        (RUNNING, ["stop", "stop kill", "stop"], [(PASS_ON,), (KILL,), ()]),
+        (RUNNING, ["stop kill", "stop kill"], [(PASS_ON, KILL), (KILL,)]),
+        (StartFacts(), ["stop", "stop kill"], [(), (KILL,)]),  # a signal would kill ranks that are not ready
+        (replace(RUNNING, exit_code=0), ["stop"], [()]),  # there is nothing to stop any more
+        (REPORTED, ["", ""], [(REPORT,), ()]),
+        (REPORTED, ["stop kill", ""], [(REPORT, PASS_ON, KILL), ()]),
+    ],
+)
+def test_each_wish_is_passed_on_once_when_the_ranks_can_answer(
+    facts: StartFacts, looks: list[str], actions: list[tuple[Action, ...]]
+):
+    machine, done = FRESH, []
+    for look in looks:
+        machine, now = machine.look(facts, stop="stop" in look, kill="kill" in look)
+        done.append(now)
+    assert done == actions
+
+
+def test_words_of_ranks_that_people_have_killed_are_not_reported():
+    machine, _ = FRESH.look(RUNNING, stop=True, kill=True)
+    assert machine.look(REPORTED, stop=True, kill=False)[1] == ()
+    assert machine.end(137, REPORTED).sentences == ()
+
+
+STOPPED = "the ranks have written checkpoints and stopped; start the same command again to go on"
+BY_TERM = "a rank was ended before it could write; start the same command again"
+GONE = "the ranks have ended too, perhaps before they could write; start the same command again to go on from"
+LEFT = "ranks may still run; they stop after their step."
+WHILE_STOPPING = "the ranks were to stop, and were ended perhaps before they could write"
+STARTING_DEATH = "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"
+DEATH = "a rank was ended by SIGSEGV (mpirun tells which): killed by kill -9 or the out-of-memory killer (see"
+KILLED = -signal.SIGKILL
+STOPPING = replace(RUNNING, is_stopping=True)
+
+
+def facts(code: int, before: StartFacts = RUNNING) -> StartFacts:
+    """The run has decided its end."""
+    return replace(before, exit_code=code)
+
+
+@pytest.mark.parametrize(
+    ("returncode", "known", "code", "sentences"),
+    [
+        # The run decides, whatever happens to a rank on its way out.
+        (0, facts(0), 0, []),
+        (0, facts(3), 3, []),
+        (137, facts(3), 3, []),
+        (0, facts(75), 75, []),  # rank 0 was heard
+        (1, facts(75), 75, [STOPPED]),
+        (1, facts(75, REPORTED), 75, [DIED]),
+        (143, facts(3, REPORTED), 3, [DIED]),
+        (KILLED, facts(75), 75, [STOPPED]),
+        (KILLED, facts(0), 0, ["the run has ended, with exit code 0"]),
+        # A rank that aborts the job decides too, and has said why.
+        (70, replace(RUNNING, abort_code=70), 70, []),
+        (1, replace(RUNNING, abort_code=70), 70, []),  # mpirun's code may be another rank's
+        (2, StartFacts(abort_code=2), 2, []),
+        (70, replace(STOPPING, abort_code=70), 70, []),
+        # Nobody has decided: what a rank's process or mpirun returns is no decision.
+        *((returned, RUNNING, 1, []) for returned in (0, 1, 2, 3, 70, 75, 213)),
+        *((returned, REPORTED, 1, [DIED]) for returned in (1, 2, 3, 70, 75, 137, 143)),
+        (75, STOPPING, 1, [WHILE_STOPPING]),
+        (1, STOPPING, 1, [WHILE_STOPPING]),
+        # TERM came before Python could catch it: nothing is lost.
+        (143, StartFacts(), 75, [BY_TERM]),
+        (-signal.SIGTERM, RUNNING, 75, [BY_TERM]),
+        # Nobody had time to say a word.
+        (137, StartFacts(is_ready=True), 1, [STARTING_DEATH]),
+        (139, RUNNING, 1, [DEATH]),
+        (139, STOPPING, 1, [DEATH]),
+        # mpirun was killed: the ranks report each other's ends, which are not the cause.
+        (KILLED, RUNNING, 1, [GONE]),
+        (KILLED, REPORTED, 1, [GONE]),
+        (KILLED, STOPPING, 1, [GONE]),
+    ],
+)
+def test_what_an_end_means(returncode: int, known: StartFacts, code: int, sentences: list[str]):
+    end = FRESH.end(returncode, known)
+    assert end.code == code
+    assert len(end.sentences) == len(sentences)
+    assert all(said.startswith(text) for said, text in zip(end.sentences, sentences, strict=True))
+
+
+def test_ranks_that_outlive_a_killed_mpirun_are_reported():
+    (sentence,) = FRESH.end(KILLED, RUNNING, are_gone=False).sentences
+    assert sentence.startswith(LEFT)
+
+
+@pytest.mark.parametrize(("returncode", "code"), [(143, 75), (-signal.SIGTERM, 75), (137, 1), (1, 1)])
+def test_the_end_of_ranks_that_people_have_killed_needs_no_sentence(returncode: int, code: int):
+    end = StartMachine(has_passed_on=True, has_killed=True).end(returncode, STOPPING)
+    assert (end.code, end.sentences) == (code, ())
+
+
+def test_words_that_were_reported_are_not_reported_again():
+    end = StartMachine(has_reported=True).end(143, REPORTED)
+    assert (end.code, end.sentences) == (1, ()), "no clean stop that a script may start again"
+
+
+@given(
+    machine=st.builds(StartMachine, st.booleans(), st.booleans(), st.booleans()),
+    known=st.builds(
+        StartFacts,
+        starter_pid=st.just(1),
+        is_ready=st.booleans(),
+        is_watched=st.booleans(),
+        is_stopping=st.booleans(),
+        last_words=st.none() | st.just(DIED),
+        abort_code=st.none() | st.sampled_from([1, 2, 70]),
+        exit_code=st.none() | st.sampled_from(list(map(int, ExitCode))),
+    ),
+    returncode=st.integers(-15, 255),
+    are_gone=st.booleans(),
+)
+def test_only_a_decided_end_gives_its_code(
+    machine: StartMachine, known: StartFacts, returncode: int, are_gone: bool
+):
+    """A script starts the same command again after 75, and takes 0 for done."""
+    end = machine.end(returncode, known, are_gone=are_gone)
+    decided = {known.exit_code, known.abort_code} - {None}
+    may_be = decided or {1}
+    if known.exit_code is None and returncode in (-15, 143):
+        may_be = may_be | {75}
+    assert end.code in may_be
+    assert sum("start the same command again" in text.lower() for text in end.sentences) <= 1
+    assert (DIED in end.sentences) <= (known.last_words is not None and not machine.has_reported)
