@@ -31,9 +31,9 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> tuple[TrainingState | 
 
 
 def read_progress(directory: str | os.PathLike[str]) -> tuple[TrainingState | None, list[str]]:
-    """As `read_checkpoint`, without the arrays: same file, same warnings, a fraction of the time.
+    """Read the newest checkpoint without its arrays, in a fraction of the time.
 
-    The file's checksum is verified all the same (several GB/s), so that both always agree.
+    File, warnings and verified checksum (several GB/s) are those of `read_checkpoint`, so both always agree.
     """
     return _read_newest(Path(directory), with_arrays=False)
 

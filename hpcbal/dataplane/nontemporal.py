@@ -111,7 +111,7 @@ class QuickerWrite:
         self._left_bytes = next(self._plan)
 
     def __call__(self, target: NDArray[np.generic], values: NDArray[np.generic]) -> None:
-        """As `write`."""
+        """Write `values` to `target`, as `write` does, in the way that is quicker."""
         if _copy is None or not can_stream(target, values):
             target[...] = values
             return

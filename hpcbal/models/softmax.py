@@ -58,7 +58,7 @@ class EmulatedModel:
     def loss_and_gradient(
         self, parameters: Mapping[str, Array], x: Array | list[Array], y: Array
     ) -> tuple[float, int, Arrays]:
-        """As `loss`, and the gradients of the SUM of the losses, by the names of the parameters."""
+        """What `loss` returns, and the gradients of the SUM of the losses by names of parameters."""
         loss, correct, error, features = self._forward(parameters, x, y)
         error[np.arange(len(y)), y] -= 1.0  # now (n, num_classes): d loss / d logits
         return loss, correct, {"softmax/kernel": features.T @ error, "softmax/bias": error.sum(axis=0)}

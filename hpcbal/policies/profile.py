@@ -76,10 +76,10 @@ def profile_from_dict(
 
 
 def profile_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str], gpus_per_node: int) -> RateTable:
-    """As `profile_from_dict`, but found by the DNNs' names, for a plan that does not open the data.
+    """Rates found by the DNNs' names, for a plan that does not open the data.
 
-    Of several entries of one name the one written last counts. Whether model, batch size, data and device
-    are still the same is not checked.
+    Of several entries of one name the one written last counts. Unlike `profile_from_dict`, this does not
+    check whether model, batch size, data and device are still the same.
     """
     return profile_from_dict(profile, _keys_by_name(profile, dnn_ids), gpus_per_node)
 
@@ -101,7 +101,7 @@ def starts_from_dict(profile: Mapping[str, Any], key_by_dnn: Mapping[str, str]) 
 
 
 def starts_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str]) -> dict[str, float]:
-    """As `starts_from_dict`, but found by the DNNs' names, as `profile_by_name` does."""
+    """Seconds to start networks, found by the DNNs' names like the rates of `profile_by_name`."""
     return starts_from_dict(profile, _keys_by_name(profile, dnn_ids))
 
 

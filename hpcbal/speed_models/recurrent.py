@@ -122,7 +122,7 @@ def read_recurrent(cell: Cell, network: keras.Model, num_workers: int) -> Weight
 
 
 def _by_gate(cell: Cell, weights: FloatArray) -> tuple[FloatArray, ...]:
-    """As `unpack` of `Recurrent` has them, gates in Keras' order on an axis of their own."""
+    """The weights that `Recurrent.unpack` returns, gates in Keras' order on an axis of their own."""
     gates, order = NUM_GATES[cell], np.argsort(KERAS_GATES[cell])
     sizes = np.cumsum([gates * NUM_HIDDEN, gates * NUM_HIDDEN**2, gates * NUM_HIDDEN, NUM_HIDDEN])
     wx, u, bias, out, last = np.split(weights, sizes, axis=1)

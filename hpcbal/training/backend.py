@@ -184,11 +184,8 @@ class Backend(Protocol):
         device: what computes, for people and for the key of measured rates.
     """
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def device(self) -> str: ...
+    name: str
+    device: str
 
     def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> Replica:
         """A new replica with initial weights that depend on `seed` and `dnn.name` only.

@@ -70,7 +70,7 @@ class GradientCollective(Protocol):
         """Free what the collective holds; collective over the group."""
 
 
-class LocalCollective:
+class LocalCollective(GradientCollective):
     """The group of one rank: nothing to sum."""
 
     size = 1
@@ -88,7 +88,6 @@ class LocalCollective:
         """Nobody else is there."""
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
-        """As `GradientCollective.consult`."""
         return answer(numbers[np.newaxis])
 
     def close(self) -> None:

@@ -15,10 +15,12 @@ from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
 from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
 from hpcbal.training.backend import (
+    Backend,
     Batch,
     Contribution,
     DnnSettings,
     OptimizerSettings,
+    Replica,
     SampleShape,
     Sums,
 )
@@ -62,7 +64,7 @@ class WorkerSettings(Protocol):
     def floor_s(self) -> float: ...
 
 
-class EmulatedReplica:
+class EmulatedReplica(Replica):
     """Weights in NumPy, SGD with momentum, and a clock; see `hpcbal.training.backend.Replica`.
 
     A rate of several trainers is that of their whole step, the sum of the gradients included, as profiling
@@ -106,7 +108,7 @@ class EmulatedReplica:
         self.num_bytes = num_bytes(self.state())
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
-        """As `Replica.compute`; lasts `num_samples_total` / rate, the sum of the gradients included.
+        """Lasts `num_samples_total` / rate, the sum of the gradients included.
 
         With a worker, or `by_share`, it lasts what this rank's own share takes, and the sum comes on top.
         """
@@ -129,7 +131,7 @@ class EmulatedReplica:
         return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
 
     def zeros(self) -> Contribution:
-        """As `Replica.zeros`; takes no time."""
+        """Takes no time."""
         self._computed_s = None
         return Contribution(self._zeros, Sums())
 
@@ -147,7 +149,7 @@ class EmulatedReplica:
         self._iteration += 1
 
     def evaluate(self, batch: Batch) -> Sums:
-        """As `Replica.evaluate`; lasts this rank's share of the group's rate, `EVALUATION_SPEEDUP` faster."""
+        """Lasts this rank's share at the group's rate, `EVALUATION_SPEEDUP` times faster."""
         y = np.asarray(batch.y).reshape(-1)
         if self._worker is None:
             deadline_s = self._deadline(len(y) * self._num_trainers / EVALUATION_SPEEDUP)
@@ -179,18 +181,16 @@ class EmulatedReplica:
         return arrays
 
     def state(self) -> Arrays:
-        """As `Replica.state`."""
         return {name: array.copy() for name, array in self._live().items()}
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
-        """As `Replica.load_state`."""
         live = self._live()
         check_fit(arrays, live)
         for name, array in live.items():
             array[...] = arrays[name]
 
     def resize(self, num_trainers: int) -> None:
-        """As `Replica.resize`; the group's rate follows."""
+        """The group's rate follows."""
         self._num_trainers = num_trainers
         self._computed_s, self._summing_s = None, 0.0
 
@@ -199,7 +199,7 @@ class EmulatedReplica:
         self._parameters, self._velocity, self._zeros = {}, {}, []
 
 
-class EmulatedBackend:
+class EmulatedBackend(Backend):
     """Real softmax regression in emulated time; see `hpcbal.training.backend.Backend`.
 
     Args:
@@ -229,7 +229,7 @@ class EmulatedBackend:
         self._by_share = frozenset(by_share)
 
     def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> EmulatedReplica:
-        """As `Backend.build`.
+        """A replica of a model with `loss_and_gradient`.
 
         Raises:
             InputError: the model or the optimizer is not one for this backend.

@@ -22,7 +22,7 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 
-class HorovodCollective:
+class HorovodCollective(GradientCollective):
     """Grouped all-reduce over a process set.
 
     The call is eager, outside of the backend's traced functions, so that a model is not traced again
@@ -44,9 +44,9 @@ class HorovodCollective:
         self._name = name
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
-        """As `GradientCollective.sum`; takes and gives TensorFlow's tensors (NumPy's are converted).
+        """Takes and returns TensorFlow's tensors (NumPy's are converted).
 
-        A status alone goes by MPI: it needs microseconds, where Horovod needs some of its cycles (of 1 ms).
+        A status alone goes by MPI, in microseconds; Horovod needs some of its cycles of 1 ms.
         """
         if not tensors:
             return self._by_mpi.sum((), status)
@@ -57,15 +57,14 @@ class HorovodCollective:
         return sums, total.numpy().astype(np.float64)
 
     def exchange(self, numbers: Array) -> None:
-        """As `GradientCollective.exchange`, by MPI: within a step it is quicker, and knows no names."""
+        """By MPI, which is quicker within a step and needs no names."""
         self._by_mpi.exchange(numbers)
 
     def tell(self, numbers: Array) -> None:
-        """As `GradientCollective.tell`."""
         self._by_mpi.tell(numbers)
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
-        """As `GradientCollective.consult`, which forbids it: ranks of Horovod do not meet before they sum."""
+        """Not allowed: ranks of Horovod do not meet before they sum."""
         raise NotImplementedError("ranks of Horovod do not meet before they sum")
 
     def close(self) -> None:

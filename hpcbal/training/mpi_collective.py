@@ -17,7 +17,7 @@ _QUESTION, _ANSWER = 1, 2
 """Tags of messages on a group's communicator."""
 
 
-class MpiCollective:
+class MpiCollective(GradientCollective):
     """All-reduce over an mpi4py communicator.
 
     The ranks first meet in a non-blocking barrier, waiting with a backoff: the others may compute for long.
@@ -38,7 +38,7 @@ class MpiCollective:
         self._have_met = False
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
-        """As `GradientCollective.sum`; takes anything that NumPy can view, gives views of one buffer."""
+        """Takes anything that NumPy can view, returns views of one buffer."""
         arrays = [np.asarray(tensor) for tensor in tensors]
         dtype = arrays[0].dtype if arrays else status.dtype
         if any(array.dtype != dtype for array in arrays):
@@ -60,18 +60,18 @@ class MpiCollective:
         return views, flat[stop:].astype(np.float64)
 
     def exchange(self, numbers: Array) -> None:
-        """As `GradientCollective.exchange`; without the barrier, which costs a short vector as much again."""
+        """Without the barrier of `sum`, which would double the cost of a short vector."""
         wait_for(self._comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.SUM))
 
     def tell(self, numbers: Array) -> None:
-        """As `GradientCollective.tell`; straight to each rank, see `consult`."""
+        """The message goes straight to each rank, see `consult`."""
         if self.rank == 0:
             self._answer(numbers)
         else:
             wait_for(self._comm.Irecv(numbers, 0, _ANSWER))
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
-        """As `GradientCollective.consult`; takes the place of the barrier in `sum`.
+        """Takes the place of the barrier in `sum`.
 
         Messages go straight to the master and back: in a tree each hop would wait for a rank that sleeps
         between two looks, and at hundreds of ranks the master's decision takes longer than its messages.

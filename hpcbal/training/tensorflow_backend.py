@@ -29,9 +29,11 @@ from hpcbal.errors import InputError
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
 from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
 from hpcbal.training.backend import (
+    Backend,
     Batch,
     Contribution,
     DnnSettings,
+    Replica,
     SampleShape,
     Sums,
 )
@@ -82,7 +84,7 @@ def setup_tensorflow(
     return str(tf.config.experimental.get_device_details(gpus[index]).get("device_name", "gpu"))
 
 
-class TensorFlowReplica:
+class TensorFlowReplica(Replica):
     """A Keras model and its optimizer; see `hpcbal.training.backend.Replica`.
 
     Synchronised layers sum over the group within `compute`; in a group of one they are plain ones.
@@ -144,7 +146,6 @@ class TensorFlowReplica:
         self.num_bytes = num_bytes(self._shapes())
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
-        """As `Replica.compute`."""
         x, y = self._tensors_of(batch)
         is_met = self.exchange is not None and self.exchange.is_open
         compute = self._compute_together if is_met else self._compute
@@ -196,11 +197,10 @@ class TensorFlowReplica:
             return self._traced_compute(x, y, total, salt)
 
     def zeros(self) -> Contribution:
-        """As `Replica.zeros`; the tensors were made with the replica."""
+        """The tensors were made with the replica."""
         return Contribution(self._zeros, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
-        """As `Replica.apply`."""
         with _memory_errors():
             self._apply([tf.convert_to_tensor(tensor) for tensor in tensors])
 
@@ -218,7 +218,6 @@ class TensorFlowReplica:
             variable.value.assign_add(tf.constant([0, MAX_DRAWS_PER_STEP], variable.value.dtype))
 
     def evaluate(self, batch: Batch) -> Sums:
-        """As `Replica.evaluate`."""
         x, y = self._tensors_of(batch)
         with _memory_errors():
             loss, correct = self._evaluate(x, y).numpy()
@@ -237,7 +236,6 @@ class TensorFlowReplica:
         return tf.convert_to_tensor(x), tf.convert_to_tensor(np.asarray(batch.y, np.int64).reshape(-1))
 
     def state(self) -> Arrays:
-        """As `Replica.state`."""
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
 
     def _shapes(self) -> Arrays:
@@ -247,13 +245,12 @@ class TensorFlowReplica:
         }
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
-        """As `Replica.load_state`."""
         check_fit(arrays, self._shapes())
         for name, variable in self._named.items():
             variable.assign(arrays[name])
 
     def resize(self, num_trainers: int) -> None:
-        """As `Replica.resize`; nothing here depends on the size of the group."""
+        """Nothing here depends on the size of the group."""
 
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which refer to each other in circles."""
@@ -263,7 +260,7 @@ class TensorFlowReplica:
         gc.collect()
 
 
-class TensorFlowBackend:
+class TensorFlowBackend(Backend):
     """Builds Keras models; see `hpcbal.training.backend.Backend`.
 
     Args:
@@ -278,7 +275,7 @@ class TensorFlowBackend:
         self._precision = precision
 
     def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> TensorFlowReplica:
-        """As `Backend.build`. Keras' session is cleared, so that layers get the same names every time.
+        """A replica of a Keras model. The session is cleared, so layers get the same names every time.
 
         Raises:
             InputError: samples of unequal size, an unknown optimizer, a model that does not fit, or one with

@@ -88,7 +88,7 @@ class Buffers:
         return kept
 
 
-class StreamBatches:
+class StreamBatches(Batches):
     """Batches out of the shared stream, or out of one of this rank's own in the same order.
 
     Args:
@@ -109,15 +109,13 @@ class StreamBatches:
 
     @property
     def is_fresh(self) -> bool:
-        """As `Batches.is_fresh`: as the balancer says."""
         return self._balancer.is_fresh
 
     def set_poll(self, poll: Callable[[], None]) -> None:
-        """As `Batches.set_poll`."""
         self._reader.set_poll(poll)
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
-        """As `Batches.plan`: consecutive positions for each rank."""
+        """Each rank takes consecutive positions."""
         shares = self._balancer.split(end - start)
         return partial(self._fetch, pass_index, number, start, end, shares)
 

