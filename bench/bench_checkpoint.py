@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,13 @@ from provenance import provenance
 
 from hpcbal.config import EnsembleConfig, load_config, load_object
 from hpcbal.telemetry import RunDirectory, read_ledger
+from hpcbal.telemetry.ledger import (
+    CheckpointWrittenLine,
+    Entry,
+    GroupLeftLine,
+    RoundStartedLine,
+    lines_of,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,15 +54,16 @@ def run_ensemble(config: Path, output: Path) -> list[dict[str, Any]]:
     return read_ledger(output / "ledger.jsonl")
 
 
-def slots_of_rounds(ledger: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, float]]:
+def slots_of_rounds(ledger: Sequence[Entry]) -> list[tuple[str, int, float]]:
     """(DNN, slots held, seconds held up) of every checkpoint."""
     slots: dict[str, int] = {}
     found = []
-    for line in ledger:
-        if line["event"] == "round-started":
-            slots = {group["dnn"]: len(group["gpus"]) for group in line["plan"]["groups"]}
-        elif line["event"] == "checkpoint-written":
-            found.append((line["dnn"], slots[line["dnn"]], line["held_s"]))
+    for entry in ledger:
+        match entry.line:
+            case RoundStartedLine(plan):
+                slots = {dnn: len(gpus) for dnn, gpus in plan.gpus_of_dnn.items()}
+            case CheckpointWrittenLine(dnn, held_s=held_s):
+                found.append((dnn, slots[dnn], held_s))
     return found
 
 
@@ -104,8 +112,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ledger = run_ensemble(args.config, output)
         checkpoints = slots_of_rounds(ledger)
         costs = peer_and_limit(load_config(args.config), RunDirectory(output), args.repeats)
-    left = [line for line in ledger if line["event"] == "group-left"]
-    total = sum(line["slot_seconds"] for line in left)
+    total = sum(line.slot_seconds for line in lines_of(ledger, GroupLeftLine))
     share = sum(slots * held for _, slots, held in checkpoints) / total
     peer = sum(slots * costs[dnn][0] for dnn, slots, _ in checkpoints) / total
     limit = sum(slots * costs[dnn][1] for dnn, slots, _ in checkpoints) / total

@@ -22,7 +22,6 @@ import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +103,8 @@ def ring_bytes() -> int:
 
 def run_for_real(config: dict[str, Any], folder: Path) -> float:
     """Start the run with all its ranks; seconds from the first line of its ledger to the last."""
-    events = train(config, folder, NUM_NODES * RANKS_PER_NODE)
-    first, last = (datetime.fromisoformat(events[i]["time"]).timestamp() for i in (0, -1))
-    return last - first
+    ledger = train(config, folder, NUM_NODES * RANKS_PER_NODE)
+    return ledger[-1].unix_s - ledger[0].unix_s
 
 
 def simulated(workload: Workload, paradigm: str) -> SimulatedRun:

@@ -26,6 +26,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from starting import train
 
 from hpcbal.data import fashion_mnist
 from hpcbal.errors import DataError
+from hpcbal.telemetry.ledger import EpochDoneLine, lines_of
 
 BATCHES = (64, 96, 128, 160, 192)
 LAST_EPOCHS = 3
@@ -82,12 +84,13 @@ def measure(case: str, epochs: int, seed: int, data_path: str | None) -> dict[st
         began = time.monotonic()
         ledger = train(config_of(case, folder, epochs, seed, data_path), folder)
         seconds = time.monotonic() - began
-    told = [line for line in ledger if line["event"] == "epoch-done"]
+    epochs_done = lines_of(ledger, EpochDoneLine)
+    partition = epochs_done[-1].facts.partition
     return {
         "seconds": seconds,
-        "accuracies": [line["metrics"]["val_accuracy"] for line in told],
-        "losses": [line["metrics"]["val_loss"] for line in told],
-        "partition": told[-1].get("partition", {}),
+        "accuracies": [line.metrics["val_accuracy"] for line in epochs_done],
+        "losses": [line.metrics["val_loss"] for line in epochs_done],
+        "partition": {} if partition is None else asdict(partition),
     }
 
 

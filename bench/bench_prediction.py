@@ -22,7 +22,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.policies import RateTable, profile_by_name, starts_by_name
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
 from hpcbal.telemetry import read_ledger, read_results
+from hpcbal.telemetry.ledger import Entry, PredictionLine, RunStartedLine, lines_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "quickstart.yaml"
@@ -53,14 +53,14 @@ def overrides(num_slots: int, folder: Path) -> list[str]:
     return [f"--set={key}={value}" for key, value in values.items()]
 
 
-def run_for_real(num_slots: int, folder: Path) -> list[dict[str, Any]]:
+def run_for_real(num_slots: int, folder: Path) -> list[Entry]:
     """Profile, then train; the ledger of the training."""
     for verb in ("profile", "run"):
         command = [sys.executable, "-m", "hpcbal", verb, str(CONFIG), *overrides(num_slots, folder)]
         subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
-    events = [dict(event) for event in read_ledger(folder / "out" / "ledger.jsonl")]
-    last_start = max(i for i, event in enumerate(events) if event["event"] == "run-started")
-    return events[last_start:]
+    ledger = read_ledger(folder / "out" / "ledger.jsonl")
+    last_start = max(i for i, entry in enumerate(ledger) if isinstance(entry.line, RunStartedLine))
+    return ledger[last_start:]
 
 
 def predict(config: EnsembleConfig, folder: Path, num_slots: int) -> SimulatedRun:
@@ -92,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     load_before = os.getloadavg()[0]
     config = load_config(CONFIG, [], check_imports=False)
     with tempfile.TemporaryDirectory() as name:
-        events = run_for_real(args.slots, Path(name))
+        ledger = run_for_real(args.slots, Path(name))
         run = predict(config, Path(name), args.slots)
-    actual_s = seconds_between(events[0], events[-1])
-    at_start = next((event["wall_time_s"] for event in events if event["event"] == "prediction"), None)
+    actual_s = ledger[-1].unix_s - ledger[0].unix_s
+    at_start = next((line.wall_time_s for line in lines_of(ledger, PredictionLine)), None)
     one_by_one_s = sum(dnn.gpu_seconds for dnn in run.dnns) / args.slots
     result = {
         "actual_s": actual_s,
@@ -115,12 +115,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"prediction_error {result['prediction_error']:.3f} (at most {ERROR_ALLOWED})")
     if args.json:
         args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")
-
-
-def seconds_between(first: Mapping[str, Any], last: Mapping[str, Any]) -> float:
-    """By the clock of the ledger."""
-    began, ended = (datetime.fromisoformat(event["time"]) for event in (first, last))
-    return (ended - began).total_seconds()
 
 
 if __name__ == "__main__":

@@ -22,12 +22,13 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 from provenance import provenance
 from starting import train
+
+from hpcbal.telemetry.ledger import EpochDoneLine, GroupLeftLine, lines_of
 
 NUM_SLOTS = 4
 BATCH = 64
@@ -67,23 +68,27 @@ def measure_run(args: argparse.Namespace) -> dict[str, float]:
     """Wall time of the passes of a real run against the time that its steps are told to take."""
     with tempfile.TemporaryDirectory() as name:
         ledger = train(config_of(args, Path(name) / "out"), Path(name))
-    epochs = [line for line in ledger if line["event"] == "epoch-done"]
-    left = [line for line in ledger if line["event"] == "group-left"]
+    epochs = lines_of(ledger, EpochDoneLine)
+    left = lines_of(ledger, GroupLeftLine)
     num_validation = round(args.samples * VALIDATION_SHARE)
     computing_s = (
         args.step_s * ((args.samples - num_validation) + num_validation / EVALUATION_SPEEDUP) / BATCH
     )
     ends = [
-        [datetime.fromisoformat(epoch["time"]).timestamp() for epoch in epochs if epoch["dnn"] == f"dnn{i}"]
+        [
+            each.unix_s
+            for each in ledger
+            if isinstance(each.line, EpochDoneLine) and each.line.dnn == f"dnn{i}"
+        ]
         for i in range(NUM_SLOTS)
     ]
     steady_s = float(np.median([(times[-1] - times[0]) / (len(times) - 1) for times in ends]))
     later = epochs[NUM_SLOTS:]
     return {
         "overhead_share": 1.0 - computing_s / steady_s,
-        "inside_passes_share": 1.0 - computing_s / float(np.median([e["seconds"] for e in later])),
-        "data_wait_share": float(np.median([e["wait_s"] / e["seconds"] for e in later])),
-        "once_a_round_s": float(np.median([line["wall_time_s"] for line in left])) - args.passes * steady_s,
+        "inside_passes_share": 1.0 - computing_s / float(np.median([e.seconds for e in later])),
+        "data_wait_share": float(np.median([e.facts.wait_s / e.seconds for e in later])),
+        "once_a_round_s": float(np.median([line.wall_time_s for line in left])) - args.passes * steady_s,
     }
 
 

@@ -19,9 +19,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +36,7 @@ from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
 from hpcbal.runtime.balance.kept_models import KeptModel
 from hpcbal.speed_models import FITTERS, SpeedLearner
 from hpcbal.telemetry import read_ledger
+from hpcbal.telemetry.ledger import Entry, EpochDoneLine, RunFinishedLine, RunStartedLine, lines_of
 
 BATCH_SIZE, CHANNELS, STEPS = 320, 32, 10  # steps of 0.1 s where nobody else computes; per pass
 BEGIN_S, END_S = 30.0, 90.0  # of what counts, since the burners began: all train by then
@@ -129,8 +129,8 @@ def measure(way: str, cores: tuple[int, int], seed: int, model: SpeedPredictor |
             _start(way, folder, pinned, log, max_epochs=1).wait()
             ledger = _ledger(folder, "done")
             if model is not None:
-                (node,) = next(line["nodes"] for line in ledger if line["event"] == "run-started")
-                workers = [f"{node['host']} {gpu}" for gpu in range(len(pinned))]
+                (node,) = lines_of(ledger, RunStartedLine)[0].nodes
+                workers = [f"{node.host} {gpu}" for gpu in range(len(pinned))]
                 KeptModel(folder / "out" / "dnns" / "net", way, workers).write(model)
             with burning(pinned, BURSTS, seed):
                 began_s = time.time()
@@ -154,18 +154,19 @@ def _start(
     return start(["run", str(folder / "run.yaml")], pinned, log=log)
 
 
-def _ledger(folder: Path, outcome: str) -> Sequence[Mapping[str, Any]]:
+def _ledger(folder: Path, outcome: str) -> Sequence[Entry]:
     """The ledger of a run that has come to this outcome.
 
     Raises: SystemExit: it has not.
     """
     ledger = read_ledger(folder / "out" / "ledger.jsonl") if (folder / "out").exists() else []
-    if not ledger or ledger[-1].get("outcome") != outcome:
+    last = ledger[-1].line if ledger else None
+    if not isinstance(last, RunFinishedLine) or last.outcome != outcome:
         raise SystemExit(f"{(folder / 'log').read_text()}\nreal_contention: the run is not {outcome}")
     return ledger
 
 
-def outcome_of(ledger: Sequence[Mapping[str, Any]], began_s: float) -> Outcome:
+def outcome_of(ledger: Sequence[Entry], began_s: float) -> Outcome:
     """What the ledger of a run tells.
 
     Within a pass, steps are taken to be equally long.
@@ -175,24 +176,24 @@ def outcome_of(ledger: Sequence[Mapping[str, Any]], began_s: float) -> Outcome:
 
     Raises: SystemExit: passes do not cover the stretch that counts.
     """
-    all_ends = [(_seconds(line) - began_s, line) for line in ledger if line["event"] == "epoch-done"]
-    done = [line for end_s, line in all_ends if end_s >= 0.0]  # of this start
-    ends_s = np.array([end_s for end_s, _ in all_ends if end_s >= 0.0])
+    passes = [
+        (entry.unix_s - began_s, entry.line.facts.balance)
+        for entry in ledger
+        if isinstance(entry.line, EpochDoneLine) and entry.unix_s >= began_s  # of this start
+    ]
+    done = [balance for _, balance in passes]
+    ends_s = np.array([end_s for end_s, _ in passes])
     if len(done) < 2 or ends_s[0] > BEGIN_S or ends_s[-1] < END_S:
         raise SystemExit(
             f"real_contention: {len(done)} passes do not cover the seconds from {BEGIN_S:g} to {END_S:g}"
         )
     begin, end = np.interp([BEGIN_S, END_S], ends_s, STEPS * np.arange(len(done)))
     answered = [
-        bool(line.get("balance", {}).get("fitted"))
-        for line, end_s in zip(done, ends_s, strict=True)
+        balance is not None and bool(balance.fitted)
+        for balance, end_s in zip(done, ends_s, strict=True)
         if BEGIN_S <= end_s <= END_S
     ]
     return Outcome((END_S - BEGIN_S) / float(end - begin), float(np.mean(answered)) if answered else 0.0)
-
-
-def _seconds(line: Mapping[str, Any]) -> float:
-    return datetime.fromisoformat(line["time"]).timestamp()
 
 
 def table(

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from hpcbal.telemetry import read_ledger
+from hpcbal.telemetry.ledger import Entry
 
 HERE = Path(__file__).resolve().parent
 
@@ -46,7 +47,7 @@ def mpirun() -> list[str]:
     return [found, "--oversubscribe"]
 
 
-def train(config: Mapping[str, Any], folder: Path, num_ranks: int | None = None) -> list[dict[str, Any]]:
+def train(config: Mapping[str, Any], folder: Path, num_ranks: int | None = None) -> list[Entry]:
     """Do a run and return its ledger.
 
     Args:

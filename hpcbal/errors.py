@@ -51,6 +51,10 @@ class OutputError(InputError):
     """The output directory cannot be used: unwritable, full, or another run's."""
 
 
+class LedgerError(InputError):
+    """A line of a ledger is damaged, or written by a version of hpcbal that this one cannot read."""
+
+
 class PolicyError(HpcbalError):
     """A decision was asked for that has no valid answer."""
 

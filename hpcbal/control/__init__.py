@@ -32,7 +32,6 @@ from hpcbal.control.progress import (
     ResumeState,
     ScheduleSettings,
 )
-from hpcbal.control.resume_json import round_plan_from_dict, round_plan_to_dict
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import StopDecision, StopRule, evaluate
 
@@ -72,6 +71,4 @@ __all__ = [
     "SuspendRequested",
     "evaluate",
     "replay",
-    "round_plan_from_dict",
-    "round_plan_to_dict",
 ]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hpcbal.control.resume_json import round_plan_to_dict
 from hpcbal.control.state import Dnn, EnsembleState, Group
 from hpcbal.control.states import Phase
 from hpcbal.control.stopping import best
@@ -16,7 +15,7 @@ def render(state: EnsembleState) -> dict[str, Any]:
     """The state for status.json; strict JSON, values not known are null.
 
     Returns: phase, outcome, suspending (the reason or null), round, pass_index, next_pass,
-        num_live, num_done, num_failed, round_plan, and per DNN: state, epochs, max_epochs, metrics (of the
+        num_live, num_done, num_failed, and per DNN: state, epochs, max_epochs, metrics (of the
         last epoch), monitor, best, best_epoch, gpus, left_out, leaving, cause, detail.
     """
     in_round = state.phase is Phase.ROUND and state.plan is not None
@@ -31,7 +30,6 @@ def render(state: EnsembleState) -> dict[str, Any]:
         "num_live": len(state.live_ids()),
         "num_done": states.count("done"),
         "num_failed": states.count("failed"),
-        "round_plan": round_plan_to_dict(state.plan) if state.plan is not None else None,
         "dnns": {
             dnn_id: _dnn(dnn, state.groups.get(dnn_id), state.left_out.get(dnn_id, ()))
             for dnn_id, dnn in state.dnns.items()

@@ -16,7 +16,6 @@ from hpcbal.planning.rates import PlanRates, find_rates
 from hpcbal.simulator import Costs, PassModel, Scenario, Workload, measured_costs, varied_rates
 from hpcbal.telemetry import read_ledger, read_results
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.files.utc import unix_seconds
 
 
 def scenario_of_config(
@@ -96,7 +95,7 @@ def known_costs(config: EnsembleConfig, rates: PlanRates) -> Costs | None:
     ledger = RunDirectory(Path(config.output.dir)).ledger
     costs = None
     if ledger.is_file():
-        costs = measured_costs((unix_seconds(line["time"]), line) for line in read_ledger(ledger))
+        costs = measured_costs((entry.unix_s, entry.line) for entry in read_ledger(ledger))
     return costs or (Costs(start_s=rates.start_s) if rates.start_s else None)
 
 

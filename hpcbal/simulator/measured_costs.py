@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hpcbal.simulator.costs import Costs
+from hpcbal.telemetry.ledger import (
+    EpochDoneLine,
+    GroupLeftLine,
+    LeaveRoundLine,
+    Line,
+    PlanFacts,
+    RoundEndedLine,
+    RoundStartedLine,
+    RunStartedLine,
+    StartedAloneLine,
+)
 
 
 @dataclass(slots=True)
@@ -21,7 +31,7 @@ class _Observed:
     deciding: list[float] = field(default_factory=list)
 
 
-def measured_costs(lines: Iterable[tuple[float, Mapping[str, Any]]]) -> Costs | None:
+def measured_costs(lines: Iterable[tuple[float, Line]]) -> Costs | None:
     """Mean costs over the rounds of a run.
 
     A DNN's start is the time from its round's beginning until its first pass began, which is when its epoch
@@ -29,7 +39,7 @@ def measured_costs(lines: Iterable[tuple[float, Mapping[str, Any]]]) -> Costs | 
     takes (`form_s`); what a new or moved one takes above that is `build_s` or `load_s`.
 
     Args:
-        lines: the ledger's entries in order, each with its time in seconds.
+        lines: the ledger's lines in order, each with its time in seconds.
 
     Returns: None if no round of the ledger has come to its first report.
     """
@@ -39,39 +49,36 @@ def measured_costs(lines: Iterable[tuple[float, Mapping[str, Any]]]) -> Costs | 
     leaving: dict[str, float] = {}
     round_ended_s: float | None = None
     for time_s, line in lines:
-        match line.get("event"):
-            case "run-started":
+        match line:
+            case RunStartedLine():
                 gpus_of, starting, leaving, round_ended_s = {}, {}, {}, None
-            case "round-started" | "started-alone":
+            case RoundStartedLine(plan) | StartedAloneLine(plan):
                 if round_ended_s is not None:
                     seen.deciding.append(time_s - round_ended_s)
                 round_ended_s = None
-                for dnn_id, gpus, is_new in _groups(line["plan"]):
-                    kind = seen.building if is_new and dnn_id not in gpus_of else seen.loading
+                for dnn_id, gpus in plan.gpus_of_dnn.items():
+                    kind = seen.building if _is_new(dnn_id, plan) and dnn_id not in gpus_of else seen.loading
                     stays = set(gpus) <= set(gpus_of.get(dnn_id, ()))
                     starting[dnn_id] = (time_s, seen.staying if stays else kind)
                     gpus_of[dnn_id] = gpus
-            case "epoch-done":
-                begun = starting.pop(line["dnn"], None)
+            case EpochDoneLine(dnn_id):
+                begun = starting.pop(dnn_id, None)
                 if begun is not None:
-                    begun[1].append(max(0.0, time_s - float(line["seconds"]) - begun[0]))
-            case "leave-round":
-                leaving[line["dnn"]] = time_s
-            case "group-left":
-                told_s = leaving.pop(line["dnn"], None)
+                    begun[1].append(max(0.0, time_s - line.seconds - begun[0]))
+            case LeaveRoundLine(dnn_id):
+                leaving[dnn_id] = time_s
+            case GroupLeftLine(dnn_id):
+                told_s = leaving.pop(dnn_id, None)
                 if told_s is not None:
                     seen.saving.append(time_s - told_s)
-            case "round-ended":
+            case RoundEndedLine():
                 round_ended_s = time_s
     return _costs(seen)
 
 
-def _groups(plan: Mapping[str, Any]) -> Iterable[tuple[str, tuple[int, ...], bool]]:
-    """(DNN, its GPUs, whether it has never been trained) of each group of a plan."""
-    for group in plan["groups"]:
-        dnn_id = group["dnn"]
-        is_new = plan["epochs"][dnn_id] == 0 and plan["start"][dnn_id][1] == 0
-        yield dnn_id, tuple(group["gpus"]), is_new
+def _is_new(dnn_id: str, plan: PlanFacts) -> bool:
+    """Whether a DNN of the plan has never been trained."""
+    return plan.epochs[dnn_id] == 0 and plan.start[dnn_id].offset == 0
 
 
 def _costs(seen: _Observed) -> Costs | None:

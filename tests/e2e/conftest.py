@@ -294,11 +294,10 @@ class Lab:
 
     # ---- what a run has left -------------------------------------------------------------------
 
-    def events(self, name: str | None = None) -> list[Mapping[str, Any]]:
+    def events(self, name: str | None = None) -> list[Any]:
         """Lines of the ledger, of one kind."""
-        path = self.out / "ledger.jsonl"
-        lines = read_ledger(path) if path.exists() else []
-        return [line for line in lines if name in (None, line["event"])]
+        lines = [entry.line for entry in read_ledger(self.out / "ledger.jsonl")]
+        return [line for line in lines if name in (None, line.event)]
 
     def status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads((self.out / "status.json").read_text(encoding="utf-8"))

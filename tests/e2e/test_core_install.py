@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from ledger_lines import a, plan_of
 
 from hpcbal.config import load_config
 from hpcbal.policies import RateTable, profile_to_dict
 from hpcbal.telemetry import Ledger
+from hpcbal.telemetry.ledger import NodeFacts, RoundStartedLine, RunFinishedLine, RunStartedLine
 
 pytestmark = pytest.mark.e2e
 
@@ -88,10 +90,9 @@ def test_plan(core: Path, tmp_path: Path) -> None:
 
 def test_report_makes_page_and_svg_files(core: Path, tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
-        ledger.append("run-started", name="birds", nodes=[{"host": "n", "num_gpus": 1}], versions={})
-        plan = {"groups": [{"dnn": "a", "gpus": [0]}], "epochs": {"a": 0}, "predicted_rate_samples_per_s": {}}
-        ledger.append("round-started", plan={**plan, "index": 0, "num_preprocessors": 1})
-        ledger.append("run-finished", outcome="done", exit_code=0)
+        ledger.append(a(RunStartedLine, name="birds", nodes=(NodeFacts("n", 1),)))
+        ledger.append(RoundStartedLine(plan_of({"a": (0,)})))
+        ledger.append(a(RunFinishedLine, outcome="done"))
     done = subprocess.run(
         [core / "hpcbal", "report", str(tmp_path)], env=environment(core), capture_output=True, text=True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -42,12 +43,12 @@ def test_a_slow_gpu_gets_less_and_the_weights_are_those_of_even_shares(lab, poli
         done = lab.run()
         assert done.code == 0, done
         outcomes[name] = lab.outcome()
-        ranks = [epoch["ranks"] for epoch in lab.events("epoch-done")[-8:]]  # one may be hit by other load
-        late_s[name] = sum(max(each["compute_s"]) - min(each["compute_s"]) for each in ranks)
+        ranks = [epoch.facts.ranks for epoch in lab.events("epoch-done")[-8:]]  # one may be hit by other load
+        late_s[name] = sum(max(each.compute_s) - min(each.compute_s) for each in ranks)
     balanced = lab.events("epoch-done")[-1]
-    assert sum(balanced["balance"]["shares"]) == 24
-    assert balanced["balance"]["shares"][2] < min(balanced["balance"]["shares"][:2])
-    assert sum(balanced["ranks"]["samples"]) == balanced["trained_samples"]
+    assert sum(balanced.facts.balance.shares) == 24
+    assert balanced.facts.balance.shares[2] < min(balanced.facts.balance.shares[:2])
+    assert sum(balanced.facts.ranks.samples) == balanced.facts.num_trained
     assert late_s[policy] < late_s["even"]
     ended_alike(outcomes[policy], outcomes["even"])
 
@@ -59,7 +60,7 @@ def test_a_limit_below_an_even_share_is_told_once(lab):
     assert done.code == 0, done
     assert done.out.count("warning: balance.max_samples_per_gpu: got 6, less than an even share") == 1, done
     assert "a (8 of 24 samples on 3 GPUs)" in done.out, done
-    assert lab.events("epoch-done")[-1]["balance"]["shares"] == [8, 8, 8]
+    assert lab.events("epoch-done")[-1].facts.balance.shares == (8, 8, 8)
 
 
 def test_a_stop_inside_a_pass_changes_no_more_than_rounding(lab):
@@ -88,10 +89,10 @@ def test_a_sleep_in_the_backward_pass_of_a_rank_is_its_compute(lab):
     done = lab.run()
     assert done.code == 0, done
     for epoch in lab.events("epoch-done"):
-        assert (epoch["straggler"]["gpu"], epoch["straggler"]["why"]) == (1, "compute")
-        ranks = epoch["ranks"]
-        assert ranks["compute_s"][1] > STEPS * LATE_S
-        assert min(ranks["collective_s"][::2]) > ranks["collective_s"][1]
+        assert (epoch.straggler.gpu, epoch.straggler.why) == (1, "compute")
+        ranks = epoch.facts.ranks
+        assert ranks.compute_s[1] > STEPS * LATE_S
+        assert min(ranks.collective_s[::2]) > ranks.collective_s[1]
     assert lab.status()["dnns"][0]["straggler"]["gpu"] == 1
     marks = [event for event in read_timeline(lab.out / "timeline.json.gz") if event["ph"] == "i"]
     assert [event["tid"] for event in marks] == [3 + 1] * 2
@@ -120,16 +121,16 @@ def test_alg_2_moves_samples_from_the_slowest_gpu_to_the_fastest(lab):
         assert done.code == 0, done
         outcomes[policy] = lab.outcome()
     epochs = lab.events("epoch-done")
-    assert [epoch["trained_samples"] for epoch in epochs] == [600.0] * 6
-    assert [sum(epoch["ranks"]["samples"]) for epoch in epochs] == [600] * 6
-    shares = [epoch["balance"]["shares"] for epoch in epochs]
+    assert [epoch.facts.num_trained for epoch in epochs] == [600] * 6
+    assert [sum(epoch.facts.ranks.samples) for epoch in epochs] == [600] * 6
+    shares = [epoch.facts.balance.shares for epoch in epochs]
     assert [sum(split) for split in shares] == [60] * 6
     slowest, fastest = [split[1] for split in shares], [split[2] for split in shares]
     assert max(slowest) <= 20
     assert slowest[-1] <= 15  # a move is one of 5 samples, later on of 1
     assert fastest[-1] >= 25
-    assert sum(epoch["balance"]["changes"] for epoch in epochs) >= 1
-    assert epochs[0]["ranks"]["samples"][1] > epochs[-1]["ranks"]["samples"][1]
+    assert sum(epoch.facts.balance.changes for epoch in epochs) >= 1
+    assert epochs[0].facts.ranks.samples[1] > epochs[-1].facts.ranks.samples[1]
     ended_alike(outcomes["lb-bsp-gpu"], outcomes["even"])
 
 
@@ -146,17 +147,17 @@ def test_a_group_goes_on_without_a_gpu_that_holds_it_up(lab, policy):
     done = lab.run()
     assert done.code == 0, done
     (left_out,) = lab.events("gpu-left-out")
-    assert (left_out["dnn"], left_out["gpu"]) == ("a", 2)
+    assert (left_out.dnn, left_out.gpu) == ("a", 2)
     assert "a is faster without GPU 2" in done.out
-    assert [plan["plan"]["groups"][0]["gpus"] for plan in lab.events("round-started")] == [[0, 1, 2], [0, 1]]
-    (regroup,) = [line for line in lab.events("leave-round") if line["reason"] == "regroup"]
-    assert regroup["detail"] == "a goes on without GPU 2"
+    assert [plan.plan.groups[0].gpus for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
+    (regroup,) = [line for line in lab.events("leave-round") if line.reason == "regroup"]
+    assert regroup.detail == "a goes on without GPU 2"
     assert lab.status()["dnns"][0]["left_out"] == [2]
     epochs = lab.events("epoch-done")
-    num_gpus = [len(epoch["ranks"]["samples"]) for epoch in epochs]
+    num_gpus = [len(epoch.facts.ranks.samples) for epoch in epochs]
     assert (len(num_gpus), set(num_gpus)) == (16, {2, 3})
     assert num_gpus == sorted(num_gpus, reverse=True)
-    assert all(sum(epoch["ranks"]["samples"]) == epoch["trained_samples"] for epoch in epochs)
+    assert all(sum(epoch.facts.ranks.samples) == epoch.facts.num_trained for epoch in epochs)
 
 
 def test_stops_and_kills_leave_a_gpu_left_out(lab):
@@ -171,9 +172,9 @@ def test_stops_and_kills_leave_a_gpu_left_out(lab):
     running.wait()
     done = lab.run()
     assert done.code == 0, done
-    groups = [line["plan"]["groups"][0]["gpus"] for line in lab.events("round-started")]
-    assert groups[0] == [0, 1, 2]
-    assert groups[1:] == [[0, 1]] * (len(groups) - 1)
+    groups = [line.plan.groups[0].gpus for line in lab.events("round-started")]
+    assert groups[0] == (0, 1, 2)
+    assert groups[1:] == [(0, 1)] * (len(groups) - 1)
     assert len(lab.events("gpu-left-out")) == 1
     stopped = lab.outcome()
     alone = {**HOPELESS["backend"], "workers": [], "rates": {"a": {1: 40_000}}}  # it need not take its time
@@ -193,12 +194,12 @@ def test_on_other_hosts_a_dnn_gets_all_gpus_again(lab):
     assert running.wait().code == 75
     known = len(lab.events("round-started"))
     ledger = lab.out / "ledger.jsonl"
-    (node,) = lab.events("run-started")[0]["nodes"]
-    ledger.write_text(ledger.read_text().replace(json.dumps(node["host"]), '"elsewhere"'))
-    assert lab.events("run-started")[0]["nodes"] == [{**node, "host": "elsewhere"}]
+    (node,) = lab.events("run-started")[0].nodes
+    ledger.write_text(ledger.read_text().replace(json.dumps(node.host), '"elsewhere"'))
+    assert lab.events("run-started")[0].nodes == (replace(node, host="elsewhere"),)
     done = lab.run()
     assert done.code == 0, done
-    assert lab.events("round-started")[known]["plan"]["groups"][0]["gpus"] == [0, 1, 2]
+    assert lab.events("round-started")[known].plan.groups[0].gpus == (0, 1, 2)
     told = "the hosts are others: GPUs left out of a are forgotten"
     assert told in (lab.out / "logs" / "rank-000.log").read_text()
     assert len(lab.events("epoch-done")) == 16
@@ -216,11 +217,8 @@ def test_a_dnn_that_waits_gets_what_another_is_better_off_without(lab):
     )
     done = lab.run()
     assert done.code == 0, done
-    rounds = [
-        {group["dnn"]: group["gpus"] for group in line["plan"]["groups"]}
-        for line in lab.events("round-started")
-    ]
-    assert rounds[:2] == [{"a": [0, 1, 2]}, {"a": [0, 1], "b": [2]}]
+    rounds = [line.plan.gpus_of_dnn for line in lab.events("round-started")]
+    assert rounds[:2] == [{"a": (0, 1, 2)}, {"a": (0, 1), "b": (2,)}]
     assert {name: row.state for name, row in lab.results().items()} == {"a": "done", "b": "done"}
 
 
@@ -259,10 +257,10 @@ def test_a_burst_of_other_load_that_is_over_with_the_pass_costs_no_gpu(lab):
     master = (lab.out / "logs" / "rank-002.log").read_text()
     assert "a would be faster without rank 2 of its group" in master
     first, second = lab.events("epoch-done")
-    assert "remove" not in first["balance"]
+    assert first.facts.balance.remove is None
     assert lab.events("gpu-left-out") == []
-    assert [plan["plan"]["groups"][0]["gpus"] for plan in lab.events("round-started")] == [[0, 1, 2]]
-    assert len(second["ranks"]["samples"]) == 3
+    assert [plan.plan.groups[0].gpus for plan in lab.events("round-started")] == [(0, 1, 2)]
+    assert len(second.facts.ranks.samples) == 3
     assert "faster without" not in done.out
 
 
@@ -278,5 +276,5 @@ def test_gpus_that_are_alike_stay_together(lab, policy):
     )
     done = lab.run()
     assert done.code == 0, done
-    assert [epoch["trained_samples"] for epoch in lab.events("epoch-done")] == [800] * 3
+    assert [epoch.facts.num_trained for epoch in lab.events("epoch-done")] == [800] * 3
     assert not lab.events("gpu-left-out")

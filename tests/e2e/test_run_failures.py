@@ -40,7 +40,7 @@ def test_dnns_that_fail_leave_and_the_others_finish(lab):
         assert cause in done.out
     for name, epochs in good.items():
         assert (results[name].state, results[name].epochs, results[name].cause) == ("done", epochs, "")
-    assert [line["event"] for line in lab.events()][-1] == "run-finished"
+    assert [line.event for line in lab.events()][-1] == "run-finished"
     again = lab.run()
     assert (again.code, again.err) == (3, ""), again
     assert "nothing to do" in again.out

@@ -34,7 +34,7 @@ def test_a_killed_rank_ends_the_job_and_the_same_command_goes_on(
     assert f"rank {rank} ({role}, pid {pid}) on host " in done.err, done
     assert done.err.count("died without a word: killed by a signal") == 1, done
     assert "Traceback" not in done.err, done
-    assert lab.events()[-1]["event"] != "run-finished"
+    assert lab.events()[-1].event != "run-finished"
     done = lab.run()
     assert done.code == 0, done
     same_outcome(lab.outcome(), undisturbed)
@@ -99,7 +99,7 @@ def test_ranks_whose_mpirun_was_killed_end_and_the_same_command_goes_on(lab, und
     assert "Traceback" not in done.err, done
     assert list(lab.tmp.iterdir()) == []
     if done.code == 75:
-        assert lab.events()[-1]["exit_code"] == 75
+        assert lab.events()[-1].exit_code == 75
     done = lab.run()
     assert done.code == 0, done
     same_outcome(lab.outcome(killed=True), undisturbed)
@@ -125,13 +125,13 @@ def test_a_kill_inside_a_long_pass_loses_no_more_than_the_interval(lab, undistur
     lab.configure(checkpoint={"interval_s": 0.03})
 
     def inside_a_pass() -> list[object]:
-        return [line for line in lab.events("checkpoint-written") if 0 < line["offset"] < 120]
+        return [line for line in lab.events("checkpoint-written") if 0 < line.offset < 120]
 
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 2 and inside_a_pass(), "checkpoint inside a pass")
     running.signal_rank(2, signal.SIGKILL)
     assert running.wait(LIMIT_S).code == 1
-    assert lab.events()[-1]["event"] != "run-finished"
+    assert lab.events()[-1].event != "run-finished"
     done = lab.run()
     assert done.code == 0, done
     same_outcome(lab.outcome(), undisturbed)

@@ -117,16 +117,16 @@ def test_a_run_tells_how_long_it_will_take_and_how_right_it_was(lab, paradigm: s
     assert "predicted / actual " in done.out, done
     (told,) = lab.events("prediction")
     last = lab.events("run-finished")[-1]
-    assert last["predicted_s"] == told["wall_time_s"]
+    assert last.predicted_s == told.wall_time_s
     # DNNs train to their max_epochs here; steps take the time of their rates, the rest adds some more.
-    assert 0.1 < last["predicted_s"] < last["actual_s"]
+    assert 0.1 < last.predicted_s < last.actual_s
     assert lab.status()["prediction"]["remaining_s"] == 0.0
 
 
 def test_no_gpu_is_idle_while_an_independent_dnn_waits(lab):
     use(lab, "independent", num_slots=1)
     assert lab.run().code == 0
-    started = [line["plan"]["groups"][0]["dnn"] for line in lab.events("started-alone")]
-    left = [line["dnn"] for line in lab.events("group-left")]
+    started = [line.plan.groups[0].dnn for line in lab.events("started-alone")]
+    left = [line.dnn for line in lab.events("group-left")]
     assert sorted(started) == ["a", "b", "c"]
     assert left == started

@@ -101,14 +101,14 @@ def test_samples_move_to_the_gpu_that_takes_more(lab):
     done = lab.run()
     assert done.code == 0, done
     epochs = lab.events("epoch-done")
-    assert [epoch["trained_samples"] for epoch in epochs] == [NUM_TRAIN] * 6
-    facts = epochs[-1]["partition"]
-    assert facts["sizes"] == [64, 16, 16]
-    assert (facts["migrations"], facts["moved"]) == (1, 32)
-    assert facts["gap"] <= 1
+    assert [epoch.facts.num_trained for epoch in epochs] == [NUM_TRAIN] * 6
+    facts = epochs[-1].facts.partition
+    assert facts.sizes == (64, 16, 16)
+    assert (facts.migrations, facts.moved) == (1, 32)
+    assert facts.gap <= 1
     sizes, owner = parts_of(lab)
     assert (sizes, len(owner)) == ([64, 16, 16], NUM_TRAIN)
-    assert epochs[-1]["metrics"]["val_accuracy"] > 0.6
+    assert epochs[-1].metrics["val_accuracy"] > 0.6
     assert len(lab.events("preprocessing-measured")) <= len(epochs)
 
 
@@ -116,8 +116,8 @@ def test_the_example_runs(lab):
     done = lab.run("run", str(EXAMPLE), "--set", f"output.dir={lab.out}", "--set", "dnns.0.stop.max_epochs=4")
     assert done.code == 0, done
     last = lab.events("epoch-done")[-1]
-    assert last["partition"]["migrations"] == 1
-    assert last["metrics"]["val_accuracy"] > 0.9
+    assert last.facts.partition.migrations == 1
+    assert last.metrics["val_accuracy"] > 0.9
 
 
 def test_parts_lie_on_several_nodes(lab):
@@ -126,7 +126,7 @@ def test_parts_lie_on_several_nodes(lab):
     cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
     done = lab.run("run", "run.yaml", *cut, num_ranks=9)
     assert done.code == 0, done
-    assert len(lab.events("run-started")[0]["nodes"]) == NUM_RANKS
+    assert len(lab.events("run-started")[0].nodes) == NUM_RANKS
     assert parts_of(lab)[0] == [64, 16, 16]
 
 
@@ -134,8 +134,8 @@ def test_without_migration_parts_stay(lab):
     lab.configure(**partitioned(max_traversal_gap=None, partition="contiguous"))
     done = lab.run()
     assert done.code == 0, done
-    facts = lab.events("epoch-done")[-1]["partition"]
-    assert (facts["sizes"], facts["migrations"], facts["gap"]) == ([32, 32, 32], 0, 9.0)
+    facts = lab.events("epoch-done")[-1].facts.partition
+    assert (facts.sizes, facts.migrations, facts.gap) == ((32, 32, 32), 0, 9.0)
     assert parts_of(lab)[1].tolist() == np.repeat(range(NUM_RANKS), 32).tolist()
 
 
@@ -178,7 +178,7 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab):
     lab.configure(**partitioned())
     free = hold_training(lab, '"migrations": 1')
     running = lab.start()
-    running.until(lambda: any(e["partition"]["migrations"] for e in lab.events("epoch-done")), "migration")
+    running.until(lambda: any(e.facts.partition.migrations for e in lab.events("epoch-done")), "migration")
     running.process.terminate()
     assert running.wait().code == 75
     _, before = parts_of(lab)
@@ -189,7 +189,7 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab):
     sizes, after = parts_of(lab)
     assert sizes == [64, 16, 16]
     assert after.tolist() == before.tolist()
-    assert lab.events("epoch-done")[-1]["partition"]["migrations"] == 0  # of this start
+    assert lab.events("epoch-done")[-1].facts.partition.migrations == 0  # of this start
 
 
 LEDGER_OF_IDS = """
@@ -268,7 +268,7 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
         done = running.wait()
         assert end == "KILL" or done.code == (75 if end == "TERM" else 0), done
         epochs = lab.events("epoch-done")
-        assert epochs[-1]["partition"]["migrations"] > 1  # of this start
+        assert epochs[-1].facts.partition.migrations > 1  # of this start
         known = len(epochs)
         read, held = ids_of(lab, start)
         assert sorted(chain.from_iterable(read)) == list(range(NUM_SAMPLES))
@@ -279,7 +279,7 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
         if end != "KILL":  # whose ranks died at moments of their own
             assert held == kept
     epochs = lab.events("epoch-done")
-    assert epochs[-1]["trained_samples"] == NUM_TRAIN
+    assert epochs[-1].facts.num_trained == NUM_TRAIN
     assert [entry[0] for entry in lab.outcome()["a"][0]] == list(range(1, 41))
 
 
@@ -319,8 +319,8 @@ def test_samples_follow_shares_that_are_decided_while_training(lab, policy):
     lab.configure(**{**sections, "balance": {"policy": policy}})
     done = lab.run()
     assert done.code == 0, done
-    facts = lab.events("epoch-done")[-1]["partition"]
-    assert facts["migrations"] >= 1
+    facts = lab.events("epoch-done")[-1].facts.partition
+    assert facts.migrations >= 1
     sizes, _ = parts_of(lab)
     assert sizes[0] > 32 > max(sizes[1:])
     assert sum(sizes) == NUM_TRAIN
@@ -354,12 +354,12 @@ def test_preprocessing_that_all_gpus_do_equally_slowly_evens_out_their_shares(la
     done = lab.run()
     assert done.code == 0, done
     epochs = lab.events("epoch-done")[4:]  # the first ones begin evenly
-    first, *others = np.sum([epoch["ranks"]["samples"] for epoch in epochs], axis=0).tolist()
+    first, *others = np.sum([epoch.facts.ranks.samples for epoch in epochs], axis=0).tolist()
     assert first < sum(others)
-    assert sum(epochs[-1]["balance"]["shares"]) == 24
+    assert sum(epochs[-1].facts.balance.shares) == 24
     for epoch in epochs:
-        ranks = epoch["ranks"]
-        assert all(np.greater(ranks["worked_s"], ranks["compute_s"]))
+        ranks = epoch.facts.ranks
+        assert all(np.greater(ranks.worked_s, ranks.compute_s))
 
 
 def test_those_who_go_on_without_a_gpu_hold_all_samples(lab):
@@ -370,7 +370,7 @@ def test_those_who_go_on_without_a_gpu_hold_all_samples(lab):
     lab.configure(**{**sections, "balance": {"policy": "fitted"}})
     done = lab.run()
     assert done.code == 0, done
-    assert [event["gpu"] for event in lab.events("gpu-left-out")] == [2]
+    assert [event.gpu for event in lab.events("gpu-left-out")] == [2]
     sizes, owner = parts_of(lab)
     assert (len(sizes), sum(sizes), owner.min()) == (2, NUM_TRAIN, 0)
     assert len(lab.events("epoch-done")) == 16
@@ -394,14 +394,14 @@ def test_broken_samples_are_left_out_until_they_are_mended(lab):
     lab.configure(**partitioned(**data))
     done = lab.run()
     assert done.code == 0, done
-    told = sorted(event["sample_id"] for event in lab.events("bad-sample"))
+    told = sorted(event.sample_id for event in lab.events("bad-sample"))
     assert told == [0, 1, 2]
     sizes, owner = parts_of(lab)
     num_broken = np.count_nonzero(owner < 0)
     assert sum(sizes) == NUM_TRAIN - num_broken
     epochs = lab.events("epoch-done")
-    assert [epoch["trained_samples"] for epoch in epochs] == [NUM_TRAIN] * 6
-    assert epochs[0]["samples"] == 120 - (3 - num_broken)
+    assert [epoch.facts.num_trained for epoch in epochs] == [NUM_TRAIN] * 6
+    assert epochs[0].facts.num_samples == 120 - (3 - num_broken)
     (lab.folder / "mended").touch()
     sections = partitioned(**data)
     sections["dnns"][0]["stop"] = {"max_epochs": 7}
@@ -410,7 +410,7 @@ def test_broken_samples_are_left_out_until_they_are_mended(lab):
     assert done.code == 0, done
     sizes, owner = parts_of(lab)
     assert (sum(sizes), owner.min()) == (NUM_TRAIN, 0)
-    assert lab.events("epoch-done")[-1]["samples"] == 120
+    assert lab.events("epoch-done")[-1].facts.num_samples == 120
 
 
 def test_too_many_broken_samples_end_the_run(lab):
@@ -437,7 +437,7 @@ def test_broken_samples_leave_no_part_empty_while_there_are_others(lab, partitio
     done = lab.run()
     assert done.code == 0, done
     assert "Traceback" not in done.err, done
-    assert sorted(event["sample_id"] for event in lab.events("bad-sample")) == list(range(30))
+    assert sorted(event.sample_id for event in lab.events("bad-sample")) == list(range(30))
     sizes, owner = parts_of(lab)
     assert len(sizes) == NUM_RANKS
     assert max(sizes) - min(sizes) <= 1
@@ -504,7 +504,7 @@ def test_more_gpus_than_a_step_has_samples_are_refused(lab):
     few = ["--set", "schedule.max_gpus_per_dnn=2", "--set", "dnns.a.stop.max_epochs=1"]
     done = lab.run("run", "run.yaml", *cut, *few, num_ranks=9)
     assert done.code == 0, done
-    assert lab.events("epoch-done")[0]["partition"]["sizes"] == [48, 48]
+    assert lab.events("epoch-done")[0].facts.partition.sizes == (48, 48)
 
 
 @pytest.mark.parametrize("partition", ["random", "by_class"])
@@ -519,7 +519,7 @@ def test_more_gpus_than_training_samples_are_refused_before_anything_is_measured
     few = ["--set", "schedule.max_gpus_per_dnn=2", "--set", "balance.shares=[2, 1]"]
     done = lab.run("run", "run.yaml", *few)
     assert done.code == 0, done
-    assert lab.events("epoch-done")[0]["partition"]["sizes"] == [1, 1]
+    assert lab.events("epoch-done")[0].facts.partition.sizes == (1, 1)
 
 
 def test_a_killed_rank_during_a_migration_ends_the_job(lab):

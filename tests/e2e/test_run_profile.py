@@ -34,7 +34,7 @@ def configure(lab, batch_size_of_quick: int = 16) -> None:
 
 
 def measured(lab) -> list[tuple[str, int]]:
-    return sorted((line["dnn"], line["num_gpus"]) for line in lab.events("rate-measured"))
+    return sorted((line.dnn, line.num_gpus) for line in lab.events("rate-measured"))
 
 
 def starts(lab) -> dict[str, float]:
@@ -53,13 +53,13 @@ def test_profile_measures_and_run_uses_it(lab):
     assert start.keys() == RATES.keys()
     assert all(0.0 < seconds < 20.0 for seconds in start.values())
     for line in lab.events("rate-measured"):
-        single = RATES[line["dnn"]][1]
-        assert 0.2 * single < line["samples_per_s"] < 1.1 * line["num_gpus"] * single, line
+        single = RATES[line.dnn][1]
+        assert 0.2 * single < line.samples_per_s < 1.1 * line.num_gpus * single, line
     done = lab.run()
     assert done.code == 0, done
     assert measured(lab) == first, "known rates were measured again"
     assert starts(lab) == start
-    assert lab.events("round-started")[0]["plan"]["index"] == 0
+    assert lab.events("round-started")[0].plan.index == 0
 
 
 def test_only_what_has_changed_is_measured_again(lab):
@@ -69,7 +69,7 @@ def test_only_what_has_changed_is_measured_again(lab):
     configure(lab, batch_size_of_quick=24)
     done = lab.run("profile", "run.yaml")
     assert done.code == 0, done
-    assert {line["dnn"] for line in lab.events("rate-measured")[before:]} == {"quick"}
+    assert {line.dnn for line in lab.events("rate-measured")[before:]} == {"quick"}
 
 
 def test_a_stop_while_profiling_keeps_what_was_measured(lab):

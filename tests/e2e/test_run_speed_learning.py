@@ -36,7 +36,7 @@ def command_of(pid: int) -> str:
 
 
 def is_fitted(lab) -> bool:
-    return any(epoch["balance"]["fitted"] for epoch in lab.events("epoch-done"))
+    return any(epoch.facts.balance.fitted for epoch in lab.events("epoch-done"))
 
 
 def test_a_fitted_model_is_used_and_reused(lab):
@@ -45,11 +45,11 @@ def test_a_fitted_model_is_used_and_reused(lab):
     running.until(lambda: is_fitted(lab), "step with a fitted model", 240.0)
     running.process.terminate()
     assert running.wait().code == 75
-    used = [epoch["balance"] for epoch in lab.events("epoch-done")]
-    assert (used[0]["predictor"], used[0]["fitted"], used[0]["fits"]) == ("narx", False, 0)
-    assert sum(facts["fits"] for facts in used) == 1
-    assert all(sum(facts["shares"]) == 24 for facts in used)
-    slow = [facts["shares"][2] - sum(facts["shares"][:2]) / 2 for facts in used[1:]]
+    used = [epoch.facts.balance for epoch in lab.events("epoch-done")]
+    assert (used[0].predictor, used[0].fitted, used[0].fits) == ("narx", False, 0)
+    assert sum(facts.fits for facts in used) == 1
+    assert all(sum(facts.shares) == 24 for facts in used)
+    slow = [facts.shares[2] - sum(facts.shares[:2]) / 2 for facts in used[1:]]
     assert np.median(slow) < 0  # single steps of a busy machine may say otherwise
     assert len(list((lab.out / "dnns" / "a").glob("speeds-narx-3-gpus-*.npz"))) == 1
 
@@ -58,8 +58,8 @@ def test_a_fitted_model_is_used_and_reused(lab):
     running.until(lambda: len(lab.events("epoch-done")) > num_before, "epoch of the second start")
     running.process.terminate()
     assert running.wait().code == 75
-    again = lab.events("epoch-done")[num_before]["balance"]
-    assert (again["fitted"], again["fits"]) == (True, 0)
+    again = lab.events("epoch-done")[num_before].facts.balance
+    assert (again.fitted, again.fits) == (True, 0)
 
 
 def test_a_killed_rank_leaves_no_fit_behind(lab):

@@ -37,9 +37,9 @@ def check_stopped(lab, done, reason: str) -> None:
     """Exit code, what the user sees, and what is on disk."""
     assert done.code == 75, done
     assert "Traceback" not in done.err, done
-    assert reason in lab.events("suspend-requested")[-1]["reason"], lab.events()
-    assert lab.events()[-1]["event"] == "run-finished"
-    assert lab.events()[-1]["exit_code"] == 75
+    assert reason in lab.events("suspend-requested")[-1].reason, lab.events()
+    assert lab.events()[-1].event == "run-finished"
+    assert lab.events()[-1].exit_code == 75
     assert lab.status()["phase"] == "suspended"
     assert not (lab.out / "run.lock").exists()
 
@@ -52,7 +52,7 @@ def test_signals_to_single_ranks_at_many_moments_change_nothing(lab, undisturbed
         time.sleep(delay_s)
         running.signal_rank(rank, signal.SIGTERM)
         check_stopped(lab, running.wait(), "signal SIGTERM")
-    offsets = {line["offset"] for line in lab.events("checkpoint-written")}
+    offsets = {line.offset for line in lab.events("checkpoint-written")}
     assert offsets - {120}, "no stop was inside a pass: the delays are wrong"
     done = lab.run()
     assert done.code == 0, done
@@ -107,8 +107,8 @@ def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outc
     running.process.kill()
     running.wait()
     assert list(lab.tmp.glob("hpcbal-*")) == [used]
-    assert "is gone" in lab.events("suspend-requested")[-1]["reason"]
-    assert lab.events()[-1]["exit_code"] == 75
+    assert "is gone" in lab.events("suspend-requested")[-1].reason
+    assert lab.events()[-1].exit_code == 75
     assert lab.run().code == 0
     assert list(lab.tmp.glob("hpcbal-*")) == []
     same_outcome(lab.outcome(), undisturbed)
@@ -136,8 +136,8 @@ def test_ctrl_c_at_the_very_end_spoils_nothing(lab, undisturbed, same_outcome):
     done = running.wait()
     assert done.code in (0, 75), done
     assert "Traceback" not in done.err, done
-    assert lab.events()[-1]["event"] == "run-finished"
-    assert lab.events()[-1]["exit_code"] == done.code
+    assert lab.events()[-1].event == "run-finished"
+    assert lab.events()[-1].exit_code == done.code
     same_outcome(lab.outcome(), undisturbed)
     again = lab.run()
     assert again.code == 0, again

@@ -64,9 +64,9 @@ def test_a_sleep_in_the_backward_pass_of_a_rank_is_its_compute(lab: Any, collect
     done = lab.start().wait(timeout_s=150)  # TensorFlow takes its time to start
     assert done.code == 0, done
     epoch = lab.events("epoch-done")[1]
-    assert (epoch["straggler"]["gpu"], epoch["straggler"]["why"]) == (1, "compute")
-    assert epoch["straggler"]["late_s"] > 0.5 * STEPS * LATE_S
-    ranks = epoch["ranks"]
-    assert ranks["compute_s"][1] > STEPS * LATE_S
-    assert ranks["collective_s"][0] > ranks["collective_s"][1]
+    assert (epoch.straggler.gpu, epoch.straggler.why) == (1, "compute")
+    assert epoch.straggler.late_s > 0.5 * STEPS * LATE_S
+    ranks = epoch.facts.ranks
+    assert ranks.compute_s[1] > STEPS * LATE_S
+    assert ranks.collective_s[0] > ranks.collective_s[1]
     assert lab.status()["dnns"][0]["straggler"]["gpu"] == 1

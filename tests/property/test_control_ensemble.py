@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -44,10 +43,9 @@ from hpcbal.control import (
     SuspendGroups,
     SuspendRequested,
     replay,
-    round_plan_from_dict,
-    round_plan_to_dict,
 )
 from hpcbal.policies import Delta, RateTable
+from hpcbal.telemetry.ledger.of_control import plan_facts, round_plan
 from hpcbal.values import EpochRecord, Position
 
 NUM_POSITIONS = 6
@@ -340,7 +338,7 @@ class World:
             # The runtime knows only that a round ran when the stop was asked for, not that it was over.
             interrupted = self.plans[-1]
         if interrupted is not None:
-            interrupted = round_plan_from_dict(json.loads(json.dumps(round_plan_to_dict(interrupted))))
+            interrupted = round_plan(plan_facts(interrupted))
         dnns = {}
         for dnn_id, known in left.dnns.items():
             if not self.disk_is_sound and known.state not in ("done", "failed") and self.rng.random() < 0.2:

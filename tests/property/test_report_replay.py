@@ -7,44 +7,40 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger_lines import a, entry, plan_of
 
 from hpcbal.report import render_page
 from hpcbal.report.model import USE_KINDS, ReportData, SlotSpan, SlotUse
 from hpcbal.report.reading.replay import Replay
-from hpcbal.telemetry.files.utc import utc_text
+from hpcbal.telemetry.ledger import KINDS, Entry, EpochFacts, NodeFacts, PlanFacts
 
 NUM_SLOTS = 4
 DNNS = ("a", "b", "c")
 
 
-def plan_of(slots: dict[str, list[int]], index: int) -> dict[str, Any]:
-    return {
-        "index": index,
-        "groups": [{"dnn": dnn, "gpus": gpus} for dnn, gpus in slots.items()],
-        "epochs": dict.fromkeys(slots, 0),
-        "num_preprocessors": 1,
-        "predicted_rate_samples_per_s": dict.fromkeys(slots, 10.0),
-    }
+def round_of(slots: dict[str, tuple[int, ...]], index: int) -> PlanFacts:
+    rates = dict.fromkeys(slots, 10.0)
+    return plan_of(slots, index=index, num_preprocessors=1, predicted_rate_samples_per_s=rates)
 
 
 @st.composite
-def ledgers(draw: st.DrawFn) -> list[dict[str, Any]]:
+def ledgers(draw: st.DrawFn) -> list[Entry]:
     """Lines in an order that a run, or several starts with kills between them, could have written.
 
     Measured times may be longer than the time that has passed: clocks are read on different ranks.
     """
-    lines: list[dict[str, Any]] = []
+    lines: list[Entry] = []
     now = 1.79e9
     open_dnns: list[str] = []
 
     def add(event: str, **fields: Any) -> None:
         nonlocal now
         now += draw(st.floats(0.0, 100.0))
-        lines.append({"time": utc_text(now), "event": event, **fields})
+        lines.append(entry(a(KINDS[event], **fields), len(lines), now))
 
     def start() -> None:
         open_dnns.clear()
-        add("run-started", name="x", nodes=[{"host": "n", "num_gpus": NUM_SLOTS}], versions={})
+        add("run-started", name="x", nodes=(NodeFacts("n", NUM_SLOTS),))
 
     start()
     for index in range(draw(st.integers(2, 30))):
@@ -54,28 +50,31 @@ def ledgers(draw: st.DrawFn) -> list[dict[str, Any]]:
         free = [dnn for dnn in DNNS if dnn not in open_dnns]
         if what in ("round", "profile") and not open_dnns:
             cut = draw(st.integers(1, NUM_SLOTS - 1))
-            slots = {"a": list(range(cut)), "b": list(range(cut, NUM_SLOTS))}
+            slots = {"a": tuple(range(cut)), "b": tuple(range(cut, NUM_SLOTS))}
             open_dnns += slots
             if what == "round":
-                add("round-started", plan=plan_of(slots, index))
+                add("round-started", plan=round_of(slots, index))
             else:
-                add("profiling-started", groups=plan_of(slots, 0)["groups"])
+                add("profiling-started", groups=round_of(slots, 0).groups)
         elif what == "alone" and len(free) == len(DNNS):
             open_dnns.append("c")
-            add("started-alone", plan=plan_of({"c": [draw(st.integers(0, NUM_SLOTS - 1))]}, index))
+            add("started-alone", plan=round_of({"c": (draw(st.integers(0, NUM_SLOTS - 1)),)}, index))
         elif what == "epoch" and open_dnns:
             seconds = draw(st.floats(0.0, 200.0))
-            wait_s = draw(st.floats(0.0, seconds))
+            facts = a(
+                EpochFacts,
+                wait_s=draw(st.floats(0.0, seconds)),
+                num_samples=draw(st.integers(0, 1_000_000)),
+                num_trained=draw(st.integers(0, 1_000_000)),
+                trained_s=draw(st.floats(0.0, seconds)),
+            )
             add(
                 "epoch-done",
                 dnn=draw(st.sampled_from(open_dnns)),
                 pass_index=index,
                 seconds=seconds,
-                wait_s=wait_s,
                 metrics={"val_accuracy": draw(st.none() | st.floats(0.0, 1.0))},
-                samples=draw(st.floats(0.0, 1e6)),
-                trained_samples=draw(st.floats(0.0, 1e6)),
-                trained_s=draw(st.floats(0.0, seconds)),
+                facts=facts,
             )
         elif what == "save" and open_dnns:
             add("checkpoint-written", dnn=open_dnns[0], held_s=draw(st.floats(0.0, 10.0)))
@@ -91,7 +90,7 @@ def ledgers(draw: st.DrawFn) -> list[dict[str, Any]]:
     return lines
 
 
-def replay_of(lines: list[dict[str, Any]]) -> Replay:
+def replay_of(lines: list[Entry]) -> Replay:
     replay = Replay()
     for line in lines:
         replay.take(line)
@@ -100,7 +99,7 @@ def replay_of(lines: list[dict[str, Any]]) -> Replay:
 
 
 @given(ledgers())
-def test_every_second_of_every_slot_is_exactly_one_thing(lines: list[dict[str, Any]]) -> None:
+def test_every_second_of_every_slot_is_exactly_one_thing(lines: list[Entry]) -> None:
     replay = replay_of(lines)
     assert len(replay.use()) == NUM_SLOTS
     for use in replay.use():
@@ -110,7 +109,7 @@ def test_every_second_of_every_slot_is_exactly_one_thing(lines: list[dict[str, A
 
 
 @given(ledgers())
-def test_spans_lie_on_the_axis_and_never_share_a_slot(lines: list[dict[str, Any]]) -> None:
+def test_spans_lie_on_the_axis_and_never_share_a_slot(lines: list[Entry]) -> None:
     replay = replay_of(lines)
     by_slot: dict[int, list[SlotSpan]] = {}
     for span in replay.spans():
@@ -126,7 +125,7 @@ def test_spans_lie_on_the_axis_and_never_share_a_slot(lines: list[dict[str, Any]
 
 @settings(max_examples=30, deadline=None)
 @given(ledgers())
-def test_a_page_can_be_drawn(lines: list[dict[str, Any]]) -> None:
+def test_a_page_can_be_drawn(lines: list[Entry]) -> None:
     replay = replay_of(lines)
     data = ReportData(
         name="x",

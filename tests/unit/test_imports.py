@@ -41,14 +41,17 @@ control           | -                                     | errors values cluste
 telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
 telemetry.streams | -                                     | errors values telemetry.files
+telemetry.ledger  | pydantic                              | errors values control telemetry.files
 telemetry.views   | -                                     | errors control telemetry.files telemetry.host
+                  |                                       | telemetry.ledger
 telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
-                  |                                       | telemetry.streams
+                  |                                       | telemetry.ledger
 telemetry         | -                                     | telemetry.files telemetry.host telemetry.streams
-                  |                                       | telemetry.views telemetry.claim
+                  |                                       | telemetry.ledger telemetry.views telemetry.claim
 checkpoint        | h5py numpy                            | errors values telemetry.files
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
 simulator         | numpy yaml                            | errors values cluster.layout policies control
+                  |                                       | telemetry.ledger
 config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
 config.messages   | pydantic pydantic_core                | config.source config.schema
@@ -72,40 +75,43 @@ planning          | -                                     | errors cluster.layou
 report.model      | -                                     | -
 report.drawing    | matplotlib                            | -
 report.charts     | -                                     | telemetry.views report.model report.drawing
-report.reading    | -                                     | errors telemetry.files telemetry.streams
+report.reading    | -                                     | errors telemetry.files telemetry.ledger
                   |                                       | telemetry.views report.model
 report.page       | -                                     | telemetry.files telemetry.views report.model
                   |                                       | report.drawing report.charts
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
-                  |                                       | telemetry.host telemetry config
-runtime.wire      | -                                     | comm control telemetry.streams dataplane
+                  |                                       | telemetry.host telemetry.ledger telemetry config
+runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
+                  |                                       | dataplane
 runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.host runtime.handoff
                   |                                       | runtime.wire
 runtime.balance   | numpy                                 | errors env cluster policies.batching
                   |                                       | telemetry.files telemetry.host speed_models
                   |                                       | config.schema config training
 runtime.resuming  | -                                     | errors cluster.layout policies control
-                  |                                       | telemetry.views telemetry checkpoint config
-                  |                                       | config.scheduling runtime.handoff
+                  |                                       | telemetry.ledger telemetry.views telemetry
+                  |                                       | checkpoint config config.scheduling
+                  |                                       | runtime.handoff
 runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
                   |                                       | config data dataplane runtime.wire runtime.health
-runtime.record    | -                                     | errors env cluster control telemetry.files
-                  |                                       | telemetry.streams telemetry.views telemetry
-                  |                                       | simulator config.checks config dataplane report
-                  |                                       | runtime.handoff runtime.wire runtime.resuming
-runtime.group     | numpy                                 | errors values comm telemetry.streams checkpoint
-                  |                                       | config dataplane training runtime.balance
-                  |                                       | runtime.rank
+runtime.record    | -                                     | errors env cluster.layout cluster control
+                  |                                       | telemetry.files telemetry.streams telemetry.ledger
+                  |                                       | telemetry.views telemetry simulator config.checks
+                  |                                       | config dataplane report runtime.handoff
+                  |                                       | runtime.wire runtime.resuming
+runtime.group     | numpy                                 | errors values comm telemetry.streams
+                  |                                       | telemetry.ledger checkpoint config dataplane
+                  |                                       | training runtime.balance runtime.rank
 runtime.parts     | numpy                                 | errors comm cluster policies data dataplane
                   |                                       | training runtime.wire runtime.balance runtime.rank
                   |                                       | runtime.group
 runtime.roles     | mpi4py numpy                          | errors values comm cluster policies.batching
-                  |                                       | control telemetry.streams telemetry checkpoint
-                  |                                       | config dataplane training runtime.handoff
-                  |                                       | runtime.wire runtime.health runtime.balance
-                  |                                       | runtime.rank runtime.record runtime.group
-                  |                                       | runtime.parts
+                  |                                       | control telemetry.streams telemetry.ledger
+                  |                                       | telemetry checkpoint config dataplane training
+                  |                                       | runtime.handoff runtime.wire runtime.health
+                  |                                       | runtime.balance runtime.rank runtime.record
+                  |                                       | runtime.group runtime.parts
 runtime.start     | mpi4py                                | errors comm cluster control telemetry
                   |                                       | config.checks config config.scheduling dataplane
                   |                                       | training runtime.resuming runtime.rank
@@ -156,7 +162,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "psutil": ("telemetry.host.resource_use",),
     "statsmodels": ("speed_models.arima",),
     "yaml": ("config", "telemetry.claim.same_config", "simulator.preset"),
-    "pydantic": ("config",),
+    "pydantic": ("config", "telemetry.ledger.codec"),
     "hpcbal.runtime": ("runtime", "cli"),
     "hpcbal.cli": ("cli", "__main__"),
 }
@@ -303,14 +309,16 @@ sys.exit(f"{heavy} imported" if heavy else code)
 
 @pytest.mark.parametrize("verb", ["--help", "run --help", "validate", "plan", "status", "report", "schema"])
 def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
-    from hpcbal.telemetry.streams.ledger import Ledger
+    from ledger_lines import a
+
+    from hpcbal.telemetry.ledger import Ledger, NodeFacts, RunStartedLine
     from hpcbal.telemetry.views.status import new_status, write_status
 
     config = tmp_path / "run.yaml"
     config.write_text(CONFIG, encoding="utf-8")
     write_status(tmp_path / "status.json", new_status("a", 2))
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
-        ledger.append("run-started", name="a", nodes=[{"host": "n", "num_gpus": 2}], versions={})
+        ledger.append(a(RunStartedLine, name="a", nodes=(NodeFacts("n", 2),)))
     directory = [str(tmp_path)]
     arguments = {
         "validate": [str(config)],

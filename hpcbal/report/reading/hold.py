@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hpcbal.report.model import SpanKind
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """Who came last in an epoch's steps (None: the sums took long), why, and by how many seconds in all."""
-
-    gpu: int | None
-    why: str
-    late_s: float
+from hpcbal.telemetry.ledger import Straggler
 
 
 @dataclass
@@ -26,7 +18,7 @@ class Epoch:
     pass_index: int
     samples: float
     trained_s: float = 0.0
-    late: Late | None = None
+    straggler: Straggler | None = None
 
 
 @dataclass

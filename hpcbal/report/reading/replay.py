@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from hpcbal.report.model import (
     EpochPoint,
@@ -20,11 +19,30 @@ from hpcbal.report.model import (
     SpanKind,
 )
 from hpcbal.report.reading.hold import Epoch, Hold
-from hpcbal.report.reading.waits import late_of, share_point, waits_of
-from hpcbal.telemetry.files.utc import unix_seconds
-
-FACTS = ("nodes", "num_ranks", "device", "paradigm", "seed", "versions")
-"""Fields of `run-started` that are kept as they are."""
+from hpcbal.report.reading.waits import share_point, waits_of
+from hpcbal.telemetry.ledger import (
+    BadSampleLine,
+    CheckpointWrittenLine,
+    DnnDoneLine,
+    DnnFailedLine,
+    DnnRetriedLine,
+    Entry,
+    EpochDoneLine,
+    GpuLeftOutLine,
+    GroupFacts,
+    GroupLeftLine,
+    LeaveRoundLine,
+    Line,
+    PlanFacts,
+    PredictionLine,
+    PreprocessingMeasuredLine,
+    ProfilingStartedLine,
+    RoundEndedLine,
+    RoundStartedLine,
+    RunFinishedLine,
+    RunStartedLine,
+    StartedAloneLine,
+)
 
 _LEAST_TRAINED_S = 1e-6
 """Less than a clock tells apart gives no rate."""
@@ -51,6 +69,7 @@ class Replay:
         done, failed: DNNs by name; of the failed ones (cause, detail).
         left_out: GPUs that DNNs go on without.
         shares: of balanced steps, by DNN.
+        start: the line that began the last start; None if there was none.
         outcome: of the last start, None if it has not come to an end of its own.
     """
 
@@ -60,7 +79,7 @@ class Replay:
         self.started_at = ""
         self.name = ""
         self.outcome: str | None = None
-        self.facts: dict[str, Any] = {}
+        self.start: RunStartedLine | None = None
         self.slot_names: tuple[str, ...] = ()
         self.holds: list[Hold] = []
         self.rounds: list[Round] = []
@@ -78,40 +97,37 @@ class Replay:
         self._planned: dict[tuple[str, int], float] = {}
         self._trained: dict[tuple[str, int], tuple[float, float]] = {}
 
-    def take(self, line: Mapping[str, Any]) -> None:
+    def take(self, entry: Entry) -> None:
         """Take in the next line.
 
         Raises:
-            KeyError, TypeError, ValueError: the line is not as this version of hpcbal writes it.
+            ValueError: a group has slots that the cluster lacks, or shares for another number of GPUs.
         """
-        unix_s = unix_seconds(line["time"])
-        if line["event"] == "run-started":
-            self._begin(line, unix_s)
+        line = entry.line
+        if isinstance(line, RunStartedLine):
+            self._begin(entry, line)
         if self._base_unix_s is None:
             return
-        self.now_s = max(self.now_s, self.start_s[-1] + unix_s - self._base_unix_s)
-        match line["event"]:
-            case "profiling-started":
-                self._hold(line["groups"], "profiling")
-            case "round-started":
-                plan = line["plan"]
+        self.now_s = max(self.now_s, self.start_s[-1] + entry.unix_s - self._base_unix_s)
+        match line:
+            case ProfilingStartedLine(groups):
+                self._hold(groups, "profiling")
+            case RoundStartedLine(plan):
                 self._end_round()
-                self.rounds.append(
-                    Round(plan["index"], self.now_s, len(plan["groups"]), plan["num_preprocessors"])
-                )
-                self._hold_plan(plan, plan["index"])
-            case "round-ended":
+                self.rounds.append(Round(plan.index, self.now_s, len(plan.groups), plan.num_preprocessors))
+                self._hold_plan(plan, plan.index)
+            case StartedAloneLine(plan):
+                self._hold_plan(plan, None)
+            case RoundEndedLine():
                 self._end_round()
-            case "epoch-done":
+            case EpochDoneLine():
                 self._take_epoch(line)
-            case "checkpoint-written":
-                if line["dnn"] in self._open:
-                    self._open[line["dnn"]].held_s += line.get("held_s", 0.0)
-            case "leave-round":
-                if line["dnn"] in self._open:
-                    self._open[line["dnn"]].to_leave = True
-            case "group-left":
-                self._release(line["dnn"])
+            case CheckpointWrittenLine(dnn) if dnn in self._open:
+                self._open[dnn].held_s += line.held_s
+            case LeaveRoundLine(dnn) if dnn in self._open:
+                self._open[dnn].to_leave = True
+            case GroupLeftLine(dnn):
+                self._release(dnn)
             case _:
                 self._take_other(line)
 
@@ -183,37 +199,34 @@ class Replay:
 
     # ---- parts ---------------------------------------------------------------------------------
 
-    def _begin(self, line: Mapping[str, Any], unix_s: float) -> None:
+    def _begin(self, entry: Entry, line: RunStartedLine) -> None:
         self._release_all()  # of a start that was killed
-        self._base_unix_s = unix_s
+        self._base_unix_s = entry.unix_s
         self.start_s.append(self.now_s)
-        self.started_at = self.started_at or line["time"]
-        self.name = line["name"]
+        self.started_at = self.started_at or entry.time
+        self.name = line.name
         self.outcome = None
-        self.facts = {key: line.get(key) for key in FACTS}
-        names = slot_names([(node["host"], node["num_gpus"]) for node in line["nodes"]])
+        self.start = line
+        names = slot_names([(node.host, node.num_gpus) for node in line.nodes])
         self.slot_names = max(names, self.slot_names, key=len)
 
-    def _hold_plan(self, plan: Mapping[str, Any], round_index: int | None) -> None:
-        for dnn, num_epochs in plan["epochs"].items():
+    def _hold_plan(self, plan: PlanFacts, round_index: int | None) -> None:
+        for dnn, num_epochs in plan.epochs.items():
             # Later epochs were lost in a kill; they will be trained again.
             del self.curves.setdefault(dnn, [])[num_epochs:]
             self.shares[dnn] = [point for point in self.shares.get(dnn, ()) if point.epoch <= num_epochs]
-        for group in plan["groups"]:
-            rate = plan["predicted_rate_samples_per_s"].get(group["dnn"])
+        for group in plan.groups:
+            rate = plan.predicted_rate_samples_per_s.get(group.dnn)
             if rate is not None:
-                self._planned[group["dnn"], len(group["gpus"])] = rate
-        self._hold(plan["groups"], "training", round_index)
+                self._planned[group.dnn, len(group.gpus)] = rate
+        self._hold(plan.groups, "training", round_index)
 
-    def _hold(
-        self, groups: Iterable[Mapping[str, Any]], kind: SpanKind, round_index: int | None = None
-    ) -> None:
+    def _hold(self, groups: Iterable[GroupFacts], kind: SpanKind, round_index: int | None = None) -> None:
         for group in groups:
-            self._release(group["dnn"])
-            gpus = tuple(int(gpu) for gpu in group["gpus"])
-            if not all(0 <= gpu < len(self.slot_names) for gpu in gpus):
-                raise ValueError(f"slots {gpus} of a cluster of {len(self.slot_names)}")
-            hold = Hold(group["dnn"], gpus, self.now_s, kind, round_index)
+            self._release(group.dnn)
+            if not all(0 <= gpu < len(self.slot_names) for gpu in group.gpus):
+                raise ValueError(f"slots {list(group.gpus)} of a cluster that has {len(self.slot_names)}")
+            hold = Hold(group.dnn, group.gpus, self.now_s, kind, round_index)
             self.holds.append(hold)
             self._open[hold.dnn] = hold
 
@@ -231,61 +244,61 @@ class Replay:
         if self.rounds and self.rounds[-1].end_s is None:
             self.rounds[-1].end_s = self.now_s
 
-    def _take_epoch(self, line: Mapping[str, Any]) -> None:
-        dnn = line["dnn"]
+    def _take_epoch(self, line: EpochDoneLine) -> None:
+        dnn, facts = line.dnn, line.facts
         curve = self.curves.setdefault(dnn, [])
-        curve.append(EpochPoint(len(curve) + 1, line["metrics"]))
+        curve.append(EpochPoint(len(curve) + 1, line.metrics))
         hold = self._open.get(dnn)
         if hold is None:
             return
-        samples = line.get("samples", 0.0)
-        wait_s = line.get("wait_s", 0.0)
-        trained_s = line.get("trained_s", 0.0)
         hold.epochs.append(
-            Epoch(self.now_s, line["seconds"], wait_s, line["pass_index"], samples, trained_s, late_of(line))
+            Epoch(
+                self.now_s,
+                line.seconds,
+                facts.wait_s,
+                line.pass_index,
+                facts.num_samples,
+                facts.trained_s,
+                line.straggler,
+            )
         )
         point = share_point(line, hold.gpus, len(curve))
         if point is not None:
             self.shares.setdefault(dnn, []).append(point)
-        key = (dnn, len(hold.gpus))
-        if line.get("trained_s", 0.0) < _LEAST_TRAINED_S:
+        if facts.trained_s < _LEAST_TRAINED_S:
             return
+        key = (dnn, len(hold.gpus))
         trained, seconds = self._trained.get(key, (0.0, 0.0))
-        self._trained[key] = (
-            trained + line.get("trained_samples", 0.0),
-            seconds + line.get("trained_s", 0.0),
-        )
+        self._trained[key] = (trained + facts.num_trained, seconds + facts.trained_s)
 
-    def _take_other(self, line: Mapping[str, Any]) -> None:
-        match line["event"]:
-            case "dnn-done":
-                self.done.add(line["dnn"])
-            case "dnn-failed":
-                self.failed[line["dnn"]] = (line["cause"], line["detail"])
-            case "dnn-retried":
-                self.failed.pop(line["dnn"], None)
-            case "gpu-left-out":
-                self.left_out.append(LeftOut(line["dnn"], line["gpu"], self.now_s))
-            case "preprocessing-measured":
-                self.preprocessor_samples_per_s = line["samples_per_s"]
-            case "bad-sample":
-                self.bad_samples.add(line["sample_id"])
-            case "prediction":
-                self.prediction = Prediction(self.now_s + line["remaining_s"])
-            case "run-finished":
-                self.outcome = line["outcome"]
-                self.decided_s += line.get("decided_s", 0.0)
+    def _take_other(self, line: Line) -> None:
+        match line:
+            case DnnDoneLine(dnn):
+                self.done.add(dnn)
+            case DnnFailedLine(dnn, cause, detail):
+                self.failed[dnn] = (cause, detail)
+            case DnnRetriedLine(dnn):
+                self.failed.pop(dnn, None)
+            case GpuLeftOutLine(dnn, gpu):
+                self.left_out.append(LeftOut(dnn, gpu, self.now_s))
+            case PreprocessingMeasuredLine(samples_per_s):
+                self.preprocessor_samples_per_s = samples_per_s
+            case BadSampleLine(sample_id):
+                self.bad_samples.add(sample_id)
+            case PredictionLine():
+                self.prediction = Prediction(self.now_s + line.remaining_s)
+            case RunFinishedLine():
+                self.outcome = line.outcome
+                self.decided_s += line.decided_s
                 self._take_end(line)
-            case _ if isinstance(line.get("plan"), Mapping):  # a group outside of rounds
-                self._hold_plan(line["plan"], None)
 
-    def _take_end(self, line: Mapping[str, Any]) -> None:
+    def _take_end(self, line: RunFinishedLine) -> None:
         """Sums over a whole start, which are better than what was known on the way."""
-        if "predicted_s" in line:  # of this start alone
+        if line.predicted_s is not None and line.actual_s is not None:  # of this start alone
             before_s = self.start_s[-1]
-            self.prediction = Prediction(before_s + line["predicted_s"], before_s + line["actual_s"])
-        if line.get("preprocessing_s"):
-            self.preprocessor_samples_per_s = line["preprocessed_samples"] / line["preprocessing_s"]
+            self.prediction = Prediction(before_s + line.predicted_s, before_s + line.actual_s)
+        if line.preprocessing_s:
+            self.preprocessor_samples_per_s = line.num_preprocessed / line.preprocessing_s
 
 
 def _stream_rate(epochs: Iterable[Epoch]) -> float | None:

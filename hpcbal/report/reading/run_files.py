@@ -9,16 +9,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from hpcbal.errors import InputError
+from hpcbal.errors import InputError, LedgerError
 from hpcbal.report.model import DnnReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
-from hpcbal.telemetry.streams.ledger import read_ledger
+from hpcbal.telemetry.ledger import read_ledger
 from hpcbal.telemetry.views.status import Status, death_note, has_ended, read_status
 
 STATE_OF_OUTCOME: Mapping[str, str] = {
@@ -80,17 +79,17 @@ def _replay(run: RunDirectory) -> Replay:
         reason = "the run has not started yet" if run.config.exists() else "not the output directory of a run"
         raise InputError(f"{root}: no ledger.jsonl: {reason}")
     try:
-        lines = read_ledger(run.ledger)
+        entries = read_ledger(run.ledger)
     except OSError as error:
         raise InputError(f"{run.ledger}: cannot read: {error.strerror or error}") from error
     replay = Replay()
-    for line in lines:
+    for entry in entries:
         try:
-            replay.take(line)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"{run.ledger}: event {line.get('seq')} ({line.get('event')}) is not as this version of "
-                f"hpcbal writes it ({error!r}); use the version that made the run"
+            replay.take(entry)
+        except ValueError as error:
+            raise LedgerError(
+                f"{run.ledger}: line {entry.seq} ({entry.line.event}) contradicts those before it ({error}); "
+                "the file is damaged: restore it"
             ) from error
     if not replay.start_s:
         raise InputError(f"{run.ledger}: no run has started here yet")
@@ -138,19 +137,19 @@ def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds:
 
 
 def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
-    nodes: Sequence[Mapping[str, Any]] = replay.facts["nodes"]
-    hosts = list(dict.fromkeys(node["host"] for node in nodes))
+    start = replay.start
+    assert start is not None
+    hosts = list(dict.fromkeys(node.host for node in start.nodes))
     shown = ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
-    versions: Mapping[str, str] = replay.facts["versions"] or {}
     facts = [
-        ("paradigm", replay.facts["paradigm"]),
-        ("nodes", f"{len(nodes)} ({shown})"),
+        ("paradigm", start.paradigm),
+        ("nodes", f"{len(start.nodes)} ({shown})"),
         ("GPU slots", len(replay.slot_names)),
-        ("ranks", replay.facts["num_ranks"]),
-        ("device", replay.facts["device"]),
-        ("seed", replay.facts["seed"]),
+        ("ranks", start.num_ranks),
+        ("device", start.device),
+        ("seed", start.seed),
         ("starts", len(replay.start_s)),
-        *versions.items(),
+        *start.versions.items(),
     ]
     return tuple((name, str(value)) for name, value in facts if value is not None)
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from hpcbal.report.model import GroupWait, SharePoint
-from hpcbal.report.reading.hold import Hold, Late
+from hpcbal.report.reading.hold import Hold
+from hpcbal.telemetry.ledger import EpochDoneLine
 
 
-def late_of(line: Mapping[str, Any]) -> Late | None:
-    """Who was late in the epoch of an `epoch-done` line; None if nobody was.
-
-    Raises:
-        KeyError: the line is not as this version of hpcbal writes it.
-    """
-    told = line.get("straggler")
-    return None if told is None else Late(told["gpu"], told["why"], told["late_s"])
-
-
-def share_point(line: Mapping[str, Any], gpus: Sequence[int], epoch: int) -> SharePoint | None:
+def share_point(line: EpochDoneLine, gpus: Sequence[int], epoch: int) -> SharePoint | None:
     """What each of the group's `gpus` got of a step; None where nothing was balanced.
 
     Raises:
-        ValueError: the line tells of another number of GPUs.
+        ValueError: the line has shares for another number of GPUs.
     """
-    sizes = line.get("balance", {}).get("shares")
-    if not sizes or not sum(sizes):
+    sizes = () if line.facts.balance is None else line.facts.balance.shares
+    if not sum(sizes):
         return None
     return SharePoint(epoch, {gpu: size / sum(sizes) for gpu, size in zip(gpus, sizes, strict=True)})
 
@@ -42,9 +32,9 @@ def _wait_of(hold: Hold) -> GroupWait | None:
     late_s: dict[tuple[int | None, str], float] = defaultdict(float)
     num_late: dict[tuple[int | None, str], int] = defaultdict(int)
     for epoch in hold.epochs:
-        if epoch.late is not None:
-            cause = (epoch.late.gpu, epoch.late.why)
-            late_s[cause] += epoch.late.late_s
+        if epoch.straggler is not None:
+            cause = (epoch.straggler.gpu, epoch.straggler.why)
+            late_s[cause] += epoch.straggler.late_s
             num_late[cause] += 1
     if not late_s:
         return None

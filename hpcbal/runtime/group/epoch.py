@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.group.feeding import Feeder, Step
 from hpcbal.runtime.group.rank_times import RankTimes
+from hpcbal.telemetry.ledger import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.step import evaluate_step, train_step
@@ -79,15 +81,28 @@ class PassResult:
     train_s: float
     own: RankTimes
 
-    def facts(self) -> dict[str, float]:
-        """Measurements for the ledger that no decision depends on."""
-        return {
-            "wait_s": self.wait_s,
-            "steps": float(self.num_steps),
-            "samples": float(self.num_samples),
-            "trained_samples": float(self.num_trained),
-            "trained_s": self.train_s,
-        }
+    def facts(self, ranks: RankFacts | None, split: Mapping[str, Any]) -> EpochFacts:
+        """Measurements for the ledger that no decision depends on.
+
+        Args:
+            ranks: `own` of all ranks; None for a group of one.
+            split: as `Balancer.take_facts` returns it: `balance` and `partition`, as far as they apply.
+        """
+        balance, partition = split.get("balance"), split.get("partition")
+        return EpochFacts(
+            wait_s=self.wait_s,
+            num_steps=self.num_steps,
+            num_samples=self.num_samples,
+            num_trained=self.num_trained,
+            trained_s=self.train_s,
+            ranks=ranks,
+            balance=None if balance is None else BalanceFacts(**_frozen(balance)),
+            partition=None if partition is None else PartitionFacts(**_frozen(partition)),
+        )
+
+
+def _frozen(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
 
 
 class PassRunner:

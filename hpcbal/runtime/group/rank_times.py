@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
+from hpcbal.telemetry.ledger import RankFacts
 from hpcbal.training.collective import GradientCollective
 
 
@@ -28,16 +29,16 @@ class RankTimes:
     samples: int = 0
     worked_s: float = 0.0
 
-    def by_rank(self, collective: GradientCollective) -> dict[str, list[float]]:
-        """The same of all ranks: of each quantity one number per rank; collective over the group."""
+    def by_rank(self, collective: GradientCollective) -> RankFacts:
+        """The same of all ranks; collective over the group."""
         rows = np.zeros((collective.size, 5))
         rows[collective.rank] = astuple(self)
         _, summed = collective.sum((), rows.reshape(-1))
         wait_s, compute_s, collective_s, samples, worked_s = summed.reshape(rows.shape).T.tolist()
-        return {
-            "wait_s": wait_s,
-            "compute_s": compute_s,
-            "collective_s": collective_s,
-            "samples": [round(number) for number in samples],
-            "worked_s": worked_s,
-        }
+        return RankFacts(
+            wait_s=tuple(wait_s),
+            compute_s=tuple(compute_s),
+            collective_s=tuple(collective_s),
+            samples=tuple(round(number) for number in samples),
+            worked_s=tuple(worked_s),
+        )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hpcbal.config import EnsembleConfig, RunConfig, resolved_yaml
-from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.errors import ExitCode, HpcbalError, LedgerError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.telemetry import RunDirectory, is_same_config, read_ledger, read_results, render_results
+from hpcbal.telemetry.ledger import RunFinishedLine
 
 CODE_OF_END = {"done": ExitCode.DONE, "failed-dnns": ExitCode.FAILED_DNNS}
 """Exit codes of the outcomes after which there is nothing more to do."""
@@ -41,9 +42,9 @@ def files_line(run: RunDirectory) -> str:
 def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
         same = is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config))
-        last = read_ledger(run.ledger)[-1] if same else None
-    except (OSError, ValueError, IndexError):  # nothing there, or damaged: the ranks look closer
+        last = read_ledger(run.ledger)[-1].line if same else None
+    except (OSError, ValueError, IndexError, LedgerError):  # nothing there, or damaged: the ranks look closer
         return None
-    if last is None or last["event"] != "run-finished" or last["outcome"] not in CODE_OF_END:
+    if not isinstance(last, RunFinishedLine) or last.outcome not in CODE_OF_END:
         return None
-    return int(CODE_OF_END[last["outcome"]])
+    return int(CODE_OF_END[last.outcome])

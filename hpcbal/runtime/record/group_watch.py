@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hpcbal.control.messages import EpochDone, GroupPlan
+from hpcbal.telemetry.ledger import EpochFacts, Straggler
 from hpcbal.telemetry.streams.slices import Slice, mark
-from hpcbal.telemetry.views.straggler import Straggler, balancing_would_save, find_straggler
+from hpcbal.telemetry.views.straggler import balancing_would_save, find_straggler
 
 WORTH_TELLING = 0.15
 """Even shares on unlike GPUs are pointed out when others would save this much of the training steps..."""
 
 EPOCHS_IN_A_ROW = 2
 """...so often: the first epoch of a round traces the networks, and a burst of other load passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What an epoch's ranks show.
+
+    Attributes:
+        notes: for people.
+        balancing_would_save, straggler: as in `EpochDoneLine`.
+    """
+
+    notes: Sequence[str] = ()
+    balancing_would_save: float | None = None
+    straggler: Straggler | None = None
 
 
 @dataclass(slots=True)
@@ -41,30 +55,24 @@ class GroupWatch:
         """The state machine is asked to leave a GPU out, and will tell."""
         self._told.add((dnn_id, gpu))
 
-    def look(self, dnn_id: str, facts: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def look(self, dnn_id: str, facts: EpochFacts) -> Findings:
         """Who held up the group in an epoch that has ended.
 
         Args:
-            facts: `ranks` and `balance` as the group's master reports them; without them nothing is said.
-
-        Returns: what the ledger is told besides, and what people are told.
+            facts: as the group's master reports them; without `ranks` and `balance` nothing is found.
         """
-        notes = self._offer(dnn_id, facts.get("balance", {}).get("remove"))
-        if "ranks" not in facts:
-            self.stragglers.pop(dnn_id, None)
-            return {}, notes
-        more: dict[str, Any] = {}
-        if "balance" not in facts:  # shares are even
-            saves = balancing_would_save(facts["ranks"])
-            more["balancing_would_save"] = saves
+        notes = [] if facts.balance is None else self._offer(dnn_id, facts.balance.remove)
+        self.stragglers.pop(dnn_id, None)
+        if facts.ranks is None:
+            return Findings(notes)
+        saves = None
+        if facts.balance is None:  # shares are even
+            saves = balancing_would_save(facts.ranks)
             notes += self._advise(dnn_id, saves)
-        straggler = find_straggler(facts["ranks"], self._gpus[dnn_id])
-        if straggler is None:
-            self.stragglers.pop(dnn_id, None)
-        else:
+        straggler = find_straggler(facts.ranks, self._gpus[dnn_id])
+        if straggler is not None:
             self.stragglers[dnn_id] = straggler
-            more["straggler"] = straggler.to_dict()
-        return more, notes
+        return Findings(notes, saves, straggler)
 
     def mark(self, event: EpochDone) -> tuple[int, Slice] | None:
         """For the timeline, who held up the group in the epoch that was looked at last.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from hpcbal.control import Ensemble
 from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
+from hpcbal.telemetry.ledger import Straggler
 from hpcbal.telemetry.views.status import DnnStatus, Status
-from hpcbal.telemetry.views.straggler import Straggler
 
 PHASES = {"new": "starting", "round": "training"}
 """Phases of the state machine that users know by another name."""
@@ -52,7 +53,7 @@ def fill_status(
         if dnn["left_out"]:
             told["left_out"] = dnn["left_out"]
         if name in stragglers:
-            told["straggler"] = stragglers[name].to_dict()
+            told["straggler"] = asdict(stragglers[name])
         status["dnns"].append(told)
 
 

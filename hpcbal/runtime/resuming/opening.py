@@ -50,7 +50,7 @@ def open_run(request: RunRequest) -> OpenedRun:
     try:
         earlier = read_earlier(
             run,
-            read_ledger(run.ledger),
+            [entry.line for entry in read_ledger(run.ledger)],
             specs_of(config),
             retry_failed=request.retry_failed,
             regroups=config.balance.regroup,

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from hpcbal.checkpoint import TrainingState, read_progress
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
-from hpcbal.control.resume_json import round_plan_from_dict
 from hpcbal.control.rounds import gpus_of, is_same, is_short
 from hpcbal.control.states import TERMINAL
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
 from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.ledger import (
+    CheckpointWrittenLine,
+    DnnDoneLine,
+    DnnFailedLine,
+    DnnRetriedLine,
+    GpuLeftOutLine,
+    GroupLeftLine,
+    LeaveRoundLine,
+    Line,
+    PassStartedLine,
+    PlanFacts,
+    PreprocessingMeasuredLine,
+    RoundEndedLine,
+    RoundStartedLine,
+    RunStartedLine,
+    StartedAloneLine,
+)
+from hpcbal.telemetry.ledger.of_control import round_plan
 
 NUM_READERS = 8
 """Checkpoints that are checked at once: large ones take seconds each."""
@@ -37,7 +53,7 @@ class Earlier:
     Attributes:
         resume: for the state machine.
         accounts: by DNN.
-        round_plans: all rounds, as JSON, in order.
+        round_plans: all rounds in order.
         warnings: what was wrong with the files and what is used instead.
         fingerprints: of the data that each checkpoint was trained on.
         retried: DNNs that had failed and get another try.
@@ -45,7 +61,7 @@ class Earlier:
 
     resume: ResumeState
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    round_plans: Sequence[Mapping[str, Any]] = ()
+    round_plans: Sequence[PlanFacts] = ()
     warnings: Sequence[str] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     retried: Sequence[str] = ()
@@ -53,7 +69,7 @@ class Earlier:
 
 def read_earlier(
     run: RunDirectory,
-    ledger: Sequence[Mapping[str, Any]],
+    ledger: Iterable[Line],
     specs: Sequence[DnnSpec],
     *,
     retry_failed: bool,
@@ -65,7 +81,7 @@ def read_earlier(
     kill. The ledger tells which DNNs are done or failed, and which round was under way.
 
     Args:
-        ledger: all events so far.
+        ledger: all lines so far, in order.
         specs: the DNNs; a DNN that was done goes on if its stop rule now allows more epochs.
         retry_failed: failed DNNs go on from their last checkpoint.
         regroups: whether GPUs may be left out of groups; if not, those that were are forgotten for good. A
@@ -153,61 +169,67 @@ class _Facts:
         self.failed: dict[str, tuple[str, str]] = {}
         self.saved: set[str] = set()
         self.accounts: dict[str, Account] = {}
-        self.round_plans: list[Mapping[str, Any]] = []
+        self.round_plans: list[PlanFacts] = []
         self.next_round_index = 0
         self.next_pass = 0
         self.cluster: Cluster | None = None
         self.kept: dict[str, tuple[int, ...]] = {}
         self.left_out: dict[str, list[int]] = {}
         self.preprocessing_samples_per_s: float | None = None
-        self._open_round: Mapping[str, Any] | None = None
+        self._open_round: PlanFacts | None = None
         self._forgotten: dict[str, list[int]] = {}  # left out when the open round was formed, or since then
         self._started_on: Cluster | None = None
 
-    def take(self, line: Mapping[str, Any]) -> None:
-        match line["event"]:
-            case "run-started":
-                nodes = tuple(Node(node["host"], node["num_gpus"]) for node in line["nodes"])
-                if not (is_same(self._started_on, Cluster(nodes)) and line.get("regroup", True)):
+    def take(self, line: Line) -> None:
+        match line:
+            case RunStartedLine():
+                cluster = Cluster(tuple(Node(node.host, node.num_gpus) for node in line.nodes))
+                if not (is_same(self._started_on, cluster) and line.regroup):
                     self.forget_left_out()
-                self._started_on = Cluster(nodes)
-            case "preprocessing-measured":
-                self.preprocessing_samples_per_s = line["samples_per_s"]
-            case "round-started":
+                self._started_on = cluster
+            case PreprocessingMeasuredLine(samples_per_s):
+                self.preprocessing_samples_per_s = samples_per_s
+            case RoundStartedLine(plan):
                 self.cluster = self._started_on
                 self.kept, self._forgotten = {}, {}
-                plan = line["plan"]
-                self.round_plans.append(plan)
                 self._open_round = plan
-                self.next_round_index = max(self.next_round_index, plan["index"] + 1)
-                self.next_pass = max(self.next_pass, plan["first_pass"] + 1)
-            case "started-alone":
-                self.round_plans.append(line["plan"])
-                self.next_round_index = max(self.next_round_index, line["plan"]["index"] + 1)
-            case "pass-started":
-                self.next_pass = max(self.next_pass, line["pass_index"] + 1)
-            case "leave-round":
-                if line["reason"] == "regroup" and self._open_round is not None:
-                    planned = {group["dnn"]: tuple(group["gpus"]) for group in self._open_round["groups"]}
-                    self.kept[line["dnn"]] = planned[line["dnn"]]
-            case "gpu-left-out":
-                self.left_out.setdefault(line["dnn"], []).append(line["gpu"])
-            case "round-ended":
-                if not line.get("suspended") and not line.get("continues"):
+                self._take_plan(plan)
+                self.next_pass = max(self.next_pass, plan.first_pass + 1)
+            case StartedAloneLine(plan):
+                self._take_plan(plan)
+            case PassStartedLine():
+                self.next_pass = max(self.next_pass, line.pass_index + 1)
+            case LeaveRoundLine(dnn, "regroup"):
+                planned = {} if self._open_round is None else self._open_round.gpus_of_dnn
+                if dnn in planned:
+                    self.kept[dnn] = planned[dnn]
+            case GpuLeftOutLine(dnn, gpu):
+                self.left_out.setdefault(dnn, []).append(gpu)
+            case RoundEndedLine():
+                if not line.suspended and not line.continues:
                     self._open_round = None
-            case "dnn-done":
-                self.done[line["dnn"]] = line["detail"]
-                self.failed.pop(line["dnn"], None)
-            case "checkpoint-written":
-                self.saved.add(line["dnn"])
-            case "dnn-retried":
-                self.failed.pop(line["dnn"], None)
-            case "dnn-failed":
-                self.failed[line["dnn"]] = (line["cause"], line["detail"])
-            case "group-left":
-                account = self.accounts.setdefault(line["dnn"], Account())
-                account.wall_time_s += line["wall_time_s"]
-                account.slot_seconds += line["slot_seconds"]
+            case _:
+                self._take_dnn(line)
+
+    def _take_plan(self, plan: PlanFacts) -> None:
+        self.round_plans.append(plan)
+        self.next_round_index = max(self.next_round_index, plan.index + 1)
+
+    def _take_dnn(self, line: Line) -> None:
+        match line:
+            case DnnDoneLine(dnn, detail):
+                self.done[dnn] = detail
+                self.failed.pop(dnn, None)
+            case CheckpointWrittenLine(dnn):
+                self.saved.add(dnn)
+            case DnnRetriedLine(dnn):
+                self.failed.pop(dnn, None)
+            case DnnFailedLine(dnn, cause, detail):
+                self.failed[dnn] = (cause, detail)
+            case GroupLeftLine(dnn):
+                account = self.accounts.setdefault(dnn, Account())
+                account.wall_time_s += line.wall_time_s
+                account.slot_seconds += line.slot_seconds
 
     def forget_left_out(self) -> None:
         """The hosts are others, or the user wants the GPUs back."""
@@ -223,4 +245,4 @@ class _Facts:
             self.kept = {}
 
     def interrupted(self) -> RoundPlan | None:
-        return None if self._open_round is None else round_plan_from_dict(self._open_round)
+        return None if self._open_round is None else round_plan(self._open_round)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,7 +26,15 @@ from hpcbal.runtime.group.saved_arrays import SUMS_NAME
 from hpcbal.runtime.parts.batches import PartBatches
 from hpcbal.runtime.parts.part import partition_arrays
 from hpcbal.runtime.parts.split import PartsSplit
-from hpcbal.runtime.wire.protocol import Happened, Leave, PreprocessorReport, Proceed, Suspend
+from hpcbal.runtime.wire.protocol import (
+    CheckpointFacts,
+    Happened,
+    Leave,
+    PreprocessorReport,
+    Proceed,
+    Suspend,
+)
+from hpcbal.telemetry.ledger import EpochFacts
 from hpcbal.telemetry.streams.slices import CHECKPOINT, StepTrace
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import GroupFailed
@@ -200,10 +208,9 @@ class GroupRound:
         self._history.append(record)
         self._report_preprocessing()
         busy_s = result.seconds - result.wait_s
-        facts: dict[str, Any] = dict(result.facts())
-        if self._member.collective.size > 1:
-            facts["ranks"] = result.own.by_rank(self._member.collective)
-        facts |= self._balancer.take_facts()
+        collective = self._member.collective
+        ranks = result.own.by_rank(collective) if collective.size > 1 else None
+        facts = result.facts(ranks, self._balancer.take_facts())
         offered_gpu = self._offered_gpu()
         name = self._member.dnn.name
         self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
@@ -259,7 +266,7 @@ class GroupRound:
         for done in self._writer.poll():
             if done.error is not None:  # a disk that takes no more concerns the whole run
                 raise done.error
-            facts = {"seconds": done.seconds, "held_s": self._held_s}
+            facts = CheckpointFacts(done.seconds, self._held_s)
             self._report(CheckpointWritten(done.name, done.epoch, done.position), facts)
 
     # ---- messages ----------------------------------------------------------------------------
@@ -325,6 +332,6 @@ class GroupRound:
             report = PreprocessorReport(maker.samples_made, maker.busy_s, tuple(maker.take_bad()))
             self._context.channel.send(SCHEDULER_RANK, report)
 
-    def _report(self, event: Event, facts: Mapping[str, Any] | None = None) -> None:
+    def _report(self, event: Event, facts: CheckpointFacts | EpochFacts | None = None) -> None:
         if self._member.is_master:
             self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))

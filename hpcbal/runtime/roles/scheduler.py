@@ -180,7 +180,7 @@ class Scheduler:
         expected = self._serial_of.get(getattr(message.event, "dnn_id", ""))
         if message.serial != expected:
             raise RuntimeError(f"an event of groups {message.serial}, but these are {expected}: {message}")
-        for note in self._journal.note_facts(message.event, message.facts or {}):
+        for note in self._journal.note_facts(message.event, message.facts):
             self._console.note(note)
         self._events.append(message.event)
 

@@ -84,9 +84,7 @@ def make_scheduler(
             config.schedule.max_gpus_per_dnn,
             ", ".join(ensemble.too_wide),
         )
-    nodes = [{"host": node.host, "num_gpus": node.num_gpus} for node in roles.cluster.nodes]
-    journal.note_start(opened, nodes, len(roles.ranks), device)
-    journal.name_tracks(roles)
+    journal.note_start(opened, roles, device)
     for warning in opened.earlier.warnings:
         console.warn(warning)
     return Scheduler(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hpcbal.comm.message import Message
 from hpcbal.control.messages import Event, GroupPlan, RoundPlan
 from hpcbal.dataplane.stream import StreamPlan
+from hpcbal.telemetry.ledger import EpochFacts
 from hpcbal.telemetry.streams.slices import Slice
 
 # ---- scheduler -> trainers -------------------------------------------------------------------
@@ -122,15 +121,31 @@ class PreprocessorReport(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class StartFacts:
+    """A profiled group took `start_s` from its beginning to its first step."""
+
+    start_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """A checkpoint took `seconds` to write and kept its group from training for `held_s`."""
+
+    seconds: float
+    held_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Happened(Message):
     """Trainer-group master -> scheduler: an event for the state machine, of the groups of `serial`.
 
-    `facts` are measurements for the ledger that no decision depends on.
+    `facts` are measurements that no decision depends on: a RateMeasured, CheckpointWritten or EpochDone comes
+    with StartFacts, CheckpointFacts or EpochFacts, other events with none.
     """
 
     serial: int
     event: Event
-    facts: Mapping[str, Any] | None = None
+    facts: StartFacts | CheckpointFacts | EpochFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.claim.same_config import check_same
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.streams.ledger import read_ledger
+from hpcbal.telemetry.ledger import RoundStartedLine, lines_of, read_ledger
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
 
 
 def _has_trained(run: RunDirectory) -> bool:
-    return any(line.get("event") == "round-started" for line in read_ledger(run.ledger))
+    return bool(lines_of(read_ledger(run.ledger), RoundStartedLine))
 
 
 def _probe(root: Path) -> None:

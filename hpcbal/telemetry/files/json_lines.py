@@ -30,6 +30,11 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     Raises:
         OSError: if the file is there but cannot be read.
     """
+    return [value for _, value in read_numbered_lines(path)]
+
+
+def read_numbered_lines(path: str | os.PathLike[str]) -> list[tuple[int, dict[str, Any]]]:
+    """As `read_json_lines`, each with its line number from 1 on."""
     objects = []
     try:
         data = Path(path).read_bytes()
@@ -41,7 +46,7 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             continue
         value = _object_of(line)
         if value is not None:
-            objects.append(value)
+            objects.append((number, value))
         else:
             level = logging.WARNING if number < len(lines) else logging.DEBUG
             log.log(level, "%s:%d: not a whole line (an interrupted write), left out", path, number)
@@ -87,7 +92,7 @@ def _object_of(line: bytes) -> dict[str, Any] | None:
     """The object that the line holds; None if it is torn."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -2,65 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+
+from hpcbal.telemetry.ledger import RankFacts, Straggler
 
 LEAST_LATE = 0.1  # of an epoch's training steps; what is less is noise
 COLLECTIVE_SHARE = 0.5  # a group whose last rank spends more than this in the collective waits for no rank
 
 
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """What held a group up.
-
-    Attributes:
-        gpu: the one that came last; None where the sum of the gradients itself takes most of the time.
-        why: `input` (waiting for data), `compute`, or `collective`.
-        late_s: how much later it came than the others' mean, in seconds of the epoch; with `collective`,
-            what the sums have cost.
-    """
-
-    gpu: int | None
-    why: str
-    late_s: float
-
-    def to_dict(self) -> dict[str, int | float | str | None]:
-        """For the ledger and status.json."""
-        return {"gpu": self.gpu, "why": self.why, "late_s": self.late_s}
-
-
-def find_straggler(ranks: Mapping[str, Sequence[float]], gpus: Sequence[int]) -> Straggler | None:
+def find_straggler(ranks: RankFacts, gpus: Sequence[int]) -> Straggler | None:
     """The straggler of an epoch; None where no rank was later than noise explains.
 
     Args:
-        ranks: `wait_s`, `compute_s` and `collective_s` by rank of the group, seconds of its training steps.
-        gpus: of the group, by rank; two or more.
+        ranks: where the group's ranks, two or more, spent its training steps.
+        gpus: of the group, by rank.
     """
-    arrived = [wait + compute for wait, compute in zip(ranks["wait_s"], ranks["compute_s"], strict=True)]
+    arrived = [wait + compute for wait, compute in zip(ranks.wait_s, ranks.compute_s, strict=True)]
     last = max(range(len(arrived)), key=lambda rank: (arrived[rank], -rank))
-    total_s = arrived[last] + ranks["collective_s"][last]
+    total_s = arrived[last] + ranks.collective_s[last]
     late_s = arrived[last] - _mean_of_others(arrived, last)
     if late_s >= LEAST_LATE * total_s > 0.0:
         late_by_cause = {
-            why: ranks[key][last] - _mean_of_others(ranks[key], last)
-            for why, key in (("compute", "compute_s"), ("input", "wait_s"))
+            why: seconds[last] - _mean_of_others(seconds, last)
+            for why, seconds in (("compute", ranks.compute_s), ("input", ranks.wait_s))
         }
         return Straggler(gpus[last], max(late_by_cause, key=late_by_cause.__getitem__), late_s)
-    summing_s = min(ranks["collective_s"])  # who comes last waits for nobody
+    summing_s = min(ranks.collective_s)  # who comes last waits for nobody
     if summing_s > COLLECTIVE_SHARE * total_s:
         return Straggler(None, "collective", summing_s)
     return None
 
 
-def balancing_would_save(ranks: Mapping[str, Sequence[float]]) -> float:
+def balancing_would_save(ranks: RankFacts) -> float:
     """The share of an epoch's training steps that shares in proportion to the ranks' speeds would save, 0..1.
 
     Args:
-        ranks: as for `find_straggler`, and by rank `samples` and `worked_s`, the seconds that grow with them:
-            computing, and what a rank spends on preprocessing besides.
+        ranks: as for `find_straggler`.
     """
-    worked_s, samples = ranks["worked_s"], ranks["samples"]
-    pairs = zip(ranks["wait_s"], ranks["compute_s"], ranks["collective_s"], strict=True)
+    worked_s, samples = ranks.worked_s, ranks.samples
+    pairs = zip(ranks.wait_s, ranks.compute_s, ranks.collective_s, strict=True)
     total_s = max((sum(parts) for parts in pairs), default=0.0)
     if total_s <= 0.0 or min(worked_s) <= 0.0:
         return 0.0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
+from ledger_lines import a, entry
 from real_contention import (
     BATCH_SIZE,
     BEGIN_S,
@@ -21,6 +20,7 @@ from real_contention import (
 )
 
 from hpcbal.config import EnsembleConfig
+from hpcbal.telemetry.ledger import BalanceFacts, Entry, EpochDoneLine, EpochFacts
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -33,22 +33,21 @@ def test_the_configuration_is_valid_and_says_how_steps_are_shared_out(way: str, 
     assert num_samples * (1.0 - config.data.validation_fraction) == pytest.approx(STEPS * BATCH_SIZE)
 
 
-def ledger(pass_s: float, other_pass_s: float | None = None) -> list[dict[str, Any]]:
+def ledger(pass_s: float, other_pass_s: float | None = None) -> list[Entry]:
     """Passes without a pause in the stretch that counts and beyond it, where they may last longer or shorter.
 
     A fitted model answers in the second half of the stretch.
     """
-    lines: list[dict[str, Any]] = [{"event": "epoch-done", "time": at(-20.0)}]  # of an earlier start
+    entries = [epoch(-20.0)]  # of an earlier start
     end_s = 5.0
     while end_s < END_S + 40.0:
-        fitted = {"fitted": end_s > (BEGIN_S + END_S) / 2.0}
-        lines.append({"event": "epoch-done", "time": at(end_s), "balance": fitted})
+        entries.append(epoch(end_s, BalanceFacts((1, 1), fitted=end_s > (BEGIN_S + END_S) / 2.0)))
         end_s += pass_s if BEGIN_S <= end_s < END_S else (other_pass_s or pass_s)
-    return lines
+    return entries
 
 
-def at(seconds: float) -> str:
-    return datetime.fromtimestamp(1000.0 + seconds, UTC).isoformat()
+def epoch(end_s: float, balance: BalanceFacts | None = None) -> Entry:
+    return entry(a(EpochDoneLine, facts=a(EpochFacts, balance=balance)), unix_s=1000.0 + end_s)
 
 
 @pytest.mark.parametrize("pass_s", [0.9, 1.7, 7.0, 25.0])
@@ -63,9 +62,9 @@ def test_only_what_lies_in_the_stretch_counts(other_pass_s: float) -> None:
 
 
 def test_it_is_told_in_how_many_passes_a_fitted_model_answered() -> None:
-    lines = ledger(1.0)
-    assert outcome_of(lines, 1000.0).fitted_share == pytest.approx(0.5, abs=0.02)
-    without_balance = [{key: line[key] for key in ("event", "time")} for line in lines]
+    entries = ledger(1.0)
+    assert outcome_of(entries, 1000.0).fitted_share == pytest.approx(0.5, abs=0.02)
+    without_balance = [epoch(each.unix_s - 1000.0) for each in entries]
     assert outcome_of(without_balance, 1000.0).fitted_share == 0.0
 
 
@@ -73,11 +72,9 @@ def test_it_is_told_in_how_many_passes_a_fitted_model_answered() -> None:
     "covers", [lambda second: second > BEGIN_S, lambda second: second < END_S], ids=["end", "beginning"]
 )
 def test_passes_that_do_not_cover_the_stretch_are_an_error(covers: Callable[[float], bool]) -> None:
-    lines = [
-        line for line in ledger(1.0) if covers(datetime.fromisoformat(line["time"]).timestamp() - 1000.0)
-    ]
+    entries = [each for each in ledger(1.0) if covers(each.unix_s - 1000.0)]
     with pytest.raises(SystemExit, match=f"passes do not cover the seconds from {BEGIN_S:g} to {END_S:g}"):
-        outcome_of(lines, 1000.0)
+        outcome_of(entries, 1000.0)
 
 
 def test_ways_are_compared_with_what_even_shares_took_under_the_same_bursts() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_lines import a, plan_of
 
 from hpcbal.cli import main
 from hpcbal.policies import RateTable, profile_to_dict
 from hpcbal.telemetry import Ledger
+from hpcbal.telemetry.ledger import EpochDoneLine, RoundStartedLine
 
 DNNS = """\
 defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}
@@ -226,10 +228,9 @@ def test_an_earlier_run_tells_what_starting_and_saving_costs(capsys: Capture, tm
     assert main(["plan", *arguments]) == 0
     assert "without the time to build, load and save networks" in capsys.readouterr().out
     (tmp_path / "runs/run").mkdir(parents=True)
-    groups = {"groups": [{"dnn": "fast", "gpus": [0]}], "epochs": {"fast": 0}, "start": {"fast": [0, 0]}}
     with Ledger(tmp_path / "runs/run/ledger.jsonl") as ledger:
-        ledger.append("round-started", plan=groups)
-        ledger.append("epoch-done", dnn="fast", seconds=0.0)
+        ledger.append(RoundStartedLine(plan_of({"fast": (0,)})))
+        ledger.append(a(EpochDoneLine, dnn="fast"))
     outlook = plan(capsys, *arguments)["forecast"]
     assert outlook["costs"]["build_s"] == 0.0
     assert outlook["wall_time_s"] == pytest.approx(free["wall_time_s"] + 3 * outlook["costs"]["form_s"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ledger_lines import a
 
 from hpcbal.cli import main
 from hpcbal.telemetry import Ledger
+from hpcbal.telemetry.ledger import NodeFacts, RunStartedLine
 
 Capture = pytest.CaptureFixture[str]
 
@@ -15,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture
 def run_directory(tmp_path: Path) -> Path:
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
-        ledger.append("run-started", name="demo", nodes=[{"host": "n0", "num_gpus": 1}], dnns=["a"])
+        ledger.append(a(RunStartedLine, name="demo", nodes=(NodeFacts("n0", 1),)))
     return tmp_path
 
 

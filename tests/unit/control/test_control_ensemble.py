@@ -482,7 +482,7 @@ def test_the_snapshot_is_strict_json(drive: Drive) -> None:
         "monitor": "val_accuracy",
         "best": None,
         "best_epoch": None,
-        "gpus": list(range(shown["round_plan"]["num_gpus"])),
+        "gpus": list(range(driver.ensemble.plan.num_gpus)),
         "left_out": [],
         "leaving": None,
         "cause": None,

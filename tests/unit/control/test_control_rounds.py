@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
@@ -11,8 +9,6 @@ from hpcbal.control import (
     GroupPlan,
     RoundPlan,
     ScheduleSettings,
-    round_plan_from_dict,
-    round_plan_to_dict,
     rounds,
 )
 from hpcbal.errors import InputError
@@ -133,14 +129,6 @@ def test_a_dnn_ahead_of_the_round_waits_at_the_end_of_its_last_pass() -> None:
 def test_only_a_begun_and_unfinished_pass_counts_as_inside() -> None:
     inside = [None, Position(1), Position(1, 1), Position(1, END - 1), Position(1, END)]
     assert [rounds.is_inside_pass(p, END) for p in inside] == [False, False, True, True, False]
-
-
-@pytest.mark.parametrize("last_pass", [None, 8])
-def test_plans_survive_json(last_pass: int | None) -> None:
-    plan = RoundPlan(
-        3, PLAN.groups, 5, PLAN.start, PLAN.epochs, 1, PLAN.predicted_rate_samples_per_s, 4, last_pass
-    )
-    assert round_plan_from_dict(json.loads(json.dumps(round_plan_to_dict(plan), allow_nan=False))) == plan
 
 
 @pytest.mark.parametrize(

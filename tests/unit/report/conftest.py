@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_lines import a, entry, plan_of
 
 from hpcbal.report import ReportData, read_run
-from hpcbal.telemetry.files.utc import utc_text
+from hpcbal.telemetry.ledger import KINDS, BalanceFacts, Entry, EpochFacts, NodeFacts, Straggler
+from hpcbal.telemetry.ledger.codec import plain_of
 
 EPOCH_0 = 1_790_000_000.0  # unix seconds of the first line
 
@@ -20,41 +22,29 @@ class History:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._lines: list[dict[str, Any]] = []
+        self._entries: list[Entry] = []
 
     def add(self, at: float, event: str, **fields: Any) -> History:
-        line = {"schema": 1, "seq": len(self._lines), "time": utc_text(EPOCH_0 + at), "event": event}
-        self._lines.append({**line, **fields})
+        self._entries.append(entry(a(KINDS[event], **fields), len(self._entries), EPOCH_0 + at))
         return self
 
     def start(self, at: float, slots: tuple[int, ...] = (2,), *, resumed: bool = False) -> History:
-        nodes = [{"host": f"n{i}", "num_gpus": count} for i, count in enumerate(slots)]
-        versions = {"hpcbal": "9.9", "python": "3.11"}
         return self.add(
             at,
             "run-started",
             name="birds",
             resumed=resumed,
-            nodes=nodes,
+            nodes=tuple(NodeFacts(f"n{i}", count) for i, count in enumerate(slots)),
             num_ranks=4,
             device="emulated",
             seed=1,
-            versions=versions,
+            versions={"hpcbal": "9.9", "python": "3.11"},
         )
 
-    def round(self, at: float, index: int, groups: dict[str, list[int]], **epochs: int) -> History:
-        plan = {
-            "index": index,
-            "groups": [{"dnn": dnn, "gpus": gpus} for dnn, gpus in groups.items()],
-            "first_pass": 0,
-            "start": {},
-            "epochs": {dnn: epochs.get(dnn, 0) for dnn in groups},
-            "num_preprocessors": 2,
-            "predicted_rate_samples_per_s": dict.fromkeys(groups, 100.0),
-            "num_gpus": 2,
-            "last_pass": None,
-        }
-        return self.add(at, "round-started", plan=plan)
+    def round(self, at: float, index: int, groups: dict[str, tuple[int, ...]], **epochs: int) -> History:
+        rates = dict.fromkeys(groups, 100.0)
+        facts = plan_of(groups, epochs, index=index, num_preprocessors=2, predicted_rate_samples_per_s=rates)
+        return self.add(at, "round-started", plan=facts)
 
     def epoch(
         self,
@@ -63,22 +53,26 @@ class History:
         seconds: float,
         wait_s: float = 0.0,
         accuracy: float = 0.5,
-        **facts: Any,
+        straggler: Straggler | None = None,
+        balance: BalanceFacts | None = None,
     ) -> History:
+        facts = EpochFacts(
+            wait_s=wait_s,
+            num_steps=10,
+            num_samples=1000,
+            num_trained=800,
+            trained_s=(seconds - wait_s) * 0.9,
+            balance=balance,
+        )
         return self.add(
             at,
             "epoch-done",
             dnn=dnn,
-            pass_index=0,
             seconds=seconds,
             busy_s=seconds - wait_s,
             metrics={"val_accuracy": accuracy},
-            wait_s=wait_s,
-            steps=10.0,
-            samples=1000.0,
-            trained_samples=800.0,
-            trained_s=(seconds - wait_s) * 0.9,
-            **facts,
+            facts=facts,
+            straggler=straggler,
         )
 
     def leave(self, at: float, dnn: str, *, told: bool = True) -> History:
@@ -87,7 +81,7 @@ class History:
         return self.add(at, "group-left", dnn=dnn, wall_time_s=0.0, slot_seconds=0.0)
 
     def write(self) -> Path:
-        text = "".join(json.dumps(line) + "\n" for line in self._lines)
+        text = "".join(json.dumps(plain_of(each)) + "\n" for each in self._entries)
         (self.directory / "ledger.jsonl").write_text(text, encoding="utf-8")
         return self.directory
 
@@ -103,7 +97,7 @@ def history(tmp_path: Path) -> History:
 @pytest.fixture
 def finished(history: History) -> ReportData:
     """Two DNNs on two slots for ten seconds; b fails half-way."""
-    history.start(0).round(1, 0, {"a": [0], "b": [1]})
+    history.start(0).round(1, 0, {"a": (0,), "b": (1,)})
     history.epoch(5, "a", seconds=3.0, wait_s=1.0, accuracy=0.7)
     history.add(6, "dnn-failed", dnn="b", cause="nan", detail="Traceback\n  File x\nValueError: <NaN> & co")
     history.leave(6, "b", told=False).leave(9, "a").add(9, "dnn-done", dnn="a", detail="")

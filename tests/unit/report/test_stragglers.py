@@ -9,26 +9,27 @@ import pytest
 from hpcbal.report import GroupWait, LeftOut, ReportData, SharePoint, render_page
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.shapes import Text
+from hpcbal.telemetry.ledger import BalanceFacts, Straggler
 
 
 def late(gpu: int | None, why: str, late_s: float) -> dict[str, Any]:
-    return {"straggler": {"gpu": gpu, "why": why, "late_s": late_s}}
+    return {"straggler": Straggler(gpu, why, late_s)}
 
 
 def balanced(*sizes: int) -> dict[str, Any]:
-    return {"balance": {"shares": list(sizes), "changes": 0, "decided_s": 0.0}}
+    return {"balance": BalanceFacts(sizes)}
 
 
 @pytest.fixture
 def removed(history: Any) -> ReportData:
     """Group a waits for GPU 2, mostly, until it goes on without; b has a GPU of its own."""
-    history.start(0, (4,)).round(0, 0, {"a": [0, 1, 2], "b": [3]})
+    history.start(0, (4,)).round(0, 0, {"a": (0, 1, 2), "b": (3,)})
     history.epoch(3, "a", 2.0, **late(2, "compute", 1.0), **balanced(10, 10, 4))
     history.epoch(3, "b", 2.0)
     history.epoch(6, "a", 2.0, **late(1, "input", 0.2), **balanced(12, 11, 1))
     history.epoch(9, "a", 2.0, **late(2, "compute", 0.5), **balanced(12, 11, 1))
     history.add(9, "gpu-left-out", dnn="a", gpu=2).leave(10, "a").leave(10, "b")
-    history.round(10, 1, {"a": [0, 1]}, a=3)
+    history.round(10, 1, {"a": (0, 1)}, a=3)
     history.epoch(12, "a", 1.0, **balanced(12, 12))
     return history.read()
 
@@ -44,12 +45,12 @@ def test_shares_follow_the_group_and_lost_epochs_are_dropped(removed: ReportData
     assert [point.epoch for point in points] == [1, 2, 3, 4]
     assert points[0] == SharePoint(1, {0: 10 / 24, 1: 10 / 24, 2: 4 / 24})
     assert points[3] == SharePoint(4, {0: 0.5, 1: 0.5})
-    again = history.start(20, (4,), resumed=True).round(21, 2, {"a": [0, 1]}, a=1).read()
+    again = history.start(20, (4,), resumed=True).round(21, 2, {"a": (0, 1)}, a=1).read()
     assert [point.epoch for point in again.shares["a"]] == [1]
 
 
 def test_the_costliest_group_comes_first(history: Any) -> None:
-    history.start(0, (4,)).round(0, 0, {"a": [0, 1], "b": [2, 3]})
+    history.start(0, (4,)).round(0, 0, {"a": (0, 1), "b": (2, 3)})
     history.epoch(3, "a", 2.0, **late(1, "compute", 0.3)).epoch(3, "b", 2.0, **late(None, "collective", 1.1))
     assert [(wait.dnn, wait.gpu) for wait in history.read().waits] == [("b", None), ("a", 1)]
 

@@ -5,33 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ledger_lines import a, plan_of
 
 from hpcbal.simulator import Costs, measured_costs
+from hpcbal.telemetry.ledger import KINDS, EpochDoneLine, Line, RoundStartedLine
 
-Line = tuple[float, dict[str, Any]]
-
-
-def started(time_s: float, groups: dict[str, list[int]], **epochs: int) -> Line:
-    plan = {
-        "groups": [{"dnn": name, "gpus": gpus} for name, gpus in groups.items()],
-        "epochs": {name: epochs.get(name, 0) for name in groups},
-        "start": {name: [0, 0] for name in groups},
-    }
-    return time_s, {"event": "round-started", "plan": plan}
+TimedLine = tuple[float, Line]
 
 
-def done(time_s: float, dnn: str, seconds: float) -> Line:
-    return time_s, {"event": "epoch-done", "dnn": dnn, "seconds": seconds}
+def started(time_s: float, groups: dict[str, tuple[int, ...]], **epochs: int) -> TimedLine:
+    return time_s, RoundStartedLine(plan_of(groups, epochs))
 
 
-def told(time_s: float, event: str, **fields: Any) -> Line:
-    return time_s, {"event": event, **fields}
+def done(time_s: float, dnn: str, seconds: float) -> TimedLine:
+    return time_s, a(EpochDoneLine, dnn=dnn, seconds=seconds)
+
+
+def told(time_s: float, event: str, **fields: Any) -> TimedLine:
+    return time_s, a(KINDS[event], **fields)
 
 
 def test_new_moved_and_staying_dnns_are_told_apart() -> None:
     lines = [
         told(0.0, "run-started"),
-        started(1.0, {"a": [0], "b": [1]}),
+        started(1.0, {"a": (0,), "b": (1,)}),
         done(21.0, "a", 10.0),  # began 10 s after the round
         done(23.0, "b", 10.0),  # 12 s
         done(31.0, "a", 10.0),  # a later pass tells nothing
@@ -40,7 +37,7 @@ def test_new_moved_and_staying_dnns_are_told_apart() -> None:
         told(33.0, "group-left", dnn="a"),
         told(35.0, "group-left", dnn="b"),
         told(35.0, "round-ended"),
-        started(35.5, {"a": [0], "b": [2, 3]}, a=2, b=1),
+        started(35.5, {"a": (0,), "b": (2, 3)}, a=2, b=1),
         done(46.5, "a", 10.0),  # stayed: 1 s
         done(49.5, "b", 10.0),  # moved: 4 s
     ]
@@ -50,10 +47,10 @@ def test_new_moved_and_staying_dnns_are_told_apart() -> None:
 
 def test_a_restart_forgets_what_was_in_memory() -> None:
     lines = [
-        started(0.0, {"a": [0]}),
+        started(0.0, {"a": (0,)}),
         done(12.0, "a", 10.0),
         told(50.0, "run-started"),
-        started(51.0, {"a": [0]}, a=1),
+        started(51.0, {"a": (0,)}, a=1),
         done(66.0, "a", 10.0),  # loaded, though on the same GPU: 5 s
     ]
     costs = measured_costs(lines)
@@ -61,6 +58,6 @@ def test_a_restart_forgets_what_was_in_memory() -> None:
     assert (costs.form_s, costs.build_s, costs.load_s) == pytest.approx((2.0, 0.0, 3.0))
 
 
-@pytest.mark.parametrize("lines", [[], [told(0.0, "run-started"), started(1.0, {"a": [0]})]])
-def test_without_a_report_nothing_is_known(lines: list[Line]) -> None:
+@pytest.mark.parametrize("lines", [[], [told(0.0, "run-started"), started(1.0, {"a": (0,)})]])
+def test_without_a_report_nothing_is_known(lines: list[TimedLine]) -> None:
     assert measured_costs(lines) is None

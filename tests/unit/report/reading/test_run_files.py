@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_lines import plan_of
 
-from hpcbal.errors import InputError
+from hpcbal.errors import InputError, LedgerError
 from hpcbal.report import ReportData, read_run
+from hpcbal.telemetry.ledger import BalanceFacts, GroupFacts
 from hpcbal.telemetry.views.status import new_status, write_status
 
 EPOCH_0 = 1_790_000_000.0
@@ -54,15 +56,15 @@ def test_overheads_are_shares_of_all_slot_time(finished: ReportData) -> None:
 
 
 def test_a_round_asks_of_the_stream_what_its_slowest_dnn_takes(history: Any) -> None:
-    history.start(0).round(0, 0, {"a": [0], "b": [1]})
+    history.start(0).round(0, 0, {"a": (0,), "b": (1,)})
     history.epoch(4, "a", 4.0).epoch(5, "b", 5.0).add(5, "preprocessing-measured", samples_per_s=400.0)
     (only,) = history.leave(5, "a").leave(5, "b").read().rounds
     assert only.stream_samples_per_s == pytest.approx(200.0)
 
 
 def test_checkpoints_and_profiling_have_shares_of_their_own(history: Any, shares: Shares) -> None:
-    history.start(0).add(0, "profiling-started", groups=[{"dnn": "a", "gpus": [0, 1]}])
-    history.leave(3, "a", told=False).round(3, 0, {"a": [0]}).epoch(5, "a", 2.0)
+    history.start(0).add(0, "profiling-started", groups=(GroupFacts("a", (0, 1)),))
+    history.leave(3, "a", told=False).round(3, 0, {"a": (0,)}).epoch(5, "a", 2.0)
     history.add(6, "checkpoint-written", dnn="a", epoch=1, seconds=0.9, held_s=0.5).leave(6, "a")
     data = history.read()
     assert shares(data, 0) == {"profiling": 3.0, "training": 2.0, "checkpoint": 0.5, "peers": 0.5}
@@ -71,9 +73,9 @@ def test_checkpoints_and_profiling_have_shares_of_their_own(history: Any, shares
 
 
 def test_a_resumed_run_has_no_pause_and_no_lost_epochs(history: Any) -> None:
-    history.start(0).round(1, 0, {"a": [0]}).epoch(4, "a", 3.0, accuracy=0.4).epoch(7, "a", 3.0)
+    history.start(0).round(1, 0, {"a": (0,)}).epoch(4, "a", 3.0, accuracy=0.4).epoch(7, "a", 3.0)
     # Killed at 7; the second epoch was lost. The job waits for an hour in the queue.
-    history.start(3600, resumed=True).round(3601, 1, {"a": [0, 1]}, a=1)
+    history.start(3600, resumed=True).round(3601, 1, {"a": (0, 1)}, a=1)
     history.epoch(3604, "a", 3.0, accuracy=0.6).leave(3605, "a").add(3605, "dnn-done", dnn="a", detail="")
     history.add(3606, "run-finished", outcome="done", exit_code=0)
     data = history.read()
@@ -91,12 +93,12 @@ def test_a_resumed_run_has_no_pause_and_no_lost_epochs(history: Any) -> None:
 
 def test_a_retried_dnn_has_not_failed_any_more(history: Any) -> None:
     history.start(0).add(1, "dnn-failed", dnn="a", cause="oom", detail="x")
-    history.start(2, resumed=True).add(2, "dnn-retried", dnn="a").round(3, 0, {"a": [0]})
+    history.start(2, resumed=True).add(2, "dnn-retried", dnn="a").round(3, 0, {"a": (0,)})
     assert history.read().failed == ()
 
 
 def test_a_killed_run_is_interrupted_and_says_so(history: Any) -> None:
-    history.start(0).round(1, 0, {"a": [0]}).write()
+    history.start(0).round(1, 0, {"a": (0,)}).write()
     status = new_status("birds", 2, now=EPOCH_0)
     status |= {"phase": "training", "host": "elsewhere"}
     write_status(history.directory / "status.json", status, now=EPOCH_0 + 5)
@@ -108,7 +110,7 @@ def test_a_killed_run_is_interrupted_and_says_so(history: Any) -> None:
 @pytest.mark.parametrize("phase", ["finished", "suspended"])
 def test_a_start_that_was_killed_at_once_is_interrupted(history: Any, phase: str) -> None:
     """The status is that of the start before."""
-    history.start(0).round(1, 0, {"a": [0]}).add(2, "run-finished", outcome="suspended").start(50).write()
+    history.start(0).round(1, 0, {"a": (0,)}).add(2, "run-finished", outcome="suspended").start(50).write()
     status = new_status("birds", 2, now=EPOCH_0)
     status |= {"phase": phase, "outcome": "suspended", "exit_code": 75, "host": "elsewhere"}
     write_status(history.directory / "status.json", status, now=EPOCH_0 + 2)
@@ -116,7 +118,7 @@ def test_a_start_that_was_killed_at_once_is_interrupted(history: Any, phase: str
 
 
 def test_a_living_run_lasts_until_its_status(history: Any) -> None:
-    history.start(0).round(1, 0, {"a": [0]}).write()
+    history.start(0).round(1, 0, {"a": (0,)}).write()
     status = new_status("birds", 2, now=EPOCH_0)
     status |= {"phase": "training", "host": "elsewhere"}
     write_status(history.directory / "status.json", status, now=EPOCH_0 + 5)
@@ -137,17 +139,12 @@ def test_a_prediction_stands_beside_what_came(history: Any) -> None:
 def test_the_sums_at_the_end_tell_what_a_preprocessor_makes(history: Any) -> None:
     history.start(0).add(1, "preprocessing-measured", samples_per_s=100.0)
     assert history.read().preprocessing.samples_per_s == 100.0
-    history.add(9, "run-finished", outcome="done", preprocessed_samples=900, preprocessing_s=6.0)
+    history.add(9, "run-finished", outcome="done", num_preprocessed=900, preprocessing_s=6.0)
     assert history.read().preprocessing.samples_per_s == pytest.approx(150.0)
 
 
 def test_groups_outside_of_rounds_are_drawn_too(history: Any) -> None:
-    plan = {
-        "groups": [{"dnn": "a", "gpus": [1]}],
-        "epochs": {"a": 0},
-        "predicted_rate_samples_per_s": {},
-    }
-    data = history.start(0).add(1, "started-alone", plan=plan).leave(4, "a").read()
+    data = history.start(0).add(1, "started-alone", plan=plan_of({"a": (1,)})).leave(4, "a").read()
     assert [(span.gpu, span.dnn) for span in data.spans] == [(1, "a")]
     assert data.rounds == ()
 
@@ -165,7 +162,7 @@ def test_a_copy_tells_the_same(finished: ReportData, tmp_path: Path) -> None:
 
 
 def test_a_torn_last_line_is_left_out(history: Any, tmp_path: Path) -> None:
-    history.start(0).round(1, 0, {"a": [0]}).write()
+    history.start(0).round(1, 0, {"a": (0,)}).write()
     with (tmp_path / "ledger.jsonl").open("a") as file:
         file.write('{"schema": 1, "seq": 9, "ti')
     assert read_run(tmp_path).state == "interrupted"
@@ -188,9 +185,21 @@ def test_what_is_no_run_is_refused(make: Callable[[Path], Any], told: str, tmp_p
         read_run(path)
 
 
-def test_a_ledger_of_another_version_is_refused_by_its_line(history: Any) -> None:
-    with pytest.raises(InputError, match=r"event 1 \(round-started\) is not as this version"):
-        history.start(0).add(1, "round-started", flotilla=3).read()
-    history.start(0).round(2, 0, {"a": [7]})
-    with pytest.raises(InputError, match="is not as this version"):
+def test_a_damaged_line_is_refused_by_file_and_number(history: Any, tmp_path: Path) -> None:
+    history.start(0).round(1, 0, {"a": (0,)}).write()
+    with (tmp_path / "ledger.jsonl").open("a") as file:
+        file.write("{}\n")
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl:3: schema is absent, allowed: 1 or 2"):
+        read_run(tmp_path)
+
+
+def test_a_line_that_contradicts_those_before_it_is_refused(history: Any) -> None:
+    history.start(0).round(2, 0, {"a": (7,)})
+    with pytest.raises(LedgerError, match=r"line 1 \(round-started\) .*slots \[7\] of a cluster that has 2"):
+        history.read()
+
+
+def test_shares_for_another_number_of_gpus_are_refused(history: Any) -> None:
+    history.start(0).round(2, 0, {"a": (0,)}).epoch(3, "a", 1.0, balance=BalanceFacts((3, 4)))
+    with pytest.raises(LedgerError, match=r"line 2 \(epoch-done\) contradicts those before it"):
         history.read()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hpcbal.runtime.group.rank_times import RankTimes
+from hpcbal.telemetry.ledger import RankFacts
 
 
 class SecondOfTwo:
@@ -23,10 +24,10 @@ class SecondOfTwo:
 
 
 def test_every_rank_has_its_column() -> None:
-    assert RankTimes(1.0, 2.0, 3.0, 4, 2.5).by_rank(SecondOfTwo()) == {
-        "wait_s": [0.0, 1.0],
-        "compute_s": [0.0, 2.0],
-        "collective_s": [9.0, 3.0],
-        "samples": [5, 4],
-        "worked_s": [1.0, 2.5],
-    }
+    assert RankTimes(1.0, 2.0, 3.0, 4, 2.5).by_rank(SecondOfTwo()) == RankFacts(
+        wait_s=(0.0, 1.0),
+        compute_s=(0.0, 2.0),
+        collective_s=(9.0, 3.0),
+        samples=(5, 4),
+        worked_s=(1.0, 2.5),
+    )

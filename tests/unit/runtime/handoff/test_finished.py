@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ledger_lines import a
 
 from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, write_results
+from hpcbal.telemetry.ledger import RunFinishedLine, RunStartedLine
 
 CONFIG = """
 data: {dataset: "hpcbal.data:digits"}
@@ -36,8 +38,8 @@ def leave_run(request: RunRequest, config: EnsembleConfig, outcome: str) -> RunD
     run.root.mkdir()
     run.config.write_text(resolved_yaml(config), encoding="utf-8")
     with Ledger(run.ledger) as ledger:
-        ledger.append("run-started")
-        ledger.append("run-finished", outcome=outcome, exit_code=0)
+        ledger.append(a(RunStartedLine))
+        ledger.append(a(RunFinishedLine, outcome=outcome))
     write_results(run.results, [ResultRow("a", "done", 3, 0.75, 12.0, 24.0)])
     return run
 
@@ -67,7 +69,7 @@ def test_what_asks_for_more_goes_on(request_: RunRequest, config: EnsembleConfig
     more = load_config(request_.config_path, ["dnns.0.stop.max_epochs=2"])
     assert report_of_finished(request_, more) is None
     with Ledger(run.ledger) as ledger:
-        ledger.append("run-started")  # and killed
+        ledger.append(a(RunStartedLine))  # and killed
     assert report_of_finished(request_, config) is None
 
 
@@ -75,6 +77,8 @@ def test_damaged_or_missing_files_are_left_to_the_ranks(request_: RunRequest, co
     assert report_of_finished(request_, config) is None
     run = leave_run(request_, config, "done")
     run.results.write_text("gone", encoding="utf-8")
+    assert report_of_finished(request_, config) is None
+    run.ledger.write_text("{}\n", encoding="utf-8")
     assert report_of_finished(request_, config) is None
     run.ledger.unlink()
     assert report_of_finished(request_, config) is None

@@ -7,17 +7,19 @@ import threading
 from pathlib import Path
 
 import pytest
+from ledger_lines import a
 
 import hpcbal.report
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.telemetry import Ledger, RunDirectory
+from hpcbal.telemetry.ledger import NodeFacts, RunStartedLine
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     run = RunDirectory(tmp_path)
     with Ledger(run.ledger) as ledger:
-        ledger.append("run-started", name="birds", nodes=[{"host": "n", "num_gpus": 1}], versions={})
+        ledger.append(a(RunStartedLine, name="birds", nodes=(NodeFacts("n", 1),)))
     return run
 
 

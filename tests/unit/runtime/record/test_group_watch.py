@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ledger_lines import a
 
 from hpcbal.control.messages import EpochDone, GroupPlan
-from hpcbal.runtime.record.group_watch import GroupWatch
-from hpcbal.telemetry.views.straggler import Straggler
+from hpcbal.runtime.record.group_watch import Findings, GroupWatch
+from hpcbal.telemetry.ledger import BalanceFacts, EpochFacts, RankFacts, Straggler
 
 
-def ranks(*compute_s: float) -> dict[str, Any]:
-    longest_s = max(compute_s)
-    return {
-        "wait_s": [0.0] * len(compute_s),
-        "compute_s": list(compute_s),
-        "collective_s": [longest_s - seconds for seconds in compute_s],
-        "samples": [100] * len(compute_s),
-        "worked_s": list(compute_s),
-    }
+def facts(*compute_s: float, balance: BalanceFacts | None = None) -> EpochFacts:
+    longest_s, zeros = max(compute_s), (0.0,) * len(compute_s)
+    ranks = RankFacts(
+        wait_s=zeros,
+        compute_s=compute_s,
+        collective_s=tuple(longest_s - seconds for seconds in compute_s),
+        samples=(100,) * len(compute_s),
+        worked_s=compute_s,
+    )
+    return a(EpochFacts, ranks=ranks, balance=balance)
 
 
 def watch() -> GroupWatch:
@@ -28,55 +29,52 @@ def watch() -> GroupWatch:
 
 def test_a_straggler_stays_named_until_an_epoch_without() -> None:
     watching = watch()
-    more, _ = watching.look("a", {"ranks": ranks(1.0, 2.0)})
-    assert more["straggler"] == {"gpu": 7, "why": "compute", "late_s": 1.0}
+    assert watching.look("a", facts(1.0, 2.0)).straggler == Straggler(7, "compute", 1.0)
     assert watching.stragglers["a"].gpu == 7
-    more, _ = watching.look("a", {"ranks": ranks(1.0, 1.0)})
-    assert "straggler" not in more
+    assert watching.look("a", facts(1.0, 1.0)).straggler is None
     assert watching.stragglers == {}
 
 
 def test_unlike_gpus_with_even_shares_are_pointed_out_once_and_not_at_the_first_epoch() -> None:
-    watching, unlike = watch(), {"ranks": ranks(1.0, 2.0)}
-    notes = [watching.look("a", unlike)[1] for _ in range(5)]
+    watching, unlike = watch(), facts(1.0, 2.0)
+    notes = [watching.look("a", unlike).notes for _ in range(5)]
     assert [len(told) for told in notes] == [0, 1, 0, 0, 0]
     assert "'--set dnns.a.balance=fitted' it would train some 33% shorter" in notes[1][0]
-    assert watching.look("a", unlike)[0]["balancing_would_save"] > 0.3
+    assert (watching.look("a", unlike).balancing_would_save or 0.0) > 0.3
     watching.join([GroupPlan("a", (4, 8))])
-    assert not any(watching.look("a", unlike)[1] for _ in range(3)), "it was told already"
+    assert not any(watching.look("a", unlike).notes for _ in range(3)), "it was told already"
 
 
 def test_epochs_of_other_groups_do_not_add_up() -> None:
-    watching, unlike = watch(), {"ranks": ranks(1.0, 2.0)}
+    watching, unlike = watch(), facts(1.0, 2.0)
     watching.look("a", unlike)
     watching.join([GroupPlan("a", (4, 8))])
-    assert watching.look("a", unlike)[1] == []
-    watching.look("a", {"ranks": ranks(1.0, 1.0)})
-    assert watching.look("a", unlike)[1] == []
-    assert len(watching.look("a", unlike)[1]) == 1
+    assert watching.look("a", unlike).notes == []
+    watching.look("a", facts(1.0, 1.0))
+    assert watching.look("a", unlike).notes == []
+    assert len(watching.look("a", unlike).notes) == 1
 
 
 def test_nothing_is_advised_where_shares_are_balanced_already() -> None:
     watching = watch()
     for _ in range(4):
-        more, notes = watching.look("a", {"ranks": ranks(1.0, 2.0), "balance": {"shares": [1, 1]}})
-        assert notes == []
-        assert "balancing_would_save" not in more
+        found = watching.look("a", facts(1.0, 2.0, balance=BalanceFacts((1, 1))))
+        assert (found.notes, found.balancing_would_save) == ([], None)
 
 
 def test_a_gpu_better_left_out_is_told_once_unless_it_is_offered() -> None:
-    watching, offer = watch(), {"ranks": ranks(1.0, 2.0), "balance": {"remove": 1}}
-    assert watching.look("a", offer)[1] == ["warning: a would be faster without GPU 7 of its group"]
-    assert watching.look("a", offer)[1] == []
+    watching, offer = watch(), facts(1.0, 2.0, balance=BalanceFacts((1, 1), remove=1))
+    assert watching.look("a", offer).notes == ["warning: a would be faster without GPU 7 of its group"]
+    assert watching.look("a", offer).notes == []
     taken = watch()
     taken.note_offer("a", 7)
-    assert taken.look("a", offer)[1] == []
+    assert taken.look("a", offer).notes == []
 
 
 def test_a_group_of_one_has_nothing_to_tell() -> None:
     watching = GroupWatch()
     watching.join([GroupPlan("a", (4,))])
-    assert watching.look("a", {}) == ({}, [])
+    assert watching.look("a", a(EpochFacts)) == Findings([])
 
 
 def test_a_mark_stands_on_the_track_of_the_late_gpu_or_of_the_first_one() -> None:

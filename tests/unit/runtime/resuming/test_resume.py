@@ -7,14 +7,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ledger_lines import a
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.control import DnnSpec, DnnState, StopRule
 from hpcbal.control.messages import GroupPlan, RoundPlan
-from hpcbal.control.resume_json import round_plan_to_dict
 from hpcbal.errors import DataError
 from hpcbal.runtime.resuming.resume import Earlier, check_fingerprint, read_earlier
 from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.ledger import (
+    CheckpointWrittenLine,
+    DnnDoneLine,
+    DnnFailedLine,
+    DnnRetriedLine,
+    GpuLeftOutLine,
+    GroupLeftLine,
+    LeaveRoundLine,
+    Line,
+    NodeFacts,
+    PassStartedLine,
+    RoundEndedLine,
+    RoundStartedLine,
+    RunStartedLine,
+)
+from hpcbal.telemetry.ledger.of_control import plan_facts
 from hpcbal.values import EpochRecord, Position
 
 PLAN = RoundPlan(
@@ -27,6 +43,9 @@ PLAN = RoundPlan(
     predicted_rate_samples_per_s={"a": 10.0, "b": 11.0},
     num_gpus=3,
 )
+
+
+BEGUN = RoundStartedLine(plan_facts(PLAN))
 
 
 @pytest.fixture
@@ -51,8 +70,12 @@ def read(run: RunDirectory, *ledger: Any, retry_failed: bool = False, **max_epoc
     return read_earlier(run, ledger, specs, retry_failed=retry_failed)
 
 
-def started(num_gpus: int = 3, host: str = "n") -> dict[str, Any]:
-    return {"event": "run-started", "nodes": [{"host": host, "num_gpus": num_gpus}]}
+def started(num_gpus: int = 3, host: str = "n", *, regroup: bool = True) -> Line:
+    return a(RunStartedLine, nodes=(NodeFacts(host, num_gpus),), regroup=regroup)
+
+
+def round_ended(**given: bool) -> Line:
+    return a(RoundEndedLine, **given)
 
 
 def test_nothing_there_is_a_fresh_start(run: RunDirectory):
@@ -69,8 +92,8 @@ def test_an_interrupted_round_is_known_with_its_cluster_and_its_passes(run: RunD
     save(run, "a", 3, Position(8, 40))
     lines = [
         started(),
-        {"event": "round-started", "plan": round_plan_to_dict(PLAN)},
-        {"event": "pass-started", "pass_index": 8},
+        BEGUN,
+        a(PassStartedLine, pass_index=8),
     ]
     resume = read(run, *lines).resume
     assert resume.interrupted == PLAN
@@ -78,39 +101,37 @@ def test_an_interrupted_round_is_known_with_its_cluster_and_its_passes(run: RunD
     assert resume.cluster is not None
     assert resume.cluster.num_gpus == 3
     assert (resume.dnns["a"].epochs, resume.dnns["a"].position) == (3, Position(8, 40))
-    suspended = read(run, *lines, {"event": "round-ended", "suspended": True}).resume
+    suspended = read(run, *lines, round_ended(suspended=True)).resume
     assert suspended.interrupted == PLAN
-    ended = read(run, *lines, {"event": "round-ended", "suspended": False}).resume
+    ended = read(run, *lines, round_ended(suspended=False)).resume
     assert ended.interrupted is None
 
 
 def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: RunDirectory):
     """What a kill between two rounds would lose: the local paradigm leaves them where they are."""
-    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
     lines = [
         started(),
-        begun,
-        {"event": "leave-round", "dnn": "a", "reason": "converged"},
-        {"event": "leave-round", "dnn": "b", "reason": "regroup"},
-        {"event": "round-ended", "suspended": False},
+        BEGUN,
+        LeaveRoundLine("a", "converged", ""),
+        LeaveRoundLine("b", "regroup", ""),
+        round_ended(suspended=False),
     ]
     assert read(run, *lines).resume.kept == {"b": (2,)}
-    assert read(run, *lines, begun).resume.kept == {}
+    assert read(run, *lines, BEGUN).resume.kept == {}
 
 
 def test_gpus_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirectory):
-    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
     lines = [
         started(),
-        begun,
-        {"event": "gpu-left-out", "dnn": "a", "gpu": 1},
-        {"event": "gpu-left-out", "dnn": "a", "gpu": 2},
+        BEGUN,
+        GpuLeftOutLine("a", 1),
+        GpuLeftOutLine("a", 2),
         started(),
     ]
     same = read(run, *lines).resume
     assert (same.left_out, same.interrupted) == ({"a": (1, 2)}, PLAN)
     now_off = read_earlier(run, lines, [spec("a")], retry_failed=False, regroups=False).resume
-    was_off = read(run, *lines, {**started(), "regroup": False}, started()).resume
+    was_off = read(run, *lines, started(regroup=False), started()).resume
     others = [read(run, *lines, started(4)).resume, read(run, *lines, started(host="m"), started()).resume]
     for resume in (now_off, was_off, *others):  # a round without those GPUs would still shun them
         assert (resume.left_out, resume.interrupted) == ({}, None)
@@ -118,7 +139,7 @@ def test_gpus_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirec
 
 FORGETTING = {
     "other hosts before": {"later": [started(host="m"), started()]},
-    "not wanted before": {"later": [{**started(), "regroup": False}, started()]},
+    "not wanted before": {"later": [started(regroup=False), started()]},
     "not wanted now": {"regroups": False},
 }
 
@@ -126,64 +147,61 @@ FORGETTING = {
 @pytest.mark.parametrize("how", FORGETTING)
 def test_gpus_that_nobody_of_the_round_lacks_are_forgotten_without_ending_it(run: RunDirectory, how: str):
     """`a` is through, `gone` is not in the config any more; or the round is still planned with the GPU."""
-    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
 
-    def without(dnn: str, gpu: int) -> dict[str, Any]:
-        return {"event": "gpu-left-out", "dnn": dnn, "gpu": gpu}
+    def without(dnn: str, gpu: int) -> Line:
+        return GpuLeftOutLine(dnn, gpu)
 
     def read_on(*lines: Any) -> Any:
         change = dict(FORGETTING[how])
         ledger = [started(), *lines, *change.pop("later", [])]
         return read_earlier(run, ledger, [spec("a"), spec("b")], retry_failed=False, **change).resume
 
-    resumed = read_on(without("a", 2), begun)  # PLAN: a has 0 and 1, b has 2
+    resumed = read_on(without("a", 2), BEGUN)  # PLAN: a has 0 and 1, b has 2
     assert (resumed.left_out, resumed.interrupted) == ({}, None)
-    for lines in ([without("gone", 2), begun], [begun, without("a", 1)]):
+    for lines in ([without("gone", 2), BEGUN], [BEGUN, without("a", 1)]):
         resumed = read_on(*lines)
         assert (resumed.left_out, resumed.interrupted) == ({}, PLAN)
     save(run, "a", 5, Position(9, 120))
-    resumed = read_on(without("a", 2), begun, {"event": "dnn-done", "dnn": "a", "detail": ""})
+    resumed = read_on(without("a", 2), BEGUN, DnnDoneLine("a", ""))
     assert (resumed.left_out, resumed.interrupted) == ({}, PLAN)
 
 
 def test_a_round_without_gpus_left_out_goes_on_on_other_hosts(run: RunDirectory):
-    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
-    assert read(run, started(), begun, started(host="m")).resume.interrupted == PLAN
+    assert read(run, started(), BEGUN, started(host="m")).resume.interrupted == PLAN
 
 
 def test_a_round_that_ended_to_go_on_without_a_gpu_is_continued(run: RunDirectory):
     """A kill after the old round's end and before the new one's beginning."""
-    begun = {"event": "round-started", "plan": round_plan_to_dict(PLAN)}
-    resume = read(run, started(), begun, {"event": "round-ended", "suspended": False, "continues": True})
+    resume = read(run, started(), BEGUN, round_ended(suspended=False, continues=True))
     assert resume.resume.interrupted == PLAN
 
 
 def test_done_holds_as_long_as_the_stop_rule_agrees(run: RunDirectory):
     save(run, "a", 3, Position(7, 120))
-    done = {"event": "dnn-done", "dnn": "a", "detail": "3 of at most 3 epochs"}
+    done = DnnDoneLine("a", "3 of at most 3 epochs")
     progress = read(run, done, a=3).resume.dnns["a"]
     assert (progress.state, progress.detail) == (DnnState.DONE, "3 of at most 3 epochs")
     assert read(run, done, a=4).resume.dnns["a"].state == DnnState.PENDING
 
 
 def test_done_without_a_checkpoint_is_trained_again(run: RunDirectory):
-    progress = read(run, {"event": "dnn-done", "dnn": "a", "detail": ""}).resume.dnns["a"]
+    progress = read(run, DnnDoneLine("a", "")).resume.dnns["a"]
     assert (progress.state, progress.epochs) == (DnnState.PENDING, 0)
 
 
 def test_a_failed_dnn_stays_so_unless_it_gets_another_try(run: RunDirectory):
     save(run, "a", 2, Position(6, 120))
-    failed = {"event": "dnn-failed", "dnn": "a", "cause": "oom", "detail": "17 GiB"}
+    failed = DnnFailedLine("a", "oom", "17 GiB")
     progress = read(run, failed).resume.dnns["a"]
     assert (progress.state, progress.cause, progress.detail) == (DnnState.FAILED, "oom", "17 GiB")
     again = read(run, failed, retry_failed=True).resume.dnns["a"]
     assert (again.state, again.cause, again.epochs) == (DnnState.PENDING, "", 2)
-    done = {"event": "dnn-done", "dnn": "a", "detail": ""}
+    done = DnnDoneLine("a", "")
     assert read(run, failed, done, a=2).resume.dnns["a"].state == DnnState.DONE
 
 
 def test_costs_add_up_over_all_starts(run: RunDirectory):
-    left = {"event": "group-left", "dnn": "a", "wall_time_s": 2.0, "slot_seconds": 4.0}
+    left = GroupLeftLine("a", 2.0, 4.0)
     account = read(run, started(), left, started(), left).accounts["a"]
     assert (account.wall_time_s, account.slot_seconds) == (4.0, 8.0)
 
@@ -216,12 +234,12 @@ def test_swapped_checkpoints_are_refused(run: RunDirectory):
 
 
 def test_a_lost_checkpoint_is_told(run: RunDirectory):
-    (warning,) = read(run, started(), {"event": "checkpoint-written", "dnn": "a"}).warnings
+    (warning,) = read(run, started(), a(CheckpointWrittenLine, dnn="a")).warnings
     assert "the checkpoint is gone; a starts anew" in warning
 
 
 def test_a_retried_dnn_stays_retried_at_the_next_start(run: RunDirectory):
-    failed = {"event": "dnn-failed", "dnn": "a", "cause": "nan", "detail": ""}
+    failed = DnnFailedLine("a", "nan", "")
     assert read(run, started(), failed, retry_failed=True).retried == ("a",)
-    later = read(run, started(), failed, {"event": "dnn-retried", "dnn": "a"})
+    later = read(run, started(), failed, DnnRetriedLine("a"))
     assert later.resume.dnns["a"].state is DnnState.PENDING

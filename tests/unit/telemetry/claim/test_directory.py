@@ -3,11 +3,13 @@
 import os
 
 import pytest
+from ledger_lines import a
 
 from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.telemetry import Ledger, RunLock, claim_output, is_same_config, prepare_output
 from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND
+from hpcbal.telemetry.ledger import RoundStartedLine
 
 CONFIG = """
 schema: 1
@@ -28,7 +30,7 @@ dataplane: {ring_bytes: 1024}
 def train(root):
     """A round was started: from now on the config counts."""
     with Ledger(root / "ledger.jsonl") as ledger:
-        ledger.append("round-started")
+        ledger.append(a(RoundStartedLine))
 
 
 def test_while_nothing_is_trained_the_config_may_be_mended(tmp_path):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from hpcbal.telemetry.views.straggler import Straggler, balancing_would_save, find_straggler
+from hpcbal.telemetry.ledger import RankFacts, Straggler
+from hpcbal.telemetry.views.straggler import balancing_would_save, find_straggler
 
 GPUS = (4, 5, 6)
+
+
+def ranks_of(*rows: Sequence[float]) -> RankFacts:
+    return RankFacts(*map(tuple, rows))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -23,7 +30,7 @@ GPUS = (4, 5, 6)
 def test_straggler_and_reason(
     wait_s: list[float], compute_s: list[float], collective_s: list[float], expected: Straggler | None
 ) -> None:
-    ranks = {"wait_s": wait_s, "compute_s": compute_s, "collective_s": collective_s}
+    ranks = ranks_of(wait_s, compute_s, collective_s, [8] * 3, compute_s)
     assert find_straggler(ranks, GPUS) == expected
 
 
@@ -39,8 +46,8 @@ def test_straggler_and_reason(
 )
 def test_what_balancing_would_save(compute_s: list[float], samples: list[int], expected: float) -> None:
     collective_s = [max(compute_s) - seconds for seconds in compute_s]
-    ranks = {"wait_s": [0.0] * 2, "compute_s": compute_s, "collective_s": collective_s, "samples": samples}
-    assert balancing_would_save({**ranks, "worked_s": compute_s}) == pytest.approx(expected)
+    ranks = ranks_of([0.0] * 2, compute_s, collective_s, samples, compute_s)
+    assert balancing_would_save(ranks) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +64,5 @@ def test_ranks_that_preprocess_their_own_samples_are_as_fast_as_that_leaves_them
     compute_s, samples = [32.0, 64.0], [32, 32]
     last_s = max(wait + compute for wait, compute in zip(wait_s, compute_s, strict=True))
     collective_s = [last_s - wait - compute for wait, compute in zip(wait_s, compute_s, strict=True)]
-    ranks = {"wait_s": wait_s, "compute_s": compute_s, "collective_s": collective_s}
-    saves = balancing_would_save({**ranks, "samples": samples, "worked_s": worked_s})
+    saves = balancing_would_save(ranks_of(wait_s, compute_s, collective_s, samples, worked_s))
     assert saves == pytest.approx(expected)

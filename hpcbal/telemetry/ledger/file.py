@@ -1,61 +1,60 @@
-"""The ledger: what happened in a run, one line per event, only ever appended to.
+"""The ledger's file: what happened in a run, one line per event, only ever appended to.
 
-Each line is an object with `schema`, `seq` (counts up over all starts of the run), `time` (UTC), `event` and
-the event's own fields. Rank 0 alone writes it. No locks and no database: it works on every file system.
+Rank 0 alone writes it. No locks and no database: it works on every file system.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
 
+from hpcbal.errors import LedgerError
 from hpcbal.telemetry.files.atomic_file import output_error
-from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, read_json_lines, write_all
+from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, read_numbered_lines, write_all
 from hpcbal.telemetry.files.utc import utc_text
+from hpcbal.telemetry.ledger.codec import Entry, entry_of, plain_of
+from hpcbal.telemetry.ledger.line import Line
 
-LEDGER_SCHEMA = 1
-_OWN_FIELDS = {"schema", "seq", "time", "event"}
+_Kind = TypeVar("_Kind", bound=Line)
 
 
 class Ledger:
-    """Appends events to a file; continues the count of an existing one, without its torn last line.
+    """Appends lines to a file; continues the count of an existing one, without its torn last line.
 
     Raises:
         OutputError: if the file cannot be opened.
+        LedgerError: if it holds a line that cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         try:
-            self._next_seq = 1 + max((int(line.get("seq", -1)) for line in read_ledger(path)), default=-1)
+            self._next_seq = 1 + max((entry.seq for entry in read_ledger(path)), default=-1)
             self._file = open_to_append(path)
             self._torn_from: int | None = None  # where a failed append began, if it is not removed
         except OSError as error:
             raise output_error(path, error, "open the ledger") from error
 
-    def append(self, event: str, /, *, durable: bool = False, **fields: Any) -> int:
-        """Write one event, at once.
+    def append(self, line: Line, *, durable: bool = False) -> int:
+        """Write one line, at once.
 
         Args:
-            event: its name, like `round-started`.
+            line: what happened.
             durable: also wait until it is on the disk (milliseconds, more on a parallel file system):
                 for what must survive the loss of the node; a kill of the process loses nothing anyway.
-            fields: what belongs to the event: numbers, text, dataclasses, lists, arrays (see `to_jsonable`).
 
         Returns:
-            The event's `seq`.
+            The line's `seq`.
 
         Raises:
             OutputError: if the disk is full or the file gone bad. What was written of the line is removed.
-            ValueError: if a field has the name of one of the ledger's own.
+            ValueError: if a field holds what `read_ledger` would refuse; nothing is written.
         """
-        if clash := _OWN_FIELDS & fields.keys():
-            raise ValueError(f"ledger event {event!r}: field names {sorted(clash)} are the ledger's own")
         seq = self._next_seq
-        line = {"schema": LEDGER_SCHEMA, "seq": seq, "time": utc_text(), "event": event, **fields}
-        data = encode_line(line)
+        data = encode_line(plain_of(Entry(seq, utc_text(), line)))
         try:
             if self._torn_from is not None:
                 self._remove_torn(self._torn_from)
@@ -90,6 +89,25 @@ class Ledger:
         self.close()
 
 
-def read_ledger(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """All whole events in order, torn lines left out (see `read_json_lines`); no file is an empty ledger."""
-    return read_json_lines(path)
+def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:
+    """All whole lines in order; torn ones are left out (see `read_json_lines`); no file is an empty ledger.
+
+    Raises:
+        LedgerError: a whole line is not as this version of hpcbal, or the one before, writes it.
+        OSError: the file is there but cannot be read.
+    """
+    entries = []
+    for number, plain in read_numbered_lines(path):
+        try:
+            entries.append(entry_of(plain))
+        except ValueError as error:
+            raise LedgerError(
+                f"{os.fspath(path)}:{number}: {error}; the file is damaged or of another version of hpcbal: "
+                "restore it, use the version that wrote it, or choose another output directory"
+            ) from error
+    return entries
+
+
+def lines_of(entries: Iterable[Entry], kind: type[_Kind]) -> list[_Kind]:
+    """The lines of one kind, in order."""
+    return [entry.line for entry in entries if isinstance(entry.line, kind)]

@@ -1,0 +1,95 @@
+"""Write the run's ledger, and plan.json, which lists its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control import Ensemble
+from hpcbal.runtime.resuming.opening import OpenedRun
+from hpcbal.telemetry import environment_versions, write_json_atomic
+from hpcbal.telemetry.ledger import (
+    CheckpointDamagedLine,
+    DnnDoneLine,
+    DnnFailedLine,
+    DnnRetriedLine,
+    GpuLeftOutLine,
+    Line,
+    NodeFacts,
+    PlanFacts,
+    RoundEndedLine,
+    RoundStartedLine,
+    RunFinishedLine,
+    RunStartedLine,
+    StartedAloneLine,
+)
+
+PLAN_SCHEMA = 2
+
+DURABLE = (
+    RunStartedLine,
+    RunFinishedLine,
+    RoundStartedLine,
+    StartedAloneLine,
+    RoundEndedLine,
+    GpuLeftOutLine,
+    DnnDoneLine,
+    DnnFailedLine,
+    DnnRetriedLine,
+)
+"""Lines that must survive the loss of the node: the next start decides by them."""
+
+
+class RunLedger:
+    """Appends lines; knows which ones must be durable, and which DNNs have been reported done.
+
+    Args:
+        opened: the run's directory, its ledger and its past.
+    """
+
+    def __init__(self, opened: OpenedRun) -> None:
+        self._ledger = opened.ledger
+        self._path_of_plan = opened.run.plan
+        self._plans: list[PlanFacts] = list(opened.earlier.round_plans)
+        self._done: set[str] = set()
+
+    def append(self, line: Line) -> None:
+        """Write one line; a round that starts is added to plan.json too."""
+        self._ledger.append(line, durable=isinstance(line, DURABLE))
+        if isinstance(line, RoundStartedLine | StartedAloneLine):
+            self._plans.append(line.plan)
+            write_json_atomic(self._path_of_plan, {"schema": PLAN_SCHEMA, "rounds": self._plans})
+
+    def append_start(self, opened: OpenedRun, cluster: Cluster, num_ranks: int, device: str) -> None:
+        """Write the first lines of a start.
+
+        Args:
+            device: what the trainers compute on.
+        """
+        self.append(
+            RunStartedLine(
+                kind="ensemble",
+                name=opened.config.name,
+                resumed=opened.resumed,
+                nodes=tuple(NodeFacts(node.host, node.num_gpus) for node in cluster.nodes),
+                num_ranks=num_ranks,
+                device=device,
+                seed=opened.config.seed,
+                paradigm=opened.config.schedule.paradigm,
+                regroup=opened.config.balance.regroup,
+                versions=environment_versions(),
+            )
+        )
+        self._append_all([DnnRetriedLine(dnn_id) for dnn_id in opened.earlier.retried])
+        self._append_all([CheckpointDamagedLine(warning) for warning in opened.earlier.warnings])
+
+    def append_done(self, ensemble: Ensemble) -> None:
+        """Write a line for each DNN that has become done since the last call."""
+        for dnn_id, dnn in ensemble.state.dnns.items():
+            if dnn.state == "done" and dnn_id not in self._done:
+                self._done.add(dnn_id)
+                self.append(DnnDoneLine(dnn_id, dnn.detail))
+
+    def _append_all(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            self.append(line)

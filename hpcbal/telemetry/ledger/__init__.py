@@ -1,0 +1,82 @@
+"""The ledger: what happened in a run, one typed line per event (docs/ledger.md)."""
+
+from hpcbal.telemetry.ledger.codec import LEDGER_SCHEMA, Entry
+from hpcbal.telemetry.ledger.dnns import (
+    CheckpointDamagedLine,
+    CheckpointWrittenLine,
+    DnnDoneLine,
+    DnnFailedLine,
+    DnnRetriedLine,
+    RateMeasuredLine,
+)
+from hpcbal.telemetry.ledger.epochs import (
+    BalanceFacts,
+    EpochDoneLine,
+    EpochFacts,
+    PartitionFacts,
+    RankFacts,
+    Straggler,
+)
+from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger
+from hpcbal.telemetry.ledger.kinds import KINDS
+from hpcbal.telemetry.ledger.line import Facts, Line
+from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
+from hpcbal.telemetry.ledger.rounds import (
+    GpuLeftOutLine,
+    GroupFacts,
+    GroupLeftLine,
+    LeaveRoundLine,
+    PassStartedLine,
+    PlanFacts,
+    ProfilingStartedLine,
+    RoundEndedLine,
+    RoundStartedLine,
+    StartedAloneLine,
+)
+from hpcbal.telemetry.ledger.run import (
+    NodeFacts,
+    PredictionLine,
+    RunFinishedLine,
+    RunStartedLine,
+    SuspendRequestedLine,
+)
+
+__all__ = [
+    "KINDS",
+    "LEDGER_SCHEMA",
+    "BadSampleLine",
+    "BalanceFacts",
+    "CheckpointDamagedLine",
+    "CheckpointWrittenLine",
+    "DnnDoneLine",
+    "DnnFailedLine",
+    "DnnRetriedLine",
+    "Entry",
+    "EpochDoneLine",
+    "EpochFacts",
+    "Facts",
+    "GpuLeftOutLine",
+    "GroupFacts",
+    "GroupLeftLine",
+    "LeaveRoundLine",
+    "Ledger",
+    "Line",
+    "NodeFacts",
+    "PartitionFacts",
+    "PassStartedLine",
+    "PlanFacts",
+    "PredictionLine",
+    "PreprocessingMeasuredLine",
+    "ProfilingStartedLine",
+    "RankFacts",
+    "RateMeasuredLine",
+    "RoundEndedLine",
+    "RoundStartedLine",
+    "RunFinishedLine",
+    "RunStartedLine",
+    "StartedAloneLine",
+    "Straggler",
+    "SuspendRequestedLine",
+    "lines_of",
+    "read_ledger",
+]

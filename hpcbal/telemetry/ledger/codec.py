@@ -1,0 +1,142 @@
+"""Lines as JSON, and back: what is written is read by the same classes, and nothing else is read."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcbal.telemetry.files.jsonable import to_jsonable
+from hpcbal.telemetry.files.utc import unix_seconds
+from hpcbal.telemetry.ledger.kinds import KINDS
+from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.schema_1 import upgrade
+
+LEDGER_SCHEMA = 2
+READABLE_SCHEMAS = (1, LEDGER_SCHEMA)
+ENVELOPE = ("schema", "seq", "time", "event")
+"""Fields that every line has beside those of its kind."""
+
+_ABSENT = object()
+_MOST_SHOWN = 60
+_ALLOWED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "mapping_type": "an object",
+    "dict_type": "an object",
+    "dataclass_type": "an object",
+}
+"""What is allowed instead, by the type of pydantic's error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a ledger with its place in it.
+
+    Attributes:
+        seq: counts up from 0 over all starts of the run.
+        time: when it was written, UTC, as text.
+        line: what it says.
+    """
+
+    seq: int
+    time: str
+    line: Line
+
+    @property
+    def unix_s(self) -> float:
+        """`time` in seconds since 1970."""
+        return unix_seconds(self.time)
+
+
+def plain_of(entry: Entry) -> dict[str, Any]:
+    """An entry as plain JSON values.
+
+    Raises:
+        ValueError: a field holds what its kind does not allow, so that nobody could read the line again.
+    """
+    own = {name: to_jsonable(getattr(entry.line, name)) for name in entry.line.field_names()}
+    _line_of(entry.line.event, own)
+    return {
+        "schema": LEDGER_SCHEMA,
+        "seq": entry.seq,
+        "time": entry.time,
+        "event": entry.line.event,
+        **own,
+    }
+
+
+def entry_of(plain: Mapping[str, Any]) -> Entry:
+    """The opposite of `plain_of`; takes lines of schema 1 too.
+
+    Raises:
+        ValueError: one clause about what was found and what is allowed.
+    """
+    schema, seq, time, event = (plain.get(name, _ABSENT) for name in ENVELOPE)
+    if type(schema) is not int or schema not in READABLE_SCHEMAS:
+        raise ValueError(_refusal("schema", schema, " or ".join(map(str, READABLE_SCHEMAS))))
+    if type(seq) is not int or seq < 0:
+        raise ValueError(_refusal("seq", seq, "a whole number from 0 on"))
+    if not isinstance(time, str) or not _is_time(time):
+        raise ValueError(_refusal("time", time, "a time like 2025-01-31T12:00:00.000Z"))
+    if not isinstance(event, str) or event not in KINDS:
+        raise ValueError(_refusal("event", event, ", ".join(KINDS)))
+    own = {name: value for name, value in plain.items() if name not in ENVELOPE}
+    return Entry(seq, time, _line_of(event, upgrade(event, own) if schema == 1 else own))
+
+
+def _line_of(event: str, own: Mapping[str, Any]) -> Line:
+    from pydantic import ValidationError  # not at the top: `status` and the like read no ledger
+
+    # Lone surrogates (file names that are no valid text) have no UTF-8: they are read as question marks.
+    text = json.dumps(own, ensure_ascii=False).encode(errors="replace")
+    try:
+        line: Line = _adapter(event).validate_json(text)
+    except ValidationError as error:
+        raise ValueError(_problem(KINDS[event], error.errors(include_url=False)[0])) from error
+    return line
+
+
+@functools.cache
+def _adapter(event: str) -> Any:
+    """Made when the first line of its kind is met: making all takes longer than reading most ledgers."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(KINDS[event])
+
+
+def _problem(kind: type[Line], found: Mapping[str, Any]) -> str:
+    place = ".".join(map(str, found["loc"]))
+    match found["type"]:
+        case "missing":
+            return f"{kind.event}: field {place} is missing"
+        case "unexpected_keyword_argument":
+            known = f", allowed: {', '.join(kind.field_names())}"
+            return f"{kind.event}: unknown field {place}" + (known if len(found["loc"]) == 1 else "")
+        case "literal_error":
+            return f"{kind.event}: {_refusal(place, found['input'], found['ctx']['expected'])}"
+        case "value_error":
+            return f"{kind.event}: {place + ': ' if place else ''}{found['ctx']['error']}"
+    allowed = _ALLOWED.get(found["type"], found["msg"])
+    return f"{kind.event}: {_refusal(place, found['input'], allowed)}"
+
+
+def _refusal(name: str, found: Any, allowed: str) -> str:
+    shown = "absent" if found is _ABSENT else json.dumps(found, default=repr)
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[: _MOST_SHOWN - 3]}..."
+    return f"{name} is {shown}, allowed: {allowed}"
+
+
+def _is_time(text: str) -> bool:
+    try:
+        unix_seconds(text)
+    except (ValueError, OverflowError):
+        return False
+    return text.endswith("Z")

@@ -1,0 +1,64 @@
+"""All kinds of lines, by their name in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from hpcbal.telemetry.ledger.dnns import (
+    CheckpointDamagedLine,
+    CheckpointWrittenLine,
+    DnnDoneLine,
+    DnnFailedLine,
+    DnnRetriedLine,
+    RateMeasuredLine,
+)
+from hpcbal.telemetry.ledger.epochs import EpochDoneLine
+from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
+from hpcbal.telemetry.ledger.rounds import (
+    GpuLeftOutLine,
+    GroupLeftLine,
+    LeaveRoundLine,
+    PassStartedLine,
+    ProfilingStartedLine,
+    RoundEndedLine,
+    RoundStartedLine,
+    StartedAloneLine,
+)
+from hpcbal.telemetry.ledger.run import (
+    PredictionLine,
+    RunFinishedLine,
+    RunStartedLine,
+    SuspendRequestedLine,
+)
+
+KINDS: Mapping[str, type[Line]] = MappingProxyType(
+    {
+        kind.event: kind
+        for kind in (
+            RunStartedLine,
+            PredictionLine,
+            SuspendRequestedLine,
+            RunFinishedLine,
+            ProfilingStartedLine,
+            RoundStartedLine,
+            StartedAloneLine,
+            PassStartedLine,
+            LeaveRoundLine,
+            GpuLeftOutLine,
+            GroupLeftLine,
+            RoundEndedLine,
+            EpochDoneLine,
+            RateMeasuredLine,
+            CheckpointWrittenLine,
+            CheckpointDamagedLine,
+            DnnDoneLine,
+            DnnFailedLine,
+            DnnRetriedLine,
+            PreprocessingMeasuredLine,
+            BadSampleLine,
+        )
+    }
+)
+"""In the order in which docs/ledger.md lists them."""

@@ -1,0 +1,142 @@
+"""Lines for what the state machine of an ensemble hears and says; pure, and the same for every executor."""
+
+from __future__ import annotations
+
+import math
+
+from hpcbal.control.messages import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    Event,
+    GroupPlan,
+    Instruction,
+    LeaveOut,
+    LeaveRound,
+    NextPass,
+    PreprocessingMeasured,
+    RateMeasured,
+    RoundPlan,
+    StartAlone,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendRequested,
+)
+from hpcbal.telemetry.ledger.dnns import CheckpointWrittenLine, DnnFailedLine, RateMeasuredLine
+from hpcbal.telemetry.ledger.epochs import EpochDoneLine, EpochFacts, Straggler
+from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.preprocessing import PreprocessingMeasuredLine
+from hpcbal.telemetry.ledger.rounds import (
+    GpuLeftOutLine,
+    GroupFacts,
+    LeaveRoundLine,
+    PassStartedLine,
+    PlanFacts,
+    ProfilingStartedLine,
+    RoundEndedLine,
+    RoundStartedLine,
+    StartedAloneLine,
+)
+from hpcbal.telemetry.ledger.run import SuspendRequestedLine
+
+
+def line_of_event(event: Event) -> Line | None:
+    """The line of an event that needs no measurements besides; None for the others."""
+    match event:
+        case RateMeasured():
+            return RateMeasuredLine(event.dnn_id, event.num_gpus, event.samples_per_s)
+        case PreprocessingMeasured():
+            return PreprocessingMeasuredLine(event.samples_per_s)
+        case DnnFailed():
+            rank = event.rank if event.rank >= 0 else None
+            return DnnFailedLine(event.dnn_id, event.cause, event.detail, rank)
+        case SuspendRequested():
+            return SuspendRequestedLine(event.reason)
+    return None
+
+
+def line_of_epoch(
+    event: EpochDone,
+    facts: EpochFacts,
+    balancing_would_save: float | None = None,
+    straggler: Straggler | None = None,
+) -> EpochDoneLine:
+    """The line of an epoch; a metric that is NaN or infinite becomes None."""
+    return EpochDoneLine(
+        dnn=event.dnn_id,
+        pass_index=event.pass_index,
+        seconds=event.seconds,
+        busy_s=event.busy_s,
+        metrics={name: value if math.isfinite(value) else None for name, value in event.metrics.items()},
+        facts=facts,
+        balancing_would_save=balancing_would_save,
+        straggler=straggler,
+    )
+
+
+def line_of_checkpoint(event: CheckpointWritten, seconds: float, held_s: float) -> CheckpointWrittenLine:
+    """The line of a checkpoint that took `seconds` to write and kept its group waiting for `held_s`."""
+    position = event.position
+    return CheckpointWrittenLine(
+        event.dnn_id, event.epoch, position.pass_index, position.offset, seconds, held_s
+    )
+
+
+def line_of_instruction(instruction: Instruction, *, suspending: bool) -> Line | None:
+    """The line of an instruction; None if it has none.
+
+    Args:
+        suspending: whether the ensemble is being stopped on request.
+    """
+    match instruction:
+        case StartProfiling(groups):
+            return ProfilingStartedLine(tuple(map(group_facts, groups)))
+        case StartRound(plan):
+            return RoundStartedLine(plan_facts(plan))
+        case StartAlone(plan):
+            return StartedAloneLine(plan_facts(plan))
+        case NextPass():
+            return PassStartedLine(instruction.pass_index, instruction.dnn_ids)
+        case LeaveOut(dnn_id, gpu):
+            return GpuLeftOutLine(dnn_id, gpu)
+        case LeaveRound():
+            return LeaveRoundLine(instruction.dnn_id, instruction.reason, instruction.detail)
+        case StopStream():
+            return RoundEndedLine(instruction.index, suspending, instruction.continues)
+    return None
+
+
+def group_facts(group: GroupPlan) -> GroupFacts:
+    """A group as the ledger has it."""
+    return GroupFacts(group.dnn_id, group.gpus)
+
+
+def plan_facts(plan: RoundPlan) -> PlanFacts:
+    """A plan as the ledger has it."""
+    return PlanFacts(
+        index=plan.index,
+        groups=tuple(map(group_facts, plan.groups)),
+        first_pass=plan.first_pass,
+        start=dict(plan.start),
+        epochs=dict(plan.epochs),
+        num_preprocessors=plan.num_preprocessors,
+        predicted_rate_samples_per_s=dict(plan.predicted_rate_samples_per_s),
+        num_gpus=plan.num_gpus,
+        last_pass=plan.last_pass,
+    )
+
+
+def round_plan(facts: PlanFacts) -> RoundPlan:
+    """The opposite of `plan_facts`."""
+    return RoundPlan(
+        index=facts.index,
+        groups=tuple(GroupPlan(group.dnn, group.gpus) for group in facts.groups),
+        first_pass=facts.first_pass,
+        start=dict(facts.start),
+        epochs=dict(facts.epochs),
+        num_preprocessors=facts.num_preprocessors,
+        predicted_rate_samples_per_s=dict(facts.predicted_rate_samples_per_s),
+        num_gpus=facts.num_gpus,
+        last_pass=facts.last_pass,
+    )

@@ -1,0 +1,108 @@
+"""Lines about a start of a run as a whole: its beginning, its end, what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hpcbal.telemetry.ledger.line import Facts, Line
+
+JobKind = Literal["ensemble"]
+"""What a directory can hold."""
+
+Outcome = Literal["done", "failed-dnns", "suspended", "profiled"]
+"""How a start can end, unless it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts(Facts):
+    """A node of the allocation.
+
+    Attributes:
+        host: its host name.
+        num_gpus: GPU slots on it.
+    """
+
+    host: str
+    num_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStartedLine(Line):
+    """The first line of every start, resumes included.
+
+    Attributes:
+        kind: kind of job that the directory holds.
+        name: of the run, from the config.
+        resumed: whether the directory held this run before.
+        nodes: of the allocation; GPU slots are numbered over them in this order.
+        num_ranks: MPI ranks.
+        device: what the trainers compute on.
+        seed: from the config.
+        paradigm: `schedule.paradigm`; null in files of schema 1 that do not have it.
+        regroup: `balance.regroup`: whether groups may drop a GPU.
+        versions: of hpcbal, Python and libraries, by name.
+    """
+
+    event: ClassVar[str] = "run-started"
+    kind: JobKind
+    name: str
+    resumed: bool
+    nodes: tuple[NodeFacts, ...]
+    num_ranks: int
+    device: str
+    seed: int
+    paradigm: str | None
+    regroup: bool
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionLine(Line):
+    """Written once per start, when its first prediction arrives.
+
+    Attributes:
+        wall_time_s: predicted length of this start, from its beginning to its end.
+        remaining_s: predicted time from the state that the prediction was made from.
+    """
+
+    event: ClassVar[str] = "prediction"
+    wall_time_s: float
+    remaining_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendRequestedLine(Line):
+    """Written when a signal, the walltime or a fault asks for a clean stop.
+
+    Attributes:
+        reason: for people.
+    """
+
+    event: ClassVar[str] = "suspend-requested"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinishedLine(Line):
+    """The last line of a start that was not killed.
+
+    Attributes:
+        outcome: `done`, `failed-dnns`, `suspended` or `profiled`.
+        exit_code: what the start returns to the shell.
+        decided_s: time that the state machine spent on decisions.
+        num_preprocessed: samples that preprocessors made in this start.
+        preprocessing_s: busy time of all preprocessors.
+        predicted_s: predicted length of this start; null if nothing was predicted or the run goes on.
+        actual_s: measured length of this start; null where `predicted_s` is.
+    """
+
+    event: ClassVar[str] = "run-finished"
+    outcome: Outcome
+    exit_code: int
+    decided_s: float
+    num_preprocessed: int
+    preprocessing_s: float
+    predicted_s: float | None = None
+    actual_s: float | None = None
