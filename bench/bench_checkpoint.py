@@ -73,7 +73,7 @@ def peer_and_limit(config: EnsembleConfig, run: RunDirectory, repeats: int) -> d
     costs = {}
     with tempfile.TemporaryDirectory(dir=run.root) as name:
         for dnn in config.dnns:
-            checkpoint = run.dnn(dnn.name) / "checkpoint.h5"
+            checkpoint = run.job(dnn.name) / "checkpoint.h5"
             if not checkpoint.exists():
                 continue
             model = load_object(dnn.model)((8, 8, 1), 10, **dnn.args)

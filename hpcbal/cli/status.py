@@ -29,7 +29,8 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the status once, or until the run ends; with --json --watch, one line of JSON per look."""
-    from hpcbal.telemetry.views.status import death_note, has_ended, read_status
+    from hpcbal.telemetry.views.read_status import read_status
+    from hpcbal.telemetry.views.status import death_note, has_ended
     from hpcbal.telemetry.views.status_table import render_status
 
     _check_directory(args.directory)

@@ -58,7 +58,7 @@ def node_memory(config: EnsembleConfig, placements: Sequence[Placement], cluster
     Sizes are those of the checkpoints in the output directory, which hold weights and optimizer state.
     """
     run = RunDirectory(Path(config.output.dir))
-    sizes = {dnn.name: _file_size(run.dnn(dnn.name) / CHECKPOINT_NAME) for dnn in config.dnns}
+    sizes = {dnn.name: _file_size(run.job(dnn.name) / CHECKPOINT_NAME) for dnn in config.dnns}
     unknown = tuple(name for name, size in sizes.items() if size is None)
     if unknown:
         return NodeMemory(config.dataplane.ring_bytes, None, None, unknown)

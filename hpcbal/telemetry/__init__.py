@@ -9,23 +9,18 @@ from hpcbal.telemetry.host.environment import environment_versions
 from hpcbal.telemetry.ledger import LEDGER_SCHEMA, Ledger, read_ledger
 from hpcbal.telemetry.streams.metrics import MetricsWriter, read_metrics
 from hpcbal.telemetry.streams.rank_log import RankLogging, configure_rank_logging
+from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus, PreprocessingStatus, new_status
 from hpcbal.telemetry.views.progress import Progress
+from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.results import ResultRow, read_results, render_results, write_results
-from hpcbal.telemetry.views.status import (
-    STATUS_SCHEMA,
-    DnnStatus,
-    PreprocessingStatus,
-    Status,
-    new_status,
-    read_status,
-    write_status,
-)
+from hpcbal.telemetry.views.status import STATUS_SCHEMA, write_status
 from hpcbal.telemetry.views.status_table import render_status
 
 __all__ = [
     "LEDGER_SCHEMA",
     "STATUS_SCHEMA",
     "DnnStatus",
+    "EnsembleStatus",
     "Ledger",
     "MetricsWriter",
     "PreprocessingStatus",
@@ -34,7 +29,6 @@ __all__ = [
     "ResultRow",
     "RunDirectory",
     "RunLock",
-    "Status",
     "claim_output",
     "configure_rank_logging",
     "environment_versions",

@@ -25,7 +25,7 @@ def test_a_finished_run_has_its_page_and_every_second_adds_up(lab: Any) -> None:
     results = lab.results()
     for dnn in data.dnns:
         assert (dnn.state, dnn.epochs) == (results[dnn.name].state, results[dnn.name].epochs)
-        assert dnn.best_val_accuracy == pytest.approx(results[dnn.name].best_val_accuracy)
+        assert dnn.best_val_accuracy == pytest.approx(results[dnn.name].best)
         assert dnn.wall_time_s == pytest.approx(results[dnn.name].wall_time_s, abs=0.1)
     for use in data.use:
         assert sum(use.seconds.values()) == pytest.approx(data.duration_s)

@@ -103,7 +103,7 @@ def test_samples_that_are_all_broken_for_a_while(lab):
     done = lab.run()
     assert done.code == 0, done
     assert {name: row.epochs for name, row in lab.results().items()} == {"a": 5, "b": 3, "c": 4}
-    assert all(row.best_val_accuracy is not None for row in lab.results().values())
+    assert all(row.best is not None for row in lab.results().values())
 
 
 def test_a_directory_that_another_run_is_using(lab):

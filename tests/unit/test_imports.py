@@ -75,8 +75,8 @@ planning          | -                                     | errors cluster.layou
 report.model      | -                                     | -
 report.drawing    | matplotlib                            | -
 report.charts     | -                                     | telemetry.views report.model report.drawing
-report.reading    | -                                     | errors telemetry.files telemetry.ledger
-                  |                                       | telemetry.views report.model
+report.reading    | -                                     | errors telemetry.files telemetry.streams
+                  |                                       | telemetry.ledger telemetry.views report.model
 report.page       | -                                     | telemetry.files telemetry.views report.model
                   |                                       | report.drawing report.charts
 report            | -                                     | report.model report.reading report.page

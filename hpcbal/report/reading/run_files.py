@@ -18,7 +18,9 @@ from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.ledger import read_ledger
-from hpcbal.telemetry.views.status import Status, death_note, has_ended, read_status
+from hpcbal.telemetry.views.kinds import AnyStatus
+from hpcbal.telemetry.views.read_status import read_status
+from hpcbal.telemetry.views.status import death_note, has_ended
 
 STATE_OF_OUTCOME: Mapping[str, str] = {
     "done": "done",
@@ -96,7 +98,7 @@ def _replay(run: RunDirectory) -> Replay:
     return replay
 
 
-def _state(replay: Replay, status: Status | None, now: float) -> tuple[str, str]:
+def _state(replay: Replay, status: AnyStatus | None, now: float) -> tuple[str, str]:
     """(state, note): the ledger's word counts if it has the last one."""
     if replay.outcome is not None:
         note = "the same command continues it" if replay.outcome == "suspended" else ""
@@ -109,7 +111,7 @@ def _state(replay: Replay, status: Status | None, now: float) -> tuple[str, str]
     return "running", f"as of {status['updated_at']}"
 
 
-def _dnns(replay: Replay, status: Status | None) -> tuple[DnnReport, ...]:
+def _dnns(replay: Replay, status: AnyStatus | None) -> tuple[DnnReport, ...]:
     told = {dnn["name"]: dnn["state"] for dnn in status["dnns"]} if status is not None else {}
     names = list(told) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
     costs = replay.cost_by_dnn()

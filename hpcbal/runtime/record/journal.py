@@ -71,7 +71,7 @@ class Journal:
         self._lock = opened.lock
         self._ledger = RunLedger(opened)
         self._profile = KeptProfile(opened.run.profile, rate_key_by_dnn)
-        self._metrics = MetricsWriter(opened.run.root)
+        self._metrics = MetricsWriter(opened.run)
         self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)
         self._status_due_s = 0.0
         self._outlooks = Outlooks(started_s=time.monotonic())
@@ -262,7 +262,7 @@ class Journal:
                     name=name,
                     state=str(dnn.state),
                     epochs=dnn.epochs,
-                    best_val_accuracy=best_accuracy(ensemble, name),
+                    best=best_accuracy(ensemble, name),
                     wall_time_s=self._accounts.now(name).wall_time_s,
                     slot_seconds=self._accounts.now(name).slot_seconds,
                     cause=cause,

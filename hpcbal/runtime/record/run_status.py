@@ -9,14 +9,14 @@ from hpcbal.control import Ensemble
 from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
 from hpcbal.telemetry.ledger import Straggler
-from hpcbal.telemetry.views.status import DnnStatus, Status
+from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
 
 PHASES = {"new": "starting", "round": "training"}
 """Phases of the state machine that users know by another name."""
 
 
 def fill_status(
-    status: Status,
+    status: EnsembleStatus,
     ensemble: Ensemble,
     stats: PreprocessingStats,
     accounts: Accounts,

@@ -95,14 +95,14 @@ def read_earlier(
     fingerprints: dict[str, str] = {}
     next_pass = facts.next_pass
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
-        found = list(readers.map(lambda spec: read_progress(run.dnn(spec.dnn_id)), specs))
+        found = list(readers.map(lambda spec: read_progress(run.job(spec.dnn_id)), specs))
     for spec, (state, told) in zip(specs, found, strict=True):
         warnings.extend(told)
         if state is None and spec.dnn_id in facts.saved:
-            warnings.append(f"{run.dnn(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts anew")
+            warnings.append(f"{run.job(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts anew")
         if state is not None and state.name != spec.dnn_id:
             raise DataError(
-                f"{run.dnn(spec.dnn_id)}: the checkpoint is that of {state.name!r}; put back the right one"
+                f"{run.job(spec.dnn_id)}: the checkpoint is that of {state.name!r}; put back the right one"
             )
         if state is not None:
             next_pass = max(next_pass, state.position.pass_index + 1)
@@ -134,7 +134,7 @@ def check_fingerprint(run: RunDirectory, earlier: Earlier, fingerprint: str) -> 
     for dnn_id, trained_on in earlier.fingerprints.items():
         if trained_on != fingerprint:
             raise DataError(
-                f"{run.dnn(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
+                f"{run.job(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
                 f"{trained_on}, now {fingerprint}); restore the dataset, or choose another output.dir"
             )
 

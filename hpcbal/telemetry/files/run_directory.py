@@ -12,9 +12,11 @@ class RunDirectory:
 
     Attributes:
         root: the output directory.
+        jobs: the folder in it that holds one folder per job; each kind of run has its own.
     """
 
     root: Path
+    jobs: str = "dnns"
 
     @property
     def config(self) -> Path:
@@ -63,9 +65,9 @@ class RunDirectory:
     def rank_log(self, rank: int) -> Path:
         return self.logs / f"rank-{rank:03d}.log"
 
-    def dnn(self, dnn_id: str) -> Path:
-        """Directory of one DNN: checkpoints, metrics, TensorBoard events."""
-        return self.root / "dnns" / dnn_id
+    def job(self, name: str) -> Path:
+        """Directory of one job, such as a DNN: checkpoints, metrics, TensorBoard events."""
+        return self.root / self.jobs / name
 
-    def metrics(self, dnn_id: str) -> Path:
-        return self.dnn(dnn_id) / "metrics.jsonl"
+    def metrics(self, name: str) -> Path:
+        return self.job(name) / "metrics.jsonl"

@@ -1,4 +1,4 @@
-"""Metrics of each DNN per epoch: `metrics.jsonl` and one TensorBoard file, written by rank 0.
+"""Metrics of each job per epoch: `metrics.jsonl` and one TensorBoard file, written by rank 0.
 
 `metrics.jsonl` is what counts; the TensorBoard file is made from it anew at each start and each rewind, so
 that a torn end or an epoch that was trained again never stands in it. Lines wait in memory for some seconds,
@@ -27,36 +27,37 @@ _OWN_FIELDS = {"schema", "epoch", "pass_index", "time", "seconds"}
 
 
 class MetricsWriter:
-    """Collects epochs of all DNNs and writes them in batches.
+    """Collects epochs of all jobs and writes them in batches.
 
     Args:
-        output_dir: of the run; files are `dnns/<name>/metrics.jsonl` and `dnns/<name>/events.out.tfevents.*`.
+        run: the output directory; the files of a job are `metrics.jsonl` and `events.out.tfevents.*` in the
+            folder of the job.
         flush_interval_s: `flush_if_due` writes at most this often.
         clock: monotonic seconds, for tests.
     """
 
     def __init__(
         self,
-        output_dir: str | os.PathLike[str],
+        run: RunDirectory,
         flush_interval_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._run = RunDirectory(Path(output_dir))
+        self._run = run
         self._flush_interval_s = flush_interval_s
         self._clock = clock
         self._flushed_at = clock()
         self._waiting: dict[str, list[dict[str, Any]]] = {}
-        self._event_files: dict[str, Path] = {}  # of the DNNs whose files this process has made good
+        self._event_files: dict[str, Path] = {}  # of the jobs whose files this process has made good
 
-    def write(self, dnn_id: str, record: EpochRecord, extra: Mapping[str, float] | None = None) -> None:
+    def write(self, job: str, record: EpochRecord, extra: Mapping[str, float] | None = None) -> None:
         """Take one epoch; it is in the files after the next flush.
 
         Args:
-            dnn_id: the DNN.
-            record: the epoch; epochs of a DNN come in ascending order.
+            job: its name.
+            record: the epoch; epochs of a job come in ascending order.
             extra: further numbers, like samples per second or the number of GPUs.
         """
-        self._waiting.setdefault(dnn_id, []).append(_line_of(record, utc_text(), extra or {}))
+        self._waiting.setdefault(job, []).append(_line_of(record, utc_text(), extra or {}))
 
     def flush_if_due(self) -> None:
         """Flush if `flush_interval_s` has passed since the last time; cheap otherwise."""
@@ -70,33 +71,33 @@ class MetricsWriter:
             OutputError: if a file cannot be written; what waits is kept for the next flush.
         """
         self._flushed_at = self._clock()
-        for dnn_id in list(self._waiting):
-            lines = self._waiting[dnn_id]
-            if dnn_id not in self._event_files:
+        for job in list(self._waiting):
+            lines = self._waiting[job]
+            if job not in self._event_files:
                 # What stands there from the first of these epochs on is a failed flush of the same lines.
-                self._make_good(dnn_id, lines[0]["epoch"] - 1, ())
+                self._make_good(job, lines[0]["epoch"] - 1, ())
             try:
-                _append(self._run.metrics(dnn_id), b"".join(encode_line(line) for line in lines))
-                _append(self._event_files[dnn_id], b"".join(_event_of(line) for line in lines))
+                _append(self._run.metrics(job), b"".join(encode_line(line) for line in lines))
+                _append(self._event_files[job], b"".join(_event_of(line) for line in lines))
             except OSError as error:
-                del self._event_files[dnn_id]  # torn, perhaps: the next flush makes them good first
-                raise output_error(self._run.metrics(dnn_id), error) from error
-            del self._waiting[dnn_id]
+                del self._event_files[job]  # torn, perhaps: the next flush makes them good first
+                raise output_error(self._run.metrics(job), error) from error
+            del self._waiting[job]
 
-    def rewind(self, dnn_id: str, epoch: int, history: Sequence[EpochRecord] = ()) -> None:
-        """Make the files of a DNN end with `epoch`, from whose checkpoint it goes on.
+    def rewind(self, job: str, epoch: int, history: Sequence[EpochRecord] = ()) -> None:
+        """Make the files of a job end with `epoch`, from whose checkpoint it goes on.
 
         Args:
-            dnn_id: the DNN.
+            job: its name.
             epoch: later epochs are dropped: they will be trained again. 0 drops all.
             history: of the checkpoint; epochs that were not flushed before a kill are taken from it.
 
         Raises:
             OutputError: if a file cannot be written.
         """
-        self._waiting.pop(dnn_id, None)
-        if history or self._run.dnn(dnn_id).exists():  # nothing is made for a DNN that has not begun
-            self._make_good(dnn_id, epoch, history)
+        self._waiting.pop(job, None)
+        if history or self._run.job(job).exists():  # nothing is made for a job that has not begun
+            self._make_good(job, epoch, history)
 
     def close(self) -> None:
         """Flush."""
@@ -110,9 +111,9 @@ class MetricsWriter:
     ) -> None:
         self.close()
 
-    def _make_good(self, dnn_id: str, last_epoch: int, history: Iterable[EpochRecord]) -> None:
+    def _make_good(self, job: str, last_epoch: int, history: Iterable[EpochRecord]) -> None:
         """Replace both files: whole lines up to `last_epoch`, each epoch once, gaps filled from `history`."""
-        path = self._run.metrics(dnn_id)
+        path = self._run.metrics(job)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             line_by_epoch = {record.epoch: _line_of(record, utc_text(), {}) for record in history}
@@ -126,7 +127,7 @@ class MetricsWriter:
         write_atomic(events, file_start(time.time()) + b"".join(_event_of(line) for line in lines))
         for old in old_event_files:
             remove_quietly(old)
-        self._event_files[dnn_id] = events
+        self._event_files[job] = events
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

@@ -6,23 +6,24 @@ import csv
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView
 from hpcbal.telemetry.views.table import count_text, format_table, number_text
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """What became of one DNN.
+    """What became of one job.
 
     Attributes:
-        name: of the DNN.
+        name: of the job.
         state: like done, failed, training, waiting.
         epochs: completed.
-        best_val_accuracy: None if no epoch was completed.
+        best: its best value; of which metric, the kind of run says. None if no epoch was completed.
         wall_time_s: time in rounds, all starts of the run together.
         slot_seconds: that time times the GPUs (slots) held.
         cause: why it failed, else empty.
@@ -31,47 +32,48 @@ class ResultRow:
     name: str
     state: str
     epochs: int
-    best_val_accuracy: float | None
+    best: float | None
     wall_time_s: float
     slot_seconds: float
     cause: str = ""
 
 
-def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow]) -> None:
-    """Replace `path` by a table of `rows`, one column per field.
+def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> None:
+    """Replace `path` by a table of `rows`, one column per field; the kind names that of the best value.
 
     Raises:
         OutputError: if it cannot be written.
     """
-    names = [field.name for field in fields(ResultRow)]
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
+    writer.writerow(["name", "state", "epochs", view.best_key, "wall_time_s", "slot_seconds", "cause"])
     for row in rows:
-        values = (getattr(row, name) for name in names)
-        writer.writerow(["" if value is None else value for value in values])
+        best = "" if row.best is None else row.best
+        writer.writerow([row.name, row.state, row.epochs, best, row.wall_time_s, row.slot_seconds, row.cause])
     write_atomic(path, text.getvalue(), durable=True)
 
 
 def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
-    """The rows of a results.csv.
+    """The rows of a results.csv of any kind of run.
 
     Raises:
         InputError: if there is no such file or it is not one of hpcbal.
     """
     try:
         with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            best_key = _best_key(rows.fieldnames or ())
             return [
                 ResultRow(
                     name=row["name"],
                     state=row["state"],
                     epochs=int(row["epochs"]),
-                    best_val_accuracy=float(row["best_val_accuracy"]) if row["best_val_accuracy"] else None,
+                    best=float(row[best_key]) if row[best_key] else None,
                     wall_time_s=float(row["wall_time_s"]),
                     slot_seconds=float(row["slot_seconds"]),
                     cause=row["cause"],
                 )
-                for row in csv.DictReader(file)
+                for row in rows
             ]
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: cannot read: {error.strerror or error}") from error
@@ -79,28 +81,36 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
         raise InputError(f"{os.fspath(path)}: not a results.csv of hpcbal ({error!r})") from error
 
 
-def render_results(rows: Sequence[ResultRow]) -> str:
+def _best_key(names: Sequence[str]) -> str:
+    """The column of the best value; KeyError if no kind has one of `names`."""
+    found = [view.best_key for view in VIEWS.values() if view.best_key in names]
+    if not found:
+        raise KeyError(ENSEMBLE.best_key)
+    return found[0]
+
+
+def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     """The table that ends a run, totals included; the cause column only if something failed."""
     with_cause = any(row.cause for row in rows)
-    headers = ["name", "state", "epochs", "best val accuracy", "wall time", "GPU-slot-seconds"]
+    headers = ["name", "state", "epochs", view.best_title, "wall time", "GPU-slot-seconds"]
     body = [
         [
             row.name,
             row.state,
             str(row.epochs),
-            number_text(row.best_val_accuracy),
+            number_text(row.best),
             duration_text(row.wall_time_s),
             f"{row.slot_seconds:.1f}",
         ]
         for row in rows
     ]
-    best = [row.best_val_accuracy for row in rows if row.best_val_accuracy is not None]
+    best = [row.best for row in rows if row.best is not None]
     num_done = sum(row.state == "done" for row in rows)
     totals = [
-        count_text(len(rows), "DNN"),
+        count_text(len(rows), view.job),
         f"{num_done} done",
         str(sum(row.epochs for row in rows)),
-        number_text(max(best)) if best else "-",
+        number_text(view.best_of(best)) if best else "-",
         "",
         f"{sum(row.slot_seconds for row in rows):.1f}",
     ]

@@ -13,7 +13,8 @@ from ledger_lines import plan_of
 from hpcbal.errors import InputError, LedgerError
 from hpcbal.report import ReportData, read_run
 from hpcbal.telemetry.ledger import BalanceFacts, GroupFacts
-from hpcbal.telemetry.views.status import new_status, write_status
+from hpcbal.telemetry.views.ensemble_status import new_status
+from hpcbal.telemetry.views.status import write_status
 
 EPOCH_0 = 1_790_000_000.0
 Shares = Callable[[ReportData, int], dict[str, float]]

@@ -62,7 +62,7 @@ def save(run: RunDirectory, name: str, epochs: int, position: Position) -> None:
     metrics = {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.5}
     history = tuple(EpochRecord(e, e + 4, metrics, 1.0) for e in range(1, epochs + 1))
     state = TrainingState(name, epochs, position, history, {"weights/w": np.ones(3)}, "data-1")
-    write_checkpoint(run.dnn(name), state)
+    write_checkpoint(run.job(name), state)
 
 
 def read(run: RunDirectory, *ledger: Any, retry_failed: bool = False, **max_epochs: int) -> Earlier:
@@ -209,7 +209,7 @@ def test_costs_add_up_over_all_starts(run: RunDirectory):
 def test_a_damaged_checkpoint_is_told_and_the_pass_of_the_other_one_counts(run: RunDirectory):
     save(run, "a", 1, Position(5, 120))
     save(run, "a", 2, Position(6, 120))
-    (run.dnn("a") / "checkpoint.h5").write_bytes(b"torn")
+    (run.job("a") / "checkpoint.h5").write_bytes(b"torn")
     earlier = read(run)
     assert earlier.resume.dnns["a"].epochs == 1
     assert len(earlier.warnings) == 1
@@ -227,8 +227,8 @@ def test_checkpoints_of_other_data_are_refused(run: RunDirectory):
 def test_swapped_checkpoints_are_refused(run: RunDirectory):
     save(run, "a", 1, Position(5, 120))
     save(run, "b", 2, Position(5, 120))
-    run.dnn("b").rename(run.root / "aside")
-    run.dnn("a").rename(run.dnn("b"))
+    run.job("b").rename(run.root / "aside")
+    run.job("a").rename(run.job("b"))
     with pytest.raises(DataError, match=r"dnns/b: the checkpoint is that of 'a'"):
         read(run)
 

@@ -10,7 +10,7 @@ from tensorboard.compat.tensorflow_stub.errors import OutOfRangeError
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry import MetricsWriter, read_metrics
+from hpcbal.telemetry import MetricsWriter, RunDirectory, read_metrics
 from hpcbal.values import EpochRecord
 
 
@@ -40,7 +40,7 @@ def steps_in(directory):
 
 
 def test_an_epoch_is_in_both_files_after_a_flush(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.write("a", record(1, loss=0.5), {"num_gpus": 2})
     (line,) = read_metrics(tmp_path / "dnns/a/metrics.jsonl")
     assert (line["epoch"], line["pass_index"], line["seconds"]) == (1, 0, 1.5)
@@ -58,7 +58,7 @@ def test_an_epoch_is_in_both_files_after_a_flush(tmp_path):
 
 
 def test_unusual_numbers_reach_tensorboard(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.write("a", record(300, loss=math.nan, big=1e300, small=-1e300, whole=7))
     values = {value.tag: value.simple_value for value in tensorboard_events(tmp_path)[-1].summary.value}
     assert math.isnan(values["loss"])
@@ -68,7 +68,7 @@ def test_unusual_numbers_reach_tensorboard(tmp_path):
 
 def test_lines_wait_until_the_time_has_come(tmp_path):
     now = [0.0]
-    writer = MetricsWriter(tmp_path, flush_interval_s=10.0, clock=lambda: now[0])
+    writer = MetricsWriter(RunDirectory(tmp_path), flush_interval_s=10.0, clock=lambda: now[0])
     writer.write("a", record(1))
     writer.flush_if_due()
     assert epochs_in(tmp_path) == []
@@ -78,10 +78,10 @@ def test_lines_wait_until_the_time_has_come(tmp_path):
 
 
 def test_epochs_after_the_checkpoint_are_dropped_by_a_rewind(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         for epoch in (1, 2, 3, 4):
             writer.write("a", record(epoch))
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.rewind("a", 2)
         assert epochs_in(tmp_path) == steps_in(tmp_path) == [1, 2]
         writer.write("a", record(3))
@@ -89,34 +89,34 @@ def test_epochs_after_the_checkpoint_are_dropped_by_a_rewind(tmp_path):
 
 
 def test_epochs_that_were_lost_before_a_flush_come_from_the_checkpoint(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.write("a", record(1, loss=7.0))
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.rewind("a", 3, [record(epoch) for epoch in (1, 2, 3, 4)])
     assert epochs_in(tmp_path) == steps_in(tmp_path) == [1, 2, 3]
     assert read_metrics(tmp_path / "dnns/a/metrics.jsonl")[0]["loss"] == 7.0  # what was flushed tells more
 
 
 def test_a_rewind_drops_what_waits(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.write("a", record(1))
         writer.rewind("a", 0)
     assert epochs_in(tmp_path) == []
 
 
 def test_a_rewind_of_a_dnn_that_has_not_begun_makes_nothing(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.rewind("a", 0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_torn_end_of_either_file_is_mended_by_the_next_start(tmp_path):
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.write("a", record(1))
         writer.write("a", record(2))
     for path in (tmp_path / "dnns/a").iterdir():
         path.write_bytes(path.read_bytes()[:-5])
-    with MetricsWriter(tmp_path) as writer:
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.rewind("a", 2, [record(1), record(2)])
         writer.write("a", record(3))
     assert epochs_in(tmp_path) == steps_in(tmp_path) == [1, 2, 3]
@@ -125,7 +125,7 @@ def test_a_torn_end_of_either_file_is_mended_by_the_next_start(tmp_path):
 def test_many_starts_leave_one_event_file_whose_name_comes_after_the_last(tmp_path):
     names = []
     for epoch in range(1, 15):
-        with MetricsWriter(tmp_path) as writer:
+        with MetricsWriter(RunDirectory(tmp_path)) as writer:
             writer.rewind("a", epoch - 1)
             writer.write("a", record(epoch))
         names += [path.name for path in (tmp_path / "dnns/a").glob("events*")]
@@ -136,7 +136,7 @@ def test_many_starts_leave_one_event_file_whose_name_comes_after_the_last(tmp_pa
 
 
 def test_a_failed_flush_is_told_and_the_next_one_mends_it(tmp_path):
-    writer = MetricsWriter(tmp_path)
+    writer = MetricsWriter(RunDirectory(tmp_path))
     writer.write("a", record(1))
     writer.flush()
     metrics = tmp_path / "dnns/a/metrics.jsonl"
@@ -165,3 +165,10 @@ def test_nothing_heavy_is_imported_for_it():
     )
     assert "hpcbal.telemetry.streams.metrics" in done.stdout.split()
     assert not heavy & set(done.stdout.split())
+
+
+def test_each_kind_of_run_has_a_folder_of_its_own_for_its_jobs(tmp_path):
+    with MetricsWriter(RunDirectory(tmp_path, "jobs")) as writer:
+        writer.write("nmf", EpochRecord(1, 0, {"objective": 0.5}, 1.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["jobs"]
+    assert read_metrics(tmp_path / "jobs" / "nmf" / "metrics.jsonl")[0]["objective"] == 0.5

@@ -1,9 +1,13 @@
 """results.csv and the last table."""
 
+import dataclasses
+
 import pytest
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry import ResultRow, read_results, render_results, write_results
+from hpcbal.telemetry.views import results
+from hpcbal.telemetry.views.kinds import ENSEMBLE
 
 ROWS = [
     ResultRow("resnet, deep", "done", 12, 1 / 3, 61.25, 122.5),
@@ -46,3 +50,20 @@ def test_a_missing_or_foreign_file_is_told(tmp_path):
     (tmp_path / "results.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match=r"not a results\.csv of hpcbal"):
         read_results(tmp_path / "results.csv")
+
+
+def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path, monkeypatch):
+    view = dataclasses.replace(
+        ENSEMBLE, job="job", best_key="best_objective", best_title="best objective", best_of=min
+    )
+    rows = [ResultRow("nmf", "done", 3, 0.5, 1.0, 2.0), ResultRow("lda", "done", 4, 0.25, 1.0, 2.0)]
+    write_results(tmp_path / "results.csv", rows, view)
+    assert (tmp_path / "results.csv").read_text().startswith("name,state,epochs,best_objective,wall_time_s,")
+    with pytest.raises(InputError, match="best_val_accuracy"):
+        read_results(tmp_path / "results.csv")
+    monkeypatch.setattr(results, "VIEWS", {"ensemble": ENSEMBLE, "other": view})
+    assert read_results(tmp_path / "results.csv") == rows
+    lines = render_results(rows, view).splitlines()
+    assert "best objective" in lines[0]
+    assert lines[-1].split()[:5] == ["2", "jobs", "2", "done", "7"]
+    assert lines[-1].split()[5] == "0.2500"

@@ -5,8 +5,10 @@ import os
 
 import pytest
 
+from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import InputError
 from hpcbal.telemetry import new_status, read_status, render_status, write_status
+from hpcbal.telemetry.views.kinds import VIEWS
 from hpcbal.telemetry.views.status import PHASES, death_note, end_status, has_ended
 
 NOW = 1_700_000_000.0
@@ -131,7 +133,7 @@ def test_a_finished_run_is_never_called_dead():
             "suspended",
             2,
             "six: suspended (exit code 2), the last start took 0:00:00",
-            "stopped by an error, which the logs tell; once it is mended, the same command goes on",
+            "stopped by an error (see the logs): fix its cause and run the same command again",
         ),
         (
             "failed-dnns",
@@ -207,3 +209,30 @@ def test_another_schema_is_told(tmp_path):
     (tmp_path / "status.json").write_text(json.dumps(status))
     with pytest.raises(InputError, match="schema 9, this hpcbal reads 1"):
         read_status(tmp_path)
+
+
+def test_a_status_without_kind_is_that_of_an_ensemble(tmp_path):
+    status = a_status()
+    del status["kind"]
+    write_status(tmp_path / "status.json", status, now=NOW)
+    read = read_status(tmp_path)
+    assert "kind" not in read
+    assert render_status(read, now=NOW + 3) == render_status(a_status(), now=NOW + 3)
+
+
+def test_a_status_of_a_kind_of_a_later_version_is_refused(tmp_path):
+    write_status(tmp_path / "status.json", {**a_status(), "kind": "later"})
+    with pytest.raises(InputError, match="the kind 'later'; this hpcbal knows ensemble; use the version"):
+        read_status(tmp_path)
+
+
+def test_a_status_without_what_its_kind_needs_is_refused(tmp_path):
+    status = a_status()
+    del status["preprocessing"]
+    write_status(tmp_path / "status.json", status)
+    with pytest.raises(InputError, match="not a status of hpcbal"):
+        read_status(tmp_path)
+
+
+def test_every_kind_of_run_has_a_view():
+    assert VIEWS.keys() == KINDS.keys()

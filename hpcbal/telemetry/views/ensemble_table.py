@@ -1,0 +1,86 @@
+"""Show the status of an ensemble to people: where it is, its DNNs, and who holds them up."""
+
+from __future__ import annotations
+
+from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
+from hpcbal.telemetry.views.table import count_text, format_table, number_text, telling_line
+
+_MAX_DETAIL = 160
+
+
+def place_of(status: EnsembleStatus) -> list[str]:
+    """Parts of the headline: round and pass, as far as there are any."""
+    parts = []
+    if status["round"] is not None:
+        parts.append(f"round {status['round']}")
+    if status["pass"] is not None:
+        parts.append(f"pass {status['pass']}")
+    return parts
+
+
+def body_of(status: EnsembleStatus) -> list[str]:
+    """The lines below the headline."""
+    dnns = status["dnns"]
+    return [_stream_line(status), "", *_dnn_table(dnns), *_straggler_lines(dnns)]
+
+
+def _stream_line(status: EnsembleStatus) -> str:
+    stream = status["preprocessing"]
+    states: dict[str, int] = {}
+    for dnn in status["dnns"]:
+        states[dnn["state"]] = states.get(dnn["state"], 0) + 1
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    line = f"{count_text(len(status['dnns']), 'DNN')}: {counts}" if counts else "no DNNs yet"
+    if stream["preprocessors"]:
+        makers = count_text(stream["preprocessors"], "preprocessor")
+        line += f"; {makers}, {stream['samples_per_s']:.0f} samples/s"
+    if stream["bad_samples"]:
+        line += f"; {count_text(stream['bad_samples'], 'bad sample')} left out"
+    return line
+
+
+def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
+    with_cause = any(dnn["cause"] for dnn in dnns)
+    headers = ["name", "state", "epochs", "val acc", "best", "GPUs", "wall time"]
+    if with_cause:
+        headers.append("cause")
+    rows = []
+    for dnn in dnns:
+        row = [
+            dnn["name"],
+            dnn["state"],
+            f"{dnn['epochs']}/{dnn['max_epochs']}",
+            number_text(dnn["metrics"].get("val_accuracy")),
+            number_text(dnn["best_val_accuracy"]),
+            " ".join(map(str, dnn["gpus"])) or "-",
+            duration_text(dnn["wall_time_s"]),
+        ]
+        rows.append([*row, _cause_text(dnn)] if with_cause else row)
+    return format_table(headers, rows, right={2, 3, 4, 6})
+
+
+def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
+    """Whom each group waited for in its last epoch, and whom it does without."""
+    lines = []
+    for dnn in dnns:
+        if "left_out" in dnn and dnn["state"] not in ("done", "failed"):
+            gpus = " and ".join(f"GPU {gpu}" for gpu in dnn["left_out"])
+            lines.append(f"{dnn['name']} goes on without {gpus}: it is faster so")
+        straggler = dnn.get("straggler")
+        if straggler is not None and dnn["gpus"]:
+            late = f"{straggler['late_s']:.1f} s in its last epoch"
+            if straggler["gpu"] is None:
+                lines.append(f"{dnn['name']} spends most of its time summing gradients: {late}")
+            else:
+                lines.append(f"{dnn['name']} waits for GPU {straggler['gpu']} ({straggler['why']}): {late}")
+    return ["", *lines] if lines else []
+
+
+def _cause_text(dnn: DnnStatus) -> str:
+    if not dnn["cause"]:
+        return ""
+    detail = " ".join(telling_line(dnn["detail"]).split())
+    if len(detail) > _MAX_DETAIL:
+        detail = f"{detail[: _MAX_DETAIL - 3]}..."
+    return f"{dnn['cause']}: {detail}" if detail else dnn["cause"]

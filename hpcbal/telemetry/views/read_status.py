@@ -1,0 +1,46 @@
+"""Read the status.json of a run of any kind."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, cast
+
+from hpcbal.errors import InputError
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.views.kinds import VIEWS, AnyStatus, view_of
+from hpcbal.telemetry.views.status import STATUS_SCHEMA, RunStatus
+
+
+def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
+    """The status of the run in `directory`.
+
+    Raises:
+        InputError: if there is no run or its status is of another version.
+    """
+    path = RunDirectory(Path(directory)).status
+    try:
+        status: Any = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(
+            f"{os.fspath(directory)}: no status.json: not the output directory of a run, "
+            "or the run has not started yet"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not a status of hpcbal ({error})") from error
+    if not isinstance(status, dict) or not RunStatus.__required_keys__ <= status.keys():
+        raise InputError(f"{path}: not a status of hpcbal, or of another version of it")
+    kind = status.get("kind")
+    if kind is not None and kind not in VIEWS:
+        raise InputError(
+            f"{path}: is of a run of the kind {kind!r}; this hpcbal knows {', '.join(VIEWS)}; "
+            "use the version that made the run"
+        )
+    if status["schema"] != STATUS_SCHEMA:
+        raise InputError(f"{path}: schema {status['schema']}, this hpcbal reads {STATUS_SCHEMA}")
+    if not view_of(kind).status_keys <= status.keys():
+        raise InputError(f"{path}: not a status of hpcbal, or of another version of it")
+    return cast(AnyStatus, status)
