@@ -57,8 +57,9 @@ config.schema     | pydantic pydantic_core                | policies control
 config.messages   | pydantic pydantic_core                | config.source config.schema
 config.expand     | -                                     | config.source config.schema config.messages
 config.imports    | -                                     | errors config.source
+config.balance    | -                                     | policies.batching config.schema
 config.checks     | pydantic                              | errors policies.batching config.source
-                  |                                       | config.schema config.messages
+                  |                                       | config.schema config.messages config.balance
 config.kinds      | pydantic                              | errors config.source config.schema config.messages
                   |                                       | config.expand config.checks
 config.load       | pydantic pydantic_core yaml           | errors config.source config.schema config.messages
@@ -75,8 +76,8 @@ planning          | -                                     | errors cluster.layou
 report.model      | -                                     | -
 report.drawing    | matplotlib                            | -
 report.charts     | -                                     | telemetry.views report.model report.drawing
-report.reading    | -                                     | errors telemetry.files telemetry.streams
-                  |                                       | telemetry.ledger telemetry.views report.model
+report.reading    | -                                     | errors telemetry.files telemetry.ledger
+                  |                                       | telemetry.views report.model
 report.page       | -                                     | telemetry.files telemetry.views report.model
                   |                                       | report.drawing report.charts
 report            | -                                     | report.model report.reading report.page
@@ -88,7 +89,7 @@ runtime.health    | mpi4py numpy                          | errors comm cluster 
                   |                                       | runtime.wire
 runtime.balance   | numpy                                 | errors env cluster policies.batching
                   |                                       | telemetry.files telemetry.host speed_models
-                  |                                       | config.schema config training
+                  |                                       | config.schema config.balance config training
 runtime.resuming  | -                                     | errors cluster.layout policies control
                   |                                       | telemetry.ledger telemetry.views telemetry
                   |                                       | checkpoint config config.scheduling
@@ -113,9 +114,10 @@ runtime.roles     | mpi4py numpy                          | errors values comm c
                   |                                       | runtime.balance runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts
 runtime.start     | mpi4py                                | errors comm cluster control telemetry
-                  |                                       | config.checks config config.scheduling dataplane
-                  |                                       | training runtime.resuming runtime.rank
-                  |                                       | runtime.record runtime.parts runtime.roles
+                  |                                       | config.balance config.checks config
+                  |                                       | config.scheduling dataplane training
+                  |                                       | runtime.resuming runtime.rank runtime.record
+                  |                                       | runtime.parts runtime.roles
 runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
                   |                                       | config runtime.handoff runtime.health
                   |                                       | runtime.resuming runtime.rank runtime.start
@@ -312,7 +314,8 @@ def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
     from ledger_lines import a
 
     from hpcbal.telemetry.ledger import Ledger, NodeFacts, RunStartedLine
-    from hpcbal.telemetry.views.status import new_status, write_status
+    from hpcbal.telemetry.views.ensemble_status import new_status
+    from hpcbal.telemetry.views.status import write_status
 
     config = tmp_path / "run.yaml"
     config.write_text(CONFIG, encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.source.nodes import YamlNode
 
@@ -43,7 +44,7 @@ def over_limit(
     found = {}
     for dnn in config.dnns:
         num_gpus = num_gpus_by_dnn.get(dnn.name)
-        if num_gpus is None or (dnn.balance or config.balance.policy) == "even":
+        if num_gpus is None or resolve_balance(config.balance, dnn).policy.splits_evenly:
             continue
         num_samples = dnn.batch_size if num_train is None else min(dnn.batch_size, num_train)
         share = -(-num_samples // num_gpus)
@@ -69,12 +70,13 @@ def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[st
     if not isinstance(per_node, int):
         return []
     lines: dict[str, None] = {}
-    for index, dnn in enumerate(config.dnns):
-        shares = dnn.shares or config.balance.shares
-        if (dnn.balance or config.balance.policy) == "fixed" and len(shares) > per_node:
-            node, _ = root.deepest(("dnns", index, "shares") if dnn.shares else ("balance", "shares"))
-            nodes = -(-len(shares) // per_node)
-            told = f"got {len(shares)} weights with slots.per_node {per_node}"
+    for index, balance in enumerate(balances_of(config).values()):
+        num_weights = len(balance.shares)
+        if num_weights > per_node:
+            own = balance.shares_are_own
+            node, _ = root.deepest(("dnns", index, "shares") if own else ("balance", "shares"))
+            nodes = -(-num_weights // per_node)
+            told = f"got {num_weights} weights with slots.per_node {per_node}"
             lines[node.problem(f"{told}; a run on fewer than {nodes} nodes will be refused")] = None
     return list(lines)
 

@@ -27,10 +27,12 @@ def package_problems(root: YamlNode) -> list[str]:
 
 
 def _predicts_speeds(root: YamlNode) -> bool:
-    """Whether any DNN is balanced by lb-bsp-cpu."""
+    """Whether any DNN is balanced by a policy that takes a predictor."""
+    from hpcbal.policies.batching import BATCHING
+
     dnns = root.get("dnns")
     entries = dnns.value if dnns is not None and dnns.is_list else []
     policy = root.deepest(("balance", "policy"))[0].value
     own = [dnn.get("balance") for dnn in entries if dnn.is_mapping]
     found = [policy if node is None or node.value is None else node.value for node in own]
-    return "lb-bsp-cpu" in found
+    return any(name in BATCHING and BATCHING[name].takes_predictor for name in found)

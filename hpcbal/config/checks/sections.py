@@ -116,7 +116,7 @@ def _emulated_optimizers(root: YamlNode) -> list[str]:
 
 
 def _fixed_shares(root: YamlNode) -> list[str]:
-    """The policy `fixed`, of the run or of a DNN, needs weights."""
+    """A policy that takes weights, of the run or of a DNN, needs some."""
     if _has_weights(root.get("balance")):
         return []
     dnns = root.get("dnns")
@@ -124,20 +124,22 @@ def _fixed_shares(root: YamlNode) -> list[str]:
     problems: dict[str, None] = {}
     for dnn in without:
         own, rest = dnn.deepest(("balance",))
-        if not rest and own.value == "fixed":
+        if not rest and _takes_shares(own.value):
             section = "dnns.N" if own.key.startswith("defaults.") else dnn.key
             places = f"{section}.shares, or balance.shares for all DNNs"
         else:
             own, rest = root.deepest(("balance", "policy"))
-            if rest or own.value != "fixed" or _says_own(dnn):
+            if rest or not _takes_shares(own.value) or _says_own(dnn):
                 continue
             places = "balance.shares, or shares of each DNN's own"
-        problems[own.problem(f"got 'fixed' without weights; give {places}, for example [2, 1, 1]")] = None
+        problems[own.problem(f"got {own.value!r} without weights; give {places}, for example [2, 1, 1]")] = (
+            None
+        )
     return list(problems)
 
 
 def _shares_in_vain(root: YamlNode) -> list[str]:
-    """More weights for `fixed` than a DNN may have GPUs; those that there are, only the run knows."""
+    """More weights than a DNN may have GPUs; how many there are, only the run knows."""
     limit, rest = root.deepest(("schedule", "max_gpus_per_dnn"))
     if rest or not isinstance(limit.value, int):
         return []
@@ -147,13 +149,20 @@ def _shares_in_vain(root: YamlNode) -> list[str]:
     problems: dict[str, None] = {}
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         own, rest = dnn.deepest(("balance",))
-        if (own.value if not rest and own.value is not None else default) != "fixed":
+        if not _takes_shares(own.value if not rest and own.value is not None else default):
             continue
         shares = (dnn if _has_weights(dnn) else root.get("balance") or root).get("shares")
         if shares is not None and shares.is_list and len(shares.value) > limit.value:
             message = f"got {len(shares.value)} weights, allowed: at most {limit.value}"
             problems[shares.problem(f"{message} with schedule.max_gpus_per_dnn {limit.value}")] = None
     return list(problems)
+
+
+def _takes_shares(policy: object) -> bool:
+    """Whether this value, which may be wrong, names a policy that takes weights."""
+    from hpcbal.policies.batching import BATCHING
+
+    return isinstance(policy, str) and policy in BATCHING and BATCHING[policy].takes_shares
 
 
 def _says_own(dnn: YamlNode) -> bool:

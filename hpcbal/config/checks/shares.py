@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcbal.config.balance import balances_of
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.errors import ConfigError
 
@@ -18,10 +19,10 @@ def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
         ConfigError: a DNN that is balanced by `fixed` has more weights than there are GPUs.
     """
     given: dict[str, int] = {}
-    for dnn in config.dnns:
-        if (dnn.balance or config.balance.policy) == "fixed":
-            key = f"dnns.{dnn.name}.shares" if dnn.shares else "balance.shares"
-            given[key] = len(dnn.shares or config.balance.shares)
+    for name, balance in balances_of(config).items():
+        if balance.policy.takes_shares:
+            key = f"dnns.{name}.shares" if balance.shares_are_own else "balance.shares"
+            given[key] = len(balance.shares)
     problems = [
         f"{key}: got {num_weights} weights, allowed: at most {num_gpus}, one for each GPU that there is; "
         "leave some out, or ask for more GPUs"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -17,6 +17,9 @@ from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.source.nodes import YamlNode
+
+if TYPE_CHECKING:  # loads NumPy, which most configurations do not need to be checked
+    from hpcbal.config.balance import DnnBalance, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class _DnnRule:
 
     key: str
     acts: Callable[[EnsembleConfig, DnnConfig], bool]
-    needs: str
+    needs: str | Callable[[], str]
 
 
 def _is_partitioned(config: EnsembleConfig) -> bool:
@@ -45,32 +48,44 @@ def _is_emulated(config: EnsembleConfig) -> bool:
     return config.backend.name == "emulated"
 
 
-def _policy(config: EnsembleConfig, dnn: DnnConfig) -> str:
-    return dnn.balance or config.balance.policy
+def _some(holds: Callable[[DnnBalance], bool]) -> Callable[[EnsembleConfig], bool]:
+    """Whether it holds of how the steps of any DNN are split."""
+
+    def acts(config: EnsembleConfig) -> bool:
+        from hpcbal.config.balance import balances_of
+
+        return any(map(holds, balances_of(config).values()))
+
+    return acts
 
 
-def _policies(config: EnsembleConfig) -> set[str]:
-    return {_policy(config, dnn) for dnn in config.dnns}
+def _with_policy(declares: Callable[[Policy], bool], rest: str = "") -> Callable[[], str]:
+    """What it takes to have one of the policies that declare something."""
+    return lambda: f"with policy: {_names_where(declares)}{rest}"
 
 
-def _predicts(config: EnsembleConfig) -> bool:
-    return "lb-bsp-cpu" in _policies(config)
+def _names_where(declares: Callable[[Policy], bool]) -> str:
+    from hpcbal.config.balance import policies_where
 
-
-def _fits(config: EnsembleConfig) -> bool:
-    from hpcbal.policies.batching.speed import FITTED_BY
-
-    return _predicts(config) and config.balance.predictor in FITTED_BY
+    *others, last = policies_where(declares)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _with_fitted() -> str:
     from hpcbal.policies.batching.speed import FITTED_BY
 
-    return f"with policy: lb-bsp-cpu and one of {', '.join(sorted(FITTED_BY))} as predictor"
+    return f"{_PREDICTING()} and one of {', '.join(sorted(FITTED_BY))} as predictor"
+
+
+def _takes_shares(config: EnsembleConfig, dnn: DnnConfig) -> bool:
+    from hpcbal.config.balance import resolve_balance
+
+    return resolve_balance(config.balance, dnn).policy.takes_shares
 
 
 _PARTITIONED = "with data.access: partitioned"
 _EMULATED = "with backend.name: emulated"
+_PREDICTING = _with_policy(lambda policy: policy.takes_predictor)
 
 _RULES = (
     _Rule("data.partition", _is_partitioned, _PARTITIONED),
@@ -84,26 +99,30 @@ _RULES = (
     ),
     _Rule(
         "balance.shares",
-        lambda config: any(_policy(config, dnn) == "fixed" and not dnn.shares for dnn in config.dnns),
-        "with policy: fixed, on DNNs without shares of their own",
+        _some(lambda balance: balance.policy.takes_shares and not balance.shares_are_own),
+        _with_policy(lambda policy: policy.takes_shares, ", on DNNs without shares of their own"),
     ),
-    _Rule("balance.predictor", _predicts, "with policy: lb-bsp-cpu"),
-    _Rule("balance.first_fit", _fits, _with_fitted),
-    _Rule("balance.refit_every", _fits, _with_fitted),
+    _Rule("balance.predictor", _some(lambda balance: balance.policy.takes_predictor), _PREDICTING),
+    _Rule("balance.first_fit", _some(lambda balance: balance.fits_speeds), _with_fitted),
+    _Rule("balance.refit_every", _some(lambda balance: balance.fits_speeds), _with_fitted),
     _Rule(
         "balance.max_samples_per_gpu",
-        lambda config: _policies(config) != {"even"},
-        "with a policy other than even",
+        _some(lambda balance: not balance.policy.splits_evenly),
+        lambda: f"with a policy other than {_names_where(lambda policy: policy.splits_evenly)}",
     ),
     _Rule(
         "balance.regroup",
-        lambda config: not _policies(config).isdisjoint({"fitted", "lb-bsp-gpu"}),
-        "with policy: fitted or lb-bsp-gpu, or on GPUs that an earlier start has left out",
+        _some(lambda balance: balance.policy.offers_removal),
+        _with_policy(lambda policy: policy.offers_removal, ", or on GPUs that an earlier start has left out"),
     ),
     _Rule("timeline.steps_per_pass", lambda config: config.timeline.max_bytes > 0, "with max_bytes above 0"),
 )
 _DNN_RULES = (
-    _DnnRule("shares", lambda config, dnn: _policy(config, dnn) == "fixed", "with balance: fixed"),
+    _DnnRule(
+        "shares",
+        _takes_shares,
+        lambda: f"with balance: {_names_where(lambda policy: policy.takes_shares)}",
+    ),
     _DnnRule("stop.min_delta", lambda config, dnn: dnn.stop.patience is not None, "with patience"),
 )
 
@@ -123,7 +142,7 @@ def keys_without_effect(config: EnsembleConfig, root: YamlNode) -> list[str]:
     for rule in _RULES:
         node, rest = root.deepest(rule.key.split("."))
         if not rest and _is_changed(config, rule.key) and not rule.acts(config):
-            lines.append(_line(node, rule.needs if isinstance(rule.needs, str) else rule.needs()))
+            lines.append(_line(node, rule.needs))
     return lines + [line for rule in _DNN_RULES for line in _lines_of_dnns(rule, config, root)]
 
 
@@ -137,8 +156,9 @@ def _lines_of_dnns(rule: _DnnRule, config: EnsembleConfig, root: YamlNode) -> li
     return [line for line, does_act in acts.items() if not does_act]
 
 
-def _line(node: YamlNode, needs: str) -> str:
-    return node.problem(f"got {show(node.plain())}, which has an effect only {needs}")
+def _line(node: YamlNode, needs: str | Callable[[], str]) -> str:
+    text = needs if isinstance(needs, str) else needs()
+    return node.problem(f"got {show(node.plain())}, which has an effect only {text}")
 
 
 def _is_changed(section: BaseModel, key: str) -> bool:

@@ -12,7 +12,14 @@ from hpcbal.policies.batching.fixed import Fixed
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu
 from hpcbal.policies.batching.rounding import scale_shares
-from hpcbal.policies.batching.task import BatchingPolicy, BatchTask, Decision, Observation, WorkerLimits
+from hpcbal.policies.batching.task import (
+    BatchingPolicy,
+    BatchTask,
+    Cadence,
+    Decision,
+    Observation,
+    WorkerLimits,
+)
 
 BATCHING: Mapping[str, BatchingPolicy[Any]] = MappingProxyType(
     {
@@ -28,6 +35,7 @@ __all__ = [
     "BATCHING",
     "BatchTask",
     "BatchingPolicy",
+    "Cadence",
     "Decision",
     "Observation",
     "WorkerLimits",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.rounding import apportion
@@ -11,6 +12,7 @@ from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,
     BatchTask,
+    Cadence,
     Decision,
     Observation,
     check_observations,
@@ -47,6 +49,9 @@ class Even(BatchingPolicy[BatchState]):
 
     Source: [LBBSP] Sec. 2.1.
     """
+
+    cadence: ClassVar[Cadence] = Cadence.NEVER
+    splits_evenly: ClassVar[bool] = True
 
     def start(self, task: BatchTask) -> BatchState:
         """As `BatchingPolicy.start`."""

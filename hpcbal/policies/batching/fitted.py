@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,
     BatchTask,
+    Cadence,
     Decision,
     Observation,
     WorkerLimits,
@@ -59,6 +61,10 @@ class Fitted(BatchingPolicy[FittedState]):
 
     Source: [LBBSP] Eq. 3, with the curves of Sec. 3.3.1, which the paper takes to be too costly to profile.
     """
+
+    cadence: ClassVar[Cadence] = Cadence.UNTIL_SETTLED
+    learns_from_any_split: ClassVar[bool] = True
+    offers_removal: ClassVar[bool] = True
 
     least_gain: float = 0.005
     growth: float = 2.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.rounding import apportion
@@ -12,6 +13,7 @@ from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,
     BatchTask,
+    Cadence,
     Decision,
     Observation,
     check_observations,
@@ -29,6 +31,9 @@ class Fixed(BatchingPolicy[BatchState]):
     Raises: PolicyError: there is no weight, or one is out of range.
     Source: [LBBSP] Sec. 3.5, footnote 5: workers whose batches differ, and never change.
     """
+
+    cadence: ClassVar[Cadence] = Cadence.NEVER
+    takes_shares: ClassVar[bool] = True
 
     shares: tuple[float, ...] = (1.0,)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from hpcbal.policies.batching.even import split_task_evenly
 from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
@@ -13,6 +14,7 @@ from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,
     BatchTask,
+    Cadence,
     Decision,
     Observation,
     check_observations,
@@ -43,6 +45,9 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
     Source: [LBBSP] Alg. 1. Deviation: the workers' limits are kept, and where the accelerators' memory is
         measured, no batch outgrows it, see `most_in_memory`.
     """
+
+    cadence: ClassVar[Cadence] = Cadence.EVERY_STEP
+    takes_predictor: ClassVar[bool] = True
 
     predictor: SpeedPredictor = field(default_factory=Ema)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import gt
+from typing import ClassVar
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.even import split_task_evenly
@@ -87,6 +88,8 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
             that lacks more than `most_missing`, the last time stands. Iterations that were meant to hold
             another number of samples than the global batch (the last one of a pass) are passed over.
     """
+
+    offers_removal: ClassVar[bool] = True
 
     fast_approach: PhaseSettings = PhaseSettings(5, 5)
     fine_tune: PhaseSettings = PhaseSettings(1, 20)

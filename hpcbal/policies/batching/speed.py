@@ -125,6 +125,8 @@ FITTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rnn": ("keras", "tensorflow"),
     }
 )
+# Those that look at the CPU and the memory of every worker's host.
+HOST_READERS = frozenset({"narx"})
 FITTED_EXTRAS = "balance,tensorflow"  # of our own package, which bring these
 
 

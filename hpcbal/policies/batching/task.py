@@ -6,7 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from enum import Enum
+from typing import ClassVar, Generic, TypeVar
 
 from hpcbal.errors import PolicyError
 
@@ -163,6 +164,23 @@ class Decision(Generic[State]):
         return self.state.batch_sizes
 
 
+class Cadence(Enum):
+    """When a decision is needed, as a policy declares it.
+
+    Members:
+        NEVER: the first split holds; nothing is measured.
+        BACKGROUND: a decision is made while the next step runs, and acts some steps later.
+        UNTIL_SETTLED: every step waits for the decision about the step before while decisions still move many
+            samples; once they do not, as BACKGROUND.
+        EVERY_STEP: every step waits for the decision about the step before.
+    """
+
+    NEVER = "never"
+    BACKGROUND = "background"
+    UNTIL_SETTLED = "until settled"
+    EVERY_STEP = "every step"
+
+
 class BatchingPolicy(ABC, Generic[State]):
     """Right-sizes every worker's share of a fixed global batch at iteration boundaries.
 
@@ -170,8 +188,31 @@ class BatchingPolicy(ABC, Generic[State]):
     comes out. Observations may lag behind the state by some iterations (where decisions are asked for in the
     background), and may be of a step that held fewer samples than the global batch (the last one of a pass).
 
+    What a policy needs from its caller is declared on its class, so that nobody compares names.
+
+    Attributes:
+        cadence: when its decisions are needed.
+        learns_from_any_split: whether it can use the times of a step that ran under an older split than its
+            last decision. Otherwise it only sees the steps that ran as it decided.
+        splits_evenly: whether every split is even, whatever the limits of memory.
+        takes_shares: whether it has a field `shares` that the user sets.
+        takes_predictor: whether it has a field `predictor` that the user chooses.
+        offers_removal: whether it may find a group faster without one of its workers.
+
     Source: [LBBSP] Eq. 3 and Alg. 3.
     """
+
+    cadence: ClassVar[Cadence] = Cadence.BACKGROUND
+    learns_from_any_split: ClassVar[bool] = False
+    splits_evenly: ClassVar[bool] = False
+    takes_shares: ClassVar[bool] = False
+    takes_predictor: ClassVar[bool] = False
+    offers_removal: ClassVar[bool] = False
+
+    @property
+    def decides(self) -> bool:
+        """Whether splits change, so that steps are measured."""
+        return self.cadence is not Cadence.NEVER
 
     @abstractmethod
     def start(self, task: BatchTask) -> State:

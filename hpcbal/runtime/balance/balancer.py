@@ -9,11 +9,9 @@ from typing import Any, Protocol
 
 from hpcbal.cluster.accelerators import visible_gpus
 from hpcbal.config import DnnConfig, EnsembleConfig
+from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.policies.batching import BATCHING, BatchingPolicy, split_evenly
-from hpcbal.policies.batching.fixed import Fixed
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
-from hpcbal.policies.batching.speed import FITTED_BY, PREDICTORS
+from hpcbal.policies.batching import BatchingPolicy, Cadence, split_evenly
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory, scaled_to_step, step_task
 from hpcbal.runtime.balance.device_memory import DeviceMemory
 from hpcbal.runtime.balance.kept_models import KeptModel
@@ -145,28 +143,25 @@ def make_balancer(
         kept: the group's fitted model in the output directory, by predictor.
         watch: what this rank sees of its own resources.
     """
-    policy = dnn.balance or settings.policy
-    if policy == "even" or collective.size == 1 or not num_train:
+    balance = resolve_balance(settings, dnn)
+    policy: BatchingPolicy[Any] = balance.policy
+    if policy.splits_evenly or collective.size == 1 or not num_train:
         return EvenSplit(collective.size)
     num_samples = min(dnn.batch_size, num_train)
-    if policy == "fixed":
+    if not policy.decides:
         task = step_task(num_samples, collective.size, settings.max_samples_per_gpu)
-        return FixedSplit(Fixed(dnn.shares or settings.shares).start(task).batch_sizes)
-    is_learning = policy == "lb-bsp-cpu" and settings.predictor in FITTED_BY and collective.rank == 0
+        return FixedSplit(policy.start(task).batch_sizes)
     learner = memories[key].learner if key in memories else None
-    chosen: BatchingPolicy[Any] = BATCHING[policy]
-    if is_learning:
-        model = kept(settings.predictor)
+    if balance.fits_speeds and collective.rank == 0:
+        model = kept(balance.predictor)
         learner = learner or make_learner(settings, collective.size, model)
-        chosen = SpeedLearning(dnn.name, learner, FitProcess(), model)
-    elif isinstance(chosen, LbBspCpu):
-        chosen = replace(chosen, predictor=PREDICTORS.get(settings.predictor, chosen.predictor))
+        policy = SpeedLearning(dnn.name, learner, FitProcess(), model)
     balancer = DecidedSplit(
         dnn.name,
-        chosen,
+        policy,
         num_samples,
         collective,
-        is_fresh=policy == "lb-bsp-cpu",
+        is_fresh=policy.cadence is Cadence.EVERY_STEP,
         max_samples=settings.max_samples_per_gpu,
         memory=memories.get(key),
         watch=watch,
@@ -190,10 +185,10 @@ def make_watch(config: EnsembleConfig, local_slot: int) -> WorkerWatch:
     Args:
         local_slot: number of this trainer on its node.
     """
-    policies = {dnn.balance or config.balance.policy for dnn in config.dnns}
+    balances = balances_of(config).values()
     watch = WorkerWatch()
-    if "lb-bsp-cpu" in policies and config.balance.predictor == "narx":
+    if any(balance.reads_host for balance in balances):
         watch = replace(watch, host=ResourceProbe().read)
-    if policies - {"even", "fixed"} and config.backend.name == "tensorflow":
+    if any(balance.policy.decides for balance in balances) and config.backend.name == "tensorflow":
         watch = replace(watch, device=DeviceMemory(visible_gpus(), local_slot))
     return watch

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation
-from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpuState
+from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState
 from hpcbal.runtime.balance.kept_models import KeptModel
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.speed_models.fit_process import FitFailedError, FitProcess
@@ -29,6 +29,8 @@ class SpeedLearning(BatchingPolicy[LbBspCpuState]):
         fitting: does the fits; closed with this object.
         kept: where fitted models go.
     """
+
+    cadence: ClassVar[Cadence] = LbBspCpu.cadence
 
     def __init__(self, dnn: str, learner: SpeedLearner, fitting: FitProcess, kept: KeptModel) -> None:
         self._dnn = dnn

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.balance import balances_of
 from hpcbal.errors import InputError
 from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
@@ -72,7 +73,7 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
             gpus_per_node,
             config.backend.precision,
             worker,
-            by_share=[dnn.name for dnn in config.dnns if (dnn.balance or config.balance.policy) != "even"],
+            by_share=[name for name, own in balances_of(config).items() if not own.policy.splits_evenly],
         )
     try:
         from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow

@@ -1,0 +1,64 @@
+"""Resolve how the steps of one DNN are shared out: by its own keys, or else by those of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.ensemble import BalanceConfig, EnsembleConfig
+from hpcbal.policies.batching import BATCHING, BatchingPolicy
+from hpcbal.policies.batching.speed import FITTED_BY, HOST_READERS, PREDICTORS
+
+Policy = BatchingPolicy[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DnnBalance:
+    """What is to split the steps of one DNN.
+
+    Attributes:
+        policy: with the settings of the configuration. A predictor that is fitted while training is not in
+            it yet.
+        shares: weights of its GPUs; empty where the policy takes none.
+        shares_are_own: whether they are the DNN's own, not those of the run.
+        predictor: name of the speed predictor; empty where the policy takes none.
+    """
+
+    policy: Policy
+    shares: tuple[float, ...] = ()
+    shares_are_own: bool = False
+    predictor: str = ""
+
+    @property
+    def fits_speeds(self) -> bool:
+        """Whether its predictor is fitted while training."""
+        return self.predictor in FITTED_BY
+
+    @property
+    def reads_host(self) -> bool:
+        """Whether it needs to know how busy the hosts are."""
+        return self.predictor in HOST_READERS
+
+
+def resolve_balance(settings: BalanceConfig, dnn: DnnConfig) -> DnnBalance:
+    """How the steps of `dnn` are split, `settings` being those of the run."""
+    policy: Any = BATCHING[dnn.balance or settings.policy]
+    if policy.takes_shares:
+        shares = dnn.shares or settings.shares
+        return DnnBalance(replace(policy, shares=shares), shares, shares_are_own=bool(dnn.shares))
+    if policy.takes_predictor:
+        predictor = PREDICTORS.get(settings.predictor, policy.predictor)
+        return DnnBalance(replace(policy, predictor=predictor), predictor=settings.predictor)
+    return DnnBalance(policy)
+
+
+def balances_of(config: EnsembleConfig) -> dict[str, DnnBalance]:
+    """How the steps of each DNN are split, by its name."""
+    return {dnn.name: resolve_balance(config.balance, dnn) for dnn in config.dnns}
+
+
+def policies_where(declares: Callable[[Policy], bool]) -> tuple[str, ...]:
+    """Names of the policies that declare something, in alphabetical order."""
+    return tuple(sorted(name for name, policy in BATCHING.items() if declares(policy)))

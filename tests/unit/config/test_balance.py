@@ -1,0 +1,80 @@
+"""How a DNN's steps are shared out: its own keys, or else the run's; and what policies declare."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from hpcbal.config import DnnConfig
+from hpcbal.config.balance import policies_where, resolve_balance
+from hpcbal.config.schema.dnn import BalanceName
+from hpcbal.config.schema.run import BalanceConfig
+from hpcbal.policies.batching import BATCHING
+from hpcbal.policies.batching.fixed import Fixed
+from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
+from hpcbal.policies.batching.speed import Ema, Memoryless
+
+
+def dnn(**keys: object) -> DnnConfig:
+    return DnnConfig.model_validate(
+        {
+            "name": "a",
+            "model": "m:f",
+            "optimizer": {"name": "sgd", "learning_rate": 0.1},
+            "batch_size": 10,
+            "stop": {"max_epochs": 1},
+            **keys,
+        }
+    )
+
+
+def test_the_schema_names_every_policy() -> None:
+    assert set(get_args(BalanceName)) == set(BATCHING)
+
+
+@pytest.mark.parametrize(
+    ("of_the_run", "own", "expected"),
+    [("even", None, "even"), ("even", "fitted", "fitted"), ("lb-bsp-gpu", "even", "even")],
+)
+def test_a_dnn_may_have_a_policy_of_its_own(of_the_run: str, own: str | None, expected: str) -> None:
+    settings = BalanceConfig.model_validate({"policy": of_the_run})
+    assert resolve_balance(settings, dnn(balance=own)).policy == BATCHING[expected]
+
+
+def test_weights_of_a_dnn_come_before_those_of_the_run() -> None:
+    settings = BalanceConfig.model_validate({"policy": "fixed", "shares": [2, 1]})
+    run, own = resolve_balance(settings, dnn()), resolve_balance(settings, dnn(shares=[1, 4]))
+    assert (run.policy, run.shares_are_own) == (Fixed((2.0, 1.0)), False)
+    assert (own.policy, own.shares, own.shares_are_own) == (Fixed((1.0, 4.0)), (1.0, 4.0), True)
+
+
+def test_weights_and_predictors_are_only_of_policies_that_take_them() -> None:
+    settings = BalanceConfig.model_validate({"policy": "fitted", "shares": [2, 1], "predictor": "narx"})
+    balance = resolve_balance(settings, dnn())
+    assert (balance.shares, balance.predictor) == ((), "")
+    assert not balance.fits_speeds
+    assert not balance.reads_host
+
+
+@pytest.mark.parametrize(
+    ("predictor", "policy", "fits", "reads_host"),
+    [
+        ("memoryless", LbBspCpu(Memoryless()), False, False),
+        ("ema", LbBspCpu(Ema()), False, False),
+        ("arima", LbBspCpu(Ema()), True, False),
+        ("narx", LbBspCpu(Ema()), True, True),
+    ],
+)
+def test_a_predictor_says_whether_it_is_fitted_and_reads_the_host(
+    predictor: str, policy: LbBspCpu, fits: bool, reads_host: bool
+) -> None:
+    settings = BalanceConfig.model_validate({"policy": "lb-bsp-cpu", "predictor": predictor})
+    balance = resolve_balance(settings, dnn())
+    assert balance.policy == policy
+    assert (balance.fits_speeds, balance.reads_host) == (fits, reads_host)
+
+
+def test_policies_are_found_by_what_they_declare() -> None:
+    assert policies_where(lambda policy: not policy.decides) == ("even", "fixed")
+    assert policies_where(lambda policy: policy.splits_evenly) == ("even",)
