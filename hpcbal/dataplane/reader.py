@@ -15,6 +15,7 @@ from hpcbal.dataplane.ring import INACTIVE, NodeRing
 from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamPlan, round_block
 from hpcbal.errors import HpcbalError
+from hpcbal.policies.selection import Selection
 from hpcbal.values import Position
 
 __all__ = ["Batch", "StreamReader"]
@@ -78,28 +79,43 @@ class StreamReader:
             InputError: the range does not fit in the ring.
             HpcbalError: the range was released before, or no round is running.
         """
-        room = stop - start
+        return self.read_selection(pass_index, Selection(start, stop), out)
+
+    def read_selection(self, pass_index: int, selection: Selection, out: NDArray[Any] | None = None) -> Batch:
+        """Wait for all positions around a selection, and copy out the valid ones of it; else as `read`.
+
+        Args:
+            pass_index: a pass of the round.
+            selection: of positions 0..num_positions-1.
+            out: memory for the samples, shape (>= len(selection), *sample shape), as for `read`.
+
+        Raises:
+            InputError, HpcbalError: as `read`, about the range from the selection's start to its stop.
+        """
+        room = len(selection)
         ids, y = np.empty(room, np.int64), self._empty_labels(room)
         x: NDArray[Any] | None = None
         if self._is_static:
             x = self._spec.empty_batch(room) if out is None else out
         samples: list[NDArray[Any]] = []
         filled = 0
-        for slot, first, last in self._portions(pass_index, start, stop):
-            if slot.is_whole():
+        for slot, begin, first, last in self._portions(pass_index, selection.start, selection.stop):
+            if selection.picked is None and slot.is_whole():
                 chosen: slice | NDArray[np.int64] = slice(first, last)
                 end = filled + last - first
             else:
-                chosen = first + np.flatnonzero(slot.valid[first:last])
-                end = filled + len(chosen)
+                indices = np.arange(first, last)
+                if selection.picked is not None:
+                    indices = indices[selection.within(begin + first, begin + last)]
+                chosen = indices = indices[slot.valid[indices]]
+                end = filled + len(indices)
             ids[filled:end] = slot.ids[chosen]
             y[filled:end] = slot.y[chosen]
             if x is not None:
                 x[filled:end] = slot.x[chosen]
             else:
-                samples += [
-                    slot.sample(int(i)).copy() for i in np.arange(first, last)[slot.valid[first:last]]
-                ]
+                each = range(first, last) if isinstance(chosen, slice) else chosen.tolist()
+                samples += [slot.sample(i).copy() for i in each]
             filled = end
         return Batch(ids[:filled], samples if x is None else x[:filled], y[:filled])
 
@@ -107,7 +123,7 @@ class StreamReader:
         """Wait for positions start..stop-1 of a pass and count those that hold a sample; errors as `read`."""
         return sum(
             last - first if slot.is_whole() else int(np.count_nonzero(slot.valid[first:last]))
-            for slot, first, last in self._portions(pass_index, start, stop)
+            for slot, _, first, last in self._portions(pass_index, start, stop)
         )
 
     def release(self, pass_index: int, position: int) -> None:
@@ -135,8 +151,8 @@ class StreamReader:
         label = self._spec.label
         return np.empty((num_samples, *label.shape), label.dtype)
 
-    def _portions(self, pass_index: int, start: int, stop: int) -> Iterator[tuple[Slot, int, int]]:
-        """Slots that hold the range, each with the range of samples in it, as they become ready."""
+    def _portions(self, pass_index: int, start: int, stop: int) -> Iterator[tuple[Slot, int, int, int]]:
+        """Slots that hold the range, as they become ready: slot, its first position, and the range in it."""
         if start == stop:
             return
         plan, spec = self._running(), self._spec
@@ -154,7 +170,7 @@ class StreamReader:
         for begin in range(start - start % size, stop, size):
             self._await_block(plan.generation, block)
             slot = self._ring.slots[block % self._ring.num_slots]
-            yield slot, max(start - begin, 0), min(stop - begin, size)
+            yield slot, begin, max(start - begin, 0), min(stop - begin, size)
             block += 1
 
     def _await_block(self, generation: int, block: int) -> None:

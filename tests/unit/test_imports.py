@@ -68,7 +68,7 @@ config            | -                                     | config.schema config
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
 data              | PIL h5py numpy sklearn                | errors policies config.imports
-dataplane         | mpi4py numpy                          | errors values comm data
+dataplane         | mpi4py numpy                          | errors values comm policies data
 training          | horovod keras mpi4py numpy tensorflow | errors env comm policies config.imports models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config

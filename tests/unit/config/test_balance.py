@@ -9,7 +9,7 @@ import pytest
 from hpcbal.config import DnnConfig
 from hpcbal.config.balance import policies_where, resolve_balance
 from hpcbal.config.schema.dnn import BalanceName
-from hpcbal.config.schema.run import BalanceConfig
+from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.fixed import Fixed
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu

@@ -1,0 +1,78 @@
+"""A reader gives the samples of any selection of positions, over blocks and around broken samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.private import PrivateStream
+from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.errors import HpcbalError
+from hpcbal.policies.selection import Selection
+from hpcbal.values import Position
+
+NUM_TRAIN, NUM_POSITIONS, BLOCK = 40, 50, 8
+
+
+class Numbers:
+    """Samples that are their own ids; in some passes every seventh is broken."""
+
+    def __init__(self, static: bool, broken: bool) -> None:
+        self.static, self.broken = static, broken
+
+    def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
+        return 100 + np.arange(NUM_POSITIONS)
+
+    def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        if self.broken and sample_id % 7 == 0:
+            raise BadSample(sample_id, str(sample_id), "broken")
+        length = 3 if self.static else 1 + sample_id % 3
+        return np.full(length, float(sample_id)), np.array(sample_id % 5)
+
+
+def stream_of(static: bool, broken: bool) -> PrivateStream:
+    sample = SampleSpec.of((3 if static else None,), "float64", 24)
+    spec = StreamSpec(NUM_TRAIN, NUM_POSITIONS, BLOCK, sample, LabelSpec((), "int64"), ring_bytes=2**20)
+    stream = PrivateStream(spec, Numbers(static, broken), NUM_POSITIONS)
+    stream.open(Position(0))
+    return stream
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_selection_is_read_in_order_without_its_broken_samples(static: bool, broken: bool) -> None:
+    stream = stream_of(static, broken)
+
+    @given(st.sets(st.integers(0, NUM_POSITIONS - 1)))
+    @settings(deadline=None, max_examples=60)
+    def check(positions: set[int]) -> None:
+        batch = stream.read_selection(0, Selection.of(sorted(positions)))
+        ids = [100 + p for p in sorted(positions) if not (broken and (100 + p) % 7 == 0)]
+        assert batch.ids.tolist() == ids
+        assert batch.y.tolist() == [i % 5 for i in ids]
+        for x, sample_id in zip(batch.x, ids, strict=True):
+            assert x.tolist() == [float(sample_id)] * (3 if static else 1 + sample_id % 3)
+
+    check()
+    stream.end()
+    stream.close()
+
+
+def test_neighbours_are_read_as_a_range_is_and_memory_is_used_again() -> None:
+    stream, out = stream_of(static=True, broken=False), np.zeros((12, 3))
+    by_range = stream.read(0, 5, 17)
+    picked = stream.read_selection(0, Selection.of(range(5, 17)), out=out)
+    np.testing.assert_array_equal(picked.ids, by_range.ids)
+    np.testing.assert_array_equal(out[:, 0], by_range.ids)
+    assert np.shares_memory(out, picked.x)
+    with pytest.raises(HpcbalError, match="of a pass of 50"):
+        stream.read_selection(0, Selection.of([3, NUM_POSITIONS]))
+    stream.end()
+    stream.close()
