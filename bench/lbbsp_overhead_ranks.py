@@ -1,9 +1,8 @@
 """Ranks of bench_lbbsp_overhead.py: take emulated steps under every policy, and note what follows computing.
 
-Started under mpirun, one rank per worker. A step is the one of a real run (`train_step`, then the balancer's
-part); only computing is a sleep. Rank 0 prints one JSON object: by policy, for every step, seconds from the
-moment when the last worker has computed to the moment when the last one may begin the next step, and the
-whole step's seconds.
+Started under mpirun, one rank per worker. A step is the one of a real run (`train_balanced`); only computing
+is a sleep. Rank 0 prints one JSON object: by policy, for every step, seconds from the moment when the last
+worker has computed to the moment when the last one may begin the next step, and the whole step's seconds.
 """
 
 from __future__ import annotations
@@ -26,18 +25,21 @@ from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.narx import NUM_INPUTS, Narx
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit
 from hpcbal.runtime.balance.decided_split import DecidedSplit
+from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.balance.worker_watch import WorkerWatch
+from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.telemetry.host.resource_use import ResourceProbe, ResourceUse
 from hpcbal.training.backend import Contribution, Sums
 from hpcbal.training.mpi_collective import MpiCollective
-from hpcbal.training.step import train_step
 
 POLICIES = ("even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu ema", "lb-bsp-cpu narx")
 RIDING = "lb-bsp-cpu ema riding"
 SAMPLES_PER_WORKER = 128
 NOISE = 0.02  # of computing times
 NUM_HIDDEN = 6
-WARM_UP = (3, 2)  # steps that are not noted, of a policy's first turn and of each later one: a probe begins
+# Steps that are not noted, of a policy's first turn (in which `fitted` settles) and of each later one, in
+# which a probe begins.
+WARM_UP = (6, 2)
 COMPUTED, ENDED, STEP = range(3)
 
 FloatArray = npt.NDArray[np.float64]
@@ -117,22 +119,22 @@ def make_balancer(name: str, collective: MpiCollective, num_samples: int, probe:
     if predictor == "narx":
         chosen = LbBspCpu(random_narx(collective.size))
         watch = replace(watch, host=probe.read)
-    is_fresh = policy == "lb-bsp-cpu"
-    return DecidedSplit(name, chosen, num_samples, collective, is_fresh=is_fresh, watch=watch)
+    return DecidedSplit(name, chosen, num_samples, collective, watch=watch)
 
 
 def take_steps(
     balancer: Balancer, replica: SleepingReplica, collective: MpiCollective, num_samples: int, num_steps: int
 ) -> FloatArray:
-    """Steps as `hpcbal.runtime.group.epoch` takes them; columns COMPUTED to STEP, shape (num_steps, 3)."""
+    """Steps of a run (`train_balanced`); columns COMPUTED to STEP, shape (num_steps, 3)."""
     rows: FloatArray = np.zeros((num_steps, 3))
+    batches: Any = SimpleNamespace(balancer=balancer, report=lambda: np.zeros(0), take=lambda summed: None)
+    network: Any = replica
     for k in range(num_steps):
         began = time.monotonic()
-        shares = balancer.split(num_samples)
-        batch = SimpleNamespace(ids=np.arange(shares[collective.rank]))
-        report = balancer.report(len(batch.ids), time.monotonic())
-        outcome = train_step(replica, batch, num_samples, collective, report=report)
-        balancer.take(outcome.report, shares)
+        shares = balancer.deal(0, num_samples)
+        batch: Any = SimpleNamespace(ids=shares.by_rank[collective.rank].positions)
+        step = Step(0, num_samples, True, num_samples, shares, batch)
+        train_balanced(network, step, batches, collective)
         rows[k, COMPUTED], rows[k, ENDED] = replica.computed_s, time.monotonic()
         rows[k, STEP] = time.monotonic() - began
     return rows

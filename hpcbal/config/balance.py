@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import BalanceConfig, EnsembleConfig
-from hpcbal.policies.batching import BATCHING, BatchingPolicy
-from hpcbal.policies.batching.speed import FITTED_BY, HOST_READERS, PREDICTORS
 
-Policy = BatchingPolicy[Any]
+if TYPE_CHECKING:  # importing this module must not load NumPy
+    from hpcbal.policies.batching import BatchingPolicy
+
+    Policy: TypeAlias = BatchingPolicy[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,23 @@ class DnnBalance:
     @property
     def fits_speeds(self) -> bool:
         """Whether its predictor is fitted while training."""
+        from hpcbal.policies.batching.speed import FITTED_BY
+
         return self.predictor in FITTED_BY
 
     @property
     def reads_host(self) -> bool:
         """Whether it needs to know how busy the hosts are."""
+        from hpcbal.policies.batching.speed import HOST_READERS
+
         return self.predictor in HOST_READERS
 
 
 def resolve_balance(settings: BalanceConfig, dnn: DnnConfig) -> DnnBalance:
     """How the steps of `dnn` are split, `settings` being those of the run."""
+    from hpcbal.policies.batching import BATCHING
+    from hpcbal.policies.batching.speed import PREDICTORS
+
     policy: Any = BATCHING[dnn.balance or settings.policy]
     if policy.takes_shares:
         shares = dnn.shares or settings.shares
@@ -61,4 +69,6 @@ def balances_of(config: EnsembleConfig) -> dict[str, DnnBalance]:
 
 def policies_where(declares: Callable[[Policy], bool]) -> tuple[str, ...]:
     """Names of the policies that declare something, in alphabetical order."""
+    from hpcbal.policies.batching import BATCHING
+
     return tuple(sorted(name for name, policy in BATCHING.items() if declares(policy)))

@@ -51,7 +51,7 @@ class GradientCollective(Protocol):
             numbers: as for `exchange`; the master's take the place of the others'.
         """
 
-    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
+    def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
         """Meet before `sum`: the master gets the numbers of all ranks, and its answer goes to all.
 
         The ranks meet in it as they otherwise do in the `sum` that must follow, which then comes at once: a
@@ -60,8 +60,9 @@ class GradientCollective(Protocol):
 
         Args:
             numbers: of this rank, float64, shape (k,), contiguous, k equal on all ranks.
-            answer: the master's, of the numbers by rank, shape (size, k); gives float64, shape (size,). It
+            answer: the master's, of the numbers by rank, shape (size, k); gives float64, shape (length,). It
                 must not raise, since the others wait for it.
+            length: numbers of the answer, equal on all ranks.
 
         Returns: the answer, equal on all ranks.
         """
@@ -87,7 +88,7 @@ class LocalCollective(GradientCollective):
     def tell(self, numbers: Array) -> None:
         """Nobody else is there."""
 
-    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
+    def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
         return answer(numbers[np.newaxis])
 
     def close(self) -> None:

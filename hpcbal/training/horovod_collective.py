@@ -63,7 +63,7 @@ class HorovodCollective(GradientCollective):
     def tell(self, numbers: Array) -> None:
         self._by_mpi.tell(numbers)
 
-    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
+    def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
         """Not allowed: ranks of Horovod do not meet before they sum."""
         raise NotImplementedError("ranks of Horovod do not meet before they sum")
 

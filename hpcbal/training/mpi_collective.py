@@ -70,7 +70,7 @@ class MpiCollective(GradientCollective):
         else:
             wait_for(self._comm.Irecv(numbers, 0, _ANSWER))
 
-    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
+    def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
         """Takes the place of the barrier in `sum`.
 
         Messages go straight to the master and back: in a tree each hop would wait for a rank that sleeps
@@ -78,7 +78,7 @@ class MpiCollective(GradientCollective):
         """
         self._have_met = True
         if self.rank != 0:
-            answered = np.empty(self.size)
+            answered = np.empty(length)
             coming = self._comm.Irecv(answered, 0, _ANSWER)
             self._comm.Send(numbers, 0, _QUESTION)
             wait_for(coming)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,11 +30,15 @@ class StepOutcome:
         sums: over the samples of all ranks.
         suspend: whether any rank asked to stop; the step itself was done.
         report: sum of what the ranks reported, float64, shape (k,); empty where they report nothing.
+        met_s, summed_s: `time.monotonic` when this rank went to meet the others, and when it had the sums,
+            so waiting for the slowest rank is included; equal in a group of one, which has nobody to meet.
     """
 
     sums: Sums
     suspend: bool
     report: Array = field(default_factory=lambda: _NOTHING, compare=False)
+    met_s: float = field(default=0.0, compare=False)
+    summed_s: float = field(default=0.0, compare=False)
 
 
 def train_step(
@@ -78,8 +83,9 @@ def train_step(
         if error is None and not len(batch.ids):
             exchange.follow()
         error = exchange.end(error)
+    met_s = time.monotonic()
     told = report(exchange.waited_s if exchange is not None else 0.0) if report is not None else _NOTHING
-    tensors, outcome = reduce_step(collective, contribution, error, suspend, told)
+    tensors, outcome = reduce_step(collective, contribution, error, suspend, told, met_s)
     if outcome.sums.count != num_samples_total:
         raise GroupFailed(
             "error",
@@ -127,6 +133,7 @@ def reduce_step(
     error: Exception | None = None,
     suspend: bool = False,
     report: Array = _NOTHING,
+    met_s: float | None = None,
 ) -> tuple[Sequence[Any], StepOutcome]:
     """What lies between computing and applying: sum tensors and status, and find out who failed.
 
@@ -135,6 +142,7 @@ def reduce_step(
         error: what went wrong on this rank, if anything.
         suspend: this rank's wish to stop.
         report: further numbers to sum, shape (k,).
+        met_s: when this rank went to meet the others; None: now.
 
     Returns:
         The summed tensors, and the outcome.
@@ -149,11 +157,14 @@ def reduce_step(
     status[SUSPEND] = float(suspend)
     sums = contribution.sums
     status[LOSS : COUNT + 1] = sums.loss, sums.correct, sums.count
+    began_s = time.monotonic() if met_s is None else met_s
     tensors, status = collective.sum(contribution.tensors, status)
+    summed_s = time.monotonic() if collective.size > 1 else began_s
     for flag, cause in enumerate(CAUSES):
         if status[flag] > 0.0:
             if error is not None:
                 raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
             raise GroupFailed(cause, "another rank of the group failed and tells more", local=False)
     total = Sums(float(status[LOSS]), float(status[CORRECT]), round(float(status[COUNT])))
-    return tensors, StepOutcome(total, bool(status[SUSPEND] > 0.0), status[STATUS_LENGTH:])
+    is_suspended = bool(status[SUSPEND] > 0.0)
+    return tensors, StepOutcome(total, is_suspended, status[STATUS_LENGTH:], began_s, summed_s)

@@ -37,7 +37,8 @@ comm              | mpi4py numpy                          | errors stderr
 cluster           | mpi4py                                | errors cluster.layout
 policies.batching | numpy                                 | errors
 policies          | numpy                                 | errors cluster.layout policies.batching
-control           | -                                     | errors values cluster.layout machines policies
+control           | -                                     | errors values cluster.layout machines
+                  |                                       | policies.batching policies
 telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
 telemetry.streams | -                                     | errors values telemetry.files
@@ -50,8 +51,8 @@ telemetry         | -                                     | telemetry.files tele
                   |                                       | telemetry.ledger telemetry.views telemetry.claim
 checkpoint        | h5py numpy                            | errors values telemetry.files
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
-simulator         | numpy yaml                            | errors values cluster.layout policies control
-                  |                                       | telemetry.ledger
+simulator         | numpy yaml                            | errors values cluster.layout policies.batching
+                  |                                       | policies control telemetry.ledger
 config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
 config.messages   | pydantic pydantic_core                | config.source config.schema
@@ -87,9 +88,10 @@ runtime.wire      | -                                     | comm control telemet
                   |                                       | dataplane
 runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.host runtime.handoff
                   |                                       | runtime.wire
-runtime.balance   | numpy                                 | errors env cluster policies.batching
-                  |                                       | telemetry.files telemetry.host speed_models
-                  |                                       | config.schema config.balance config training
+runtime.balance   | numpy                                 | errors env cluster policies.batching policies
+                  |                                       | control telemetry.files telemetry.host
+                  |                                       | speed_models config.schema config.balance config
+                  |                                       | dataplane training
 runtime.resuming  | -                                     | errors cluster.layout policies control
                   |                                       | telemetry.ledger telemetry.views telemetry
                   |                                       | checkpoint config config.scheduling
@@ -101,7 +103,7 @@ runtime.record    | -                                     | errors env cluster.l
                   |                                       | telemetry.views telemetry simulator config.checks
                   |                                       | config dataplane report runtime.handoff
                   |                                       | runtime.wire runtime.resuming
-runtime.group     | numpy                                 | errors values comm telemetry.streams
+runtime.group     | numpy                                 | errors values comm policies telemetry.streams
                   |                                       | telemetry.ledger checkpoint config dataplane
                   |                                       | training runtime.balance runtime.rank
 runtime.parts     | numpy                                 | errors comm cluster policies data dataplane

@@ -67,7 +67,8 @@ def told_limit(limit: int | None, over: Mapping[str, str]) -> str:
 def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """Weights of `fixed` for more GPUs than a node has: a start on too few nodes is refused."""
     per_node = config.slots.per_node
-    if not isinstance(per_node, int):
+    has_weights = config.balance.shares or any(dnn.shares for dnn in config.dnns)
+    if not isinstance(per_node, int) or not has_weights:
         return []
     lines: dict[str, None] = {}
     for index, balance in enumerate(balances_of(config).values()):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.source.nodes import YamlNode
+
+DEFAULT_PREDICTOR = BalanceConfig.model_fields["predictor"].default
 
 
 def package_problems(root: YamlNode) -> list[str]:
     """Problems of a written-out configuration: a speed predictor that is used and cannot be fitted here."""
     balance = root.get("balance")
     predictor = balance.get("predictor") if balance is not None and balance.is_mapping else None
-    if predictor is None or not isinstance(predictor.value, str) or not _predicts_speeds(root):
+    if predictor is None or not isinstance(predictor.value, str):
+        return []
+    if predictor.value == DEFAULT_PREDICTOR or not _predicts_speeds(root):  # the default needs no package
         return []
     from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS
 

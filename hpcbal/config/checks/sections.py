@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from hpcbal.config.checks.shares import too_few_samples
 from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import OPTIMIZERS
+from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.suggest import did_you_mean
+
+DEFAULT_POLICY = BalanceConfig.model_fields["policy"].default
 
 
 def cross_problems(root: YamlNode) -> list[str]:
@@ -160,6 +163,8 @@ def _shares_in_vain(root: YamlNode) -> list[str]:
 
 def _takes_shares(policy: object) -> bool:
     """Whether this value, which may be wrong, names a policy that takes weights."""
+    if policy in (None, DEFAULT_POLICY):  # takes none; most configurations are checked without loading NumPy
+        return False
     from hpcbal.policies.batching import BATCHING
 
     return isinstance(policy, str) and policy in BATCHING and BATCHING[policy].takes_shares

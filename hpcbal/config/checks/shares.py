@@ -18,6 +18,8 @@ def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
     Raises:
         ConfigError: a DNN that is balanced by `fixed` has more weights than there are GPUs.
     """
+    if not (config.balance.shares or any(dnn.shares for dnn in config.dnns)):
+        return
     given: dict[str, int] = {}
     for name, balance in balances_of(config).items():
         if balance.policy.takes_shares:

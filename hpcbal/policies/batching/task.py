@@ -44,14 +44,21 @@ class BatchTask:
     Attributes:
         num_samples: of the global batch, >= 1.
         limits: one per worker, in the group's rank order; at least one.
+        work: what the samples of a batch count for together, finite and > 0, in any unit; samples of unequal
+            size count for more or less than 1. By default as much as there are samples.
 
-    Raises: PolicyError: no split keeps the limits; tells by how much.
+    Raises: PolicyError: no split keeps the limits, and by how much; or `work` is out of range.
     """
 
     num_samples: int
     limits: tuple[WorkerLimits, ...]
+    work: float = -1.0
 
     def __post_init__(self) -> None:
+        if self.work == -1.0:
+            object.__setattr__(self, "work", float(self.num_samples))
+        if not (math.isfinite(self.work) and (self.work > 0.0 or self.num_samples < 1)):
+            raise PolicyError(f"work of a batch: got {self.work!r}, allowed: a finite number above 0")
         if self.num_samples < 1 or not self.limits:
             raise PolicyError(
                 f"cannot balance {self.num_samples} samples over {len(self.limits)} workers; "
@@ -100,6 +107,8 @@ class Observation:
             same), 0 to 1; None: not measured.
         memory_share: of its host's memory in use, 0 to 1; None: not measured.
         device_memory_share: of its accelerator's memory in use, 0 to 1; None: not measured.
+        work: what its samples count for together, in the unit of `BatchTask.work`; finite, >= 0. By default
+            as much as there are samples.
 
     Raises: PolicyError: a value is out of range.
     """
@@ -109,8 +118,13 @@ class Observation:
     cpu_share: float | None = None
     memory_share: float | None = None
     device_memory_share: float | None = None
+    work: float = -1.0
 
     def __post_init__(self) -> None:
+        if self.work == -1.0:
+            object.__setattr__(self, "work", float(self.num_samples))
+        if not (math.isfinite(self.work) and self.work >= 0.0):
+            raise PolicyError(f"work of a worker: got {self.work!r}, allowed: a finite number, 0 or more")
         positive = self.processing_s > 0 or (self.num_samples == 0 and self.processing_s == 0)
         if self.num_samples < 0 or not (math.isfinite(self.processing_s) and positive):
             raise PolicyError(
@@ -179,6 +193,14 @@ class Cadence(Enum):
     BACKGROUND = "background"
     UNTIL_SETTLED = "until settled"
     EVERY_STEP = "every step"
+
+    def waits(self, is_settled: bool) -> bool:
+        """Whether a step now waits for the decision about the step before.
+
+        Args:
+            is_settled: whether the last decisions moved few samples.
+        """
+        return self is Cadence.EVERY_STEP or (self is Cadence.UNTIL_SETTLED and not is_settled)
 
 
 class BatchingPolicy(ABC, Generic[State]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -11,12 +11,14 @@ from hpcbal.cluster.accelerators import visible_gpus
 from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.policies.batching import BatchingPolicy, Cadence, split_evenly
-from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory, scaled_to_step, step_task
+from hpcbal.control.splitting import scaled_to_step, step_task
+from hpcbal.policies.batching import BatchingPolicy, split_evenly
+from hpcbal.policies.selection import StepShares
+from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
 from hpcbal.runtime.balance.device_memory import DeviceMemory
 from hpcbal.runtime.balance.kept_models import KeptModel
 from hpcbal.runtime.balance.speed_learning import SpeedLearning
-from hpcbal.runtime.balance.step_report import only_compute
+from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.balance.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.speed_models.fit_process import FitProcess
@@ -28,14 +30,19 @@ log = logging.getLogger(__name__)
 
 
 class Balancer(Protocol):
-    """What feeds and runs a pass asks of a group's way to split its steps.
+    """A group's way to split its steps, for what feeds and runs a pass."""
 
-    Attributes:
-        is_fresh: whether the shares of a step are known only when the step before has ended; otherwise they
-            are fixed when it begins, so that a batch can be fetched ahead.
-    """
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether a step can be planned now while the one before runs, so that its batch is fetched ahead.
 
-    is_fresh: bool
+        Otherwise its shares are known only when the step before has ended. Equal on all ranks; may change
+        with each step.
+        """
+
+    @property
+    def usually_ahead(self) -> bool:
+        """Whether that is so apart from the first steps, and those after a change."""
 
     @property
     def remove(self) -> int | None:
@@ -44,25 +51,21 @@ class Balancer(Protocol):
     def start(self) -> None:
         """Agree on the shares to begin with; collective over the group."""
 
-    def split(self, num_samples: int) -> tuple[int, ...]:
-        """Samples of each rank in the next step that is to be fetched; equal on all ranks."""
+    def deal(self, start: int, end: int) -> StepShares:
+        """What each rank takes of the next step that is planned, start..end-1; equal on all ranks."""
 
-    def report(
-        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
-    ) -> Callable[[float], Array] | None:
+    def report(self, step: Step, began_s: float) -> Callable[[float], Array] | None:
         """What this rank reports of a training step when it meets the others; None: nothing.
 
         It is asked with the seconds that the rank has waited for others since it began.
 
         Args:
-            num_samples: valid samples of this rank in the step.
+            step: that is computed.
             began_s: `time.monotonic` when it began to compute.
-            to_worked_s: seconds that the step keeps this rank busy, from those that it has computed; the
-                former are what is balanced.
         """
 
-    def take(self, summed: Array, shares: Sequence[int]) -> None:
-        """What all ranks have reported of a training step with these shares; collective over the group."""
+    def take(self, summed: Array, step: Step) -> None:
+        """What all ranks have reported of a training step, summed; collective over the group."""
 
     def take_facts(self) -> dict[str, Any]:
         """For the ledger, of the time since the last call."""
@@ -74,25 +77,26 @@ class Balancer(Protocol):
 class EvenSplit:
     """The same share for every rank; measures nothing and costs nothing."""
 
-    is_fresh = False
+    plans_ahead = usually_ahead = True
     remove: int | None = None
 
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
 
     def start(self) -> None:
-        """As `Balancer.start`; all ranks know them."""
+        """As `Balancer.start`; all ranks know the shares."""
 
-    def split(self, num_samples: int) -> tuple[int, ...]:
-        """As `Balancer.split`."""
+    def deal(self, start: int, end: int) -> StepShares:
+        """As `Balancer.deal`."""
+        return StepShares.neighbours(start, self._split(end - start))
+
+    def _split(self, num_samples: int) -> tuple[int, ...]:
         return split_evenly(num_samples, self._num_ranks)
 
-    def report(
-        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
-    ) -> None:
+    def report(self, step: Step, began_s: float) -> None:
         """As `Balancer.report`."""
 
-    def take(self, summed: Array, shares: Sequence[int]) -> None:
+    def take(self, summed: Array, step: Step) -> None:
         """As `Balancer.take`."""
 
     def take_facts(self) -> dict[str, Any]:
@@ -114,8 +118,8 @@ class FixedSplit(EvenSplit):
         super().__init__(len(sizes))
         self._sizes = sizes
 
-    def split(self, num_samples: int) -> tuple[int, ...]:
-        """As `Balancer.split`; steps of fewer samples are split in the proportions of a full one."""
+    def _split(self, num_samples: int) -> tuple[int, ...]:
+        """Steps of fewer samples are split in the proportions of a full one."""
         return scaled_to_step(num_samples, self._sizes)
 
     def take_facts(self) -> dict[str, Any]:
@@ -161,7 +165,6 @@ def make_balancer(
         policy,
         num_samples,
         collective,
-        is_fresh=policy.cadence is Cadence.EVERY_STEP,
         max_samples=settings.max_samples_per_gpu,
         memory=memories.get(key),
         watch=watch,

@@ -1,26 +1,39 @@
-"""Share a step's samples out to the ranks of a trainer group, as its master's policy decides meanwhile."""
+"""Perform what a group's splitting machine decides: with a thread on the master, and collectives."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hpcbal.policies.batching import (
-    BatchingPolicy,
-    BatchTask,
-    Decision,
-    WorkerLimits,
-    scale_shares,
+from hpcbal.control.splitting import (
+    Announced,
+    Announcement,
+    AskPolicy,
+    Decided,
+    GiveUp,
+    Offer,
+    PolicyFailed,
+    SplitEvent,
+    SplitRules,
+    Splitting,
+    StepMeasured,
+    step_task,
 )
-from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching import BatchingPolicy, Cadence
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.speed_learning import SpeedLearning
-from hpcbal.runtime.balance.step_report import NUM_ROWS, SHARES, observations_of, only_compute, report_of_rank
+from hpcbal.runtime.balance.step import Step
+from hpcbal.runtime.balance.step_report import (
+    NUM_FACTS,
+    observations_of,
+    report_of_rank,
+)
 from hpcbal.runtime.balance.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.arrays import Array
@@ -30,73 +43,54 @@ log = logging.getLogger(__name__)
 
 _NOTHING = np.zeros(0)
 
-WARM_UP_STEPS = 2
-"""Training steps of a round that tell nothing of speed: models are traced in them, and memory is taken."""
-
 
 @dataclass
 class SplitMemory:
     """What a group knows of its split, kept by each rank for the group's next round.
 
     Attributes:
-        sizes: samples of each rank in a full step.
         state: of the policy; only the master's is used.
+        num_quiet: decisions in a row that moved few samples, see `Splitting`.
         learner: of speeds, where the master has one.
         needed_memory: largest share of its accelerator's memory that this rank has needed, as it belongs to
             the largest batch that its policy remembers.
     """
 
-    sizes: tuple[int, ...]
     state: Any
+    num_quiet: int = 0
     learner: SpeedLearner | None = None
     needed_memory: float = 0.0
 
 
-@dataclass
-class BalanceCount:
-    """What deciding has cost this rank since it was asked last.
-
-    Attributes:
-        num_decisions, seconds: decisions, and how long they took.
-        num_changes: times that the group has taken over other shares.
-    """
-
-    num_decisions: int = 0
-    seconds: float = 0.0
-    num_changes: int = 0
-
-
 class DecidedSplit:
-    """Shares that follow a policy of the group's master.
+    """Performs a group's `Splitting`: asks the policy, and carries reports and announcements.
 
     The master alone decides: the same numbers need not give the same decision on unlike processors, whose
-    libraries round differently. All ranks change their shares after the same step.
+    libraries round differently. All ranks change their shares after the same step. How reports and
+    announcements travel depends on whether steps wait for decisions now:
 
-    - In the background (`fitted`, `lb-bsp-gpu`): each rank's samples and seconds of a training step ride in
-      the step's all-reduce, and so does what the master has decided. What is seen in step k is decided while
-      step k+1 runs, known to all when it ends, and used from step k+3 on, as step k+2 has been fetched by
-      then. A step never waits for a decision; one that is late rides with a later step. Steps that still
-      run under shares older than the newest decision are not shown to the policy: it sees what its decisions
-      did, nothing else.
-    - Fresh (`lb-bsp-cpu`): where the ranks meet before the all-reduce, they tell the master then, and what it
-      decides is the answer that lets them go. Where they do not (Horovod), reports ride in the all-reduce as
-      well, and the master tells what it decides after it. The next step is fetched after this one.
-
-    The first steps of a round are not shown either, see `WARM_UP_STEPS`. A policy that fails is told once in
-    the log and asked no more; the group goes on with its last shares.
+    - They do not: each rank's samples and seconds of a training step ride in the step's all-reduce, and so
+      does the master's announcement. What is seen in step k is decided while step k+1 runs, announced when
+      that one ends, and used from step k+3 on, as step k+2 has been planned by then. A decision that is late
+      rides with a later step.
+    - They do: where the ranks meet before the all-reduce, the master gets all reports there, and its
+      announcement is the answer that lets them go. Where they do not meet (Horovod), reports ride in the
+      all-reduce, and the master announces after it. What is seen in step k is used in step k+1.
 
     Args:
         name: of the DNN, for the log.
         policy: decides; only the master's is asked.
         num_samples: of a full step.
         collective: of the group.
-        is_fresh: which of the two ways.
         max_samples: most samples of a full step that one rank may get; an even share is always allowed.
         memory: what this group knew when it last trained this DNN.
         watch: what this rank sees of its own resources.
 
-    Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server; only in fresh mode with
-        Horovod there is a wait more.
+    Attributes:
+        machine: of this rank.
+        memory: see `SplitMemory`; up to date when closed.
+
+    Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server.
     """
 
     def __init__(
@@ -106,162 +100,185 @@ class DecidedSplit:
         num_samples: int,
         collective: GradientCollective,
         *,
-        is_fresh: bool,
         max_samples: int | None = None,
         memory: SplitMemory | None = None,
         watch: WorkerWatch | None = None,
     ) -> None:
-        self.is_fresh = is_fresh
-        self.count = BalanceCount()
-        self.remove: int | None = None
         self._name = name
         self._policy = policy
-        self._num_samples = num_samples
         self._collective = collective
         self._watch = watch or WorkerWatch()
-        if memory is None:
-            state = policy.start(step_task(num_samples, collective.size, max_samples))
-            memory = SplitMemory(state.batch_sizes, state)
-        self.memory = memory
-        self._pending: Future[Decision[Any]] | None = None
-        self._offered: set[int] = set()
-        self._gave_up = False
-        self._num_steps = 0
-        is_master = collective.rank == 0
-        self._executor = ThreadPoolExecutor(1, "balancer") if is_master and not is_fresh else None
-        self._meets = is_fresh and collective.meets
+        self.memory = memory or SplitMemory(
+            policy.start(step_task(num_samples, collective.size, max_samples))
+        )
+        self.machine = Splitting(SplitRules.of(policy), self.memory.state, self.memory.num_quiet)
+        self._is_master = collective.rank == 0
+        self._executor = ThreadPoolExecutor(1, "balancer") if self._is_master else None
+        self._pending: Future[SplitEvent] | None = None
+        self._error: Exception | None = None
         self._answer = _NOTHING
+        self._has_reported = False
+        self._decided_s = 0.0
+        self._num_changes = 0
+
+    @property
+    def plans_ahead(self) -> bool:
+        """As `Balancer.plans_ahead`."""
+        return not self.machine.at_once
+
+    @property
+    def usually_ahead(self) -> bool:
+        """As `Balancer.usually_ahead`."""
+        return self.machine.rules.cadence is not Cadence.EVERY_STEP
+
+    @property
+    def remove(self) -> int | None:
+        """As `Balancer.remove`; only the master knows."""
+        return self.machine.remove
 
     def start(self) -> None:
         """As `Balancer.start`: the master's."""
         self._watch.device.begin(self.memory.needed_memory)
-        self._tell(np.array(self.memory.state.batch_sizes, np.float64))
+        self._tell()
 
-    def split(self, num_samples: int) -> tuple[int, ...]:
-        """As `Balancer.split`; steps of fewer samples are split in the proportions of a full one."""
-        return scaled_to_step(num_samples, self.memory.sizes)
+    def deal(self, start: int, end: int) -> StepShares:
+        """As `Balancer.deal`: neighbours for each rank."""
+        return StepShares.neighbours(start, self.machine.split(end - start))
 
-    def report(
-        self, num_samples: int, began_s: float, to_worked_s: Callable[[float], float] = only_compute
-    ) -> Callable[[float], Array]:
-        """As `Balancer.report`: the time until it is called, and the master's newest decision."""
+    def report(self, step: Step, began_s: float) -> Callable[[float], Array]:
+        """As `Balancer.report`: what this rank has seen, and the master's announcement."""
 
         def arrived(waited_s: float = 0.0) -> Array:
-            seconds = to_worked_s(time.monotonic() - began_s - waited_s)
-            told = report_of_rank(num_samples, seconds, self._watch)
-            self._num_steps += 1
+            seen = report_of_rank(step, time.monotonic() - began_s - waited_s, self._watch)
+            self._has_reported = True
+            size = self._collective.size
             if self._meets:
-                self._answer = self._collective.consult(told, self._decide_now)
+                self._answer = self._collective.consult(
+                    seen, lambda all_: self._answer_to(step, all_), size + 1
+                )
                 return _NOTHING
-            rows = np.zeros((NUM_ROWS, self._collective.size))
-            rows[:SHARES, self._collective.rank] = told
+            told = np.zeros(NUM_FACTS * size + size + 1)
+            told[: NUM_FACTS * size].reshape(size, NUM_FACTS)[self._collective.rank] = seen
             self._collect_decision()
-            if self._collective.rank == 0:
-                rows[SHARES] = self.memory.state.batch_sizes
-            return rows.reshape(-1)
+            if self._is_master:
+                told[NUM_FACTS * size :] = self._announcement()
+            return told
 
         return arrived
 
-    def take(self, summed: Array, shares: Sequence[int]) -> None:
+    def take(self, summed: Array, step: Step) -> None:
         """As `Balancer.take`."""
         if self._meets:
-            self._adopt(self._answer)
+            self._follow(self._answer)
             return
-        rows = summed.reshape(NUM_ROWS, self._collective.size)
-        if self.is_fresh:
-            self._tell(self._decide_now(rows[:SHARES].T) if self._collective.rank == 0 else rows[SHARES])
+        size = self._collective.size
+        reports = summed[: NUM_FACTS * size].reshape(size, NUM_FACTS)
+        if self.machine.at_once:
+            if self._is_master:
+                self._decide_at_once(step, reports)
+            self._tell()
             return
-        self._adopt(rows[SHARES])
-        if self._executor is None or self._pending is not None or not self._may_decide():
-            return
-        state = self.memory.state
-        if tuple(shares) == scaled_to_step(sum(shares), state.batch_sizes):
-            self._pending = self._executor.submit(self._decide, state, rows[:SHARES].T)
+        self._follow(summed[NUM_FACTS * size :])
+        if self._executor is not None:
+            ask = self._measured(step, reports)
+            if ask is not None:
+                self._pending = self._executor.submit(self._ask, ask)
 
     def take_facts(self) -> dict[str, Any]:
         """As `Balancer.take_facts`: the shares now, changes, and what deciding has taken."""
-        count, self.count = self.count, BalanceCount()
-        facts = {"shares": list(self.memory.sizes), "changes": count.num_changes, "decided_s": count.seconds}
+        machine = self.machine
+        facts = {
+            "shares": list(machine.in_force.batch_sizes),
+            "changes": machine.num_changes - self._num_changes,
+            "decided_s": self._decided_s,
+        }
+        self._num_changes, self._decided_s = machine.num_changes, 0.0
         if isinstance(self._policy, SpeedLearning):
             facts |= self._policy.take_facts()
         return {"balance": facts | ({} if self.remove is None else {"remove": self.remove})}
 
     def close(self) -> None:
         """As `Balancer.close`."""
-        if self._num_steps:  # else what is needed is another group's, which trained before
+        if self._has_reported:  # else what is needed is another group's, which trained before
             self.memory.needed_memory = self._watch.device.needed
         if self._executor is not None:
             self._executor.shutdown()
             self._collect_decision()
+        self.memory.state, self.memory.num_quiet = self.machine.state, self.machine.num_quiet
         if isinstance(self._policy, SpeedLearning):
             self._policy.close()
 
-    def _tell(self, shares: Array) -> None:
-        """The master's shares to all; the others' are written over."""
-        shares = np.ascontiguousarray(shares)
-        self._collective.tell(shares)
-        self._adopt(shares)
+    # ---- what travels ------------------------------------------------------------------------
 
-    def _may_decide(self) -> bool:
-        """Whether the policy is shown this step of the round."""
-        return self._num_steps > WARM_UP_STEPS and not self._gave_up
+    @property
+    def _meets(self) -> bool:
+        """Whether the ranks meet before the all-reduce of this step, and hear there what is decided."""
+        return self.machine.at_once and self._collective.meets
 
-    def _decide_now(self, reports: Array) -> Array:
-        """The shares of the next step, of the reports of this one, while all ranks wait."""
-        if self._may_decide():
-            decided: Future[Decision[Any]] = Future()
-            try:
-                decided.set_result(self._decide(self.memory.state, reports))
-            except Exception as error:  # whatever a policy raises must not leave the peers waiting
-                decided.set_exception(error)
-            self._pending = decided
-            self._collect_decision()
-        return np.array(self.memory.state.batch_sizes, np.float64)
+    def _announcement(self) -> Array:
+        """The master's announcement as numbers."""
+        told = self.machine.announcement
+        return np.array([*told.batch_sizes, told.at_once], np.float64)
 
-    def _decide(self, state: Any, reports: Array) -> Decision[Any]:
+    def _follow(self, numbers: Array) -> None:
+        """Follow the master's announcement."""
+        *sizes, at_once = np.rint(numbers).astype(np.int64).tolist()
+        self.machine.handle(Announced(Announcement(tuple(sizes), bool(at_once))))
+
+    def _tell(self) -> None:
+        """Send the master's announcement to all; what the others hold is written over."""
+        numbers = self._announcement()
+        self._collective.tell(numbers)
+        self._follow(numbers)
+
+    # ---- the master --------------------------------------------------------------------------
+
+    def _answer_to(self, step: Step, reports: Array) -> Array:
+        """The announcement, decided while all ranks wait: it must not raise."""
+        self._decide_at_once(step, reports)
+        return self._announcement()
+
+    def _decide_at_once(self, step: Step, reports: Array) -> None:
+        if self._pending is not None:
+            self._pending.exception()  # waits for it; of the step before, so it has nearly always ended
+        self._collect_decision()
+        ask = self._measured(step, reports)
+        if ask is not None:
+            self._perform(self._ask(ask))
+
+    def _measured(self, step: Step, reports: Array) -> AskPolicy | None:
+        """What the machine wants to be asked about a step, if anything."""
+        for action in self.machine.handle(StepMeasured(step.shares.counts, observations_of(reports))):
+            assert isinstance(action, AskPolicy), action
+            return action
+        return None
+
+    def _ask(self, ask: AskPolicy) -> SplitEvent:
+        """The policy's answer; whatever it raises must not leave the other ranks waiting."""
         began = time.perf_counter()
-        decision = self._policy.decide(state, observations_of(reports))
-        self.count.num_decisions += 1
-        self.count.seconds += time.perf_counter() - began
-        return decision
+        try:
+            return Decided(self._policy.decide(ask.state, ask.observations))
+        except Exception as error:
+            self._error = error
+            return PolicyFailed(repr(error))
+        finally:
+            self._decided_s += time.perf_counter() - began
 
     def _collect_decision(self) -> None:
-        """Take over what the policy has answered, if it has."""
-        if self._pending is None or not self._pending.done():
-            return
-        pending, self._pending = self._pending, None
-        error = pending.exception()
-        if error is not None:
-            self._gave_up = True
-            self.remove = None  # nobody is asked any more whether it still stands
-            log.error("%s: balancing ends, the shares stay as they are", self._name, exc_info=error)
-            return
-        decision = pending.result()
-        self.memory.state = decision.state
-        if decision.remove is not None and decision.remove not in self._offered:
-            self._offered.add(decision.remove)
-            log.warning("%s would be faster without rank %d of its group", self._name, decision.remove)
-        self.remove = decision.remove
+        """Take over what the policy has answered in the background, if it has."""
+        if self._pending is not None and self._pending.done():
+            pending, self._pending = self._pending, None
+            self._perform(pending.result())
 
-    def _adopt(self, told: Array) -> None:
-        sizes = tuple(np.rint(told).astype(np.int64).tolist())
-        if sizes != self.memory.sizes:
-            self.memory.sizes = sizes
-            self.count.num_changes += 1
-            log.debug("%s: shares of a step are now %s", self._name, sizes)
-
-
-def step_task(num_samples: int, num_ranks: int, max_samples: int | None) -> BatchTask:
-    """A full step; every rank gets a sample where there are enough, so that all go on being measured."""
-    if max_samples is not None:
-        max_samples = max(max_samples, -(-num_samples // num_ranks))
-    limits = WorkerLimits(min_samples=int(num_samples >= num_ranks), max_samples=max_samples)
-    return BatchTask.uniform(num_samples, num_ranks, limits)
-
-
-def scaled_to_step(num_samples: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """`sizes` for a step of another number of samples; one of validation may hold more than a full one."""
-    total = sum(sizes)
-    if num_samples == total:
-        return tuple(sizes)
-    return scale_shares(num_samples, sizes) if num_samples < total else apportion(num_samples, sizes)
+    def _perform(self, event: SplitEvent) -> None:
+        for action in self.machine.handle(event):
+            match action:
+                case Offer(rank):
+                    log.warning("%s would be faster without rank %d of its group", self._name, rank)
+                case GiveUp(problem):
+                    log.error(
+                        "%s: balancing ends, the shares stay as they are: %s",
+                        self._name,
+                        problem,
+                        exc_info=self._error,
+                    )

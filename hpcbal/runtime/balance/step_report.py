@@ -1,41 +1,37 @@
-"""What the ranks of a group tell their master of a training step."""
+"""What the ranks of a group report to their master about a training step."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from hpcbal.policies.batching import Observation
+from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.balance.worker_watch import WorkerWatch
 from hpcbal.training.arrays import Array
 
 LEAST_PROCESSING_S = 1e-9
-SAMPLES, SECONDS, CPU, MEMORY, DEVICE_MEMORY, SHARES = range(6)
-"""Where they ride in an all-reduce, each rank fills its column of these rows, and the master all of the last
-one: what it has decided."""
-NUM_ROWS = SHARES + 1
+SAMPLES, WORK, SECONDS, CPU, MEMORY, DEVICE_MEMORY = range(6)
+"""Where the facts of a rank stand in its report."""
+NUM_FACTS = DEVICE_MEMORY + 1
 UNKNOWN = -1.0
 """Stands for a share that was not measured: the sum over ranks must stay a number."""
 
 
-def only_compute(compute_s: float) -> float:
-    """The seconds that a step keeps a rank busy whose samples others preprocess."""
-    return compute_s
-
-
-def report_of_rank(num_samples: int, worked_s: float, watch: WorkerWatch) -> Array:
-    """What one rank tells, SAMPLES to DEVICE_MEMORY, shape (SHARES,).
+def report_of_rank(step: Step, compute_s: float, watch: WorkerWatch) -> Array:
+    """The report of one rank, SAMPLES to DEVICE_MEMORY, shape (NUM_FACTS,).
 
     Args:
-        num_samples: valid samples of the rank in the step.
-        worked_s: seconds that such a step keeps it busy, without waiting for others.
+        step: that it has computed.
+        compute_s: seconds that it computed, without waiting for others.
         watch: what it sees of its own resources.
     """
-    host = watch.host()
+    host, num_samples = watch.host(), len(step.batch.ids)
     shares = (host.cpu_share, host.memory_share, watch.device.read(num_samples))
     return np.array(
         [
             num_samples,
-            max(worked_s, LEAST_PROCESSING_S) if num_samples else 0.0,
+            step.work,
+            max(step.worked_s(compute_s), LEAST_PROCESSING_S) if num_samples else 0.0,
             *(UNKNOWN if share is None else share for share in shares),
         ],
         np.float64,
@@ -43,12 +39,15 @@ def report_of_rank(num_samples: int, worked_s: float, watch: WorkerWatch) -> Arr
 
 
 def observations_of(reports: Array) -> tuple[Observation, ...]:
-    """What a policy is told of a step, by rank.
+    """What a policy sees of a step, by rank.
 
     Args:
-        reports: by rank, shape (ranks, SHARES).
+        reports: by rank, shape (ranks, NUM_FACTS).
     """
-    return tuple(
-        Observation(round(samples), seconds, *(None if share == UNKNOWN else share for share in shares))
-        for samples, seconds, *shares in reports.tolist()
-    )
+    return tuple(map(_observation, reports.tolist()))
+
+
+def _observation(facts: list[float]) -> Observation:
+    samples, work, seconds, *shares = facts
+    cpu, memory, device = (None if share == UNKNOWN else share for share in shares)
+    return Observation(round(samples), seconds, cpu, memory, device, work)

@@ -6,20 +6,22 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from hpcbal.runtime.balance.balancer import Balancer
-from hpcbal.runtime.group.feeding import Feeder, Step
+from hpcbal.runtime.balance.step import Step
+from hpcbal.runtime.group.feeding import Batches, Feeder
 from hpcbal.runtime.group.rank_times import RankTimes
 from hpcbal.telemetry.ledger import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
 from hpcbal.telemetry.streams.slices import StepTrace
+from hpcbal.training.arrays import Array
 from hpcbal.training.backend import Replica, Sums
-from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.timed_collective import TimedCollective
+from hpcbal.training.collective import GradientCollective
+from hpcbal.training.step import StepOutcome, evaluate_step, train_step
 from hpcbal.values import Position
+
+SUMS_NAME = "epoch/sums"  # array of a checkpoint inside a pass: the sums behind the metrics so far
 
 
 @dataclass
@@ -86,7 +88,7 @@ class PassResult:
 
         Args:
             ranks: `own` of all ranks; None for a group of one.
-            split: as `Balancer.take_facts` returns it: `balance` and `partition`, as far as they apply.
+            split: `balance` as `Balancer.take_facts` returns it, and `partition`, as far as they apply.
         """
         balance, partition = split.get("balance"), split.get("partition")
         return EpochFacts(
@@ -112,7 +114,7 @@ class PassRunner:
     ride in the all-reduce of a step, so that no rank is alone in a collective.
 
     Args:
-        balancer: how a step is split over the group; the feeder's too.
+        batches: the feeder's; their balancer splits the steps.
         max_bad: broken samples of a pass that are allowed; with more the pass stops, on all ranks at the same
             step, before anything is called an epoch.
         suspended: whether this rank has been told to stop at the next step.
@@ -123,17 +125,17 @@ class PassRunner:
     def __init__(
         self,
         feeder: Feeder,
-        balancer: Balancer,
+        batches: Batches,
         num_positions: int,
         max_bad: float,
         replica: Replica,
-        collective: TimedCollective,
+        collective: GradientCollective,
         suspended: Callable[[], bool],
         between_steps: Callable[[Position], None],
         trace: Callable[[int], StepTrace],
     ) -> None:
         self._feeder = feeder
-        self._balancer = balancer
+        self._batches = batches
         self._num_positions = num_positions
         self._max_bad = max_bad
         self._replica = replica
@@ -160,17 +162,17 @@ class PassRunner:
                     break
                 self._between_steps(Position(start.pass_index, offset))
                 step_began = time.monotonic()
-                stop = self._perform(step, sums)
+                outcome = self._perform(step, sums)
                 offset, num_steps = step.end, num_steps + 1
                 num_samples += step.num_samples_total
                 if step.training:
                     num_trained += step.num_samples_total
                     train_s += time.monotonic() - step_began
-                    self._add(own, step, self._feeder.wait_s - waited_before, step_began)
-                reduced, wait_s = self._collective, self._feeder.wait_s - waited_before
-                trace.step(wait_s, step_began, reduced.began_s, reduced.ended_s)
+                    self._add(own, step, outcome, self._feeder.wait_s - waited_before, step_began)
+                wait_s = self._feeder.wait_s - waited_before
+                trace.step(wait_s, step_began, outcome.met_s, outcome.summed_s)
                 waited_before = self._feeder.wait_s
-                if stop:
+                if outcome.suspend:
                     break
         trace.end()
         return PassResult(
@@ -186,34 +188,49 @@ class PassRunner:
             own=own,
         )
 
-    def _add(self, own: RankTimes, step: Step, wait_s: float, began_s: float) -> None:
+    def _add(self, own: RankTimes, step: Step, outcome: StepOutcome, wait_s: float, began_s: float) -> None:
         """Note a training step that has just ended."""
-        reduced = self._collective
         own.wait_s += wait_s
         own.samples += len(step.batch.ids)
-        if reduced.size > 1:  # alone there is no collective to arrive at
+        if self._collective.size > 1:  # alone there is no collective to arrive at
             exchange = self._replica.exchange
             waited_s = exchange.waited_s if exchange is not None else 0.0
-            compute_s = reduced.began_s - began_s - waited_s
+            compute_s = outcome.met_s - began_s - waited_s
             own.compute_s += compute_s
-            own.collective_s += reduced.ended_s - reduced.began_s + waited_s
-            own.worked_s += self._feeder.worked_s(step, compute_s)
+            own.collective_s += outcome.summed_s - outcome.met_s + waited_s
+            own.worked_s += step.worked_s(compute_s)
 
-    def _perform(self, step: Step, sums: EpochSums) -> bool:
-        """Train or validate; returns whether the group stops after this step.
+    def _perform(self, step: Step, sums: EpochSums) -> StepOutcome:
+        """Train or validate.
 
         A step whose samples are all broken moves no weight, but the ranks meet in it all the same: none may
         run ahead and leave the round while another still waits for its blocks.
         """
         if step.training:
-            to_worked_s = partial(self._feeder.worked_s, step)
-            report = self._balancer.report(len(step.batch.ids), time.monotonic(), to_worked_s)
-            outcome = train_step(
-                self._replica, step.batch, step.num_samples_total, self._collective, self._suspended(), report
-            )
+            outcome = train_balanced(self._replica, step, self._batches, self._collective, self._suspended())
             sums.train = sums.train + outcome.sums
-            self._balancer.take(outcome.report, step.shares)
         else:
             outcome = evaluate_step(self._replica, step.batch, self._collective, self._suspended())
             sums.validation = sums.validation + outcome.sums
-        return outcome.suspend
+        return outcome
+
+
+def train_balanced(
+    replica: Replica, step: Step, batches: Batches, collective: GradientCollective, suspend: bool = False
+) -> StepOutcome:
+    """Train one step; what balancer and batches report rides in its sum; collective over the group.
+
+    Raises:
+        GroupFailed: as `train_step`.
+    """
+    balancer = batches.balancer
+    balancing, own = balancer.report(step, time.monotonic()), batches.report()
+
+    def report(waited_s: float) -> Array:
+        return own if balancing is None else np.concatenate([balancing(waited_s), own])
+
+    outcome = train_step(replica, step.batch, step.num_samples_total, collective, suspend, report)
+    cut = outcome.report.size - own.size
+    batches.take(outcome.report[cut:])
+    balancer.take(outcome.report[:cut], step)
+    return outcome

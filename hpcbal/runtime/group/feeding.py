@@ -5,52 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.dataplane.reader import Batch, StreamReader
+from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import Balancer
+from hpcbal.runtime.balance.step import Step
+from hpcbal.training.arrays import Array
 
 NUM_BUFFERS = 2  # one that is computed on, one that is being filled
 POLL_INTERVAL_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a pass, as this rank sees it.
-
-    Attributes:
-        start, end: positions of the whole step.
-        training: whether it trains or validates.
-        num_samples_total: valid samples of the whole step.
-        shares: positions of each rank.
-        batch: this rank's share; its memory is used again two steps later.
-        preprocessing_s: that this rank has spent on making it; 0 where preprocessors make it.
-    """
-
-    start: int
-    end: int
-    training: bool
-    num_samples_total: int
-    shares: tuple[int, ...]
-    batch: Batch
-    preprocessing_s: float = 0.0
+_NOTHING = np.zeros(0)
 
 
 class Batches(Protocol):
     """Where the batches of one rank of a trainer group come from.
 
     Attributes:
-        is_fresh: whether the samples of a step can be planned only when the step before has ended; otherwise
-            they are when it begins, so that a batch can be fetched ahead.
+        balancer: how a step is split over the group.
     """
 
-    @property
-    def is_fresh(self) -> bool: ...
+    balancer: Balancer
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
         """Fix which samples each rank takes of the step start..end-1; at the same moments on all ranks.
@@ -65,6 +46,12 @@ class Batches(Protocol):
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         """Call `poll` again and again while waiting for data; what it raises ends the wait."""
+
+    def report(self) -> Array:
+        """Numbers that ride in the all-reduce of a training step, shape (k,), k equal on all ranks."""
+
+    def take(self, summed: Array) -> None:
+        """A training step has been performed; these are the sums of what the ranks have reported."""
 
 
 class Buffers:
@@ -104,27 +91,27 @@ class StreamBatches(Batches):
         self._spec = spec
         self._reader = reader
         self._rank = rank
-        self._balancer = balancer
-        self._buffers = Buffers(spec, balancer.split(min(batch_size, spec.num_positions))[rank])
-
-    @property
-    def is_fresh(self) -> bool:
-        return self._balancer.is_fresh
+        self.balancer = balancer
+        self._buffers = Buffers(spec, balancer.deal(0, min(batch_size, spec.num_positions)).counts[rank])
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         self._reader.set_poll(poll)
 
-    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
-        """Each rank takes consecutive positions."""
-        shares = self._balancer.split(end - start)
-        return partial(self._fetch, pass_index, number, start, end, shares)
+    def report(self) -> Array:
+        """As `Batches.report`: nothing."""
+        return _NOTHING
 
-    def _fetch(self, pass_index: int, number: int, start: int, end: int, shares: tuple[int, ...]) -> Step:
+    def take(self, summed: Array) -> None:
+        """Nothing was added."""
+
+    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
+        return partial(self._fetch, pass_index, number, self.balancer.deal(start, end))
+
+    def _fetch(self, pass_index: int, number: int, shares: StepShares) -> Step:
+        start, end = shares.start, shares.stop
         total = self._reader.count_valid(pass_index, start, end)
-        share = shares[self._rank]
-        first = start + sum(shares[: self._rank])
-        buffer = self._buffers.of(number, share)
-        batch = self._reader.read(pass_index, first, first + share, out=buffer)
+        mine = shares.by_rank[self._rank]
+        batch = self._reader.read_selection(pass_index, mine, out=self._buffers.of(number, len(mine)))
         self._reader.release(pass_index, end)
         return Step(start, end, start < self._spec.num_train, total, shares, batch)
 
@@ -166,24 +153,10 @@ class Feeder:
         self._given_up = False
         self._poll = poll
         self.wait_s = 0.0
+        # While decisions are waited for, batches are not fetched ahead, but their times are to show how fast
+        # a rank will be when they are again.
+        self._overlaps = executor is not None and batches.balancer.usually_ahead
         batches.set_poll(poll if executor is None else self._check_wanted)
-
-    def worked_s(self, step: Step, compute_s: float) -> float:
-        """Seconds that a share like that of `step` keeps this rank busy in each step.
-
-        A rank that fetches ahead preprocesses the next share while it computes on this one, so the longer of
-        the two sets its pace; otherwise it does one after the other.
-
-        Args:
-            compute_s: what it has computed on the step, without waiting for others.
-        """
-        if self._fetches_ahead:
-            return max(step.preprocessing_s, compute_s)
-        return step.preprocessing_s + compute_s
-
-    @property
-    def _fetches_ahead(self) -> bool:
-        return self._executor is not None and not self._batches.is_fresh
 
     def steps(self, pass_index: int, offset: int) -> Generator[Step, None, None]:
         """The steps of a pass from position `offset` on; close the iterator to leave the pass early."""
@@ -202,11 +175,11 @@ class Feeder:
                     step = self._wait_for(ahead)
                 self.wait_s += time.perf_counter() - began
                 ahead = fetch = None
-                if not self._batches.is_fresh and number + 1 < len(ranges):
+                if self._batches.balancer.plans_ahead and number + 1 < len(ranges):
                     fetch = self._batches.plan(pass_index, number + 1, *ranges[number + 1])
                     if self._executor is not None:
                         ahead = self._executor.submit(fetch)
-                yield step
+                yield replace(step, is_overlapped=self._overlaps)
         finally:
             if ahead is not None and not ahead.cancel():
                 self._given_up = True

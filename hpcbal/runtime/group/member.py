@@ -21,7 +21,6 @@ from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception
-from hpcbal.training.timed_collective import TimedCollective
 from hpcbal.values import EpochRecord, Position
 
 log = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class GroupMember:
         self.facts = facts
         self.dnn = dnn
         self.comm = comm
-        self.collective = TimedCollective(collective)
+        self.collective = collective
         self._backend = backend
         self.cache = cache
 

@@ -19,7 +19,7 @@ class RankTimes:
         compute_s: from having the batch until arriving at the collective.
         collective_s: in the collective, most of it waiting for later ranks.
         samples: valid ones that this rank computed on.
-        worked_s: what balancing goes by, see `Feeder.worked_s`: `compute_s`, and what this rank has spent on
+        worked_s: what balancing goes by, see `Step.worked_s`: `compute_s`, and what this rank has spent on
             preprocessing besides.
     """
 

@@ -16,9 +16,12 @@ from hpcbal.dataplane.batch import Batch
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import Partition, Samples, order_of_part, spans_of_draw
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import Balancer
-from hpcbal.runtime.group.feeding import Batches, Buffers, Step
+from hpcbal.runtime.balance.step import Step
+from hpcbal.runtime.group.feeding import Batches, Buffers
 from hpcbal.runtime.parts.part import Parts
+from hpcbal.training.arrays import Array
 
 NUM_ORDERS = 2
 """Orders of traversals that are kept: a step may begin in one and end in the next."""
@@ -62,23 +65,26 @@ class PartBatches(Batches):
         self.busy_s = 0.0
         self._spec = spec
         self._samples = samples
-        self._balancer = balancer
+        self.balancer = balancer
         self._rank = rank = parts.rank
         self._usable = usable
         self._bad = bad
         self._num_ranks = parts.performed.num_parts
-        self._buffers = Buffers(spec, balancer.split(min(batch_size, spec.num_positions))[rank])
+        self._buffers = Buffers(spec, balancer.deal(0, min(batch_size, spec.num_positions)).counts[rank])
         self._poll: Callable[[], None] | None = None
         self._seed = seed
         self._orders: dict[tuple[int, int], Samples] = {}
 
-    @property
-    def is_fresh(self) -> bool:
-        return self._balancer.is_fresh
-
     def set_poll(self, poll: Callable[[], None]) -> None:
         """Call `poll` between two samples."""
         self._poll = poll
+
+    def report(self) -> Array:
+        """As `Batches.report`: how far this rank's side of a migration is."""
+        return np.array([self.parts.report()])
+
+    def take(self, summed: Array) -> None:
+        self.parts.take(float(summed[0]))
 
     def take_bad(self) -> list[tuple[int, str, str]]:
         """(id, where, reason) of the broken samples that were not taken yet."""
@@ -88,13 +94,11 @@ class PartBatches(Batches):
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
         if start >= self._spec.num_train:
             return partial(self._fetch_validation, number, start, end)
-        shares = self._balancer.split(end - start)
-        return partial(self._fetch_training, number, start, end, shares, self.parts.plan_step(shares))
+        shares = self.balancer.deal(start, end)
+        return partial(self._fetch_training, number, shares, self.parts.plan_step(shares.counts))
 
-    def _fetch_training(
-        self, number: int, start: int, end: int, shares: tuple[int, ...], partition: Partition
-    ) -> Step:
-        share = shares[self._rank]
+    def _fetch_training(self, number: int, shares: StepShares, partition: Partition) -> Step:
+        share = shares.counts[self._rank]
         wanted: list[tuple[int, int]] = []
         size, drawn = partition.sizes[self._rank], partition.drawn[self._rank]
         for traversal, first, last in spans_of_draw(size, drawn, share):
@@ -102,7 +106,8 @@ class PartBatches(Batches):
             moment = partition.number * _NUMBER_STRIDE + traversal
             wanted += [(sample_id, moment) for sample_id in self._samples.train_ids[chosen].tolist()]
         batch, seconds = self._make(wanted, training=True, out=self._buffers.of(number, share))
-        return Step(start, end, True, sum(shares), shares, batch, preprocessing_s=seconds)
+        total = sum(shares.counts)
+        return Step(shares.start, shares.stop, True, total, shares, batch, preprocessing_s=seconds)
 
     def _order(self, partition: Partition, traversal: int) -> Samples:
         key = (partition.number, traversal)
@@ -114,13 +119,14 @@ class PartBatches(Batches):
 
     def _fetch_validation(self, number: int, start: int, end: int) -> Step:
         first, last = start - self._spec.num_train, end - self._spec.num_train
-        usable = np.flatnonzero(self._usable[first:last]) + first
-        shares = np.bincount(usable % self._num_ranks, minlength=self._num_ranks).tolist()
-        mine = self._samples.validation_ids[usable[usable % self._num_ranks == self._rank]]
+        shares = StepShares.dealt(start, np.arange(first, last) % self._num_ranks, self._num_ranks)
+        held = shares.by_rank[self._rank].positions - self._spec.num_train
+        mine = self._samples.validation_ids[held[self._usable[held]]]
         out = self._buffers.of(number, len(mine))
         wanted = [(sample_id, 0) for sample_id in mine.tolist()]
         batch, seconds = self._make(wanted, training=False, out=out)
-        return Step(start, end, False, len(usable), tuple(shares), batch, preprocessing_s=seconds)
+        total = int(np.count_nonzero(self._usable[first:last]))
+        return Step(start, end, False, total, shares, batch, preprocessing_s=seconds)
 
     def _make(
         self, wanted: list[tuple[int, int]], *, training: bool, out: NDArray[Any] | None

@@ -24,8 +24,8 @@ from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import Moment
 from hpcbal.runtime.group.saved_arrays import SUMS_NAME
 from hpcbal.runtime.parts.batches import PartBatches
+from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.parts.part import partition_arrays
-from hpcbal.runtime.parts.split import PartsSplit
 from hpcbal.runtime.wire.protocol import (
     CheckpointFacts,
     Happened,
@@ -146,7 +146,7 @@ class GroupRound:
         )
         runner = PassRunner(
             feeder,
-            self._balancer,
+            batches,
             self._facts.spec.num_positions,
             self._facts.max_broken,
             replica,
@@ -197,7 +197,6 @@ class GroupRound:
             self._batches = self._loader.load(member, saved, self._balancer, self._is_suspended)
         if self._batches is None:
             return None
-        self._balancer = PartsSplit(self._balancer, self._batches.parts)
         self._report_preprocessing()
         return self._batches
 
@@ -210,7 +209,10 @@ class GroupRound:
         busy_s = result.seconds - result.wait_s
         collective = self._member.collective
         ranks = result.own.by_rank(collective) if collective.size > 1 else None
-        facts = result.facts(ranks, self._balancer.take_facts())
+        split = dict(self._balancer.take_facts())
+        if self._batches is not None:
+            split["partition"] = self._batches.parts.facts()
+        facts = result.facts(ranks, split)
         offered_gpu = self._offered_gpu()
         name = self._member.dnn.name
         self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)

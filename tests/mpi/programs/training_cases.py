@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,10 +32,12 @@ from training_harness import (
     run,
 )
 
-from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation, split_evenly
+from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation, split_evenly
 from hpcbal.policies.batching.even import Even
 from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balance.decided_split import DecidedSplit
+from hpcbal.runtime.balance.step import Step
+from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.failure import GroupFailed, NonFiniteError
@@ -88,6 +91,8 @@ def replay(bench: Bench) -> None:
 class Restless(BatchingPolicy[BatchState]):
     """Another split at every decision, with empty shares among them."""
 
+    cadence: Cadence = Cadence.BACKGROUND  # type: ignore[misc]
+
     def start(self, task: BatchTask) -> BatchState:
         return Even().start(task)
 
@@ -111,38 +116,38 @@ MOST_STEPS = 300
 
 
 def balanced(bench: Bench) -> None:
-    """The same with shares that the group's master decides anew all the time, in both ways.
+    """The same with shares that the group's master decides anew all the time, at every cadence.
 
-    As in a run, shares are fixed one step ahead where decisions come in the background. Steps go on until
+    As in a run, shares are planned one step ahead where no step waits for a decision. Steps go on until
     shares have changed often, and a smaller one ends the pass.
     """
-    for is_fresh in (False, True):
+    for cadence in (Cadence.BACKGROUND, Cadence.UNTIL_SETTLED, Cadence.EVERY_STEP):
         group = bench.join([(2, 0, 1)])
         assert group is not None
         collective, replica = bench.groups.collective_of(group), bench.build()
         comm, alone = bench.groups.comm_of(group), bench.build("alone")
-        split = DecidedSplit("dnn", Restless(), FULL_STEP, collective, is_fresh=is_fresh)
+        split = DecidedSplit("dnn", Restless(cadence), FULL_STEP, collective)
+        batches = SimpleNamespace(balancer=split, report=lambda: np.zeros(0), take=lambda summed: None)
         split.start()
-        rng, n, shares = np.random.default_rng(5), FULL_STEP, split.split(FULL_STEP)
-        least_changes = 9 if is_fresh else 3
+        rng, n, shares = np.random.default_rng(5), FULL_STEP, split.deal(0, FULL_STEP)
+        least_changes = 3 if cadence is Cadence.BACKGROUND else 9
         for _ in range(MOST_STEPS):
-            changes = split.count.num_changes
+            changes = split.machine.num_changes
             coming = FULL_STEP if changes < least_changes else LAST_STEP
-            ahead = split.split(coming)
-            assert comm.mpi.allgather((shares, changes)) == [(shares, changes)] * comm.size
+            ahead = split.deal(0, coming) if split.plans_ahead else None
+            assert comm.mpi.allgather((shares.counts, changes)) == [(shares.counts, changes)] * comm.size
             batch = Batch(np.arange(n), rng.normal(size=(n, *SHAPE)), rng.integers(0, NUM_CLASSES, n))
-            part = mine(batch, list(shares), collective.rank)
-            report = split.report(len(part.ids), time.monotonic())
-            outcome = train_step(replica, part, n, collective, report=report)
-            split.take(outcome.report, shares)
+            part = mine(batch, list(shares.counts), collective.rank)
+            step = Step(0, n, True, n, shares, cast(Any, part))
+            train_balanced(replica, step, cast(Any, batches), collective)
             train_step(alone, batch, n, LocalCollective())
             assert_close(replica, alone)
-            shares = split.split(coming) if is_fresh else ahead
+            shares = ahead or split.deal(0, coming)
             time.sleep(0.005)  # a step that lasts longer than most decisions
             if n == LAST_STEP:
                 break
             n = coming
-        assert split.count.num_changes >= least_changes
+        assert split.machine.num_changes >= least_changes
         split.close()
         assert_same_everywhere(comm, replica)
 
@@ -154,7 +159,7 @@ def consulting(bench: Bench) -> None:
     collective = bench.groups.collective_of(group)
     if not collective.meets:
         with pytest.raises(NotImplementedError, match="do not meet"):
-            collective.consult(np.zeros(1), lambda numbers: numbers[0])
+            collective.consult(np.zeros(1), lambda numbers: numbers[0], 1)
         return
     wanted = np.array([[rank, 10.0 * rank] for rank in range(collective.size)])
     for turn in range(20):
@@ -164,11 +169,11 @@ def consulting(bench: Bench) -> None:
 
         def answer(numbers: Any, turn: int = turn, seen: list[Any] = seen) -> Any:
             seen.append(numbers.copy())
-            return numbers[:, 1] + turn
+            return np.append(numbers[:, 1] + turn, -1.0)
 
-        answered = collective.consult(wanted[collective.rank] + turn, answer)
+        answered = collective.consult(wanted[collective.rank] + turn, answer, collective.size + 1)
         assert [numbers.tolist() for numbers in seen] == [(wanted + turn).tolist()] * (collective.rank == 0)
-        assert answered.tolist() == (wanted[:, 1] + 2 * turn).tolist()
+        assert answered.tolist() == [*(wanted[:, 1] + 2 * turn).tolist(), -1.0]
         _, summed = collective.sum((), np.full(2, float(turn)))
         assert summed.tolist() == [3.0 * turn] * 2
 

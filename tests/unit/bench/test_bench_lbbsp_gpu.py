@@ -1,4 +1,4 @@
-"""The bench counts steps of a run as they come: what is seen in one step acts three steps later."""
+"""The bench counts the steps of a run as its splitting machine takes them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import numpy as np
 FOUR = bench.four_kinds(4, 60, 61, 0.0)
 
 
-def test_in_a_run_the_first_decision_acts_three_steps_after_the_two_that_tell_nothing() -> None:
+def test_in_a_run_a_decision_acts_in_the_next_step_until_they_move_little() -> None:
     by_decision, _ = bench.run("fitted", FOUR, 0)
     in_steps, _ = bench.run("fitted", replace(FOUR, in_steps=True), 0)
-    assert (in_steps[:5] == by_decision[0]).all()
-    # One decision is in the making or on its way in all three steps until the next one is shown.
-    np.testing.assert_array_equal(in_steps[5:11:3], by_decision[1:3])
-    np.testing.assert_array_equal(in_steps[6:8], in_steps[5])
+    assert in_steps[0] == by_decision[0], "the first step is not shown"
+    np.testing.assert_array_equal(in_steps[1:5], by_decision[:4])
+
+
+def test_in_a_run_what_is_seen_after_settling_acts_three_steps_later() -> None:
+    changed = replace(FOUR, change_at=30, num_iterations=60, in_steps=True)
+    ratios, _ = bench.run("fitted", changed, 0)
+    assert len(set(ratios[30:33].tolist())) == 1
+    assert bench.settled(ratios[30:]) <= 6
 
 
 def test_settling_counts_what_passes_before_all_is_well() -> None:

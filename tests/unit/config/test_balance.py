@@ -78,3 +78,10 @@ def test_a_predictor_says_whether_it_is_fitted_and_reads_the_host(
 def test_policies_are_found_by_what_they_declare() -> None:
     assert policies_where(lambda policy: not policy.decides) == ("even", "fixed")
     assert policies_where(lambda policy: policy.splits_evenly) == ("even",)
+
+
+def test_the_default_policy_takes_no_weights_so_that_checks_need_not_load_it() -> None:
+    from hpcbal.config.checks.sections import DEFAULT_POLICY
+    from hpcbal.policies.batching import BATCHING
+
+    assert not BATCHING[DEFAULT_POLICY].takes_shares

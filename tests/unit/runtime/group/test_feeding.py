@@ -13,8 +13,10 @@ import pytest
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.policies.selection import Selection, StepShares
 from hpcbal.runtime.balance.balancer import EvenSplit
-from hpcbal.runtime.group.feeding import Feeder, Step, StreamBatches
+from hpcbal.runtime.balance.step import Step
+from hpcbal.runtime.group.feeding import Feeder, StreamBatches
 
 NUM_TRAIN, NUM_POSITIONS, BATCH_SIZE, RANKS = 25, 32, 8, 3
 SPEC = StreamSpec(
@@ -31,8 +33,8 @@ class Positions:
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         return stop - start
 
-    def read(self, pass_index: int, start: int, stop: int, out: np.ndarray[Any, Any]) -> Batch:
-        ids = np.arange(start, stop)
+    def read_selection(self, pass_index: int, selection: Selection, out: np.ndarray[Any, Any]) -> Batch:
+        ids = selection.positions
         out[: len(ids)] = ids[:, None]
         return Batch(ids, out[: len(ids)], ids)
 
@@ -43,19 +45,26 @@ class Positions:
 class Turning(EvenSplit):
     """All samples to one rank, in turn; `turn` moves on with every step that has ended."""
 
-    def __init__(self, is_fresh: bool) -> None:
+    def __init__(self, plans_ahead: bool) -> None:
         super().__init__(RANKS)
-        self.is_fresh = is_fresh
+        self.plans_ahead = self.usually_ahead = plans_ahead
         self.turn = 0
 
-    def split(self, num_samples: int) -> tuple[int, ...]:
+    def _split(self, num_samples: int) -> tuple[int, ...]:
         shares = [0] * RANKS
         shares[self.turn % RANKS] = num_samples
         return tuple(shares)
 
 
-def steps_of(rank: int, is_fresh: bool, executor: Executor | None) -> Iterator[Step]:
-    balancer = Turning(is_fresh)
+class Scattered(EvenSplit):
+    """Every position to a rank by its number, not by its place."""
+
+    def deal(self, start: int, end: int) -> StepShares:
+        return StepShares.dealt(start, np.arange(start, end) * 5 % 7 % RANKS, RANKS)
+
+
+def steps_of(rank: int, plans_ahead: bool, executor: Executor | None) -> Iterator[Step]:
+    balancer = Turning(plans_ahead)
     reader = cast(StreamReader, Positions())
     batches = StreamBatches(SPEC, reader, BATCH_SIZE, rank, balancer)
     feeder = Feeder(SPEC, batches, BATCH_SIZE, executor, poll=lambda: None)
@@ -65,15 +74,15 @@ def steps_of(rank: int, is_fresh: bool, executor: Executor | None) -> Iterator[S
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize(("is_fresh", "turns"), [(True, [0, 1, 2, 3, 4]), (False, [0, 0, 1, 2, 3])])
-def test_positions_and_moments(ahead: bool, is_fresh: bool, turns: list[int]) -> None:
-    """Steps end at the last training sample; shares lag a step unless fresh, fetched ahead or not."""
+@pytest.mark.parametrize(("plans_ahead", "turns"), [(False, [0, 1, 2, 3, 4]), (True, [0, 0, 1, 2, 3])])
+def test_positions_and_moments(ahead: bool, plans_ahead: bool, turns: list[int]) -> None:
+    """Steps end at the last training sample; shares lag a step if planned ahead, fetched ahead or not."""
     seen: list[int] = []
     for rank in range(RANKS):
         with ThreadPoolExecutor(1) as executor:
-            for number, step in enumerate(steps_of(rank, is_fresh, executor if ahead else None)):
+            for number, step in enumerate(steps_of(rank, plans_ahead, executor if ahead else None)):
                 holder = turns[number] % RANKS
-                assert step.shares[holder] == step.end - step.start
+                assert step.shares.counts[holder] == step.end - step.start
                 assert len(step.batch.ids) == (step.end - step.start if rank == holder else 0)
                 np.testing.assert_array_equal(np.asarray(step.batch.x)[:, 0], step.batch.ids)
                 seen += step.batch.ids.tolist()
@@ -81,18 +90,42 @@ def test_positions_and_moments(ahead: bool, is_fresh: bool, turns: list[int]) ->
     assert sorted(seen) == list(range(NUM_POSITIONS))
 
 
+def test_samples_that_are_no_neighbours_reach_one_rank_each() -> None:
+    seen: list[int] = []
+    for rank in range(RANKS):
+        batches = StreamBatches(SPEC, cast(StreamReader, Positions()), BATCH_SIZE, rank, Scattered(RANKS))
+        for step in Feeder(SPEC, batches, BATCH_SIZE, None, poll=lambda: None).steps(0, 0):
+            own = step.batch.ids
+            assert (own * 5 % 7 % RANKS == rank).all()
+            np.testing.assert_array_equal(np.asarray(step.batch.x)[:, 0], own)
+            seen += own.tolist()
+    assert sorted(seen) == list(range(NUM_POSITIONS))
+
+
+def test_steps_that_wait_for_decisions_are_planned_when_the_one_before_has_ended() -> None:
+    """From the third step on they do not wait any more: its shares, and the fourth's, are then planned."""
+    balancer = Turning(plans_ahead=False)
+    batches = StreamBatches(SPEC, cast(StreamReader, Positions()), BATCH_SIZE, 0, balancer)
+    turns = []
+    for step in Feeder(SPEC, batches, BATCH_SIZE, None, poll=lambda: None).steps(0, 0):
+        turns.append(step.shares.counts.index(max(step.shares.counts)))
+        balancer.turn += 1
+        balancer.plans_ahead = balancer.turn >= 2
+    assert turns == [0, 1, 2, 2, 0]
+
+
 @pytest.mark.parametrize(
-    ("is_fresh", "has_thread"), [(True, True), (True, False), (False, True), (False, False)]
+    ("usually_ahead", "has_thread"), [(False, True), (False, False), (True, True), (True, False)]
 )
 def test_what_a_rank_preprocesses_itself_is_work_unless_it_computes_meanwhile(
-    is_fresh: bool, has_thread: bool
+    usually_ahead: bool, has_thread: bool
 ) -> None:
-    batches = StreamBatches(SPEC, cast(StreamReader, Positions()), BATCH_SIZE, 0, Turning(is_fresh))
+    batches = StreamBatches(SPEC, cast(StreamReader, Positions()), BATCH_SIZE, 0, Turning(usually_ahead))
     with ThreadPoolExecutor(1) as executor:
         feeder = Feeder(SPEC, batches, BATCH_SIZE, executor if has_thread else None, poll=lambda: None)
         step = next(feeder.steps(0, 0))
-    assert feeder.worked_s(step, 2.0) == 2.0, "preprocessors have made it"
+    assert step.worked_s(2.0) == 2.0, "preprocessors have made it"
     own = replace(step, preprocessing_s=4.0)
-    is_ahead = has_thread and not is_fresh
-    assert feeder.worked_s(own, 2.0) == (4.0 if is_ahead else 6.0)
-    assert feeder.worked_s(own, 5.0) == (5.0 if is_ahead else 9.0)
+    is_ahead = has_thread and usually_ahead
+    assert own.worked_s(2.0) == (4.0 if is_ahead else 6.0)
+    assert own.worked_s(5.0) == (5.0 if is_ahead else 9.0)

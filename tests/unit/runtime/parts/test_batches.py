@@ -93,8 +93,8 @@ def test_passes_of_all_ranks(static: bool) -> None:
         mine = []
         for pass_index in range(3):
             for step in feeder.steps(pass_index, 0):
-                assert step.num_samples_total == sum(step.shares) == step.end - step.start
-                assert len(step.batch) == step.shares[rank]
+                assert step.num_samples_total == sum(step.shares.counts) == step.end - step.start
+                assert len(step.batch) == step.shares.counts[rank]
                 for sample_id, x, y in zip(step.batch.ids, step.batch.x, step.batch.y, strict=True):
                     assert y == sample_id % 5
                     assert (np.floor(x) == sample_id).all()

@@ -14,15 +14,24 @@ import pytest
 
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.policies.batching import BatchingPolicy, BatchTask, Decision, Observation
+from hpcbal.control.splitting.rules import WARM_UP_STEPS
+from hpcbal.dataplane.batch import Batch
+from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation
 from hpcbal.policies.batching.even import Even
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Memoryless
 from hpcbal.policies.batching.task import BatchState
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
-from hpcbal.runtime.balance.decided_split import WARM_UP_STEPS, DecidedSplit, SplitMemory
+from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
 from hpcbal.runtime.balance.kept_models import KeptModel
-from hpcbal.runtime.balance.step_report import NUM_ROWS, SHARES, UNKNOWN, observations_of, report_of_rank
+from hpcbal.runtime.balance.step import Step
+from hpcbal.runtime.balance.step_report import (
+    NUM_FACTS,
+    UNKNOWN,
+    observations_of,
+    report_of_rank,
+)
 from hpcbal.runtime.balance.worker_watch import WorkerWatch
 from hpcbal.telemetry.host.resource_use import ResourceUse
 
@@ -36,7 +45,7 @@ class OneRank:
     size: int = 2
     rank: int = 0
     meets: bool = True
-    other: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(SHARES))
+    other: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(NUM_FACTS))
 
     def sum(self, tensors: Sequence[Any], status: np.ndarray[Any, Any]) -> tuple[Sequence[Any], Any]:
         return tensors, status.copy()
@@ -44,7 +53,7 @@ class OneRank:
     def tell(self, numbers: np.ndarray[Any, Any]) -> None:
         """The master's stay as they are."""
 
-    def consult(self, numbers: np.ndarray[Any, Any], answer: Callable[..., Any]) -> Any:
+    def consult(self, numbers: np.ndarray[Any, Any], answer: Callable[..., Any], length: int) -> Any:
         return answer(np.stack([numbers, self.other]))
 
     def close(self) -> None:
@@ -59,6 +68,7 @@ class Scripted(BatchingPolicy[BatchState]):
     gate: threading.Event = field(default_factory=threading.Event)
     seen: list[tuple[int, ...]] = field(default_factory=list)
     removes: int | None = None
+    cadence: Cadence = Cadence.BACKGROUND  # type: ignore[misc]
 
     def start(self, task: BatchTask) -> BatchState:
         return Even().start(task)
@@ -77,6 +87,7 @@ class Noting(Even):
     """Even shares; notes what it is told."""
 
     seen: list[Sequence[Observation]] = field(default_factory=list)
+    cadence: Cadence = Cadence.BACKGROUND  # type: ignore[misc]
 
     def decide(self, state: BatchState, observations: Sequence[Observation]) -> Decision[BatchState]:
         self.seen.append(observations)
@@ -98,40 +109,57 @@ class DeviceOf:
         return self.share
 
 
-def make_split(
-    policy: BatchingPolicy[Any], *, is_fresh: bool = False, meets: bool = True, **settings: Any
-) -> DecidedSplit:
-    split = DecidedSplit("dnn", policy, 10, OneRank(meets=meets), is_fresh=is_fresh, **settings)
+def make_split(policy: BatchingPolicy[Any], *, meets: bool = True, **settings: Any) -> DecidedSplit:
+    split = DecidedSplit("dnn", policy, 10, OneRank(meets=meets), **settings)
     warm_up(split)
     return split
 
 
+def shares_of(split: Balancer, num_samples: int = 10) -> tuple[int, ...]:
+    """What the ranks get of a step that is planned now."""
+    return split.deal(0, num_samples).counts
+
+
 def warm_up(split: DecidedSplit) -> None:
     """The first steps, in which nothing is decided."""
-    sizes = split.split(10)
+    sizes = shares_of(split)
     for _ in range(WARM_UP_STEPS):
         step(split, sizes)
-        assert split.split(10) == sizes
+        assert shares_of(split) == sizes
+
+
+def step_with(shares: tuple[int, ...], rank: int = 0, preprocessing_s: float = 0.0) -> Step:
+    ids = np.arange(shares[rank])
+    total = sum(shares)
+    return Step(
+        0, total, True, total, StepShares.neighbours(0, shares), Batch(ids, ids, ids), preprocessing_s
+    )
+
+
+def report_in(split: DecidedSplit, mine: Step, began_s: float, other: np.ndarray[Any, Any]) -> None:
+    """Rank 0 has computed since `began_s`, the other rank reports `other`, and both take the sums."""
+    cast("OneRank", split._collective).other = other
+    meets = not split.plans_ahead and split._collective.meets
+    told = split.report(mine, began_s)(0.0)
+    assert bool(told.size) != meets
+    if told.size:
+        told[NUM_FACTS : 2 * NUM_FACTS] = other
+    split.take(told, mine)
 
 
 def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
     """One step: both ranks report, and the shares of the group follow."""
-    other = report_of_rank(shares[1], 0.5, WorkerWatch())
-    cast("OneRank", split._collective).other = other
-    told = split.report(shares[0], 0.0)()
-    assert bool(told.size) == (not split.is_fresh or not split._collective.meets)
-    if told.size:
-        told.reshape(NUM_ROWS, 2)[:SHARES, 1] = other
-    split.take(told, shares)
+    other = report_of_rank(step_with(shares, 1), 0.5, WorkerWatch())
+    report_in(split, step_with(shares), 0.0, other)
     pending = split._pending
     if settled and pending is not None:
         pending.exception(SETTLE_S)
 
 
 def step_of(split: DecidedSplit, seconds: tuple[float, float]) -> None:
-    """One step of fresh shares, five samples on each of two ranks, that takes them so long."""
-    cast("OneRank", split._collective).other = report_of_rank(5, seconds[1], WorkerWatch())
-    split.take(split.report(5, time.monotonic() - seconds[0])(), (5, 5))
+    """One step of five samples on each of two ranks, that takes them so long."""
+    other = report_of_rank(step_with((5, 5), 1), seconds[1], WorkerWatch())
+    report_in(split, step_with((5, 5)), time.monotonic() - seconds[0], other)
 
 
 def make_dnn(balance: str | None = None) -> DnnConfig:
@@ -162,8 +190,12 @@ def balancer_of(
     )
 
 
-def opened(*answers: tuple[int, ...] | Exception, removes: int | None = None) -> Scripted:
-    policy = Scripted(list(answers), removes=removes)
+def opened(
+    *answers: tuple[int, ...] | Exception,
+    removes: int | None = None,
+    cadence: Cadence = Cadence.BACKGROUND,
+) -> Scripted:
+    policy = Scripted(list(answers), removes=removes, cadence=cadence)
     policy.gate.set()
     return policy
 
@@ -171,9 +203,9 @@ def opened(*answers: tuple[int, ...] | Exception, removes: int | None = None) ->
 def test_a_decision_rides_with_the_next_step() -> None:
     split = make_split(opened((7, 3)))
     step(split, (5, 5))
-    assert split.split(10) == (5, 5)
+    assert shares_of(split) == (5, 5)
     step(split, (5, 5))
-    assert split.split(10) == (7, 3)
+    assert shares_of(split) == (7, 3)
     split.close()
 
 
@@ -182,11 +214,11 @@ def test_a_step_does_not_wait_for_a_decision() -> None:
     split = make_split(policy)
     for _ in range(5):
         step(split, (5, 5), settled=False)
-    assert split.split(10) == (5, 5)
+    assert shares_of(split) == (5, 5)
     policy.gate.set()
     split._pending.exception(SETTLE_S)  # type: ignore[union-attr]
     step(split, (5, 5))
-    assert split.split(10) == (7, 3)
+    assert shares_of(split) == (7, 3)
     assert len(policy.seen) == 1
     split.close()
 
@@ -201,25 +233,26 @@ def test_the_policy_sees_no_step_of_older_shares_than_its_last_answer() -> None:
 
 
 @pytest.mark.parametrize("meets", [False, True])
-def test_fresh_decisions_hold_for_the_next_step(meets: bool) -> None:
-    split = make_split(opened((7, 3), (6, 4)), is_fresh=True, meets=meets)
+def test_decisions_that_are_waited_for_hold_for_the_next_step(meets: bool) -> None:
+    split = make_split(opened((7, 3), (6, 4), cadence=Cadence.EVERY_STEP), meets=meets)
     step(split, (5, 5))
-    assert split.split(10) == (7, 3)
+    assert shares_of(split) == (7, 3)
     step(split, (7, 3))
-    assert split.split(10) == (6, 4)
+    assert shares_of(split) == (6, 4)
     assert split.take_facts()["balance"]["changes"] == 2
     split.close()
 
 
-@pytest.mark.parametrize(("is_fresh", "meets"), [(False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("meets", [False, True])
+@pytest.mark.parametrize("cadence", [Cadence.BACKGROUND, Cadence.UNTIL_SETTLED, Cadence.EVERY_STEP])
 def test_a_policy_that_fails_is_asked_no_more(
-    is_fresh: bool, meets: bool, caplog: pytest.LogCaptureFixture
+    cadence: Cadence, meets: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    policy = opened((7, 3), ValueError("singular"))
-    split = make_split(policy, is_fresh=is_fresh, meets=meets)
+    policy = opened((7, 3), ValueError("singular"), cadence=cadence)
+    split = make_split(policy, meets=meets)
     for _ in range(8):
-        step(split, split.split(10))
-    assert split.split(10) == (7, 3)
+        step(split, shares_of(split))
+    assert shares_of(split) == (7, 3)
     assert len(policy.seen) == 2
     assert caplog.text.count("balancing ends") == 1
     split.close()
@@ -245,32 +278,32 @@ def test_an_offer_does_not_outlive_the_policy_that_made_it() -> None:
 def test_what_a_group_needed_of_memory_is_known_in_its_next_round() -> None:
     device = DeviceOf(needed=0.6)
     watch = WorkerWatch(device=device)
-    first = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
+    first = DecidedSplit("dnn", opened(), 10, OneRank(), watch=watch)
     first.start()
     step(first, (5, 5))
     first.close()
-    again = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch, memory=first.memory)
+    again = DecidedSplit("dnn", opened(), 10, OneRank(), watch=watch, memory=first.memory)
     again.start()
     again.close()
-    other = DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch)
+    other = DecidedSplit("dnn", opened(), 10, OneRank(), watch=watch)
     other.start()
     other.close()
     assert device.begun_with == [0.0, 0.6, 0.0], "another group's policy knows no batch yet"
 
 
 def test_a_round_that_never_began_keeps_what_its_group_needed() -> None:
-    memory = SplitMemory((5, 5), opened().start(BatchTask.uniform(10, 2)), needed_memory=0.3)
+    memory = SplitMemory(opened().start(BatchTask.uniform(10, 2)), needed_memory=0.3)
     watch = WorkerWatch(device=DeviceOf(needed=0.9))  # another group's
-    DecidedSplit("dnn", opened(), 10, OneRank(), is_fresh=False, watch=watch, memory=memory).close()
+    DecidedSplit("dnn", opened(), 10, OneRank(), watch=watch, memory=memory).close()
     assert memory.needed_memory == 0.3
 
 
 def test_steps_of_other_sizes_keep_the_proportions() -> None:
-    split = make_split(Even(), memory=SplitMemory((8, 2), BatchState(BatchTask.uniform(10, 2), (8, 2))))
+    split = make_split(Noting(), memory=SplitMemory(BatchState(BatchTask.uniform(10, 2), (8, 2))))
     split.start()
-    assert split.split(10) == (8, 2)
-    assert split.split(5) == (4, 1)
-    assert split.split(20) == (16, 4)
+    assert shares_of(split) == (8, 2)
+    assert shares_of(split, 5) == (4, 1)
+    assert shares_of(split, 20) == (16, 4)
     split.close()
 
 
@@ -284,13 +317,13 @@ def test_a_group_goes_on_with_what_it_knew() -> None:
     step_of(first, (0.1, 0.4))
     first.close()
     again = balancer_of(settings, dnn, memories)
-    assert again.split(10) == first.split(10) == (8, 2)
+    assert shares_of(again) == shares_of(first) == (8, 2)
     again.close()
 
 
 def test_nothing_is_balanced_where_there_is_nothing_to_balance() -> None:
     split = EvenSplit(3)
-    assert split.split(10) == (4, 3, 3)
+    assert shares_of(split) == (4, 3, 3)
     split.start()
     assert split.take_facts() == {}
 
@@ -309,7 +342,7 @@ def test_a_dnn_may_want_another_policy(of_the_run: str, of_the_dnn: str | None, 
 def test_a_dnn_may_have_fixed_shares_of_its_own() -> None:
     settings = BalanceConfig.model_validate({"policy": "fixed", "shares": [4, 1]})
     dnn = make_dnn().model_copy(update={"shares": (1.0, 4.0)})
-    assert balancer_of(settings, dnn).split(10) == (2, 8)
+    assert shares_of(balancer_of(settings, dnn)) == (2, 8)
 
 
 def test_fixed_shares_hold_for_steps_of_every_size() -> None:
@@ -317,10 +350,10 @@ def test_fixed_shares_hold_for_steps_of_every_size() -> None:
     split = balancer_of(settings, make_dnn())
     assert isinstance(split, FixedSplit)
     split.start()
-    assert split.split(10) == (8, 2)
-    assert split.split(5) == (4, 1)
-    assert split.split(20) == (16, 4)
-    assert split.report(8, 0.0) is None
+    assert shares_of(split) == (8, 2)
+    assert shares_of(split, 5) == (4, 1)
+    assert shares_of(split, 20) == (16, 4)
+    assert split.report(step_with((8, 2)), 0.0) is None
     assert split.take_facts() == {"balance": {"shares": [8, 2]}}
     split.close()
 
@@ -332,29 +365,27 @@ def test_the_predictor_is_that_of_the_config() -> None:
 
 
 def test_reports_become_observations() -> None:
-    reports = np.stack([report_of_rank(4, 0.5, WorkerWatch()), report_of_rank(0, 0.1, WorkerWatch())])
+    seconds = {0: 0.5, 1: 0.1}
+    reports = np.stack([report_of_rank(step_with((4, 0), j), s, WorkerWatch()) for j, s in seconds.items()])
     assert observations_of(reports) == (Observation(4, 0.5), Observation(0, 0.0))
-    reports[0, 2:] = 0.5, 0.25, 0.96
-    assert observations_of(reports)[0] == Observation(4, 0.5, 0.5, 0.25, 0.96)
+    reports[0, 1:] = 6.5, 0.5, 0.5, 0.25, 0.96
+    assert observations_of(reports)[0] == Observation(4, 0.5, 0.5, 0.25, 0.96, work=6.5)
 
 
 def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
     watch = WorkerWatch(lambda: ResourceUse(0.5, None), DeviceOf(0.75))
-    split = make_split(Even(), watch=watch)
-    rows = split.report(5, 0.0)(0.0).reshape(NUM_ROWS, 2)
-    assert rows[2:5].tolist() == [[0.5, 0.0], [UNKNOWN, 0.0], [0.75, 0.0]]
+    split = make_split(Noting(), watch=watch)
+    reports = split.report(step_with((5, 5)), 0.0)(0.0)[: 2 * NUM_FACTS].reshape(2, NUM_FACTS)
+    assert reports[:, 3:].tolist() == [[0.5, UNKNOWN, 0.75], [0.0, 0.0, 0.0]]
     split.close()
 
 
-@pytest.mark.parametrize("is_fresh", [False, True])
-def test_policies_see_what_a_step_keeps_a_rank_busy(is_fresh: bool) -> None:
-    policy = Noting()
-    split = make_split(policy, is_fresh=is_fresh)
-    cast("OneRank", split._collective).other = other = report_of_rank(5, 12.0, WorkerWatch())
-    told = split.report(5, time.monotonic(), lambda compute_s: 1000.0 + compute_s)(0.0)
-    if told.size:
-        told.reshape(NUM_ROWS, 2)[:SHARES, 1] = other
-    split.take(told, (5, 5))
+@pytest.mark.parametrize("cadence", [Cadence.BACKGROUND, Cadence.EVERY_STEP])
+def test_policies_see_what_a_step_keeps_a_rank_busy(cadence: Cadence) -> None:
+    policy = Noting(cadence=cadence)
+    split = make_split(policy)
+    other = report_of_rank(step_with((5, 5), 1), 12.0, WorkerWatch())
+    report_in(split, step_with((5, 5), preprocessing_s=1000.0), time.monotonic(), other)
     split.close()
     mine, others = policy.seen[-1]
     assert mine.processing_s >= 1000.0
@@ -363,15 +394,15 @@ def test_policies_see_what_a_step_keeps_a_rank_busy(is_fresh: bool) -> None:
 
 def test_a_gpu_whose_memory_is_full_gets_no_more() -> None:
     watch = WorkerWatch(device=DeviceOf(0.96))
-    split = make_split(LbBspCpu(Memoryless()), is_fresh=True, watch=watch)
+    split = make_split(LbBspCpu(Memoryless()), watch=watch)
     step_of(split, (0.1, 0.4))
-    assert split.split(10) == (5, 5)
+    assert shares_of(split) == (5, 5)
     split.close()
 
 
 @pytest.mark.parametrize(("max_samples", "expected"), [(None, (8, 2)), (7, (7, 3)), (2, (5, 5))])
 def test_no_rank_gets_more_than_its_memory_holds(max_samples: int | None, expected: tuple[int, ...]) -> None:
-    split = make_split(LbBspCpu(Memoryless()), is_fresh=True, max_samples=max_samples)
+    split = make_split(LbBspCpu(Memoryless()), max_samples=max_samples)
     step_of(split, (0.1, 0.4))
-    assert split.split(10) == expected
+    assert shares_of(split) == expected
     split.close()

@@ -1,0 +1,218 @@
+"""The splitting machine: events in, actions out, no IO, no clock, no threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from hpcbal.control.splitting.messages import (
+    Announced,
+    Announcement,
+    AskPolicy,
+    Decided,
+    GiveUp,
+    Offer,
+    PolicyFailed,
+    SplitAction,
+    SplitEvent,
+    StepMeasured,
+)
+from hpcbal.control.splitting.rules import SplitRules, scaled_to_step
+from hpcbal.errors import HpcbalError
+
+MAX_EVENTS = 200
+NUM_SHOWN = 10
+
+
+class SplitError(HpcbalError):
+    """The splitting machine was given an event that cannot happen now, or found itself inconsistent.
+
+    Attributes:
+        problem: what was given, what is allowed.
+        events: the last events, oldest first.
+    """
+
+    def __init__(self, problem: str, events: tuple[SplitEvent, ...] = ()) -> None:
+        self.problem = problem
+        self.events = events
+        super().__init__(problem, events)
+
+    def __str__(self) -> str:
+        return "\n".join([self.problem, *(f"  {event!r:.200}" for event in self.events[-NUM_SHOWN:])])
+
+
+class Splitting:
+    """How one trainer group splits its steps in one round; every rank has one.
+
+    The master's machine decides when its policy is asked, and what to announce. The machines of all ranks,
+    the master's too, follow what is announced. The caller feeds what has happened to `handle` and performs
+    the actions; the runtime does so with threads and collectives, the simulator in virtual time.
+
+    One decision is under way at a time. A step is shown to the policy unless it is one of the first of the
+    round, a decision is still under way, or the step ran under other shares than the policy's last decision
+    and the policy cannot use such a step. A policy that raises an error, or answers with a split that loses
+    samples, is asked no more.
+
+    Args:
+        rules: of the policy.
+        state: of the policy, from `BatchingPolicy.start` or from the group's last round.
+        settled: what `num_quiet` was in the group's last round; 0: it has just been formed.
+
+    Attributes:
+        rules: as given.
+        state: of the policy after its last decision; on other ranks than the master it never changes.
+        in_force: what the ranks follow.
+        remove: rank without which the group would be faster, as the policy found last; None: none.
+        gave_up: whether the policy is asked no more.
+        is_pending: whether a decision is under way.
+        num_steps, num_decisions, num_changes: training steps measured, decisions, and changes of the shares
+            in force.
+        num_quiet: decisions in a row that moved few samples.
+    """
+
+    def __init__(self, rules: SplitRules, state: Any, settled: int = 0) -> None:
+        self.rules = rules
+        self.state = state
+        self.remove: int | None = None
+        self.gave_up = False
+        self.is_pending = False
+        self.num_steps = self.num_decisions = self.num_changes = 0
+        self.num_quiet = settled
+        self._offered: set[int] = set()
+        self._events: deque[SplitEvent] = deque(maxlen=MAX_EVENTS)
+        self.in_force = self.announcement
+
+    def handle(self, event: SplitEvent) -> list[SplitAction]:
+        """Take one event in; the only way to change the state.
+
+        Raises:
+            SplitError: the event cannot happen now; nothing but the log has changed.
+        """
+        self._events.append(event)
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            known = ", ".join(sorted(kind.__name__ for kind in _HANDLERS))
+            raise self._error(f"got an event of type {type(event).__name__}, allowed: {known}")
+        return handler(self, event)
+
+    @property
+    def announcement(self) -> Announcement:
+        """What the master tells all ranks when they meet next."""
+        return Announcement(self.state.batch_sizes, self._wants_at_once())
+
+    @property
+    def at_once(self) -> bool:
+        """Whether the next step can be planned only when this one has ended, and has been decided about."""
+        return self.in_force.at_once
+
+    @property
+    def events(self) -> tuple[SplitEvent, ...]:
+        """The last events; of a short round `replay` leads to the same state."""
+        return tuple(self._events)
+
+    def split(self, num_samples: int) -> tuple[int, ...]:
+        """Shares of a step that is planned now; steps of other sizes keep the proportions of a full one."""
+        return scaled_to_step(num_samples, self.in_force.batch_sizes)
+
+    def check_invariants(self) -> None:
+        """Raises: SplitError: the state contradicts itself."""
+        for problem in self._problems():
+            raise self._error(f"internal error: {problem}")
+
+    def _wants_at_once(self) -> bool:
+        return not self.gave_up and self.rules.cadence.waits(self.num_quiet >= self.rules.settled_after)
+
+    def _on_measured(self, event: StepMeasured) -> list[SplitAction]:
+        sizes = self.state.batch_sizes
+        if not len(event.shares) == len(event.observations) == len(sizes):
+            raise self._error(f"got reports of {len(event.observations)} ranks, allowed: of {len(sizes)}")
+        self.num_steps += 1
+        is_newest = event.shares == scaled_to_step(sum(event.shares), sizes)
+        if (
+            self.num_steps <= self.rules.warm_up_steps
+            or self.gave_up
+            or self.is_pending
+            or not (is_newest or self.rules.learns_from_any_split)
+        ):
+            return []
+        self.is_pending = True
+        return [AskPolicy(self.state, event.observations)]
+
+    def _on_decided(self, event: Decided) -> list[SplitAction]:
+        self._end_pending(event)
+        decision = event.decision
+        problem = self._refusal(decision.batch_sizes)
+        if problem:
+            return self._give_up(problem)
+        self.num_decisions += 1
+        changes = zip(decision.batch_sizes, self.state.batch_sizes, strict=True)
+        moved = sum(abs(new - old) for new, old in changes) / 2
+        is_quiet = moved <= self.rules.large_move * self.state.task.num_samples
+        self.num_quiet = self.num_quiet + 1 if is_quiet else 0
+        self.state, self.remove = decision.state, decision.remove
+        if decision.remove is None or decision.remove in self._offered:
+            return []
+        self._offered.add(decision.remove)
+        return [Offer(decision.remove)]
+
+    def _on_failed(self, event: PolicyFailed) -> list[SplitAction]:
+        self._end_pending(event)
+        return self._give_up(event.problem)
+
+    def _on_announced(self, event: Announced) -> list[SplitAction]:
+        told, before = event.announcement, self.in_force
+        if sum(told.batch_sizes) != sum(before.batch_sizes):
+            raise self._error(f"got shares {told.batch_sizes}, allowed: a sum of {sum(before.batch_sizes)}")
+        self.num_changes += told.batch_sizes != before.batch_sizes
+        self.in_force = told
+        return []
+
+    def _end_pending(self, event: SplitEvent) -> None:
+        if not self.is_pending:
+            raise self._error(f"got {type(event).__name__}, but the policy was not asked")
+        self.is_pending = False
+
+    def _give_up(self, problem: str) -> list[SplitAction]:
+        self.gave_up = True
+        self.remove = None  # nobody is asked any more whether it still holds
+        return [GiveUp(problem)]
+
+    def _refusal(self, sizes: tuple[int, ...]) -> str:
+        """Why a policy's split cannot be used; empty if it can."""
+        task = self.state.task
+        if len(sizes) == task.num_workers and min(sizes) >= 0 and sum(sizes) == task.num_samples:
+            return ""
+        return f"the policy split {task.num_samples} samples over {task.num_workers} ranks as {sizes}"
+
+    def _problems(self) -> Iterator[str]:
+        for name, sizes in (("decided", self.state.batch_sizes), ("in force", self.in_force.batch_sizes)):
+            if sum(sizes) != self.state.task.num_samples:
+                yield f"the shares {name} sum to {sum(sizes)}, not {self.state.task.num_samples}"
+        if self._refusal(self.state.batch_sizes):
+            yield self._refusal(self.state.batch_sizes)
+        if self.gave_up and (self.is_pending or self.remove is not None):
+            yield "a policy that is asked no more has an answer under way, or an offer"
+        if self.remove is not None and self.remove not in self._offered:
+            yield f"rank {self.remove} was never offered"
+        if self.num_decisions > max(0, self.num_steps - self.rules.warm_up_steps):
+            yield f"{self.num_decisions} decisions about {self.num_steps} steps"
+
+    def _error(self, problem: str) -> SplitError:
+        return SplitError(problem, self.events)
+
+
+def replay(rules: SplitRules, state: Any, events: Iterable[SplitEvent], settled: int = 0) -> Splitting:
+    """Go through recorded events again: the same state, or the same error, as when they were recorded."""
+    machine = Splitting(rules, state, settled)
+    for event in events:
+        machine.handle(event)
+    return machine
+
+
+_HANDLERS: dict[type[SplitEvent], Callable[[Splitting, Any], list[SplitAction]]] = {
+    StepMeasured: Splitting._on_measured,
+    Decided: Splitting._on_decided,
+    PolicyFailed: Splitting._on_failed,
+    Announced: Splitting._on_announced,
+}
