@@ -85,7 +85,7 @@ class PartitionFacts(Facts):
         sizes: samples of each part.
         traversals: how often each part was gone through.
         gap: largest difference between traversals.
-        migrations: migrations in this start.
+        migrations: migrations so far in this round.
         moved: samples that they moved.
     """
 

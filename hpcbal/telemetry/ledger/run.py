@@ -89,7 +89,7 @@ class RunFinishedLine(Line):
     """The last line of a start that was not killed.
 
     Attributes:
-        outcome: `done`, `failed-dnns`, `suspended` or `profiled`.
+        outcome: how the start ended.
         exit_code: what the start returns to the shell.
         decided_s: time that the state machine spent on decisions.
         num_preprocessed: samples that preprocessors made in this start.

@@ -36,3 +36,11 @@ def test_no_success_is_told_if_the_plots_cannot_be_written(run_directory: Path, 
     assert "report-plots: cannot make the directory of the plots" in captured.err
     assert main(["report", str(run_directory), "--no-plots"]) == 0
     assert capsys.readouterr().out == f"report: {run_directory}/report.html\n"
+
+
+def test_a_damaged_ledger_is_one_sentence_and_exit_code_2(run_directory: Path, capsys: Capture) -> None:
+    with (run_directory / "ledger.jsonl").open("a") as file:
+        file.write('{"schema": 2, "seq": null}\n')
+    assert main(["report", str(run_directory)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{run_directory}/ledger.jsonl:2: seq is null, allowed: a whole number from 0 on" in line

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Write docs/ledger.md from the docstrings of the ledger's classes: python scripts/ledger_doc.py"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from hpcbal.telemetry.ledger import KINDS, LEDGER_SCHEMA
+
+PATH = Path(__file__).parents[1] / "docs" / "ledger.md"
+
+NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", type(None): "null"}
+
+HEAD = f"""\
+# The ledger
+
+<!-- Written by scripts/ledger_doc.py from hpcbal/telemetry/ledger; a test compares them. -->
+
+`ledger.jsonl` in the output directory holds what happened in a run: one JSON object per line. Rank 0 alone
+writes it, and only appends. `hpcbal run` reads it to resume, `hpcbal report` to draw the run, and
+`hpcbal plan` to learn what starting and saving cost.
+
+Each kind of line is a class in `hpcbal/telemetry/ledger/`; the same classes write and read the file. Besides
+its own fields, every line has these:
+
+| field | type | meaning |
+|---|---|---|
+| `schema` | whole number | version of the format, {LEDGER_SCHEMA}; lines of schema 1 are still read |
+| `seq` | whole number | counts up from 0 over all starts of the run |
+| `time` | text | when the line was written, UTC |
+| `event` | text | the kind: one of those below |
+
+A last line that a kill or a full disk has cut off is dropped. Any other line that does not look as described
+below is refused (exit code 2), with its file and number, what was found and what is allowed: a missing or
+unknown field, text for a number, a later schema. Optional fields may be missing. The field `dnn` names a DNN;
+GPU slots are numbered over all nodes from 0; names that end in `_s` are seconds.
+"""
+
+
+def render() -> str:
+    """The whole document."""
+    parts = [HEAD]
+    values: dict[str, type] = {}
+    module = ""
+    for kind in KINDS.values():
+        if kind.__module__ != module:
+            module = kind.__module__
+            parts.append(f"## {_title(module)}\n")
+        parts.append(f"### `{kind.event}`\n\n{_section(kind)}")
+        values |= {each.__name__: each for each in _inside(kind)}
+    parts.append("## Values inside lines\n")
+    parts += [f"### {name}\n\n{_section(value)}" for name, value in sorted(values.items())]
+    return "\n".join(parts)
+
+
+def meanings_of(kind: type) -> tuple[str, Mapping[str, str]]:
+    """The text of a docstring, and what it says about each field."""
+    text, _, attributes = (inspect.getdoc(kind) or "").partition("\n\nAttributes:\n")
+    attributes = attributes.partition("\n\n")[0]
+    items = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", attributes, flags=re.MULTILINE)
+    return _flat(text, keep_paragraphs=True), {name: _flat(meaning) for name, meaning in items}
+
+
+def _section(kind: type) -> str:
+    text, meanings = meanings_of(kind)
+    hints = get_type_hints(kind)
+    rows = [
+        f"| `{field.name}` | {type_text(hints[field.name])}{_optional(field)} | {meanings[field.name]} |"
+        for field in dataclasses.fields(kind)
+    ]
+    return "\n".join([text, "", "| field | type | meaning |", "|---|---|---|", *rows, ""])
+
+
+def _optional(field: dataclasses.Field[Any]) -> str:
+    return "" if field.default is dataclasses.MISSING else ", optional"
+
+
+def _title(module: str) -> str:
+    doc = inspect.getdoc(sys.modules[module]) or ""
+    return doc.partition("\n")[0].rstrip(".").removeprefix("Lines about ").capitalize()
+
+
+def _flat(text: str, *, keep_paragraphs: bool = False) -> str:
+    paragraphs = text.split("\n\n") if keep_paragraphs else [text]
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def type_text(hint: Any, *, plural: bool = False) -> str:
+    """An annotation in JSON's words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(type_text(each) for each in arguments)
+    if origin is Literal:
+        return " or ".join(f'`"{each}"`' for each in arguments)
+    if origin is tuple:
+        return f"list of {type_text(arguments[0], plural=True)}"
+    if origin is not None:
+        return f"object: {type_text(arguments[1])} by name"
+    if dataclasses.is_dataclass(hint):
+        return f"[{hint.__name__}](#{hint.__name__.lower()})"
+    return NAMES[hint] + ("s" if plural and hint is not str else "")
+
+
+def _inside(kind: type) -> Iterator[type]:
+    """Dataclasses in the fields of a class, at every depth."""
+    for hint in get_type_hints(kind).values():
+        for each in (hint, *_arguments(hint)):
+            if dataclasses.is_dataclass(each) and isinstance(each, type):
+                yield each
+                yield from _inside(each)
+
+
+def _arguments(hint: Any) -> Iterator[Any]:
+    for each in get_args(hint):
+        yield each
+        yield from _arguments(each)
+
+
+if __name__ == "__main__":
+    PATH.write_text(render(), encoding="utf-8")
