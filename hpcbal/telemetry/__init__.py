@@ -10,7 +10,6 @@ from hpcbal.telemetry.ledger import LEDGER_SCHEMA, Ledger, read_ledger
 from hpcbal.telemetry.streams.metrics import MetricsWriter, read_metrics
 from hpcbal.telemetry.streams.rank_log import RankLogging, configure_rank_logging
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus, PreprocessingStatus, new_status
-from hpcbal.telemetry.views.progress import Progress
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.results import ResultRow, read_results, render_results, write_results
 from hpcbal.telemetry.views.status import STATUS_SCHEMA, write_status
@@ -24,7 +23,6 @@ __all__ = [
     "Ledger",
     "MetricsWriter",
     "PreprocessingStatus",
-    "Progress",
     "RankLogging",
     "ResultRow",
     "RunDirectory",

@@ -20,6 +20,8 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "validate": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.telemetry", "hpcbal.simulator"),
     "plan": ("hpcbal.policies.batching", "hpcbal.data", "hpcbal.report"),
     "schema": ("numpy", "hpcbal.policies", "hpcbal.control"),
+    "status": ("numpy", "pydantic", "hpcbal.policies", "hpcbal.control"),
+    "report": ("numpy", "hpcbal.policies", "hpcbal.control"),
 }
 
 # Rooms from the ground up, with the other packages and the rooms that each may import. A room may import

@@ -12,7 +12,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.group_size import over_limit, told_limit
 from hpcbal.control.messages import Event, GroupPlan, Instruction, StartAlone, StartRound
 from hpcbal.errors import HpcbalError
-from hpcbal.telemetry import Progress
+from hpcbal.telemetry.views.progress import Progress
 
 log = logging.getLogger(__name__)
 

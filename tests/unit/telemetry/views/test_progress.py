@@ -23,7 +23,7 @@ from hpcbal.control.messages import (
     StopStream,
     SuspendRequested,
 )
-from hpcbal.telemetry import Progress
+from hpcbal.telemetry.views.progress import Progress
 from hpcbal.values import Position
 
 
