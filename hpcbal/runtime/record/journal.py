@@ -69,7 +69,7 @@ class Journal:
     def __init__(self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str]) -> None:
         self._run = opened.run
         self._lock = opened.lock
-        self._ledger = RunLedger(opened)
+        self._ledger = RunLedger(opened.ledger, opened.run.plan, opened.earlier.round_plans)
         self._profile = KeptProfile(opened.run.profile, rate_key_by_dnn)
         self._metrics = MetricsWriter(opened.run)
         self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from pathlib import Path
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import Ensemble
 from hpcbal.runtime.resuming.opening import OpenedRun
-from hpcbal.telemetry import environment_versions, write_json_atomic
+from hpcbal.telemetry import Ledger, environment_versions, write_json_atomic
 from hpcbal.telemetry.ledger import (
     CheckpointDamagedLine,
     DnnDoneLine,
@@ -44,13 +45,15 @@ class RunLedger:
     """Appends lines; knows which ones must be durable, and which DNNs have been reported done.
 
     Args:
-        opened: the run's directory, its ledger and its past.
+        ledger: of the run.
+        path_of_plan: of plan.json.
+        plans: of the rounds of earlier starts, in order.
     """
 
-    def __init__(self, opened: OpenedRun) -> None:
-        self._ledger = opened.ledger
-        self._path_of_plan = opened.run.plan
-        self._plans: list[PlanFacts] = list(opened.earlier.round_plans)
+    def __init__(self, ledger: Ledger, path_of_plan: Path, plans: Iterable[PlanFacts]) -> None:
+        self._ledger = ledger
+        self._path_of_plan = path_of_plan
+        self._plans = list(plans)
         self._done: set[str] = set()
 
     def append(self, line: Line) -> None:
@@ -80,8 +83,10 @@ class RunLedger:
                 versions=environment_versions(),
             )
         )
-        self._append_all([DnnRetriedLine(dnn_id) for dnn_id in opened.earlier.retried])
-        self._append_all([CheckpointDamagedLine(warning) for warning in opened.earlier.warnings])
+        for dnn_id in opened.earlier.retried:
+            self.append(DnnRetriedLine(dnn_id))
+        for warning in opened.earlier.warnings:
+            self.append(CheckpointDamagedLine(warning))
 
     def append_done(self, ensemble: Ensemble) -> None:
         """Write a line for each DNN that has become done since the last call."""
@@ -89,7 +94,3 @@ class RunLedger:
             if dnn.state == "done" and dnn_id not in self._done:
                 self._done.add(dnn_id)
                 self.append(DnnDoneLine(dnn_id, dnn.detail))
-
-    def _append_all(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            self.append(line)

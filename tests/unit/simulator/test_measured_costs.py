@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from ledger_lines import a, plan_of
 
-from hpcbal.simulator import Costs, measured_costs
-from hpcbal.telemetry.ledger import KINDS, EpochDoneLine, Line, RoundStartedLine
+from hpcbal.control import EpochDone
+from hpcbal.simulator import Costs, SimulatedRun, measured_costs
+from hpcbal.telemetry.ledger import KINDS, EpochDoneLine, EpochFacts, Line, RoundStartedLine
+from hpcbal.telemetry.ledger.of_control import line_of_epoch, plan_facts
 
 TimedLine = tuple[float, Line]
 
@@ -61,3 +63,24 @@ def test_a_restart_forgets_what_was_in_memory() -> None:
 @pytest.mark.parametrize("lines", [[], [told(0.0, "run-started"), started(1.0, {"a": (0,)})]])
 def test_without_a_report_nothing_is_known(lines: list[TimedLine]) -> None:
     assert measured_costs(lines) is None
+
+
+def lines_of_run(run: SimulatedRun) -> list[TimedLine]:
+    """What rank 0 would have written, as far as the simulator keeps what the state machine heard and said."""
+    rounds: list[TimedLine] = [(each.start_s, RoundStartedLine(plan_facts(each.plan))) for each in run.rounds]
+    epochs: list[TimedLine] = [
+        (timed.time_s, line_of_epoch(timed.event, a(EpochFacts)))
+        for timed in run.events
+        if isinstance(timed.event, EpochDone)
+    ]
+    return sorted([*epochs, *rounds], key=lambda timed: timed[0])
+
+
+def test_the_costs_of_a_simulated_run_are_found_in_its_ledger(sim: Any) -> None:
+    costs = Costs(form_s=1.0, build_s=10.0, load_s=3.0)
+    rates = {"a": {1: 100.0, 2: 190.0}, "b": {1: 100.0, 2: 190.0}}
+    run = sim(rates, {"a": 6, "b": 2}, gpus=(2,), costs=costs, keep_events=True)
+    assert len(run.rounds) == 2, "b is done, and a moves to both GPUs"
+    found = measured_costs(lines_of_run(run))
+    assert found is not None
+    assert (found.form_s, found.build_s, found.load_s) == pytest.approx((4.0, 7.0, 0.0))
