@@ -37,10 +37,11 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.report.page.write import NO_MATPLOTLIB, plots_beside
     from hpcbal.telemetry.files.jsonable import to_jsonable
     from hpcbal.telemetry.files.run_directory import RunDirectory
+    from hpcbal.telemetry.views.kinds import view_of
 
     data = read_run(args.directory)
     if args.json:
-        print_json(to_jsonable(data))
+        print_json(to_jsonable(data, view_of(data.run_kind).report_names))
         return 0
     page = args.output or RunDirectory(args.directory).report
     write_page(data, page)

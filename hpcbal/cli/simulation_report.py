@@ -6,7 +6,7 @@ import dataclasses
 
 import hpcbal
 from hpcbal.control import INDEPENDENT
-from hpcbal.report import DnnReport, Overhead, ReportData, RoundReport, SlotSpan, SlotUse
+from hpcbal.report import JobReport, Overhead, ReportData, RoundReport, SlotSpan, SlotUse
 from hpcbal.report.model import Preprocessing
 from hpcbal.report.reading.replay import slot_names
 from hpcbal.simulator import RoundRecord, Scenario, SimulatedRun, cluster_of
@@ -31,8 +31,8 @@ def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -
         state="simulated",
         duration_s=run.makespan_s,
         slot_names=slot_names([(node.host, node.num_gpus) for node in cluster.nodes]),
-        dnns=tuple(
-            DnnReport(
+        jobs=tuple(
+            JobReport(
                 dnn.dnn_id,
                 "done",
                 epochs[dnn.dnn_id],
@@ -70,7 +70,7 @@ def _round(scenario: Scenario, record: RoundRecord) -> RoundReport:
         index=record.plan.index,
         start_s=record.start_s,
         end_s=record.end_s,
-        num_dnns=len(record.plan.groups),
+        num_jobs=len(record.plan.groups),
         num_preprocessors=record.plan.num_preprocessors,
         stream_samples_per_s=samples / seconds if seconds > 0.0 else None,
     )

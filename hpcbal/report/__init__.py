@@ -2,12 +2,12 @@
 
 from hpcbal.report.model import (
     USE_KINDS,
-    DnnReport,
     EpochPoint,
     GroupWait,
+    JobReport,
     LeftOut,
     Overhead,
-    Prediction,
+    PredictedDuration,
     Preprocessing,
     RateComparison,
     ReportData,
@@ -22,12 +22,12 @@ from hpcbal.report.reading.run_files import read_run
 
 __all__ = [
     "USE_KINDS",
-    "DnnReport",
     "EpochPoint",
     "GroupWait",
+    "JobReport",
     "LeftOut",
     "Overhead",
-    "Prediction",
+    "PredictedDuration",
     "Preprocessing",
     "RateComparison",
     "ReportData",

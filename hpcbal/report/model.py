@@ -15,15 +15,20 @@ SpanKind = Literal["training", "profiling"]
 USE_KINDS = ("training", "data", "peers", "checkpoint", "starting", "profiling", "idle")
 """What a slot does, in the order in which it is shown; every second of a slot is exactly one of them."""
 
-USE_NAMES: Mapping[str, str] = {
+_USE_NAMES: Mapping[str, str] = {
     "training": "training",
     "data": "waiting for data",
-    "peers": "waiting for other DNNs",
+    "peers": "waiting for other {job}s",
     "checkpoint": "checkpointing",
     "starting": "starting groups",
     "profiling": "profiling",
     "idle": "idle",
 }
+
+
+def use_name(kind: str, job: str) -> str:
+    """What a slot does, for people; `job` is what they call a job, such as DNN."""
+    return _USE_NAMES[kind].format(job=job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,16 @@ class EpochPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class DnnReport:
-    """What became of one DNN; `cause` and `detail` are empty unless it has failed."""
+class JobReport:
+    """What became of one job, such as a DNN; `cause` and `detail` are empty unless it has failed.
+
+    `best` is its best value; of which metric, the kind of run says.
+    """
 
     name: str
     state: str
     epochs: int
-    best_val_accuracy: float | None = None
+    best: float | None = None
     wall_time_s: float = 0.0
     slot_seconds: float = 0.0
     cause: str = ""
@@ -56,10 +64,10 @@ class DnnReport:
 
 @dataclass(frozen=True, slots=True)
 class SlotSpan:
-    """A DNN holds a slot from `start_s` to `end_s`."""
+    """A job holds a slot from `start_s` to `end_s`."""
 
     gpu: int
-    dnn: str
+    job: str
     start_s: float
     end_s: float
     kind: SpanKind = "training"
@@ -72,7 +80,7 @@ class RoundReport:
     index: int
     start_s: float
     end_s: float
-    num_dnns: int
+    num_jobs: int
     num_preprocessors: int = 0
     stream_samples_per_s: float | None = None
 
@@ -92,14 +100,14 @@ class SlotUse:
 
 @dataclass(frozen=True, slots=True)
 class RateComparison:
-    """Samples per second of one DNN on `num_gpus` slots.
+    """Samples per second of one job on `num_gpus` slots.
 
     Attributes:
         planned: what the schedule reckoned with; None if it reckoned with nothing.
         measured: of the training steps, waiting for data left out; mean over the epochs.
     """
 
-    dnn: str
+    job: str
     num_gpus: int
     planned: float | None
     measured: float
@@ -107,7 +115,7 @@ class RateComparison:
 
 @dataclass(frozen=True, slots=True)
 class GroupWait:
-    """What held a group up most while it trained its DNN in one round.
+    """What held a group up most while it trained its job in one round.
 
     Attributes:
         round_index: None outside of rounds.
@@ -120,7 +128,7 @@ class GroupWait:
         num_late, num_epochs: epochs in which it was late, of so many.
     """
 
-    dnn: str
+    job: str
     round_index: int | None
     num_gpus: int
     gpu: int | None
@@ -141,9 +149,9 @@ class SharePoint:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A DNN goes on without a slot; decided `at_s` on the time axis."""
+    """A job continues without a slot; decided `at_s` on the time axis."""
 
-    dnn: str
+    job: str
     gpu: int
     at_s: float
 
@@ -166,8 +174,13 @@ class Preprocessing:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """Seconds for the whole: foretold if every DNN needs its max_epochs, and taken, None until the end."""
+class PredictedDuration:
+    """Seconds for the whole run.
+
+    Attributes:
+        predicted_s: if every job needs its max_epochs.
+        actual_s: what it took; None until the end.
+    """
 
     predicted_s: float
     actual_s: float | None = None
@@ -178,17 +191,18 @@ class ReportData:
     """Everything that the page and the plots show.
 
     Attributes:
-        name: of the ensemble.
+        name: of the run.
         kind: `run` or `simulation`.
-        state: in a word: done, failed DNNs, stopped, interrupted, running, profiled.
+        state: in a word: done, failed jobs, stopped, interrupted, running, profiled.
         note: a sentence on the state, empty if there is nothing to add.
         started_at: UTC text of the first start, empty for a simulation.
         duration_s: of all starts together: the length of the time axis.
         slot_names: one per slot, like `node3 GPU 1`.
         start_s: where each start of the run begins on the time axis; the first is 0.
         waits: of groups that somebody held up, the costliest first.
-        shares: by DNN, of those whose steps were balanced.
+        shares: by job, of those whose steps were balanced.
         facts: (name, value) of environment and versions, in the order of showing.
+        run_kind: kind of the run, as its config names it.
     """
 
     name: str
@@ -199,7 +213,7 @@ class ReportData:
     note: str = ""
     started_at: str = ""
     start_s: tuple[float, ...] = (0.0,)
-    dnns: tuple[DnnReport, ...] = ()
+    jobs: tuple[JobReport, ...] = ()
     rounds: tuple[RoundReport, ...] = ()
     spans: tuple[SlotSpan, ...] = ()
     use: tuple[SlotUse, ...] = ()
@@ -209,17 +223,18 @@ class ReportData:
     shares: Mapping[str, tuple[SharePoint, ...]] = field(default_factory=dict)
     overheads: tuple[Overhead, ...] = ()
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
-    prediction: Prediction | None = None
+    prediction: PredictedDuration | None = None
     facts: tuple[tuple[str, str], ...] = ()
+    run_kind: str = "ensemble"
 
     @property
     def num_slots(self) -> int:
         return len(self.slot_names)
 
     @property
-    def failed(self) -> tuple[DnnReport, ...]:
-        """The DNNs that have failed, in the order of the config."""
-        return tuple(dnn for dnn in self.dnns if dnn.state == "failed")
+    def failed(self) -> tuple[JobReport, ...]:
+        """The jobs that have failed, in the order of the config."""
+        return tuple(job for job in self.jobs if job.state == "failed")
 
     def use_share(self, kind: str) -> float:
         """Part of all slot time that went into `kind`, 0..1."""

@@ -23,9 +23,9 @@ def test_a_finished_run_has_its_page_and_every_second_adds_up(lab: Any) -> None:
     data = read_run(lab.out)
     assert (data.state, len(data.rounds), data.failed) == ("done", len(lab.events("round-started")), ())
     results = lab.results()
-    for dnn in data.dnns:
+    for dnn in data.jobs:
         assert (dnn.state, dnn.epochs) == (results[dnn.name].state, results[dnn.name].epochs)
-        assert dnn.best_val_accuracy == pytest.approx(results[dnn.name].best)
+        assert dnn.best == pytest.approx(results[dnn.name].best)
         assert dnn.wall_time_s == pytest.approx(results[dnn.name].wall_time_s, abs=0.1)
     for use in data.use:
         assert sum(use.seconds.values()) == pytest.approx(data.duration_s)
@@ -61,7 +61,7 @@ def test_a_stopped_and_resumed_run_is_one_story(lab: Any) -> None:
     assert lab.run().code == 0
     data = read_run(lab.out)
     assert (data.state, len(data.start_s)) == ("done", 2)
-    assert [len(dnn.curve) for dnn in data.dnns] == [5, 3, 4]
+    assert [len(dnn.curve) for dnn in data.jobs] == [5, 3, 4]
 
 
 def test_a_run_under_way_has_a_report(lab: Any) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from hpcbal.report import (
-    DnnReport,
     EpochPoint,
     GroupWait,
+    JobReport,
     LeftOut,
     Overhead,
-    Prediction,
+    PredictedDuration,
     Preprocessing,
     RateComparison,
     ReportData,
@@ -65,12 +65,12 @@ addEventListener("load", () => setTimeout(() => {
         seen.overlapping.push(`${name}: ${texts[i][0].textContent} | ${texts[j][0].textContent}`);
     }
   }
-  const hit = [...document.querySelectorAll("svg [data-dnn]")].find(shown);
+  const hit = [...document.querySelectorAll("svg [data-job]")].find(shown);
   const click = () => hit.dispatchEvent(new MouseEvent("click", {bubbles: true}));
   if (hit) {
     click();
-    seen.followed = [...document.querySelectorAll(".on")].map((element) => element.dataset.dnn);
-    seen.wanted = hit.dataset.dnn;
+    seen.followed = [...document.querySelectorAll(".on")].map((element) => element.dataset.job);
+    seen.wanted = hit.dataset.job;
     click();
     seen.followed_after = document.querySelectorAll(".on").length;
   }
@@ -172,8 +172,8 @@ def many_dnns() -> ReportData:
     detail = (
         "Traceback (most recent call last):\n  File x\nResourceExhaustedError: OOM with shape[128,256,36,36]"
     )
-    dnns = tuple(
-        DnnReport(
+    jobs = tuple(
+        JobReport(
             name,
             "failed" if name in failed else "done",
             len(curves[name]),
@@ -211,7 +211,7 @@ def many_dnns() -> ReportData:
         slot_names=tuple(f"node{i // 4:03d}:{i % 4}" for i in range(160)),
         started_at="2026-03-01T10:00:00.000Z",
         start_s=(0.0, start_s / 3, start_s / 2),
-        dnns=dnns,
+        jobs=jobs,
         rounds=tuple(rounds),
         spans=tuple(spans),
         use=use,
@@ -221,7 +221,7 @@ def many_dnns() -> ReportData:
         shares=shares,
         overheads=(Overhead("profiling", 0.012, "measuring"), Overhead("scheduling", 0.0001, "deciding")),
         preprocessing=Preprocessing(120.0, 3),
-        prediction=Prediction(start_s * 1.04, start_s),
+        prediction=PredictedDuration(start_s * 1.04, start_s),
         facts=(("nodes", "40"), ("device", "Tesla P100"), ("tensorflow", "2.18.1")),
     )
 

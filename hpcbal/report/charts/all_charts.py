@@ -19,7 +19,7 @@ NARROW = 358.0
 
 def draw_charts(data: ReportData, width: float) -> dict[str, Drawing]:
     """The charts by name; those for which there are no values are missing."""
-    colors = colors_of(dnn.name for dnn in data.dnns)
+    colors = colors_of(job.name for job in data.jobs)
     drawings = (
         draw_gantt(data, colors, width) if data.spans else None,
         draw_curves(data, colors, width),

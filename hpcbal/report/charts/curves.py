@@ -8,7 +8,7 @@ from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw
 from hpcbal.report.drawing.colors import PALETTE, colors_of
 from hpcbal.report.drawing.scales import Scale, number_label, number_ticks
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
-from hpcbal.report.model import DnnReport, ReportData
+from hpcbal.report.model import JobReport, ReportData
 
 METRICS: Mapping[str, str] = {
     "val_accuracy": "validation accuracy",
@@ -28,7 +28,7 @@ _SECOND_DASH = "6 3"  # of lines whose colour is another one's too
 def metric_of(data: ReportData) -> str | None:
     """The metric that is drawn; None if no DNN has completed an epoch."""
     for metric in METRICS:
-        if any(point.metrics.get(metric) is not None for dnn in data.dnns for point in dnn.curve):
+        if any(point.metrics.get(metric) is not None for job in data.jobs for point in job.curve):
             return metric
     return None
 
@@ -41,7 +41,7 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     metric = metric_of(data)
     if metric is None:
         return None
-    lines = {dnn.name: _points(dnn, metric) for dnn in data.dnns}
+    lines = {job.name: _points(job, metric) for job in data.jobs}
     lines = {name: points for name, points in lines.items() if points}
     height = 300.0 if width > 600.0 else 250.0
     are_many = len(lines) > 2 * MAX_NAMED
@@ -73,8 +73,8 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     return sheet.done("learning", f"Learning curves, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
-def _points(dnn: DnnReport, metric: str) -> list[tuple[int, float]]:
-    values = ((point.epoch, point.metrics.get(metric)) for point in dnn.curve)
+def _points(job: JobReport, metric: str) -> list[tuple[int, float]]:
+    values = ((point.epoch, point.metrics.get(metric)) for point in job.curve)
     return [(epoch, value) for epoch, value in values if value is not None]
 
 
@@ -96,8 +96,8 @@ def _draw_line(
     title = f"{name}: {number_label(points[-1][1])} after epoch {points[-1][0]}"
     places = [(x(epoch), y(value)) for epoch, value in points]
     if len(places) > 1:
-        sheet.line(places, color, 1.2 if color == _GREY else 2.0, dash=dash, dnn=name, title=title)
-    sheet.circle(*places[-1], 2.0 if color == _GREY else 3.0, color, color, dnn=name, title=title)
+        sheet.line(places, color, 1.2 if color == _GREY else 2.0, dash=dash, job=name, title=title)
+    sheet.circle(*places[-1], 2.0 if color == _GREY else 3.0, color, color, job=name, title=title)
 
 
 def _draw_labels(
@@ -113,6 +113,6 @@ def _draw_labels(
     for name, place in zip(names, places, strict=True):
         epoch, value = lines[name][-1]
         from_x = x(epoch) + 5.0
-        sheet.line([(from_x, y(value)), (x.end + 6.0, place)], colors[name], 0.7, dash="1 3", dnn=name)
-        sheet.circle(x.end + 8.0, place, 2.5, colors[name], colors[name], dnn=name)
-        sheet.text(x.end + 14.0, place + 4.0, texts[name], LABEL_SIZE, INK, dnn=name)
+        sheet.line([(from_x, y(value)), (x.end + 6.0, place)], colors[name], 0.7, dash="1 3", job=name)
+        sheet.circle(x.end + 8.0, place, 2.5, colors[name], colors[name], job=name)
+        sheet.text(x.end + 14.0, place + 4.0, texts[name], LABEL_SIZE, INK, job=name)

@@ -11,6 +11,7 @@ from hpcbal.report.drawing.colors import ink_on, tint
 from hpcbal.report.drawing.scales import Scale, duration_label
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
 from hpcbal.report.model import ReportData, SlotSpan, SpanKind
+from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.table import count_text
 
 MAX_ROW = 26.0
@@ -24,7 +25,7 @@ _MIN_LABELLED = 11.0  # pixels of height that a name needs
 class Block:
     """Neighbouring slots first..last that one DNN holds for the same time."""
 
-    dnn: str
+    job: str
     first: int
     last: int
     start_s: float
@@ -36,14 +37,14 @@ def blocks_of(spans: tuple[SlotSpan, ...]) -> list[Block]:
     """The fewest rectangles that cover `spans`: an allocation of thousands of slots stays drawable."""
 
     def key(span: SlotSpan) -> tuple[float, float, str, str]:
-        return (span.start_s, span.end_s, span.dnn, span.kind)
+        return (span.start_s, span.end_s, span.job, span.kind)
 
     blocks = []
     for _, group in itertools.groupby(sorted(spans, key=lambda span: (key(span), span.gpu)), key=key):
         members = list(group)
         for run in _runs([span.gpu for span in members]):
             some = members[0]
-            blocks.append(Block(some.dnn, run[0], run[-1], some.start_s, some.end_s, some.kind))
+            blocks.append(Block(some.job, run[0], run[-1], some.start_s, some.end_s, some.kind))
     return blocks
 
 
@@ -71,7 +72,7 @@ def draw_gantt(data: ReportData, colors: Mapping[str, str], width: float) -> Dra
         y = top + row * (slot + 0.5)
         sheet.text(left - 6.0, y + 4.0, names[slot], LABEL_SIZE, QUIET, "end")
     for block in blocks_of(data.spans):
-        _draw_block(sheet, block, time, top, row, colors.get(block.dnn, "#a6a6a6"))
+        _draw_block(sheet, block, time, top, row, colors.get(block.job, "#a6a6a6"))
     _draw_starts(sheet, data, time, top, bottom)
     return sheet.done("slots", f"Who held which GPU slot when, {data.name}", width, bottom + AXIS_HEIGHT)
 
@@ -85,12 +86,12 @@ def _draw_block(sheet: Sheet, block: Block, time: Scale, top: float, row: float,
     fill = color if block.kind == "training" else tint(color)
     slots = f"slot {block.first}" if num_slots == 1 else f"slots {block.first} to {block.last}"
     what = "" if block.kind == "training" else ", profiling"
-    title = f"{block.dnn}{what}: {slots}, {duration_label(block.end_s - block.start_s)}"
-    sheet.rect(x, y, width, height, fill, dnn=block.dnn, title=title)
-    name = shortened(block.dnn, width - 8.0, LABEL_SIZE, least=8)
+    title = f"{block.job}{what}: {slots}, {duration_label(block.end_s - block.start_s)}"
+    sheet.rect(x, y, width, height, fill, job=block.job, title=title)
+    name = shortened(block.job, width - 8.0, LABEL_SIZE, least=8)
     if name and height >= _MIN_LABELLED:
         base = y + height / 2 + LABEL_SIZE * 0.36
-        sheet.text(x + 4.0, base, name, LABEL_SIZE, ink_on(fill), dnn=block.dnn)
+        sheet.text(x + 4.0, base, name, LABEL_SIZE, ink_on(fill), job=block.job)
 
 
 def _draw_rounds(sheet: Sheet, data: ReportData, time: Scale, top: float, bottom: float) -> None:
@@ -98,7 +99,7 @@ def _draw_rounds(sheet: Sheet, data: ReportData, time: Scale, top: float, bottom
         x, end = time(each.start_s), time(each.end_s)
         sheet.line([(x, top), (x, bottom)], "#c2c8cf")
         lasted = duration_label(each.end_s - each.start_s)
-        title = f"round {each.index}: {count_text(each.num_dnns, 'DNN')}, {lasted}"
+        title = f"round {each.index}: {count_text(each.num_jobs, view_of(data.run_kind).job)}, {lasted}"
         sheet.rect(x, 0.0, max(0.6, end - x - 1.0), _BAND_HEIGHT, "#e6e9ec", title=title)
         for text in (f"round {each.index}", str(each.index)):
             if text_width(text, LABEL_SIZE) + 6.0 <= end - x:

@@ -39,7 +39,7 @@ def _draw_rows(
     suffixes = [f" \N{MULTIPLICATION SIGN} {rate.num_gpus}" for rate in rates]
     room = width * 0.34
     labels = [
-        shortened(rate.dnn, room - text_width(suffix, LABEL_SIZE), LABEL_SIZE) + suffix
+        shortened(rate.job, room - text_width(suffix, LABEL_SIZE), LABEL_SIZE) + suffix
         for rate, suffix in zip(rates, suffixes, strict=True)
     ]
     left = max(text_width(label, LABEL_SIZE) for label in labels) + 14.0
@@ -54,14 +54,14 @@ def _draw_rows(
     sheet.circle(left + 76.0, 8.0, 4.5, INK, INK)
     sheet.text(left + 85.0, 12.0, "measured", LABEL_SIZE, QUIET)
     for index, rate in enumerate(rates):
-        y, color = top + _ROW * (index + 0.5), colors.get(rate.dnn, INK)
-        sheet.text(left - 10.0, y + 4.0, labels[index], LABEL_SIZE, INK, "end", dnn=rate.dnn)
+        y, color = top + _ROW * (index + 0.5), colors.get(rate.job, INK)
+        sheet.text(left - 10.0, y + 4.0, labels[index], LABEL_SIZE, INK, "end", job=rate.job)
         title = _title(rate)
         if rate.planned is not None:
-            sheet.line([(x(rate.planned), y), (x(rate.measured), y)], color, 2.0, dnn=rate.dnn)
-            sheet.circle(x(rate.planned), y, 4.5, "#ffffff", color, dnn=rate.dnn, title=title)
-        sheet.circle(x(rate.measured), y, 4.5, color, color, dnn=rate.dnn, title=title)
-        sheet.text(width, y + 4.0, _deviation_label(rate), LABEL_SIZE, INK, "end", dnn=rate.dnn)
+            sheet.line([(x(rate.planned), y), (x(rate.measured), y)], color, 2.0, job=rate.job)
+            sheet.circle(x(rate.planned), y, 4.5, "#ffffff", color, job=rate.job, title=title)
+        sheet.circle(x(rate.measured), y, 4.5, color, color, job=rate.job, title=title)
+        sheet.text(width, y + 4.0, _deviation_label(rate), LABEL_SIZE, INK, "end", job=rate.job)
     return sheet.done("rates", f"Training rates, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
@@ -79,9 +79,9 @@ def _draw_cloud(
     draw_below(sheet, x, ticks, "{:,g}".format, top + height, top + height, width, "planned")
     sheet.line([(x(0.0), y(0.0)), (x(high), y(high))], QUIET, 1.0, dash="4 3")
     for rate in rates:
-        color = colors.get(rate.dnn, INK)
+        color = colors.get(rate.job, INK)
         place = (x(rate.planned or 0.0), y(rate.measured))
-        sheet.circle(*place, 4.0, color, "#ffffff", dnn=rate.dnn, title=_title(rate))
+        sheet.circle(*place, 4.0, color, "#ffffff", job=rate.job, title=_title(rate))
     _name_the_worst(sheet, rates, x, y, width)
     return sheet.done("rates", f"Training rates, {data.name}", width, top + height + AXIS_HEIGHT)
 
@@ -90,7 +90,7 @@ def _name_the_worst(sheet: Sheet, rates: Sequence[RateComparison], x: Scale, y: 
     """Label the largest deviations, as many as have room."""
     taken: list[tuple[float, float, float]] = []  # (left, right, base line) of labels
     for rate in sorted(rates, key=lambda rate: -abs(deviation(rate) or 0.0))[: 3 * MAX_NAMED]:
-        text = f"{rate.dnn} {_deviation_label(rate)}"
+        text = f"{rate.job} {_deviation_label(rate)}"
         room, base = text_width(text, LABEL_SIZE), y(rate.measured) + 4.0
         start = x(rate.planned or 0.0) + 8.0
         if start + room > width:
@@ -101,7 +101,7 @@ def _name_the_worst(sheet: Sheet, rates: Sequence[RateComparison], x: Scale, y: 
         ):
             continue
         taken.append((start, start + room, base))
-        sheet.text(start, base, text, LABEL_SIZE, INK, dnn=rate.dnn)
+        sheet.text(start, base, text, LABEL_SIZE, INK, job=rate.job)
         if len(taken) == MAX_NAMED:
             return
 
@@ -114,4 +114,4 @@ def _deviation_label(rate: RateComparison) -> str:
 def _title(rate: RateComparison) -> str:
     planned = "nothing planned" if rate.planned is None else f"planned {number_label(rate.planned)}"
     gpus = f"{rate.num_gpus} GPU{'' if rate.num_gpus == 1 else 's'}"
-    return f"{rate.dnn} on {gpus}: {planned}, measured {number_label(rate.measured)} samples/s"
+    return f"{rate.job} on {gpus}: {planned}, measured {number_label(rate.measured)} samples/s"

@@ -63,8 +63,8 @@ def _draw_panel(
     x = Scale(1.0, max(2.0, float(points[-1].epoch)), left + 4.0, right)
     most = max(share for line in lines.values() for _, share in line)
     y = Scale(0.0, min(1.0, most * 1.08), bottom, top)
-    sheet.circle(place[0] + 5.0, place[1] + 10.0, 4.5, color, color, dnn=name)
-    sheet.text(place[0] + 15.0, place[1] + 14.0, shortened(name, width - 20.0, 12.0), 12.0, INK, dnn=name)
+    sheet.circle(place[0] + 5.0, place[1] + 10.0, 4.5, color, color, job=name)
+    sheet.text(place[0] + 15.0, place[1] + 14.0, shortened(name, width - 20.0, 12.0), 12.0, INK, job=name)
     draw_left(sheet, y, number_ticks(0.0, y.high, 5), left, right, lambda tick: f"{100 * tick:.0f} %")
     ticks = [tick for tick in number_ticks(1.0, x.high, int((right - left) / 60.0) + 1) if tick == int(tick)]
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, place[0] + width, "epochs")
@@ -95,7 +95,7 @@ def _labels(
     if len(ranked) > MAX_NAMED:
         half = MAX_NAMED // 2
         ranked = [*ranked[:half], *ranked[-half:]]
-    left_out = {each.gpu for each in data.left_out if each.dnn == name}
+    left_out = {each.gpu for each in data.left_out if each.job == name}
     texts = {}
     for gpu in sorted(ranked):
         epoch, share = lines[gpu][-1]

@@ -8,7 +8,8 @@ from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below
 from hpcbal.report.drawing.colors import USE_COLORS
 from hpcbal.report.drawing.scales import Scale, percent_label
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
-from hpcbal.report.model import USE_KINDS, USE_NAMES, ReportData, SlotUse
+from hpcbal.report.model import USE_KINDS, ReportData, SlotUse, use_name
+from hpcbal.telemetry.views.kinds import view_of
 
 MAX_BARS = 64
 """With more slots than this, neighbours share a bar that shows their mean."""
@@ -43,6 +44,7 @@ def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
     bottom = top + row * len(bars)
     ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
     draw_below(sheet, x, ticks, lambda tick: f"{100 * tick:.0f} %", top, bottom, width)
+    job = view_of(data.run_kind).job
     every = max(1, round(14.0 / row + 0.49))
     for index, (_, _, use) in enumerate(bars):
         y = top + row * index
@@ -51,7 +53,7 @@ def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
         begin = 0.0
         for kind in USE_KINDS:
             share = use.share(kind)
-            title = f"{names[index]}: {USE_NAMES[kind]} {percent_label(share)}"
+            title = f"{names[index]}: {use_name(kind, job)} {percent_label(share)}"
             place = x(begin)
             sheet.rect(place, y, x(begin + share) - place, row - gap, USE_COLORS[kind], title=title)
             begin += share
@@ -67,10 +69,11 @@ def _name(data: ReportData, first: int, last: int, room: float) -> str:
 def _draw_legend(sheet: Sheet, data: ReportData, width: float) -> float:
     """Colours with their names and shares over all slots; returns where it ends."""
     x, y = 0.0, 12.0
+    job = view_of(data.run_kind).job
     for kind in USE_KINDS:
         if data.use_share(kind) == 0.0:
             continue
-        text = f"{USE_NAMES[kind]} {percent_label(data.use_share(kind))}"
+        text = f"{use_name(kind, job)} {percent_label(data.use_share(kind))}"
         needed = 16.0 + text_width(text, LABEL_SIZE) + 14.0
         if x > 0.0 and x + needed > width:
             x, y = 0.0, y + 18.0

@@ -16,14 +16,14 @@ CHAR_WIDTH = 0.62
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A filled rectangle; `dnn` says whose it is, `title` is shown when pointed at."""
+    """A filled rectangle; `job` says whose it is, `title` is shown when pointed at."""
 
     x: float
     y: float
     width: float
     height: float
     fill: str
-    dnn: str = ""
+    job: str = ""
     title: str = ""
 
 
@@ -35,7 +35,7 @@ class Line:
     stroke: str
     width: float = 1.0
     dash: str = ""
-    dnn: str = ""
+    job: str = ""
     title: str = ""
 
 
@@ -48,7 +48,7 @@ class Circle:
     radius: float
     fill: str
     stroke: str
-    dnn: str = ""
+    job: str = ""
     title: str = ""
 
 
@@ -63,7 +63,7 @@ class Text:
     fill: str = INK
     anchor: Anchor = "start"
     bold: bool = False
-    dnn: str = ""
+    job: str = ""
 
 
 Shape: TypeAlias = Rect | Line | Circle | Text
@@ -104,15 +104,15 @@ class Sheet:
         width: float = 1.0,
         *,
         dash: str = "",
-        dnn: str = "",
+        job: str = "",
         title: str = "",
     ) -> None:
-        self.shapes.append(Line(tuple(points), stroke, width, dash, dnn, title))
+        self.shapes.append(Line(tuple(points), stroke, width, dash, job, title))
 
     def circle(
-        self, x: float, y: float, radius: float, fill: str, stroke: str, *, dnn: str = "", title: str = ""
+        self, x: float, y: float, radius: float, fill: str, stroke: str, *, job: str = "", title: str = ""
     ) -> None:
-        self.shapes.append(Circle(x, y, radius, fill, stroke, dnn, title))
+        self.shapes.append(Circle(x, y, radius, fill, stroke, job, title))
 
     def text(
         self,
@@ -124,9 +124,9 @@ class Sheet:
         anchor: Anchor = "start",
         *,
         bold: bool = False,
-        dnn: str = "",
+        job: str = "",
     ) -> None:
-        self.shapes.append(Text(x, y, text, size, fill, anchor, bold, dnn))
+        self.shapes.append(Text(x, y, text, size, fill, anchor, bold, job))
 
     def done(self, name: str, title: str, width: float, height: float) -> Drawing:
         return Drawing(name, title, width, height, tuple(self.shapes))

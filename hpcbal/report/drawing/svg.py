@@ -24,24 +24,24 @@ def to_svg(drawing: Drawing, *, standalone: bool = False) -> str:
 
 
 def _shape(shape: Shape) -> str:
-    dnn = f' data-dnn="{escape(shape.dnn, quote=True)}"' if shape.dnn else ""
+    job = f' data-job="{escape(shape.job, quote=True)}"' if shape.job else ""
     match shape:
         case Rect(x, y, width, height, fill):
             place = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
-            return _with_title("rect", f'{place} fill="{fill}"{dnn}', shape.title)
+            return _with_title("rect", f'{place} fill="{fill}"{job}', shape.title)
         case Line(points, stroke, width, dash):
             path = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
             dashed = f' stroke-dasharray="{dash}"' if dash else ""
             style = f'fill="none" stroke="{stroke}" stroke-width="{_number(width)}"{dashed}'
-            return _with_title("polyline", f'points="{path}" {style}{dnn}', shape.title)
+            return _with_title("polyline", f'points="{path}" {style}{job}', shape.title)
         case Circle(x, y, radius, fill, stroke):
             place = f'cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"'
-            return _with_title("circle", f'{place} fill="{fill}" stroke="{stroke}"{dnn}', shape.title)
+            return _with_title("circle", f'{place} fill="{fill}" stroke="{stroke}"{job}', shape.title)
         case Text(x, y, text, size, fill, anchor, bold):
             place = f'x="{_number(x)}" y="{_number(y)}" font-size="{_number(size)}" fill="{fill}"'
             end = "" if anchor == "start" else f' text-anchor="{anchor}"'
             weight = ' font-weight="600"' if bold else ""
-            return f"<text {place}{end}{weight}{dnn}>{escape(text)}</text>"
+            return f"<text {place}{end}{weight}{job}>{escape(text)}</text>"
 
 
 def _with_title(element: str, attributes: str, title: str) -> str:

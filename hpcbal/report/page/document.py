@@ -10,7 +10,7 @@ from hpcbal.report.charts.curves import METRICS, metric_of
 from hpcbal.report.drawing.shapes import Drawing
 from hpcbal.report.drawing.svg import to_svg
 from hpcbal.report.model import ReportData
-from hpcbal.report.page.parts import cards, dnn_table, failures, headline, overhead_table
+from hpcbal.report.page.parts import cards, failures, headline, job_table, overhead_table
 from hpcbal.report.page.stragglers import stragglers
 from hpcbal.report.page.style import CSS, SCRIPT
 
@@ -54,7 +54,7 @@ def render_page(data: ReportData) -> str:
         if name == "shares":
             body.append(stragglers(data))
         body.append(_figure(name, data, wide, narrow))
-    body += [overhead_table(data), dnn_table(data), _environment(data)]
+    body += [overhead_table(data), job_table(data), _environment(data)]
     title = f"{escape(data.name)} \N{EM DASH} hpcbal report"
     head = (
         '<meta charset="utf-8">'

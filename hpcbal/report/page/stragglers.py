@@ -8,6 +8,7 @@ from html import escape
 from hpcbal.report.drawing.colors import colors_of
 from hpcbal.report.drawing.scales import duration_label, percent_label
 from hpcbal.report.model import GroupWait, ReportData
+from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.table import count_text
 
 MAX_OPEN = 8
@@ -36,7 +37,7 @@ def stragglers(data: ReportData) -> str:
 
 def _left_out(data: ReportData) -> str:
     rows = "".join(
-        f'<li data-dnn="{escape(each.dnn)}">After {duration_label(each.at_s)} <b>{escape(each.dnn)}</b> '
+        f'<li data-job="{escape(each.job)}">After {duration_label(each.at_s)} <b>{escape(each.job)}</b> '
         f"went on without {escape(data.slot_names[each.gpu])}, as it was faster so.</li>"
         for each in data.left_out
     )
@@ -46,7 +47,7 @@ def _left_out(data: ReportData) -> str:
 def _tables(data: ReportData) -> str:
     if not data.waits:
         return '<p class="quiet">No group waited long for one of its GPUs.</p>'
-    colors = colors_of(dnn.name for dnn in data.dnns)
+    colors = colors_of(job.name for job in data.jobs)
     text = _table(data, data.waits[:MAX_OPEN], colors)
     if more := data.waits[MAX_OPEN:]:
         text += f"<details><summary>and {len(more)} more</summary>{_table(data, more, colors)}</details>"
@@ -54,9 +55,10 @@ def _tables(data: ReportData) -> str:
 
 
 def _table(data: ReportData, waits: Sequence[GroupWait], colors: Mapping[str, str]) -> str:
-    rows = "".join(_row(data, wait, colors.get(wait.dnn, "#a6a6a6")) for wait in waits)
+    rows = "".join(_row(data, wait, colors.get(wait.job, "#a6a6a6")) for wait in waits)
     return (
-        '<div class="scroll"><table><thead><tr><th>DNN</th><th class="number minor">round</th>'
+        f'<div class="scroll"><table><thead><tr><th>{view_of(data.run_kind).job}</th>'
+        '<th class="number minor">round</th>'
         '<th>last</th><th>why</th><th class="number minor">late</th><th class="number">of its steps</th>'
         f'<th class="number minor">epochs</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
@@ -68,8 +70,8 @@ def _row(data: ReportData, wait: GroupWait, color: str) -> str:
     why = WHY_NAMES.get(wait.why, escape(wait.why))
     number = "\N{EN DASH}" if wait.round_index is None else str(wait.round_index)
     return (
-        f'<tr data-dnn="{escape(wait.dnn)}"><td><span class="swatch" style="background:{color}"></span>'
-        f'{escape(wait.dnn)}</td><td class="number minor">{number}</td>'
+        f'<tr data-job="{escape(wait.job)}"><td><span class="swatch" style="background:{color}"></span>'
+        f'{escape(wait.job)}</td><td class="number minor">{number}</td>'
         f'<td class="slot" title="{of_group}">{escape(last)}</td><td class="why">{why}</td>'
         f'<td class="number minor">{_late_label(wait.late_s)}</td>'
         f'<td class="number">{percent_label(wait.share)}</td>'

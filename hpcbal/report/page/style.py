@@ -45,7 +45,7 @@ td {{ overflow-wrap: anywhere; }}
 td.why {{ overflow-wrap: normal; }}
 th.number, td.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
 td.number, td.slot {{ white-space: nowrap; }}
-tr[data-dnn] {{ cursor: pointer; }}
+tr[data-job] {{ cursor: pointer; }}
 tr.on td {{ background: #fff3c4; }}
 .swatch {{ display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 7px; }}
 .bar {{ display: inline-block; height: 9px; background: #0072b2; }}
@@ -58,26 +58,26 @@ dt {{ color: {QUIET}; }}
 dd {{ margin: 0; overflow-wrap: anywhere; }}
 input {{ font: inherit; padding: 5px 9px; border: 1px solid {QUIET}; border-radius: 6px; }}
 input {{ width: 100%; max-width: 320px; }}
-svg [data-dnn] {{ cursor: pointer; }}
-body.following svg [data-dnn]:not(.on) {{ opacity: 0.13; }}
+svg [data-job] {{ cursor: pointer; }}
+body.following svg [data-job]:not(.on) {{ opacity: 0.13; }}
 @media print {{ main {{ padding: 0; }} h2 {{ break-after: avoid; }} figure {{ break-inside: avoid; }} }}
 """.strip()
 
-# A click on a DNN, in a chart or in the table, follows it through all of them; a second click ends that.
+# A click on a job, in a chart or in the table, follows it through all of them; a second click ends that.
 SCRIPT = """
-const marked = document.querySelectorAll("[data-dnn]");
+const marked = document.querySelectorAll("[data-job]");
 let followed = null;
 document.addEventListener("click", (event) => {
-  const hit = event.target.closest("[data-dnn]");
+  const hit = event.target.closest("[data-job]");
   if (!hit && !event.target.closest("svg")) return;
-  followed = hit && hit.dataset.dnn !== followed ? hit.dataset.dnn : null;
+  followed = hit && hit.dataset.job !== followed ? hit.dataset.job : null;
   document.body.classList.toggle("following", followed !== null);
-  for (const element of marked) element.classList.toggle("on", element.dataset.dnn === followed);
+  for (const element of marked) element.classList.toggle("on", element.dataset.job === followed);
 });
 const search = document.getElementById("search");
 if (search) search.addEventListener("input", () => {
   const wanted = search.value.toLowerCase();
-  for (const row of document.querySelectorAll("#dnns tbody tr"))
+  for (const row of document.querySelectorAll("#jobs tbody tr"))
     row.hidden = !row.textContent.toLowerCase().includes(wanted);
 });
 """.strip()

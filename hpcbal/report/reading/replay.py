@@ -10,7 +10,7 @@ from hpcbal.report.model import (
     EpochPoint,
     GroupWait,
     LeftOut,
-    Prediction,
+    PredictedDuration,
     RateComparison,
     RoundReport,
     SharePoint,
@@ -88,7 +88,7 @@ class Replay:
         self.curves: dict[str, list[EpochPoint]] = {}
         self.preprocessor_samples_per_s: float | None = None
         self.bad_samples: set[int] = set()
-        self.prediction: Prediction | None = None
+        self.prediction: PredictedDuration | None = None
         self.left_out: list[LeftOut] = []
         self.shares: dict[str, list[SharePoint]] = {}
         self.decided_s = 0.0
@@ -286,7 +286,7 @@ class Replay:
             case BadSampleLine(sample_id):
                 self.bad_samples.add(sample_id)
             case PredictionLine():
-                self.prediction = Prediction(self.now_s + line.remaining_s)
+                self.prediction = PredictedDuration(self.now_s + line.remaining_s)
             case RunFinishedLine():
                 self.outcome = line.outcome
                 self.decided_s += line.decided_s
@@ -296,7 +296,7 @@ class Replay:
         """Sums over a whole start, which are better than what was known on the way."""
         if line.predicted_s is not None and line.actual_s is not None:  # of this start alone
             before_s = self.start_s[-1]
-            self.prediction = Prediction(before_s + line.predicted_s, before_s + line.actual_s)
+            self.prediction = PredictedDuration(before_s + line.predicted_s, before_s + line.actual_s)
         if line.preprocessing_s:
             self.preprocessor_samples_per_s = line.num_preprocessed / line.preprocessing_s
 

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpcbal.errors import InputError, LedgerError
-from hpcbal.report.model import DnnReport, Overhead, Preprocessing, ReportData
+from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
-from hpcbal.telemetry.ledger import read_ledger
+from hpcbal.telemetry.ledger import RunStartedLine, read_ledger
 from hpcbal.telemetry.views.kinds import AnyStatus
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.status import death_note, has_ended
@@ -57,7 +57,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         duration_s=replay.now_s,
         slot_names=replay.slot_names,
         start_s=tuple(replay.start_s),
-        dnns=_dnns(replay, status),
+        jobs=_jobs(replay, status),
         rounds=replay.round_reports(),
         spans=replay.spans(),
         use=replay.use(),
@@ -68,6 +68,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),
         prediction=replay.prediction,
         facts=_facts(replay),
+        run_kind=_start_of(replay).kind,
     )
     return _with_overheads(data, replay.decided_s)
 
@@ -111,7 +112,7 @@ def _state(replay: Replay, status: AnyStatus | None, now: float) -> tuple[str, s
     return "running", f"as of {status['updated_at']}"
 
 
-def _dnns(replay: Replay, status: AnyStatus | None) -> tuple[DnnReport, ...]:
+def _jobs(replay: Replay, status: AnyStatus | None) -> tuple[JobReport, ...]:
     told = {dnn["name"]: dnn["state"] for dnn in status["dnns"]} if status is not None else {}
     names = list(told) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
     costs = replay.cost_by_dnn()
@@ -120,16 +121,16 @@ def _dnns(replay: Replay, status: AnyStatus | None) -> tuple[DnnReport, ...]:
     )
 
 
-def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds: float) -> DnnReport:
+def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds: float) -> JobReport:
     curve = tuple(replay.curves.get(name, ()))
     accuracies = [point.metrics.get("val_accuracy") for point in curve]
     cause, detail = replay.failed.get(name, ("", ""))
     state = "failed" if cause else "done" if name in replay.done else told
-    return DnnReport(
+    return JobReport(
         name=name,
         state=state,
         epochs=len(curve),
-        best_val_accuracy=max((value for value in accuracies if value is not None), default=None),
+        best=max((value for value in accuracies if value is not None), default=None),
         wall_time_s=wall_time_s,
         slot_seconds=slot_seconds,
         cause=cause,
@@ -138,9 +139,14 @@ def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds:
     )
 
 
+def _start_of(replay: Replay) -> RunStartedLine:
+    """The line of the last start; `_replay` has made sure that there is one."""
+    assert replay.start is not None
+    return replay.start
+
+
 def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
-    start = replay.start
-    assert start is not None
+    start = _start_of(replay)
     hosts = list(dict.fromkeys(node.host for node in start.nodes))
     shown = ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
     facts = [

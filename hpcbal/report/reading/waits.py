@@ -41,7 +41,7 @@ def _wait_of(hold: Hold) -> GroupWait | None:
     worst = max(late_s, key=late_s.__getitem__)
     trained_s = sum(epoch.trained_s for epoch in hold.epochs)
     return GroupWait(
-        dnn=hold.dnn,
+        job=hold.dnn,
         round_index=hold.round_index,
         num_gpus=len(hold.gpus),
         gpu=worst[0],

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from hpcbal.telemetry.ledger.line import Facts, Line
 
-JobKind = Literal["ensemble"]
+RunKind = Literal["ensemble"]
 """What a directory can hold."""
 
 Outcome = Literal["done", "failed-dnns", "suspended", "profiled"]
@@ -33,7 +33,7 @@ class RunStartedLine(Line):
     """The first line of every start, resumes included.
 
     Attributes:
-        kind: kind of job that the directory holds.
+        kind: kind of the run, as its config names it.
         name: of the run, from the config.
         resumed: whether the directory held this run before.
         nodes: of the allocation; GPU slots are numbered over them in this order.
@@ -46,7 +46,7 @@ class RunStartedLine(Line):
     """
 
     event: ClassVar[str] = "run-started"
-    kind: JobKind
+    kind: RunKind
     name: str
     resumed: bool
     nodes: tuple[NodeFacts, ...]

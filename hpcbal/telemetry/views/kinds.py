@@ -19,9 +19,11 @@ class KindView:
 
     Attributes:
         job: what people call a job, singular.
-        best_key: the column of results.csv for the best value of a job.
-        best_title: the same in a table.
-        best_of: which of several best values is the best.
+        best_key: the best value of a job in files.
+        best_title: the same at the head of a column.
+        best_words: the same in a sentence.
+        more_is_better: of two best values, the larger one.
+        report_names: how `report --json` names fields of the report that have neutral names.
         status_keys: what a status.json of this kind always holds.
         place_of: parts of the headline that say where the run is.
         body_of: the lines below the headline.
@@ -30,24 +32,34 @@ class KindView:
     job: str
     best_key: str
     best_title: str
-    best_of: Callable[[Iterable[float]], float]
+    best_words: str
+    more_is_better: bool
+    report_names: Mapping[str, str]
     status_keys: frozenset[str]
     place_of: Callable[[EnsembleStatus], list[str]]
     body_of: Callable[[EnsembleStatus], list[str]]
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best of at least one value."""
+        return max(values) if self.more_is_better else min(values)
 
 
 ENSEMBLE = KindView(
     job="DNN",
     best_key="best_val_accuracy",
     best_title="best val accuracy",
-    best_of=max,
+    best_words="best validation accuracy",
+    more_is_better=True,
+    report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns", "best": "best_val_accuracy"},
     status_keys=EnsembleStatus.__required_keys__,
     place_of=ensemble_table.place_of,
     body_of=ensemble_table.body_of,
 )
 VIEWS: Mapping[str, KindView] = {"ensemble": ENSEMBLE}
+DEFAULT_KIND = "ensemble"
+"""The kind of a file that does not name one."""
 
 
 def view_of(kind: str | None) -> KindView:
     """The view of a kind; of an ensemble where a file does not name one."""
-    return ENSEMBLE if kind is None else VIEWS[kind]
+    return VIEWS[DEFAULT_KIND if kind is None else kind]

@@ -110,7 +110,7 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
         count_text(len(rows), view.job),
         f"{num_done} done",
         str(sum(row.epochs for row in rows)),
-        number_text(view.best_of(best)) if best else "-",
+        number_text(view.best(best)) if best else "-",
         "",
         f"{sum(row.slot_seconds for row in rows):.1f}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from ledger_lines import a
 
 from hpcbal.cli import main
 from hpcbal.telemetry import Ledger
-from hpcbal.telemetry.ledger import NodeFacts, RunStartedLine
+from hpcbal.telemetry.ledger import DnnFailedLine, NodeFacts, RunStartedLine
 
 Capture = pytest.CaptureFixture[str]
 
@@ -44,3 +45,15 @@ def test_a_damaged_ledger_is_one_sentence_and_exit_code_2(run_directory: Path, c
     assert main(["report", str(run_directory)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{run_directory}/ledger.jsonl:2: seq is null, allowed: a whole number from 0 on" in line
+
+
+def test_the_values_of_an_ensemble_keep_their_names_in_json(run_directory: Path, capsys: Capture) -> None:
+    """Fields have neutral names in the program; scripts that read the JSON do not notice."""
+    with Ledger(run_directory / "ledger.jsonl") as ledger:
+        ledger.append(DnnFailedLine("job", "nan", ""))
+    assert main(["report", str(run_directory), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert (values["kind"], values["run_kind"]) == ("run", "ensemble")
+    (dnn,) = values["dnns"]
+    assert (dnn["name"], dnn["best_val_accuracy"]) == ("job", None)
+    assert values.keys().isdisjoint({"jobs", "job", "best"})

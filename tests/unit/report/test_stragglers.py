@@ -52,7 +52,7 @@ def test_shares_follow_the_group_and_lost_epochs_are_dropped(removed: ReportData
 def test_the_costliest_group_comes_first(history: Any) -> None:
     history.start(0, (4,)).round(0, 0, {"a": (0, 1), "b": (2, 3)})
     history.epoch(3, "a", 2.0, **late(1, "compute", 0.3)).epoch(3, "b", 2.0, **late(None, "collective", 1.1))
-    assert [(wait.dnn, wait.gpu) for wait in history.read().waits] == [("b", None), ("a", 1)]
+    assert [(wait.job, wait.gpu) for wait in history.read().waits] == [("b", None), ("a", 1)]
 
 
 def test_the_page_tells_who_was_late_why_and_what_came_of_it(removed: ReportData) -> None:

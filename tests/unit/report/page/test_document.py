@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from hpcbal.report import Prediction, ReportData, render_page
+from hpcbal.report import PredictedDuration, ReportData, render_page
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.svg import to_svg
+from hpcbal.telemetry.views import kinds
 
 VOID = {"meta", "link", "input", "br"}
 
@@ -73,7 +74,7 @@ def test_a_run_that_has_just_begun_has_a_page(history: Any) -> None:
 
 
 def test_a_prediction_is_shown_with_its_error(finished: ReportData) -> None:
-    page = render_page(dataclasses.replace(finished, prediction=Prediction(8.0, 10.0)))
+    page = render_page(dataclasses.replace(finished, prediction=PredictedDuration(8.0, 10.0)))
     assert "+25 %" in page
     assert "took 10 s, predicted 8.0 s if no DNN stops early" in page
 
@@ -101,3 +102,25 @@ def test_a_chart_as_a_file_is_xml_of_its_own(finished: ReportData) -> None:
         root = ET.fromstring(to_svg(drawing, standalone=True))
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert root[0].text == drawing.title
+
+
+def test_a_run_of_another_kind_is_shown_in_its_own_words(
+    finished: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = dataclasses.replace(
+        kinds.ENSEMBLE,
+        job="job",
+        best_title="best objective",
+        best_words="lowest objective",
+        more_is_better=False,
+    )
+    monkeypatch.setattr(kinds, "VIEWS", {"ensemble": kinds.ENSEMBLE, "other": view})
+    a, b = finished.jobs
+    jobs = (a, dataclasses.replace(b, state="done", cause="", best=0.25))
+    page = render_page(dataclasses.replace(finished, jobs=jobs, run_kind="other"))
+    assert "2 jobs on" in page
+    assert "2 of 2</b><span>jobs done</span>" in page
+    assert "lowest objective, b" in page
+    assert '<th class="number">best objective</th>' in page
+    table = page[page.index('<table id="jobs">') :]
+    assert table.index('data-job="b"') < table.index('data-job="a"'), "less is better"

@@ -35,8 +35,8 @@ def test_every_second_of_a_slot_is_accounted_for(finished: ReportData, shares: S
 
 
 def test_what_became_of_each_dnn(finished: ReportData) -> None:
-    a, b = finished.dnns
-    assert (a.name, a.state, a.epochs, a.best_val_accuracy) == ("a", "done", 1, 0.7)
+    a, b = finished.jobs
+    assert (a.name, a.state, a.epochs, a.best) == ("a", "done", 1, 0.7)
     assert (a.wall_time_s, a.slot_seconds) == pytest.approx((8.0, 8.0))
     assert (b.state, b.cause, b.epochs) == ("failed", "nan", 0)
     assert finished.failed == (b,)
@@ -45,7 +45,7 @@ def test_what_became_of_each_dnn(finished: ReportData) -> None:
 
 def test_rates_planned_and_measured(finished: ReportData) -> None:
     (rate,) = finished.rates
-    assert (rate.dnn, rate.num_gpus, rate.planned) == ("a", 1, 100.0)
+    assert (rate.job, rate.num_gpus, rate.planned) == ("a", 1, 100.0)
     assert rate.measured == pytest.approx(800 / 1.8)
 
 
@@ -82,7 +82,7 @@ def test_a_resumed_run_has_no_pause_and_no_lost_epochs(history: Any) -> None:
     data = history.read()
     assert data.start_s == pytest.approx((0.0, 7.0))
     assert data.duration_s == pytest.approx(13.0)
-    assert [point.metrics["val_accuracy"] for point in data.dnns[0].curve] == [0.4, 0.6]
+    assert [point.metrics["val_accuracy"] for point in data.jobs[0].curve] == [0.4, 0.6]
     assert {(s.gpu, round(s.start_s), round(s.end_s)) for s in data.spans} == {
         (0, 1, 7),
         (0, 8, 12),
@@ -146,7 +146,7 @@ def test_the_sums_at_the_end_tell_what_a_preprocessor_makes(history: Any) -> Non
 
 def test_groups_outside_of_rounds_are_drawn_too(history: Any) -> None:
     data = history.start(0).add(1, "started-alone", plan=plan_of({"a": (1,)})).leave(4, "a").read()
-    assert [(span.gpu, span.dnn) for span in data.spans] == [(1, "a")]
+    assert [(span.gpu, span.job) for span in data.spans] == [(1, "a")]
     assert data.rounds == ()
 
 

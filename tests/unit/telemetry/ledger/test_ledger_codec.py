@@ -105,7 +105,7 @@ DAMAGE = {
         damaged(ROUND, plan__start__b=...),
         "round-started: plan: start lacks 'b', which is in groups",
     ),
-    "a kind of job to come": (
+    "a kind of run to come": (
         damaged(a(RunStartedLine), kind="orchestra"),
         "run-started: kind is \"orchestra\", allowed: 'ensemble'",
     ),

@@ -54,7 +54,7 @@ def test_a_missing_or_foreign_file_is_told(tmp_path):
 
 def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path, monkeypatch):
     view = dataclasses.replace(
-        ENSEMBLE, job="job", best_key="best_objective", best_title="best objective", best_of=min
+        ENSEMBLE, job="job", best_key="best_objective", best_title="best objective", more_is_better=False
     )
     rows = [ResultRow("nmf", "done", 3, 0.5, 1.0, 2.0), ResultRow("lda", "done", 4, 0.25, 1.0, 2.0)]
     write_results(tmp_path / "results.csv", rows, view)
