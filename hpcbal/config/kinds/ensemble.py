@@ -17,18 +17,23 @@ from hpcbal.config.kinds.kind import Draft, Kind, apply_all
 from hpcbal.config.schema.document import FILE_ONLY_KEYS, Defaults
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.source.nodes import YamlNode
-from hpcbal.config.source.overrides import Override, targets_one_dnn
+from hpcbal.config.source.overrides import Override
 
 
 def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
     """Expand `sweeps` and merge `defaults`; overrides of a single DNN wait until it exists."""
-    problems = apply_all([o for o in overrides if not targets_one_dnn(o)], root)
+    problems = apply_all([o for o in overrides if not _targets_one_dnn(o)], root)
     expansion = expand_dnns(root.get("dnns"), root.get("sweeps"))
     problems += expansion.problems
     full = _written_out(root, expansion)
-    problems += apply_all([o for o in overrides if targets_one_dnn(o)], full)
+    problems += apply_all([o for o in overrides if _targets_one_dnn(o)], full)
     unknown_keys = frozenset({"dnns"} if expansion.problems else ())
     return Draft(full, tuple(problems), _parts(root.get("defaults"), expansion), unknown_keys)
+
+
+def _targets_one_dnn(override: Override) -> bool:
+    """Whether it changes a DNN by name or index, and so must wait until the sweeps are expanded."""
+    return override.path.startswith("dnns.")
 
 
 def _written_out(root: YamlNode, expansion: Expansion) -> YamlNode:

@@ -10,8 +10,6 @@ from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.config.source.yaml_source import parse_yaml
 from hpcbal.errors import ConfigError
 
-_NAMED_LISTS = ("dnns", "sweeps")
-
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -41,16 +39,11 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[str]]:
     return overrides, problems
 
 
-def targets_one_dnn(override: Override) -> bool:
-    """True if it changes a DNN by name or index, and so has to wait until the sweeps are expanded."""
-    return override.path.startswith("dnns.")
-
-
 def apply_override(root: YamlNode, override: Override) -> str | None:
     """Set the value in place, making the sections on the way.
 
-    Items of `dnns` and `sweeps` go by name or by index, items of other lists by index. Keys that hold dots
-    (names of DNNs) are recognised when they exist.
+    Items of a list go by name, where they have one, or by index. Keys that hold dots, such as names, are
+    recognised when they exist.
 
     Returns:
         None, or the problem.
@@ -60,7 +53,7 @@ def apply_override(root: YamlNode, override: Override) -> str | None:
         if node.value is None:
             node.value = {}
         if node.is_list:
-            named = node.key in _NAMED_LISTS
+            named = any(item.get("name") is not None for item in node.value)
             index, rest = _item_of(node, rest, named=named)
             if index is None:
                 return f"{override.where}: {_no_item(node, rest, named=named)}"
