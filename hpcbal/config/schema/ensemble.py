@@ -221,7 +221,7 @@ class BalanceConfig(Section):
     )
     regroup: bool = key(
         True,
-        "Whether a DNN goes on without a GPU that fitted or lb-bsp-gpu find it better off without.",
+        "Whether a DNN goes on without a GPU that fitted, lb-bsp-cpu or lb-bsp-gpu find it faster without.",
         "true, false",
     )
 

@@ -11,7 +11,8 @@ import numpy as np
 from hpcbal.policies.batching.curve_learning import CurveMemory, learn
 from hpcbal.policies.batching.curves import TimeCurves
 from hpcbal.policies.batching.even import split_task_evenly
-from hpcbal.policies.batching.memory_guard import can_leave, largest_so_far, most_in_memory, rooms_of
+from hpcbal.policies.batching.hopeless import hopeless_worker
+from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
@@ -91,7 +92,16 @@ class Fitted(BatchingPolicy[FittedState]):
         wanted = split_min_max(curves, task)
         if self._gains(curves, state, wanted) or self._leads_on(curves, state, wanted):
             state = replace(state, batch_sizes=wanted)
-        hopeless = self._hopeless(curves, task, state, observations)
+        hopeless = hopeless_worker(
+            curves,
+            state.batch_sizes,
+            state.task,
+            task,
+            observations,
+            state.largest,
+            self.removal_gain,
+            state.hopeless,
+        )
         same = state.hopeless_iterations + 1 if hopeless == state.hopeless else 1
         state = replace(state, hopeless=hopeless, hopeless_iterations=same)
         return Decision(state, hopeless if same >= self.offer_after else None)
@@ -125,33 +135,3 @@ class Fitted(BatchingPolicy[FittedState]):
             allowed = max(now, most_in_memory(observation, state.largest[i], learnt))
             limits.append(WorkerLimits(least, min(most, allowed)))
         return BatchTask(state.task.num_samples, tuple(limits))
-
-    def _hopeless(
-        self, curves: TimeCurves, task: BatchTask, state: FittedState, observations: Sequence[Observation]
-    ) -> int | None:
-        """A worker that holds up the others with the least it can be given, if they were faster without it.
-
-        Several that are as slow as the slowest shield each other: without one of them nothing is gained. They
-        are judged together and offered one after the other; the one offered last stays the one. At each step
-        of that those who stay must be able to hold even shares, so after the first those with the least room
-        are to go first.
-        """
-        times_s = curves.seconds(state.batch_sizes)
-        wanted_s = (1.0 - self.removal_gain) * float(times_s.max())
-        slow = np.flatnonzero(times_s > wanted_s)
-        rest = np.flatnonzero(times_s <= wanted_s)
-        if any(state.batch_sizes[i] > max(task.minima[i], 1) for i in slow) or not len(rest):
-            return None
-        limits = tuple(task.limits[i] for i in rest)
-        if sum(task.maxima[i] for i in rest) < task.num_samples:
-            return None
-        faster = TimeCurves(curves.floor_s[rest], curves.launch_s[rest], curves.slope_s[rest])
-        if faster.makespan(split_min_max(faster, BatchTask(task.num_samples, limits))) >= wanted_s:
-            return None
-        rooms = rooms_of(state.task, observations, state.largest)
-        least_room_first = sorted(slow.tolist(), key=rooms.__getitem__)
-        for first in sorted(slow.tolist(), key=lambda i: (i != state.hopeless, -times_s[i])):
-            order = [first, *(i for i in least_room_first if i != first)]
-            if can_leave(order, state.task, observations, state.largest):
-                return int(first)
-        return None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import numpy as np
+
+from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.even import split_task_evenly
+from hpcbal.policies.batching.hopeless import hopeless_worker
 from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, positive_speeds
@@ -17,6 +21,7 @@ from hpcbal.policies.batching.task import (
     Cadence,
     Decision,
     Observation,
+    WorkerLimits,
     check_observations,
 )
 
@@ -28,10 +33,14 @@ class LbBspCpuState(BatchState):
     Attributes:
         history: the last iterations.
         largest: most samples that each worker has processed so far, or was given to begin with.
+        hopeless: the worker without which the group is now expected to be faster, or None.
+        hopeless_iterations: for how many decisions in a row it has been that one.
     """
 
     history: SpeedHistory = field(default_factory=lambda: SpeedHistory.empty(0))
     largest: tuple[int, ...] = ()
+    hopeless: int | None = None
+    hopeless_iterations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +50,23 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
     Attributes:
         predictor: one of `PREDICTORS`, or a model that `hpcbal.speed_models` has fitted. A policy with
             another predictor goes on with the same state, so models can be refitted while training runs.
+        offer_after: decisions in a row that must find a worker hopeless before it is offered for removal,
+            >= 1, so short bursts of other load are ignored.
+        removal_gain: share of the makespan that leaving workers out must save, 0..1.
 
-    Source: [LBBSP] Alg. 1. Deviation: the workers' limits are kept, and where the accelerators' memory is
-        measured, no batch outgrows it, see `most_in_memory`.
+    Source: [LBBSP] Alg. 1. Deviations: the workers' limits are kept, and where the accelerators' memory is
+        measured, no batch outgrows it, see `most_in_memory`. A worker whose least share takes too long,
+        because its time has a part that does not shrink with the batch, is offered for removal, see
+        `hopeless_worker`; the paper only does so for accelerators.
     """
 
     cadence: ClassVar[Cadence] = Cadence.EVERY_STEP
     takes_predictor: ClassVar[bool] = True
+    offers_removal: ClassVar[bool] = True
 
     predictor: SpeedPredictor = field(default_factory=Ema)
+    offer_after: int = 20
+    removal_gain: float = 0.05
 
     def start(self, task: BatchTask) -> LbBspCpuState:
         """As `BatchingPolicy.start`."""
@@ -57,7 +74,7 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
         return LbBspCpuState(task, even, SpeedHistory.empty(task.num_workers), even)
 
     def decide(self, state: LbBspCpuState, observations: Sequence[Observation]) -> Decision[LbBspCpuState]:
-        """As `BatchingPolicy.decide`; never offers a worker for removal."""
+        """As `BatchingPolicy.decide`; `remove` is a worker at its minimum that still holds up all others."""
         check_observations(state, observations)
         task = state.task
         history = state.history.with_observations(observations)
@@ -70,4 +87,31 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
             )
         ]
         sizes = apportion(task.num_samples, speeds.tolist(), task.minima, maxima)
-        return Decision(LbBspCpuState(task, sizes, history, largest))
+        state = replace(state, batch_sizes=sizes, history=history, largest=largest)
+        hopeless = self._hopeless(state, speeds, maxima, observations)
+        same = state.hopeless_iterations + 1 if hopeless == state.hopeless else 1
+        state = replace(state, hopeless=hopeless, hopeless_iterations=same)
+        return Decision(state, hopeless if same >= self.offer_after else None)
+
+    def _hopeless(
+        self,
+        state: LbBspCpuState,
+        speeds: FloatArray,
+        maxima: Sequence[int],
+        observations: Sequence[Observation],
+    ) -> int | None:
+        """The worker to leave out, if any; nobody is expected to take over for it who was never seen."""
+        if np.isnan(state.history.speeds[:, -1]).any():
+            return None
+        nothing = np.zeros_like(speeds)
+        reachable = tuple(map(WorkerLimits, state.task.minima, maxima))
+        return hopeless_worker(
+            TimeCurves(nothing, nothing, 1.0 / speeds),
+            state.batch_sizes,
+            state.task,
+            BatchTask(state.task.num_samples, reachable),
+            observations,
+            state.largest,
+            self.removal_gain,
+            state.hopeless,
+        )

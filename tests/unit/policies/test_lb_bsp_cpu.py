@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation, WorkerLimits
+from hpcbal.policies.batching.curves import TimeCurves
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState
-from hpcbal.policies.batching.speed import HISTORY_ITERATIONS, PREDICTORS, Ema, Memoryless, SpeedHistory
+from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.policies.batching.speed import (
+    HISTORY_ITERATIONS,
+    PREDICTORS,
+    Ema,
+    Memoryless,
+    SpeedHistory,
+    SpeedPredictor,
+)
+from hpcbal.policies.batching.task import Decision
 
 
 def after(
@@ -111,3 +124,101 @@ def test_another_predictor_goes_on_with_the_same_state() -> None:
         state = after(state, (10.0, 10.0), slow)
     assert after(state, (10.0, 30.0), slow).batch_sizes == (45, 55)
     assert after(state, (10.0, 30.0), quick).batch_sizes == (25, 75)
+
+
+def decisions(
+    policy: LbBspCpu, task: BatchTask, curves: TimeCurves, number: int, memory: Sequence[float | None]
+) -> list[Decision[LbBspCpuState]]:
+    """Of a group whose workers take the times of `curves`."""
+    state, made = policy.start(task), []
+    for _ in range(number):
+        times_s = curves.seconds(state.batch_sizes).tolist()
+        seen = [
+            Observation(size, time_s if size else 0.0, device_memory_share=used)
+            for size, time_s, used in zip(state.batch_sizes, times_s, memory, strict=True)
+        ]
+        made.append(policy.decide(state, seen))
+        state = made[-1].state
+    return made
+
+
+UNMEASURED = (None,) * 4
+# Alike but for the last one, which takes 300 s whatever its batch.
+WITH_FLOOR = TimeCurves.of([(0.0, 0.0, 0.001)] * 3 + [(300.0, 0.0, 0.001)])
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS.values())
+def test_a_worker_that_takes_minutes_for_a_single_sample_is_offered_for_removal(
+    predictor: SpeedPredictor,
+) -> None:
+    policy = LbBspCpu(predictor)
+    made = decisions(policy, BatchTask.uniform(128, 4), WITH_FLOOR, 40, UNMEASURED)
+    assert made[-1].batch_sizes == (43, 42, 42, 1)
+    assert [decision.remove for decision in made[: policy.offer_after - 1]] == [None] * 19
+    assert made[-1].remove == 3
+
+
+def test_a_short_burst_of_other_load_costs_no_worker_its_place() -> None:
+    policy = LbBspCpu(Memoryless())
+    state = decisions(policy, BatchTask.uniform(128, 4), WITH_FLOOR, 19, UNMEASURED)[-1].state
+    state = after(state, (1000.0, 1000.0, 1000.0, 1000.0), policy)
+    assert (state.hopeless, state.batch_sizes) == (None, (32, 32, 32, 32))
+    state = after(state, (1000.0, 1000.0, 1000.0, 0.1), policy)
+    assert (state.hopeless, state.hopeless_iterations) == (3, 1)
+
+
+@pytest.mark.parametrize(("used", "removed"), [(0.70, 3), (0.71, None), (0.94, None)])
+def test_a_worker_is_kept_where_another_could_not_hold_an_even_share_without_it(
+    used: float, removed: int | None
+) -> None:
+    """43 of 128 samples are an even share of three: 32 * 0.95 / 0.70 = 43.4."""
+    limits = (WorkerLimits(1), WorkerLimits(1), WorkerLimits(1, 32), WorkerLimits(1))
+    made = decisions(LbBspCpu(), BatchTask(128, limits), WITH_FLOOR, 60, (0.2, 0.2, 0.2, 0.2))
+    assert made[-1].remove is None  # a limit of 32 is below an even share
+    slowly = LbBspCpu(Memoryless())
+    state = slowly.start(BatchTask.uniform(128, 4))
+    for _ in range(60):  # worker 2 never has more than 32 samples
+        seen = [Observation(n, t) for n, t in zip((48, 47, 32, 1), (0.1, 0.1, 0.1, 300.0), strict=True)]
+        seen[2] = replace(seen[2], device_memory_share=used)
+        decision = slowly.decide(state, seen)
+        state = decision.state
+    assert decision.remove == removed
+
+
+def test_nobody_is_offered_while_a_worker_was_never_seen() -> None:
+    policy = LbBspCpu(Memoryless())
+    times_s = TimeCurves.of([(0.0, 0.0, 0.1), (0.0, 0.0, 0.1), (90.0, 0.0, 0.1), (0.0, 0.0, 0.1)])
+    made = decisions(policy, BatchTask.uniform(3, 4), times_s, 40, UNMEASURED)
+    assert made[0].state.hopeless is None
+    assert all(d.remove is None for d in made if np.isnan(d.state.history.speeds[:, -1]).any())
+
+
+@given(
+    st.lists(st.floats(0.5, 4.0), min_size=1, max_size=5),
+    st.floats(0.0, 40.0),
+    st.integers(1, 12),
+)
+@settings(deadline=None, max_examples=40)
+def test_a_worker_is_offered_only_where_the_best_split_without_it_is_faster(
+    per_sample_s: list[float], floor_s: float, share: int
+) -> None:
+    """Oracle: the exact optimum of those that stay; times are known and steady."""
+    count = len(per_sample_s) + 1
+    task = BatchTask.uniform(share * count, count)
+    curves = TimeCurves.of([*((0.0, 0.0, s) for s in per_sample_s), (floor_s, 0.0, 0.01)])
+    policy = LbBspCpu(Memoryless())
+    last = decisions(policy, task, curves, 30, (None,) * count)[-1]
+    times_s = curves.seconds(last.batch_sizes)
+    wanted_s = (1.0 - policy.removal_gain) * times_s.max()
+    stay = np.flatnonzero(times_s <= wanted_s)
+    rest = TimeCurves(curves.floor_s[stay], curves.launch_s[stay], curves.slope_s[stay])
+    gains = bool(stay.size) and (
+        rest.makespan(split_min_max(rest, BatchTask.uniform(task.num_samples, stay.size))) < wanted_s
+    )
+    if last.remove is not None:
+        assert gains
+        assert times_s[last.remove] > wanted_s
+        assert last.batch_sizes[last.remove] == 1
+    elif floor_s > 2 * times_s[stay].sum(initial=0.0):
+        # Twice what the others take together: with a sample more each they are still sooner.
+        assert not gains or last.batch_sizes[-1] > 1
