@@ -70,7 +70,19 @@ class Core:
     def planner(self) -> rounds.Planner:
         """Plans rounds with what is known now."""
         s = self.state
-        return rounds.Planner(self.cluster, self.settings, s.rates, s.preprocessing_samples_per_s, s.left_out)
+        return rounds.Planner(
+            self.cluster,
+            self.settings,
+            s.rates,
+            s.preprocessing_samples_per_s,
+            s.left_out,
+            self.batch_sizes,
+        )
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """Samples per step, by DNN."""
+        return {spec.dnn_id: spec.batch_size for spec in self.specs}
 
     def move(self, dnn: Dnn, to: DnnState) -> None:
         """Change the state of a DNN along the table of legal transitions."""
@@ -144,11 +156,10 @@ class Core:
         s.left_out = {}
 
     def _above_limit(self, gpus: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-        """Live DNNs that, given these GPUs, would go on with more than the settings allow."""
-        s, limit = self.state, self.settings.max_gpus_per_dnn
-        if limit is None:
-            return ()
-        return tuple(d for d in s.live_ids() if d in gpus and len(s.remaining(d, gpus[d])) > limit)
+        """Live DNNs that, given these GPUs, would go on with more than settings and batch sizes allow."""
+        s, limit, batch_sizes = self.state, self.settings.max_gpus_per_dnn, self.batch_sizes
+        most = {d: size if limit is None else min(size, limit) for d, size in batch_sizes.items()}
+        return tuple(d for d in s.live_ids() if d in gpus and len(s.remaining(d, gpus[d])) > most[d])
 
     def _check_input(self) -> None:
         if self.cluster.num_gpus < 1:

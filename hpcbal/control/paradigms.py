@@ -25,17 +25,30 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a paradigm decides from; `left_out` are GPUs by DNN that it is better off without."""
+    """What a paradigm decides from.
+
+    Attributes:
+        left_out: by DNN, GPUs that it is better off without.
+        batch_sizes: by DNN, samples per step: it gets no more GPUs than that.
+    """
 
     cluster: Cluster
     settings: ScheduleSettings
     rates: RateTable
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    batch_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
         """The flotilla that [FLEET] Alg. 2 forms of `candidates` (at least one) for so many GPUs."""
         settings = self.settings
-        return create_flotilla(candidates, self.rates, num_gpus, settings.delta, settings.max_gpus_per_dnn)
+        return create_flotilla(
+            candidates,
+            self.rates,
+            num_gpus,
+            settings.delta,
+            settings.max_gpus_per_dnn,
+            self.batch_sizes,
+        )
 
     def placed(
         self, flotilla: Flotilla, gpus: Sequence[int], kept: Mapping[str, tuple[int, ...]] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.cluster.layout import Cluster
@@ -25,6 +25,7 @@ def missing_jobs(
     rates: RateTable,
     cluster: Cluster,
     settings: ScheduleSettings,
+    batch_sizes: Mapping[str, int] | None = None,
 ) -> tuple[ProfileJob, ...]:
     """Measurements that can be made now and are still missing.
 
@@ -38,10 +39,11 @@ def missing_jobs(
         rates: what has been measured.
         cluster: the allocation.
         settings: `max_profile_gpus` and `max_gpus_per_dnn` bound the number of GPUs.
+        batch_sizes: samples per step by DNN, >= 1; it is measured on no more GPUs than that.
 
     Returns: jobs in the order of `live`, smaller counts first; empty when all is known.
-    Source: [FLEET] App. B.3, steps 1 to 3. Deviation: counts that `max_gpus_per_dnn` forbids in training are
-        not measured.
+    Source: [FLEET] App. B.3, steps 1 to 3. Deviation: counts that `max_gpus_per_dnn` or the batch size
+        forbid in training are not measured.
     """
     single = tuple(ProfileJob(dnn_id, 1) for dnn_id in live if not rates.is_measured(dnn_id, 1))
     if single or not live:
@@ -53,7 +55,10 @@ def missing_jobs(
         cluster.num_gpus,
         min(bounds, default=None),
     )
-    return tuple(ProfileJob(d, m) for d in live for m in counts if not rates.is_measured(d, m))
+    most = batch_sizes or {}
+    return tuple(
+        ProfileJob(d, m) for d in live for m in counts if m <= most.get(d, m) and not rates.is_measured(d, m)
+    )
 
 
 def next_wave(jobs: Sequence[ProfileJob], num_gpus: int) -> tuple[ProfileJob, ...]:

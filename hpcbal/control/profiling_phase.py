@@ -33,7 +33,7 @@ def profile_or_train(core: Core) -> list[Instruction]:
                 "give them in the rate table or let hpcbal profile"
             )
         return next_round(core)
-    jobs = missing_jobs(s.live_ids(), list(s.dnns), s.rates, core.cluster, core.settings)
+    jobs = missing_jobs(s.live_ids(), list(s.dnns), s.rates, core.cluster, core.settings, core.batch_sizes)
     if not jobs:
         return next_round(core)
     s.phase = Phase.PROFILING

@@ -22,11 +22,12 @@ class Planner:
         rates: RateTable,
         preprocessing_samples_per_s: float | None,
         left_out: Mapping[str, tuple[int, ...]] | None = None,
+        batch_sizes: Mapping[str, int] | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._paradigm = PARADIGMS[settings.paradigm]
-        self._view = View(cluster, settings, rates, left_out or {})
+        self._view = View(cluster, settings, rates, left_out or {}, batch_sizes or {})
         self._preprocessing_samples_per_s = preprocessing_samples_per_s
 
     def new_round(

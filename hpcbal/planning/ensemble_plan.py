@@ -145,7 +145,12 @@ def _flotillas(config: EnsembleConfig, rates: PlanRates, cluster: Cluster) -> li
     names, schedule = [dnn.name for dnn in config.dnns], config.schedule
     if schedule.paradigm in ("global", "local"):
         flotillas = plan_all_flotillas(
-            names, rates.table, cluster.num_gpus, schedule.delta_rule(), schedule.max_gpus_per_dnn
+            names,
+            rates.table,
+            cluster.num_gpus,
+            schedule.delta_rule(),
+            schedule.max_gpus_per_dnn,
+            {dnn.name: dnn.batch_size for dnn in config.dnns},
         )
         return flotillas if schedule.paradigm == "global" else flotillas[:1]
     order = random_order(names, config.seed)

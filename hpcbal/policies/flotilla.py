@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +75,7 @@ def create_flotilla(
     num_gpus: int,
     delta: Delta,
     max_gpus_per_dnn: int | None = None,
+    batch_sizes: Mapping[str, int] | None = None,
 ) -> Flotilla:
     """Choose the DNNs of the next flotilla and the number of GPUs of each.
 
@@ -96,7 +97,8 @@ def create_flotilla(
           all. A DNN that gains nothing is passed over for the next slowest, which is then ready to run
           faster when the slow one leaves the round; an idle GPU would serve nobody. GPUs by which no DNN
           gains stay unassigned.
-        - `max_gpus_per_dnn` bounds both steps.
+        - `max_gpus_per_dnn` bounds both steps, and so does the batch size of each DNN: a GPU without a sample
+          of a step would only take part in the sum of gradients.
         - `delta` may be relative, so that one value serves ensembles of any speed.
         - Alg. 2, line 14 indexes m_k by DNN where m_k is ordered by place in the flotilla; we do the latter.
           Eq. 3's range m = 1..M is cut by its own constraint m <= M - M_k.
@@ -107,11 +109,13 @@ def create_flotilla(
         num_gpus: M, GPUs of the allocation, >= 1.
         delta: threshold between rates.
         max_gpus_per_dnn: most GPUs of one DNN, >= 1; None: no bound.
+        batch_sizes: samples per step by DNN, >= 1; a DNN never gets more GPUs than that. One that is missing
+            has no such bound.
 
     Raises: PolicyError: an argument is out of range, or a rate is not known.
     Source: [FLEET] Sec. 4.3.2, Eq. 3, Alg. 2.
     """
-    planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn)
+    planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes or {})
     return planner.next_flotilla(np.arange(len(candidates)))
 
 
@@ -121,6 +125,7 @@ def plan_all_flotillas(
     num_gpus: int,
     delta: Delta,
     max_gpus_per_dnn: int | None = None,
+    batch_sizes: Mapping[str, int] | None = None,
 ) -> list[Flotilla]:
     """All flotillas to the last DNN, if the DNNs of each flotilla converge together.
 
@@ -130,7 +135,7 @@ def plan_all_flotillas(
     """
     if not candidates:
         return []
-    planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn)
+    planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes or {})
     index_of = {dnn_id: index for index, dnn_id in enumerate(candidates)}
     waiting = np.ones(len(candidates), dtype=np.bool_)
     flotillas = []
@@ -151,6 +156,7 @@ class _Planner:
         num_gpus: int,
         delta: Delta,
         max_gpus_per_dnn: int | None,
+        batch_sizes: Mapping[str, int],
     ) -> None:
         if not candidates:
             raise PolicyError("a flotilla was asked for without candidates; give at least one DNN")
@@ -165,6 +171,11 @@ class _Planner:
         self._delta = delta
         most = num_gpus if max_gpus_per_dnn is None else min(num_gpus, max_gpus_per_dnn)
         self._rates: FloatArray = rates.matrix(self._dnn_ids, most)
+        for row, dnn_id in enumerate(self._dnn_ids):
+            batch_size = batch_sizes.get(dnn_id, most)
+            if batch_size < 1:
+                raise PolicyError(f"batch size of {dnn_id!r}: got {batch_size}, allowed: 1 or more")
+            self._rates[row, batch_size:] = 0.0  # slower than on one GPU, so these counts are no rungs
         self._ladders = Ladders(self._rates)
 
     def next_flotilla(self, rows: npt.NDArray[np.int64]) -> Flotilla:

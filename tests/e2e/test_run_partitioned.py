@@ -289,7 +289,7 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
         ({"slots": {"per_node": 2}}, ""),
         (
             {"schedule": {"max_gpus_per_dnn": 2}, "balance": {"policy": "even"}},
-            "schedule.max_gpus_per_dnn is 2 now, and a had more GPUs: the interrupted round does not go on",
+            "the interrupted round does not go on: a had more GPUs than schedule.max_gpus_per_dnn (2) and",
         ),
     ],
     ids=["other GPUs", "a lower limit"],

@@ -198,6 +198,7 @@ class World:
                 for group in groups:
                     self.check_gpus(group.gpus)
                     model, m = self.models[group.dnn_id], len(group.gpus)
+                    assert m <= model.spec.batch_size, "a GPU without a sample"
                     actor = Actor(model, group.gpus, Weights(), None)
                     assert (group.dnn_id, m) not in self.timed, "measured twice"
                     self.timed.append((group.dnn_id, m))
@@ -213,6 +214,9 @@ class World:
                 self.plans.append(plan)
                 for group in plan.groups:
                     self.check_gpus(group.gpus)
+                    assert len(group.gpus) <= self.models[group.dnn_id].spec.batch_size, (
+                        "a GPU without a sample"
+                    )
                     self.start(group.dnn_id, group.gpus, plan)
             case StartAlone(plan):
                 (group,) = plan.groups
@@ -406,7 +410,7 @@ def draw_stop_rule(rng: random.Random) -> StopRule:
 def draw_models(rng: random.Random, last_checkpoint_fails: bool) -> list[Model]:
     return [
         Model(
-            DnnSpec(f"dnn{index}", 8, draw_stop_rule(rng)),
+            DnnSpec(f"dnn{index}", rng.choice([1, 2, 3, 8, 8]), draw_stop_rule(rng)),
             tuple(rng.choice([0.1, 0.2, 0.3, 0.4, 0.6]) for _ in range(rng.randint(1, 6))),
             rng.choice([50.0, 100.0, 137.0, 200.0, 400.0]),
             rng.choice([0.5, 0.9, 1.0]),

@@ -106,6 +106,24 @@ def test_a_flotilla_is_within_its_bounds(
     assert list(flotilla.rates) == expected
 
 
+@given(rate_tables(), deltas, st.none() | st.integers(1, 12), st.data())
+@settings(deadline=None)
+def test_no_dnn_gets_more_gpus_than_a_step_has_samples(
+    case: tuple[RateTable, int], delta: Delta, max_gpus_per_dnn: int | None, data: st.DataObject
+) -> None:
+    table, num_gpus = case
+    names = tuple(table.measured)
+    batch_sizes = {name: data.draw(st.integers(1, 12)) for name in names}
+    for flotilla in plan_all_flotillas(names, table, num_gpus, delta, max_gpus_per_dnn, batch_sizes):
+        for name, count, rate in zip(flotilla.dnn_ids, flotilla.num_gpus, flotilla.rates, strict=True):
+            assert 1 <= count <= min(batch_sizes[name], max_gpus_per_dnn or num_gpus)
+            assert rate == table.rate(name, count)
+    enough = dict.fromkeys(names, num_gpus)
+    assert plan_all_flotillas(names, table, num_gpus, delta, max_gpus_per_dnn, enough) == plan_all_flotillas(
+        names, table, num_gpus, delta, max_gpus_per_dnn
+    )
+
+
 @given(rate_tables(), deltas)
 @settings(deadline=None)
 def test_gpus_stay_free_only_where_no_dnn_gains(case: tuple[RateTable, int], delta: Delta) -> None:

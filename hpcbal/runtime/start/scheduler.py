@@ -80,9 +80,10 @@ def make_scheduler(
         log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(ensemble.forgotten))
     if ensemble.too_wide:
         log.info(
-            "schedule.max_gpus_per_dnn is %s now, and %s had more GPUs: the interrupted round does not go on",
-            config.schedule.max_gpus_per_dnn,
+            "the interrupted round does not go on: %s had more GPUs than schedule.max_gpus_per_dnn (%s) and "
+            "batch_size allow now",
             ", ".join(ensemble.too_wide),
+            config.schedule.max_gpus_per_dnn,
         )
     journal.note_start(opened, roles, device)
     for warning in opened.earlier.warnings:

@@ -46,11 +46,16 @@ class Driver:
         rates: Mapping[str, Sequence[float]] | None = None,
         resume: ResumeState | None = None,
         host: str = "host",
+        batch_sizes: Mapping[str, int] | None = None,
         **settings: Any,
     ) -> None:
         cluster = Cluster(tuple(Node(f"{host}{i}", n) for i, n in enumerate(gpus_per_node)))
         specs = [
-            DnnSpec(name, 8, rule if isinstance(rule, StopRule) else StopRule(max_epochs=rule))
+            DnnSpec(
+                name,
+                (batch_sizes or {}).get(name, 8),
+                rule if isinstance(rule, StopRule) else StopRule(max_epochs=rule),
+            )
             for name, rule in max_epochs.items()
         ]
         if rates is None:

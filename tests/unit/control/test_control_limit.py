@@ -96,3 +96,17 @@ def test_a_dnn_that_is_kept_in_place_between_two_rounds_obeys_the_limit_of_now(d
         paradigm="local",
     )
     assert max(groups_of(again.start()).values()) <= 2
+
+
+def test_a_round_with_more_gpus_for_a_dnn_than_its_steps_have_samples_now_does_not_go_on(
+    drive: Drive,
+) -> None:
+    """The batch size was lowered before the run was resumed."""
+    resume = left_inside_a_pass(drive)
+    again = drive({"wide": 9, "small": 9}, (4,), WIDE_AND_SMALL, resume, batch_sizes={"wide": 2})
+    assert again.ensemble.too_wide == ("wide",)
+    groups = groups_of(again.start())
+    while "wide" not in groups:
+        again.epoch(*groups)
+        groups = groups_of(again.leave(*groups))
+    assert groups["wide"] == 2
