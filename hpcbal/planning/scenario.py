@@ -8,12 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.config import EnsembleConfig, add_import_roots, load_config
+from hpcbal.config.balance import balances_of
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec
 from hpcbal.errors import InputError
 from hpcbal.planning.ensemble_plan import gpus_per_node as slots_per_node
 from hpcbal.planning.rates import PlanRates, find_rates
-from hpcbal.simulator import Costs, PassModel, Scenario, Workload, measured_costs, varied_rates
+from hpcbal.simulator import (
+    Balancing,
+    Costs,
+    PassModel,
+    Scenario,
+    Workload,
+    measured_costs,
+    varied_rates,
+)
 from hpcbal.telemetry import read_ledger, read_results
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
@@ -77,6 +86,22 @@ def scenario_of_config(
         costs=known_costs(config, rates) or Costs(),
         max_preprocessors=lambda num_gpus: preprocessor_ranks(config, -(-num_gpus // per_node)),
         kept_per_added_node=kept_per_added_node,
+        balancing=balancing_of(config),
+    )
+
+
+def balancing_of(config: EnsembleConfig) -> Balancing | None:
+    """Unlike GPUs of the emulated backend, and how steps are split over them; None: all are alike.
+
+    A predictor that is fitted while training is not: the moving average stands in for it.
+    """
+    if config.backend.name != "emulated" or not config.backend.workers:
+        return None
+    return Balancing(
+        workers=config.backend.workers,
+        policies={name: balance.policy for name, balance in balances_of(config).items()},
+        max_samples_per_gpu=config.balance.max_samples_per_gpu,
+        regroup=config.balance.regroup,
     )
 
 

@@ -1,5 +1,6 @@
 """Runs in virtual time: the state machine and the policies of a real run, with a made-up clock."""
 
+from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
@@ -12,6 +13,7 @@ from hpcbal.simulator.run import RemainingRun, predict, simulate
 from hpcbal.simulator.scenario import Published, Scenario, Workload, cluster_of
 
 __all__ = [
+    "Balancing",
     "Costs",
     "DnnRecord",
     "EnsembleLaw",

@@ -29,8 +29,8 @@ from hpcbal.control import (
     StartRound,
     StopStream,
 )
+from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
-from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
 from hpcbal.values import Position
@@ -41,7 +41,6 @@ class _Group:
     """A trainer group in a stream.
 
     Attributes:
-        rate: samples/s that it really trains with.
         pass_index, offset: what it trains, or where it stands.
         ready_s: when it can train (or go on).
         is_training: whether its EpochDone is under way.
@@ -49,7 +48,6 @@ class _Group:
     """
 
     plan: GroupPlan
-    rate: float
     pass_index: int
     offset: int
     ready_s: float
@@ -74,7 +72,7 @@ class Executor:
     Args:
         ensemble: fresh, not started.
         specs: the DNNs, for their batch sizes and what they monitor.
-        rates: how fast trainer groups really are.
+        pace: how fast trainer groups really are.
         passes: what a pass is.
         costs: of everything else.
         keep_events: whether `events` is filled.
@@ -90,7 +88,7 @@ class Executor:
         self,
         ensemble: Ensemble,
         specs: Mapping[str, DnnSpec],
-        rates: GroupRates,
+        pace: Pace,
         passes: PassModel,
         costs: Costs,
         *,
@@ -105,7 +103,7 @@ class Executor:
         self.profiled_until_s = 0.0
         self._ensemble = ensemble
         self._specs = specs
-        self._rates = rates
+        self._pace = pace
         self._passes = passes
         self._costs = costs
         self._keep_events = keep_events
@@ -158,7 +156,7 @@ class Executor:
 
     def _profile(self, instruction: StartProfiling) -> None:
         """The groups of a wave train until all have been timed."""
-        rates = [self._rates.rate(group.dnn_id, group.gpus) for group in instruction.groups]
+        rates = [self._pace.profiled_rate(group) for group in instruction.groups]
         samples = [self._specs[group.dnn_id].batch_size for group in instruction.groups]
         longest_s = (
             max(n / rate for n, rate in zip(samples, rates, strict=True)) * self._passes.profile_batches
@@ -183,8 +181,8 @@ class Executor:
             ready_s = formed_s + self._start_cost(plan, group)
             self._span(START, group, self.now_s, ready_s)
             start = plan.start[group.dnn_id]
-            rate = self._rates.rate(group.dnn_id, group.gpus)
-            stream.groups[group.dnn_id] = _Group(group, rate, start.pass_index, start.offset, ready_s)
+            self._pace.begin_round(group)
+            stream.groups[group.dnn_id] = _Group(group, start.pass_index, start.offset, ready_s)
             self._stream_of[group.dnn_id] = stream
             self._last_gpus[group.dnn_id] = group.gpus
             if start.offset >= self._passes.num_positions:
@@ -213,7 +211,10 @@ class Executor:
         for group in begun:
             group.ready_s = max(group.ready_s, self.now_s)
             self._span(WAIT, group.plan, group.held_since_s, self.now_s)
-        readers = [Reader(group.ready_s, group.offset, group.rate) for group in begun]
+        readers = [
+            Reader(group.ready_s, group.offset, self._pace.pass_rate(group.plan, group.offset))
+            for group in begun
+        ]
         ends_s = self._passes.finish_times(readers, stream.plan.num_preprocessors)
         for group, reader, end_s in zip(begun, readers, ends_s, strict=True):
             own_s = self._passes.own_seconds(reader)
@@ -223,7 +224,8 @@ class Executor:
             end_s += self._costs.pass_s
             metrics = {self._specs[group.plan.dnn_id].stop.monitor: math.nan}
             seconds = end_s - reader.start_s
-            self._at(end_s, EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s))
+            offered = self._pace.offered_gpu(group.plan)
+            self._at(end_s, EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered))
 
     def _next_pass(self, instruction: NextPass) -> None:
         streams: dict[int, _Stream] = {}

@@ -18,6 +18,7 @@ from hpcbal.control import (
 )
 from hpcbal.errors import InputError
 from hpcbal.policies import RateTable
+from hpcbal.simulator.balancing import Balancing, RatePace, StepPace
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.executor import Executor
@@ -37,6 +38,7 @@ def simulate(
     known: RateTable | None = None,
     costs: Costs | None = None,
     kept_per_added_node: float = 1.0,
+    balancing: Balancing | None = None,
     resume: ResumeState | None = None,
     keep_events: bool = False,
 ) -> SimulatedRun:
@@ -58,6 +60,8 @@ def simulate(
             settings allow. None: `rates`.
         costs: None: none.
         kept_per_added_node: share of its rate that a group keeps for each node more; see `GroupRates`.
+        balancing: unlike GPUs, and how steps are split over them; the rate of a DNN on one GPU is then that
+            of a GPU of speed 1, and rates on more are not used. None: all GPUs are alike.
         resume: how far an earlier run came.
         keep_events: whether `SimulatedRun.events` is filled.
 
@@ -73,16 +77,20 @@ def simulate(
     if preprocessing is not None:
         start = replace(start, preprocessing_samples_per_s=preprocessing)
     settings = replace(settings, num_positions=passes.num_positions)
+    by_name = {spec.dnn_id: spec for spec in converging}
     executor = Executor(
         Ensemble(converging, cluster, settings, rates if known is None else known, start),
-        {spec.dnn_id: spec for spec in converging},
-        GroupRates(rates, cluster, kept_per_added_node),
+        by_name,
+        RatePace(GroupRates(rates, cluster, kept_per_added_node))
+        if balancing is None
+        else StepPace(by_name, rates, passes, balancing),
         passes,
         costs or Costs(),
         keep_events=keep_events,
     )
     outcome = executor.run()
     left = _epochs_left(converging, start)
+    best = rates if balancing is None else balancing.fastest(rates, cluster.num_gpus)
     return SimulatedRun(
         makespan_s=executor.now_s,
         outcome=outcome,
@@ -93,7 +101,7 @@ def simulate(
         events=tuple(executor.events),
         profiling_s=executor.profiled_until_s,
         scheduling_s=executor.scheduling_s,
-        lower_bound_s=lower_bound(left, cluster.num_gpus, settings.max_gpus_per_dnn, rates, passes),
+        lower_bound_s=lower_bound(left, cluster.num_gpus, settings.max_gpus_per_dnn, best, passes),
         num_events=executor.num_events,
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnSpec, ScheduleSettings
 from hpcbal.policies import RateTable
+from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.record import SimulatedRun
@@ -62,6 +63,7 @@ class Scenario:
         max_preprocessors: preprocessor ranks by number of GPUs.
         kept_per_added_node: share of its rate that a group keeps for each node more; see `GroupRates`.
         published: what others have measured; None: nothing.
+        balancing: unlike GPUs, and how steps are split over them; None: all are alike.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Scenario:
     max_preprocessors: Callable[[int], int]
     kept_per_added_node: float = 1.0
     published: Published | None = None
+    balancing: Balancing | None = None
 
     def run(self, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
         """Simulate one run; the same arguments give the same run."""
@@ -91,6 +94,7 @@ class Scenario:
             known=workload.known,
             costs=self.costs,
             kept_per_added_node=self.kept_per_added_node,
+            balancing=self.balancing,
         )
 
 

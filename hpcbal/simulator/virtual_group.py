@@ -15,7 +15,7 @@ from hpcbal.control.splitting import (
     StepMeasured,
     scaled_to_step,
 )
-from hpcbal.policies.batching import BatchingPolicy, BatchTask, Observation
+from hpcbal.policies.batching import BatchingPolicy, BatchTask, Observation, split_evenly
 
 STEADY_AFTER = 64
 """Decisions in a row that change nothing. No policy looks further back, and times in virtual time have no
@@ -85,6 +85,8 @@ class VirtualGroup:
 
     def split(self, num_samples: int) -> Counts:
         """Shares of a step that is planned now."""
+        if self._policy.splits_evenly:
+            return split_evenly(num_samples, len(self._sizes))
         if self.machine is None:
             return scaled_to_step(num_samples, self._sizes)
         return self.machine.split(num_samples)
