@@ -30,4 +30,5 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
         max_profile_gpus=schedule.profiling.max_gpus,
         paradigm=schedule.paradigm,
         seed=config.seed,
+        regroup=config.balance.regroup,
     )

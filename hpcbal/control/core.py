@@ -117,7 +117,7 @@ class Core:
         """No group is left and none will start: the run is over."""
         s = self.state
         if s.live_ids():
-            s.outcome = "suspended"
+            s.outcome = "suspended" if s.suspend_reason else "profiled"
         else:
             failed = any(dnn.state is DnnState.FAILED for dnn in s.dnns.values())
             s.outcome = "failed-dnns" if failed else "done"

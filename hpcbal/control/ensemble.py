@@ -92,7 +92,7 @@ class Ensemble:
 
     @property
     def outcome(self) -> str:
-        """Of Finish: 'done', 'failed-dnns' or 'suspended'; empty before."""
+        """Of Finish: 'done', 'failed-dnns', 'suspended' or 'profiled'; empty before."""
         return self._core.state.outcome
 
     @property

@@ -67,7 +67,7 @@ def _phase(state: EnsembleState) -> Iterator[str]:
     all_done = all(dnn.state is DnnState.DONE for dnn in state.dnns.values())
     if state.outcome and (state.outcome == "done") != all_done:
         yield f"outcome {state.outcome!r} contradicts the states of the DNNs"
-    if state.outcome and (state.outcome == "suspended") != bool(state.live_ids()):
+    if state.outcome and (state.outcome in ("suspended", "profiled")) != bool(state.live_ids()):
         yield f"outcome {state.outcome!r} with {len(state.live_ids())} live DNNs"
 
 

@@ -116,7 +116,11 @@ class GroupLeft(Event):
 
 @dataclass(frozen=True, slots=True)
 class DnnFailed(Event):
-    """A DNN cannot go on. `cause` is one of oom, nan, error, checkpoint, data; `detail` is for people."""
+    """A DNN cannot go on.
+
+    `cause` is one of oom, nan, error, checkpoint, data; `detail` is for people. `rank` is the world rank
+    where it happened, -1 if nobody knows.
+    """
 
     dnn_id: str
     cause: str
@@ -216,6 +220,6 @@ class StopStream(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Finish(Instruction):
-    """The run is over. `outcome` is 'done', 'failed-dnns' or 'suspended'."""
+    """The run is over: 'done', 'failed-dnns', 'suspended', or 'profiled' where only rates were asked for."""
 
     outcome: str

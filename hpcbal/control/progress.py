@@ -47,6 +47,8 @@ class ScheduleSettings:
         max_events: bound of the event log, >= 2.
         paradigm: one of `paradigms.PARADIGM_NAMES`.
         seed: of whatever a paradigm draws at random, >= 0.
+        profile_only: whether the run is over when all rates are known.
+        regroup: whether a DNN may go on without a GPU that its group finds itself better off without.
     """
 
     num_positions: int
@@ -60,6 +62,8 @@ class ScheduleSettings:
     max_events: int = 20_000
     paradigm: str = "global"
     seed: int = 0
+    profile_only: bool = False
+    regroup: bool = True
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and 0.0 <= self.alpha <= 1.0):

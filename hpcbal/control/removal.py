@@ -23,12 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hpcbal.control.messages import EpochDone, LeaveOut
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.control.state import EnsembleState, Group
 
 
-def offer_of(group: Group, event: EpochDone) -> int | None:
-    """The GPU that the group may be rid of, if it offers one."""
-    may = event.offered_gpu in group.gpus and len(group.gpus) > 1 and not group.leaving
+def offer_of(group: Group, event: EpochDone, settings: ScheduleSettings) -> int | None:
+    """The GPU that the group may drop, if it offers one."""
+    may = settings.regroup and event.offered_gpu in group.gpus and len(group.gpus) > 1 and not group.leaving
     return event.offered_gpu if may else None
 
 

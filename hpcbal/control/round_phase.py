@@ -30,7 +30,7 @@ def next_round(core: Core) -> list[Instruction]:
     Source: [FLEET] Alg. 1, lines 3 to 5.
     """
     s = core.state
-    if s.suspend_reason or not s.live_ids():
+    if s.suspend_reason or core.settings.profile_only or not s.live_ids():
         return core.finish()
     core.bound_log()
     if core.is_independent:
@@ -158,7 +158,7 @@ def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
     evaluate(dnn.spec.stop, [record])  # a missing metric must be told before anything is changed
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
-    group.offered_gpu = offer_of(group, event)
+    group.offered_gpu = offer_of(group, event, core.settings)
     return alone.on_pass_end(core, group) if core.is_independent else decide(core)
 
 

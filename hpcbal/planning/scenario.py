@@ -101,7 +101,6 @@ def balancing_of(config: EnsembleConfig) -> Balancing | None:
         workers=config.backend.workers,
         policies={name: balance.policy for name, balance in balances_of(config).items()},
         max_samples_per_gpu=config.balance.max_samples_per_gpu,
-        regroup=config.balance.regroup,
     )
 
 

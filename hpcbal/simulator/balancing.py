@@ -39,13 +39,11 @@ class Balancing:
         workers: by number of the GPU, again from the first if there are more; at least one.
         policies: by DNN.
         max_samples_per_gpu: as `balance.max_samples_per_gpu`.
-        regroup: whether a DNN may go on without a GPU that its policy finds it better off without.
     """
 
     workers: tuple[WorkerSpeed, ...]
     policies: Mapping[str, BatchingPolicy[Any]]
     max_samples_per_gpu: int | None = None
-    regroup: bool = True
 
     def fastest(self, rates: RateTable, num_gpus: int) -> RateTable:
         """Rates that no split reaches: those of the fastest GPUs, if launching a batch took no time."""
@@ -151,7 +149,7 @@ class StepPace(Pace):
     def offered_gpu(self, group: GroupPlan) -> int | None:
         """As `Pace.offered_gpu`."""
         rank = self._groups[group].remove
-        return None if rank is None or not self._balancing.regroup else group.gpus[rank]
+        return None if rank is None else group.gpus[rank]
 
     def _sizes(self, group: GroupPlan, offset: int) -> list[tuple[int, bool]]:
         """Samples of each step from `offset` to the end of a pass, and whether it trains."""

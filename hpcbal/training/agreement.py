@@ -28,7 +28,7 @@ def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], No
         poll: called again and again while others are not there yet.
 
     Raises:
-        GroupFailed: on all ranks, with the cause and detail of the first rank that failed; on a rank that
+        GroupFailed: on all ranks, with rank, cause and detail of the first rank that failed; on a rank that
             failed itself, with its own.
     """
     mine = np.zeros(1 + DETAIL_BYTES, np.uint8)
@@ -40,11 +40,12 @@ def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], No
     everyone = comm.all_gather(mine, poll)
     failed = np.flatnonzero(everyone[:, 0] != _NO_FAILURE)
     if comm.rank in failed and error is not None:
-        raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
+        raise GroupFailed(cause_of(error), detail_of(error), local=True, rank=comm.rank) from error
     if failed.size:
         cause: Cause = CAUSES[everyone[failed[0], 0]]
         text = everyone[failed[0], 1:].tobytes().rstrip(b"\0").decode("utf-8", errors="replace")
-        raise GroupFailed(cause, f"rank {failed[0]} of the group: {text}", local=False)
+        where = int(failed[0])
+        raise GroupFailed(cause, f"rank {where} of the group: {text}", local=False, rank=where)
     if error is not None:
         raise error
 

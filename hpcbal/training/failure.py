@@ -37,13 +37,15 @@ class GroupFailed(HpcbalError):  # noqa: N818  (an event of the group, not a mis
         cause: 'error' (an exception), 'oom' (out of memory) or 'nan' (a loss or gradient is not finite).
         detail: for people; on the rank where it happened it holds the traceback.
         local: whether it happened on this rank.
+        rank: rank of the group where it happened; -1: not known on this rank.
     """
 
-    def __init__(self, cause: Cause, detail: str, local: bool) -> None:
+    def __init__(self, cause: Cause, detail: str, local: bool, rank: int = -1) -> None:
         self.cause: Cause = cause
         self.detail = detail
         self.local = local
-        super().__init__(cause, detail, local)
+        self.rank = rank
+        super().__init__(cause, detail, local, rank)
 
     def __str__(self) -> str:
         where = "on this rank" if self.local else "in the trainer group"

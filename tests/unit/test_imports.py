@@ -74,8 +74,8 @@ data              | PIL h5py numpy sklearn                | errors policies conf
 dataplane         | mpi4py numpy                          | errors values comm policies data
 training          | horovod keras mpi4py numpy tensorflow | errors env comm policies config.imports models
 planning          | -                                     | errors cluster.layout cluster policies control
-                  |                                       | telemetry.files telemetry simulator config
-                  |                                       | config.scheduling data dataplane
+                  |                                       | telemetry.files telemetry simulator config.balance
+                  |                                       | config config.scheduling data dataplane
 report.model      | -                                     | -
 report.drawing    | matplotlib                            | -
 report.charts     | -                                     | telemetry.views report.model report.drawing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -54,6 +54,7 @@ class GroupMember:
         dnn: what the group trains.
         comm: what the group's ranks agree through.
         collective: how gradients are summed over the group.
+        ranks: world rank of each rank of the group.
     """
 
     def __init__(
@@ -65,9 +66,11 @@ class GroupMember:
         dnn: DnnConfig,
         comm: GroupComm,
         collective: GradientCollective,
+        ranks: Sequence[int],
     ) -> None:
         self.context = context
         self.facts = facts
+        self._ranks = tuple(ranks)
         self.dnn = dnn
         self.comm = comm
         self.collective = collective
@@ -111,6 +114,10 @@ class GroupMember:
         except GroupFailed as told:
             return told
         return error
+
+    def world_rank(self, error: GroupFailed) -> int:
+        """Where the failure happened, as a world rank; -1 if nobody knows."""
+        return self._ranks[error.rank] if error.rank >= 0 else -1
 
     def build(self) -> Replica:
         """The replica of this DNN, from the cache or new; not collective."""

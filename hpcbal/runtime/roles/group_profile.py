@@ -57,7 +57,7 @@ class GroupProfile:
             failure = member.failure_for_people(error)
             member.cache.drop(name)
             log.error("%s failed: %s", name, failure)
-            self._report(DnnFailed(name, failure.cause, failure.detail))
+            self._report(DnnFailed(name, failure.cause, failure.detail, member.world_rank(failure)))
         self._wave.leave(self._keep_in_touch)
         self._context.send_slices()
         self._report(GroupLeft(name))

@@ -102,7 +102,7 @@ class GroupRound:
             failure = member.failure_for_people(error)
             member.cache.drop(name)
             log.error("%s failed: %s", name, failure)
-            self._report(DnnFailed(name, failure.cause, failure.detail))
+            self._report(DnnFailed(name, failure.cause, failure.detail, member.world_rank(failure)))
         finally:
             self._balancer.close()
             self._reader.end()
@@ -291,7 +291,7 @@ class GroupRound:
     def _offered_gpu(self) -> int | None:
         """The GPU without which the group would be faster, as far as its master knows now."""
         rank = self._balancer.remove
-        if rank is None or not self._context.config.balance.regroup:
+        if rank is None:
             return None
         name = self._member.dnn.name
         return next(group.gpus for group in self._plan.groups if group.dnn_id == name)[rank]

@@ -69,11 +69,9 @@ class Scheduler:
         console: Console,
         *,
         started_s: float,
-        profile_only: bool = False,
     ) -> None:
         self._context = context
         self._spec = spec
-        self._profile_only = profile_only
         self._roles = context.roles
         self._ensemble = ensemble
         self._journal = journal
@@ -121,10 +119,6 @@ class Scheduler:
         self._journal.note_event(event, self._ensemble)
         for instruction in instructions:
             log.debug("%r", instruction)
-            if self._profile_only and isinstance(instruction, StartRound):
-                self._journal.keep_rates(self._ensemble)
-                self._finish("profiled")
-                continue
             self._console.show(instruction)
             self._journal.note_instruction(instruction, self._ensemble)
             self._perform(instruction)

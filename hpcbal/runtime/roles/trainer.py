@@ -115,6 +115,7 @@ class Trainer:
             self._dnns[mine.dnn_id],
             self._groups.comm_of(mine.gpus),
             self._groups.collective_of(mine.gpus),
+            [self._context.roles.trainer_ranks[gpu] for gpu in mine.gpus],
         )
         if order.round_plan is None:
             self._reader.set_poll(lambda: self._context.keep_in_touch(f"waiting for data of {mine.dnn_id}"))
@@ -156,7 +157,9 @@ class Trainer:
         stream = self._stream_of_its_own()
         stream.open(plan.start[dnn.name])
         comm, collective = LoopbackGroupComm.alone(), LocalCollective()
-        member = GroupMember(context, self._data.facts, self._backend, self._cache, dnn, comm, collective)
+        member = GroupMember(
+            context, self._data.facts, self._backend, self._cache, dnn, comm, collective, [context.rank]
+        )
         GroupRound(member, stream, plan, order.serial, self._writer, self._fetcher, EvenSplit(1)).run()
 
     def _stream_of_its_own(self) -> PrivateStream:

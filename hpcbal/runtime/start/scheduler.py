@@ -95,7 +95,6 @@ def make_scheduler(
         journal,
         console,
         started_s=opened.request.started_s,
-        profile_only=opened.request.profile_only,
     )
 
 
@@ -106,4 +105,6 @@ def _settings(
         settings_of(config, facts.spec.num_positions),
         max_preprocessors=len(context.roles.preprocessor_ranks),
     )
-    return replace(settings, profile=True, paradigm="global") if opened.request.profile_only else settings
+    if not opened.request.profile_only:
+        return settings
+    return replace(settings, profile=True, profile_only=True, paradigm="global")

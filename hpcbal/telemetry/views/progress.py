@@ -233,6 +233,8 @@ class Progress:
 
     def _finish(self, outcome: str) -> None:
         took = duration_text(self._clock() - self._started_s)
+        if outcome == "profiled":
+            return  # the line after it says where the rates are
         if outcome == "suspended":
             text = f"suspended after {took}: the same command goes on from here"
             self.note(self._paint(_YELLOW, text))

@@ -319,6 +319,7 @@ def agreement(bench: Bench) -> None:
     with pytest.raises(GroupFailed) as failed:
         agree(comm, MemoryError("x" * 5000 + " the end") if comm.rank == 1 else None)
     assert (failed.value.cause, failed.value.local) == ("oom", comm.rank == 1)
+    assert failed.value.rank == 1
     assert failed.value.detail.endswith(" the end")
     assert comm.rank == 1 or failed.value.detail.startswith("rank 1 of the group: xxx")
 

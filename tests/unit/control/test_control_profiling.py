@@ -171,3 +171,23 @@ def test_a_rate_is_measured_once_per_wave(drive: Drive) -> None:
     driver.send(RateMeasured("a", 1, 1.0))
     with pytest.raises(ControlError, match="one RateMeasured"):
         driver.send(RateMeasured("a", 1, 2.0))
+
+
+def test_a_run_that_only_measures_is_over_when_all_rates_are_known(drive: Drive) -> None:
+    driver = drive({"a": 2, "b": 2}, rates={}, profile=True, profile_only=True, max_profile_gpus=1)
+    (wave,) = driver.start()
+    assert measure(driver, wave, lambda dnn_id, m: 100.0) == [Finish("profiled")]
+    assert driver.ensemble.outcome == "profiled"
+    assert driver.ensemble.rates.rate("b", 1) == 100.0
+    assert {driver.state_of("a"), driver.state_of("b")} == {"waiting"}
+
+
+def test_a_run_that_only_measures_can_be_stopped_before(drive: Drive) -> None:
+    driver = drive({"a": 2}, rates={}, profile=True, profile_only=True)
+    (wave,) = driver.start()
+    driver.send(SuspendRequested("asked to"))
+    assert measure(driver, wave, lambda dnn_id, m: 100.0) == [Finish("suspended")]
+
+
+def test_a_run_that_only_measures_trains_nothing_when_all_is_known(drive: Drive) -> None:
+    assert drive({"a": 2}, profile=True, profile_only=True).start() == [Finish("profiled")]

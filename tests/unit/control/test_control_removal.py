@@ -272,3 +272,9 @@ def test_a_log_with_offers_replays_to_the_same_state(drive: Drive) -> None:
     assert replay(*run.ensemble.origin, run.ensemble.events).state == run.ensemble.state
     assert any(isinstance(e, EpochDone) and e.offered_gpu is not None for e in run.ensemble.events)
     assert run.ensemble.snapshot()["dnns"]["wide"]["left_out"]
+
+
+def test_an_offer_is_ignored_where_groups_are_not_to_shrink(drive: Drive) -> None:
+    driver = drive({"a": 3}, (4,), regroup=False)
+    driver.start()
+    assert [type(told) for told in driver.epoch("a", offers={"a": 3})] == [NextPass]

@@ -39,16 +39,16 @@ HOPELESS = (Worker(2.0), Worker(), Worker(), Worker(1.0, floor_s=30.0))
 
 
 def run(
-    policy: Any, workers: tuple[Worker, ...] = FOUR, num_epochs: int = 12, **balancing: Any
+    policy: Any, workers: tuple[Worker, ...] = FOUR, num_epochs: int = 12, *, regroup: bool = True
 ) -> SimulatedRun:
     spec = DnnSpec("a", BATCH, StopRule(max_epochs=num_epochs))
     return simulate(
         [spec],
         Cluster.uniform(1, len(workers)),
-        SETTINGS,
+        replace(SETTINGS, regroup=regroup),
         RateTable({"a": {1: RATE}}, len(workers)),
         PASSES,
-        balancing=Balancing(workers, {"a": policy}, **balancing),
+        balancing=Balancing(workers, {"a": policy}),
         keep_events=True,
     )
 

@@ -9,9 +9,9 @@ from hpcbal.training.failure import GroupFailed, NonFiniteError, cause_of, detai
 
 
 def test_group_failed_survives_pickling() -> None:
-    failed = GroupFailed("oom", "device full", local=True)
+    failed = GroupFailed("oom", "device full", local=True, rank=3)
     copy = pickle.loads(pickle.dumps(failed))
-    assert (copy.cause, copy.detail, copy.local) == ("oom", "device full", True)
+    assert (copy.cause, copy.detail, copy.local, copy.rank) == ("oom", "device full", True, 3)
     assert str(copy) == str(failed) == "oom on this rank: device full"
 
 
