@@ -1,4 +1,4 @@
-"""How full the memory of this rank's GPU is, as TensorFlow and NVIDIA's management library tell."""
+"""How full the memory of this rank's GPU is, by NVIDIA's management library and TensorFlow's own count."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ _UUIDS = ("GPU-", "MIG-")
 class DeviceMemory:
     """Share of the memory of one GPU that a rank's batches need, and others use.
 
-    - Where this process is alone on the GPU, TensorFlow knows best (`TensorFlowMemory`): its peak since
-      `begin` is of the network that trains now. What NVML sees in use is more: TensorFlow takes memory in
-      ever larger pieces and gives none back, so it includes what profiling and other networks once needed.
-    - Where others use the GPU too, or TensorFlow does not tell, it is what NVML sees in use, by whomever: a
+    - Where this process is alone on the GPU, it is the peak of TensorFlow's own count since `begin`, of what
+      TensorFlow may take: that is of the network that trains now. What NVML sees in use is more: TensorFlow
+      takes memory in ever larger pieces and gives none back, so it includes what profiling and other networks
+      once needed.
+    - Where others use the GPU too, or TensorFlow does not count, it is what NVML sees in use, by whomever: a
       policy that gives a full GPU no more samples errs on the safe side.
-    - Without NVML (another maker's GPUs), or when the driver refuses, it is TensorFlow's share, and that is
-      logged once. Without GPUs nothing is told.
+    - Without NVML (another maker's GPUs), or when the driver refuses, nothing is known, and that is logged
+      once; `balance.max_samples_per_gpu` bounds shares there.
 
     Attributes:
-        needed: largest share that TensorFlow has needed since `begin`, or was told to have needed before.
+        needed: largest share that TensorFlow has needed since `begin`, or in earlier rounds of the group.
 
     Args:
-        gpus: ids of the GPUs that this process may use, as `visible_gpus` tells; numbers and places are told
-            apart only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, which the TensorFlow backend sets.
+        gpus: ids of the GPUs that this process may use, from `visible_gpus`; numbers and places agree with
+            NVML's only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, which the TensorFlow backend sets.
         local_slot: number of this trainer on its node.
     """
 
@@ -81,21 +82,23 @@ class DeviceMemory:
         return self._share
 
     def _read(self) -> float | None:
-        own = self._tensorflow.read()
-        if own is not None:
-            own = self.needed = max(self.needed, own)
         if self._nvml is None:
-            return own
+            return None
+        peak_bytes = self._tensorflow.peak_bytes()
         try:
-            if own is not None and len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) <= 1:
-                return own
             memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+            is_alone = (
+                peak_bytes is not None
+                and len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) <= 1
+            )
         except Exception as error:
             if not self._is_of_nvml(error):
                 raise
             self._give_up(str(error))
-            return own
-        return min(max(float(memory.used) / float(memory.total), 0.0), 1.0)
+            return None
+        if peak_bytes is not None:
+            self.needed = max(self.needed, _share(peak_bytes, most_of_tensorflow(memory.total)))
+        return self.needed if is_alone else _share(memory.used, memory.total)
 
     def _handle_of(self, gpu: str) -> Any:
         """The device by its number, its UUID, or its place on the PCI bus."""
@@ -109,7 +112,20 @@ class DeviceMemory:
         return self._nvml is not None and isinstance(error, self._nvml.NVMLError)
 
     def _give_up(self, reason: str) -> None:
-        log.warning(
-            "of the GPU's memory only what TensorFlow takes itself is seen, NVML cannot be asked: %s", reason
-        )
+        log.warning("the GPU's memory is not measured, NVML cannot be asked: %s", reason)
         self._nvml = None
+
+
+def most_of_tensorflow(total_bytes: int) -> int:
+    """Bytes that TensorFlow takes of a GPU at most: it leaves some to the driver and to libraries.
+
+    How much depends on the generation of the GPU; the most is left out here, so a share is never too small.
+
+    Source: `MinSystemMemory` in TensorFlow's gpu_device.cc: 225 MiB below 2 GiB, else 500 to 1536 MiB.
+    """
+    reserve_mib = 225 if total_bytes < 2 * 2**30 else 1536
+    return max(total_bytes - reserve_mib * 2**20, 1)
+
+
+def _share(part: int, whole: int) -> float:
+    return min(max(float(part) / float(whole), 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""The memory of the right GPU is told by NVML and TensorFlow; both are made up."""
+"""The memory of the right GPU is read from NVML and TensorFlow; both are made up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from hpcbal.runtime.balance import device_memory
-from hpcbal.runtime.balance.device_memory import DeviceMemory
+from hpcbal.runtime.balance.device_memory import DeviceMemory, most_of_tensorflow
+
+TOTAL = 10 * 2**30
 
 
 class FakeError(Exception):
@@ -16,7 +18,7 @@ class FakeError(Exception):
 
 
 class FakeNvml(ModuleType):
-    """Two GPUs of 100 bytes; the second one is fuller."""
+    """Two GPUs of 10 GiB; the second one is fuller."""
 
     NVMLError = FakeError
 
@@ -44,7 +46,7 @@ class FakeNvml(ModuleType):
         self.asked.append(handle)
         if self.fails:
             raise FakeError("GPU is lost")
-        return SimpleNamespace(total=100, used=self.used[handle])
+        return SimpleNamespace(total=TOTAL, used=self.used[handle] * TOTAL // 100)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[object]:  # noqa: N802
         if self.fails:
@@ -60,8 +62,8 @@ class FakeTensorFlow:
     def begin(self) -> None:
         self.share = 0.0
 
-    def read(self) -> float | None:
-        return self.share
+    def peak_bytes(self) -> int | None:
+        return None if self.share is None else round(self.share * most_of_tensorflow(TOTAL))
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +96,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     ],
 )
 def test_the_gpu_of_the_slot_is_read(nvml: FakeNvml, gpus: tuple[str, ...], slot: int, share: float) -> None:
-    assert DeviceMemory(gpus, slot).read(8) == share
+    assert DeviceMemory(gpus, slot).read(8) == pytest.approx(share)
 
 
 def test_gpus_that_cuda_numbers_in_another_way_are_not_mixed_up(
@@ -103,25 +105,25 @@ def test_gpus_that_cuda_numbers_in_another_way_are_not_mixed_up(
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     assert DeviceMemory(("0", "1"), 1).read(8) is None
     assert "CUDA_DEVICE_ORDER is FASTEST_FIRST" in caplog.text
-    assert DeviceMemory(("GPU-aa", "MIG-bb"), 1).read(8) == 0.96
+    assert DeviceMemory(("GPU-aa", "MIG-bb"), 1).read(8) == pytest.approx(0.96)
 
 
 def test_it_is_not_read_more_often_than_needed(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 1.0
     monkeypatch.setattr(device_memory, "time", SimpleNamespace(monotonic=lambda: clock))
     memory = DeviceMemory(("0",), 0)
-    assert [memory.read(8) for _ in range(9)] == [0.4] * 9
+    assert [memory.read(8) for _ in range(9)] == pytest.approx([0.4] * 9)
     assert len(nvml.asked) == 1
     nvml.used["first"], clock = 97, 2.0
-    assert memory.read(8) == 0.97
+    assert memory.read(8) == pytest.approx(0.97)
 
 
 def test_a_batch_larger_than_all_before_is_not_judged_by_an_old_reading(nvml: FakeNvml) -> None:
     memory = DeviceMemory(("0",), 0)
-    assert memory.read(8) == 0.4
+    assert memory.read(8) == pytest.approx(0.4)
     nvml.used["first"] = 90
-    assert memory.read(8) == 0.4
-    assert memory.read(9) == 0.9
+    assert memory.read(8) == pytest.approx(0.4)
+    assert memory.read(9) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(("num_processes", "share"), [(1, 0.3), (2, 0.96)])
@@ -129,26 +131,26 @@ def test_who_is_alone_on_a_gpu_tells_what_it_needs_and_not_what_it_once_took(
     nvml: FakeNvml, tensorflow: FakeTensorFlow, num_processes: int, share: float
 ) -> None:
     tensorflow.share, nvml.num_processes = 0.3, num_processes
-    assert DeviceMemory(("0", "1"), 1).read(8) == share
+    assert DeviceMemory(("0", "1"), 1).read(8) == pytest.approx(share)
 
 
 def test_a_round_begins_with_a_new_peak_and_a_new_reading(nvml: FakeNvml, tensorflow: FakeTensorFlow) -> None:
     tensorflow.share = 0.9
     memory = DeviceMemory(("0",), 0)
-    assert memory.read(256) == 0.9
+    assert memory.read(256) == pytest.approx(0.9)
     memory.begin(0.0)
-    assert memory.read(16) == 0.0
+    assert memory.read(16) == pytest.approx(0.0)
     tensorflow.share = 0.2
-    assert memory.read(32) == 0.2, "larger than all of this round, if not of the one before"
+    assert memory.read(32) == pytest.approx(0.2), "larger than all of this round, if not of the one before"
 
 
 def test_a_group_that_goes_on_needs_no_less_than_before(nvml: FakeNvml, tensorflow: FakeTensorFlow) -> None:
     memory = DeviceMemory(("0",), 0)
     memory.begin(0.6)
     tensorflow.share = 0.2
-    assert memory.read(16) == 0.6
+    assert memory.read(16) == pytest.approx(0.6)
     tensorflow.share = 0.7
-    assert memory.read(32) == memory.needed == 0.7
+    assert memory.read(32) == memory.needed == pytest.approx(0.7)
 
 
 def test_others_that_leave_the_gpu_are_forgotten(
@@ -160,8 +162,8 @@ def test_others_that_leave_the_gpu_are_forgotten(
     told = []
     for nvml.num_processes in (1, 2, 1):
         told.append(memory.read(8))
-    assert told == [0.3, 0.96, 0.3]
-    assert memory.needed == 0.3
+    assert told == pytest.approx([0.3, 0.96, 0.3])
+    assert memory.needed == pytest.approx(0.3)
 
 
 def test_without_gpus_nothing_is_told(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,23 +171,22 @@ def test_without_gpus_nothing_is_told(nvml: FakeNvml, caplog: pytest.LogCaptureF
     assert caplog.text == ""
 
 
-def test_without_the_library_tensorflow_is_asked_and_it_says_what_to_install(
+def test_without_the_library_nothing_is_measured_and_it_says_what_to_install(
     tensorflow: FakeTensorFlow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
+    tensorflow.share = 0.3
     assert DeviceMemory(("0",), 0).read(8) is None
     assert "hpcbal[balance]" in caplog.text
-    tensorflow.share = 0.3
-    assert DeviceMemory(("0",), 0).read(8) == 0.3
 
 
-def test_gpus_that_only_tensorflow_knows_of_are_read(tensorflow: FakeTensorFlow) -> None:
-    tensorflow.share = 0.3
-    assert DeviceMemory((), 0).read(8) == 0.3
+@pytest.mark.parametrize(("total_gib", "reserve_mib"), [(1, 225), (2, 1536), (16, 1536)])
+def test_tensorflow_leaves_some_memory_to_others(total_gib: int, reserve_mib: int) -> None:
+    assert most_of_tensorflow(total_gib * 2**30) == total_gib * 2**30 - reserve_mib * 2**20
 
 
 @pytest.mark.parametrize("share", [None, 0.3])
-def test_a_driver_that_refuses_is_told_once_and_tensorflow_asked(
+def test_a_driver_that_refuses_is_logged_once_and_nothing_is_measured(
     nvml: FakeNvml,
     tensorflow: FakeTensorFlow,
     share: float | None,
@@ -194,11 +195,11 @@ def test_a_driver_that_refuses_is_told_once_and_tensorflow_asked(
 ) -> None:
     monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
     nvml.fails, nvml.num_processes, tensorflow.share = True, 2, share
-    assert DeviceMemory(("0",), 0).read(8) == share
+    assert DeviceMemory(("0",), 0).read(8) is None
     assert "Driver Not Loaded" in caplog.text
     nvml.fails = False
     memory = DeviceMemory(("0",), 0)
-    assert memory.read(8) == 0.4
+    assert memory.read(8) == pytest.approx(0.4)
     nvml.fails = True
-    assert [memory.read(8) for _ in range(3)] == [share] * 3
+    assert [memory.read(8) for _ in range(3)] == [None] * 3
     assert caplog.text.count("GPU is lost") == 1
