@@ -27,8 +27,8 @@ from provenance import provenance
 from hpcbal.simulator import load_preset
 
 PRESET = "fleet-summitdev"
-INSIDE = (0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0)
-ACROSS = (0.90, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96, 0.97)
+INSIDE = (0.97, 0.98, 0.985, 0.99, 0.995, 1.0)
+ACROSS = (0.91, 0.92, 0.93, 0.94, 0.95)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--inside", type=float, nargs="+", default=INSIDE, metavar="SHARE")
     parser.add_argument("--across", type=float, nargs="+", default=ACROSS, metavar="SHARE")
-    parser.add_argument("--seeds", type=int, default=10, help="over which a makespan is averaged")
+    parser.add_argument("--seeds", type=int, default=5, help="over which a makespan is averaged")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     published = load_preset(PRESET).published
