@@ -22,6 +22,7 @@ def rows_to_dict(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> dic
         "gpus_per_node": scenario.gpus_per_node,
         "num_seeds": num_seeds,
         "costs": asdict(scenario.costs),
+        "kept_per_added_node": scenario.kept_per_added_node,
         "published": published.source if published is not None else None,
         "rows": [row.to_dict() for row in rows],
     }

@@ -58,6 +58,7 @@ def test_a_preset_under_every_schedule(capsys: Capture) -> None:
         assert row["makespan_s"] >= row["lower_bound_s"] > 0.0
         assert (row["published_s"] is not None) == (row["paradigm"] == "global")
     assert rows[3]["speedup_vs_independent"] == 1.0
+    assert 0.9 < result["kept_per_added_node"] < 1.0
     assert result["published"] == "[FLEET] Table 4"
 
 
