@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -61,7 +62,9 @@ def test_signals_to_single_ranks_at_many_moments_change_nothing(lab, undisturbed
 
 def test_ctrl_c_during_start_up_and_later_changes_nothing(lab, undisturbed, same_outcome):
     running = lab.start()
-    time.sleep(0.7)  # Python has started; MPI, or even the config, is still to come
+    running.until(
+        lambda: catches_signals(running.process.pid), "handler"
+    )  # MPI, or even the config, is to come
     running.process.send_signal(signal.SIGINT)
     done = running.wait()
     assert done.code == 75, done
@@ -78,6 +81,12 @@ def test_ctrl_c_during_start_up_and_later_changes_nothing(lab, undisturbed, same
     assert "stopping cleanly" in done.err
     assert lab.run().code == 0
     same_outcome(lab.outcome(), undisturbed)
+
+
+def catches_signals(pid: int) -> bool:
+    """Whether a process has handlers of hpcbal, which are the only ones for USR2."""
+    (caught,) = re.findall(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> (signal.SIGUSR2 - 1) & 1)
 
 
 def test_under_plain_mpirun_one_rank_stops_all_with_75(lab, undisturbed, same_outcome):

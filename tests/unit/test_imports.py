@@ -81,7 +81,7 @@ report.drawing    | matplotlib                            | -
 report.charts     | -                                     | telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger
                   |                                       | telemetry.views report.model
-report.page       | -                                     | telemetry.files telemetry.views report.model
+report.page       | jinja2                                | telemetry.files telemetry.views report.model
                   |                                       | report.drawing report.charts
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
@@ -165,6 +165,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "mpi4py": ("cluster", "comm", "dataplane", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.png",),
+    "jinja2": ("report.page.document",),
     "psutil": ("telemetry.host.resource_use",),
     "statsmodels": ("speed_models.arima",),
     "yaml": ("config", "telemetry.claim.same_config", "simulator.preset"),

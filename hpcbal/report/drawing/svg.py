@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
+import xml.etree.ElementTree as ET
 
 from hpcbal.report.drawing.shapes import Circle, Drawing, Line, Rect, Shape, Text
 
@@ -11,43 +11,47 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Helvetica,
 
 def to_svg(drawing: Drawing, *, standalone: bool = False) -> str:
     """The `<svg>` element; with `standalone` a whole file with its namespace, title and white ground."""
-    size = f'width="{_number(drawing.width)}" height="{_number(drawing.height)}"'
-    box = f'viewBox="0 0 {_number(drawing.width)} {_number(drawing.height)}"'
-    label = escape(drawing.title, quote=True)
-    if not standalone:
-        head = f'<svg class="chart" role="img" aria-label="{label}" {size} {box}>'
-        return f"{head}{''.join(map(_shape, drawing.shapes))}</svg>"
-    ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" font-family="{escape(FONTS)}" {size} {box}>'
-    body = "\n".join(map(_shape, drawing.shapes))
-    return f"{head}\n<title>{escape(drawing.title)}</title>\n{ground}\n{body}\n</svg>\n"
+    width, height = _number(drawing.width), _number(drawing.height)
+    size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
+    if standalone:
+        root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "font-family": FONTS, **size})
+        ET.SubElement(root, "title").text = drawing.title
+        ET.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
+    else:
+        root = ET.Element("svg", {"class": "chart", "role": "img", "aria-label": drawing.title, **size})
+    root.extend(map(_element, drawing.shapes))
+    if standalone:
+        ET.indent(root, "")
+    return ET.tostring(root, encoding="unicode") + "\n" * standalone
 
 
-def _shape(shape: Shape) -> str:
-    job = f' data-job="{escape(shape.job, quote=True)}"' if shape.job else ""
+def _element(shape: Shape) -> ET.Element:
     match shape:
         case Rect(x, y, width, height, fill):
-            place = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
-            return _with_title("rect", f'{place} fill="{fill}"{job}', shape.title)
+            place = {"x": _number(x), "y": _number(y), "width": _number(width), "height": _number(height)}
+            element = ET.Element("rect", {**place, "fill": fill})
         case Line(points, stroke, width, dash):
             path = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
-            dashed = f' stroke-dasharray="{dash}"' if dash else ""
-            style = f'fill="none" stroke="{stroke}" stroke-width="{_number(width)}"{dashed}'
-            return _with_title("polyline", f'points="{path}" {style}{job}', shape.title)
+            style = {"fill": "none", "stroke": stroke, "stroke-width": _number(width)}
+            element = ET.Element("polyline", {"points": path, **style})
+            if dash:
+                element.set("stroke-dasharray", dash)
         case Circle(x, y, radius, fill, stroke):
-            place = f'cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"'
-            return _with_title("circle", f'{place} fill="{fill}" stroke="{stroke}"{job}', shape.title)
+            place = {"cx": _number(x), "cy": _number(y), "r": _number(radius)}
+            element = ET.Element("circle", {**place, "fill": fill, "stroke": stroke})
         case Text(x, y, text, size, fill, anchor, bold):
-            place = f'x="{_number(x)}" y="{_number(y)}" font-size="{_number(size)}" fill="{fill}"'
-            end = "" if anchor == "start" else f' text-anchor="{anchor}"'
-            weight = ' font-weight="600"' if bold else ""
-            return f"<text {place}{end}{weight}{job}>{escape(text)}</text>"
-
-
-def _with_title(element: str, attributes: str, title: str) -> str:
-    if not title:
-        return f"<{element} {attributes}/>"
-    return f"<{element} {attributes}><title>{escape(title)}</title></{element}>"
+            place = {"x": _number(x), "y": _number(y), "font-size": _number(size), "fill": fill}
+            element = ET.Element("text", place)
+            element.text = text
+            if anchor != "start":
+                element.set("text-anchor", anchor)
+            if bold:
+                element.set("font-weight", "600")
+    if shape.job:
+        element.set("data-job", shape.job)
+    if not isinstance(shape, Text) and shape.title:
+        ET.SubElement(element, "title").text = shape.title
+    return element
 
 
 def _number(value: float) -> str:

@@ -2,91 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.charts.curves import METRICS, metric_of
-from hpcbal.report.drawing.shapes import Drawing
-from hpcbal.report.drawing.svg import to_svg
+from hpcbal.report.drawing.colors import colors_of
+from hpcbal.report.drawing.scales import duration_label, percent_label
+from hpcbal.report.drawing.shapes import HAIR, INK, QUIET
+from hpcbal.report.drawing.svg import FONTS, to_svg
 from hpcbal.report.model import ReportData
-from hpcbal.report.page.parts import cards, failures, headline, job_table, overhead_table
-from hpcbal.report.page.stragglers import stragglers
-from hpcbal.report.page.style import CSS, SCRIPT
+from hpcbal.report.page.parts import WHY_NAMES, best_first, cards, four_digits, mood, short_duration
+from hpcbal.telemetry.views.kinds import view_of
+from hpcbal.telemetry.views.table import count_text, telling_line
 
-# The browser itself then refuses whatever is not in the page.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
-_CAPTIONS: Mapping[str, tuple[str, str]] = {
-    "slots": (
-        "Who trained where",
-        "One row per GPU slot, one block per DNN while it holds the slot; pale blocks are profiling, the "
-        "grey ground is idle. Click a DNN to follow it through the page.",
-    ),
-    "learning": ("Learning curves", ""),
-    "use": (
-        "What the slots did",
-        "Every second of a slot is one of these. In a shared stream the faster DNNs of a round wait for the "
-        "slowest: inside a pass for data, at its end for the others.",
-    ),
-    "rates": (
-        "Rates planned and measured",
-        "Samples per second of the training steps, waiting left out, beside what the schedule reckoned with.",
-    ),
-    "shares": (
-        "How steps were shared out",
-        "What each GPU of a group gets of a step, after each epoch: balancing gives less to the slow ones. A "
-        "line that ends is a GPU that the group does not have any more.",
-    ),
-    "preprocessing": (
-        "Load of the preprocessors",
-        "What the passes of each round asked of what its preprocessors can make. Near 100 % they hold up the "
-        "training.",
-    ),
-}
+MAX_OPEN_FAILURES = 5
+"""More jobs that failed are folded."""
+
+MAX_OPEN_WAITS = 8
+"""More groups that waited are folded; those that lost most come first."""
+
+MAX_OPEN_ROWS = 40
+"""A longer table of jobs is folded and can be searched."""
 
 
 def render_page(data: ReportData) -> str:
-    """The whole page as text."""
-    wide, narrow = draw_charts(data, WIDE), draw_charts(data, NARROW)
-    body = [headline(data), cards(data), failures(data)]
-    for name in _CAPTIONS:
-        if name == "shares":
-            body.append(stragglers(data))
-        body.append(_figure(name, data, wide, narrow))
-    body += [overhead_table(data), job_table(data), _environment(data)]
-    title = f"{escape(data.name)} \N{EM DASH} hpcbal report"
-    head = (
-        '<meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{title}</title><style>\n{CSS}\n</style>'
+    """The whole page as text.
+
+    The template `page.html` escapes every value; the texts of the charts are escaped as they are drawn.
+    """
+    wide, narrow = (
+        {name: to_svg(drawing) for name, drawing in draw_charts(data, width).items()}
+        for width in (WIDE, NARROW)
     )
-    parts = "\n".join(part for part in body if part)
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}</head>\n<body>\n<main>\n{parts}\n</main>\n'
-        f"<script>\n{SCRIPT}\n</script>\n</body>\n</html>\n"
+        _environment()
+        .get_template("page.html")
+        .render(
+            data=data,
+            wide=wide,
+            narrow=narrow,
+            mood=mood(data),
+            cards=cards(data),
+            view=view_of(data.run_kind),
+            ranked=best_first(data),
+            metric=METRICS[metric_of(data) or "val_accuracy"],
+            colors=colors_of(job.name for job in data.jobs),
+            why_names=WHY_NAMES,
+            max_overhead=max((overhead.share for overhead in data.overheads), default=0.0) or 1.0,
+            max_open_failures=MAX_OPEN_FAILURES,
+            max_open_waits=MAX_OPEN_WAITS,
+            max_open_rows=MAX_OPEN_ROWS,
+            ink=INK,
+            quiet=QUIET,
+            hair=HAIR,
+            fonts=FONTS,
+        )
     )
 
 
-def _figure(name: str, data: ReportData, wide: Mapping[str, Drawing], narrow: Mapping[str, Drawing]) -> str:
-    if name not in wide:
-        return ""
-    title, caption = _CAPTIONS[name]
-    if name == "slots" and data.rounds:
-        caption += " The band above shows the rounds."
-    elif name == "learning":
-        metric = METRICS[metric_of(data) or "val_accuracy"]
-        caption = f"{metric.capitalize()} after each epoch; with each name the value after the last one."
-    return (
-        f'<section id="{name}"><h2>{title}</h2><p class="caption">{caption}</p>'
-        f'<figure class="wide">{to_svg(wide[name])}</figure>'
-        f'<figure class="narrow">{to_svg(narrow[name])}</figure></section>'
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # 45 ms, which only a page should cost
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-
-
-def _environment(data: ReportData) -> str:
-    if not data.facts:
-        return ""
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in data.facts)
-    return f'<section id="environment"><h2>Environment</h2><dl>{rows}</dl></section>'
+    environment.filters |= {
+        "count": count_text,
+        "duration": duration_label,
+        "four_digits": four_digits,
+        "percent": percent_label,
+        "short_duration": short_duration,
+        "telling_line": telling_line,
+    }
+    return environment

@@ -5,14 +5,24 @@ from __future__ import annotations
 import dataclasses
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
-from hpcbal.report import PredictedDuration, ReportData, render_page
+from hpcbal.report import (
+    GroupWait,
+    LeftOut,
+    Overhead,
+    PredictedDuration,
+    ReportData,
+    SharePoint,
+    render_page,
+)
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.svg import to_svg
+from hpcbal.report.model import USE_KINDS
 from hpcbal.telemetry.views import kinds
 
 VOID = {"meta", "link", "input", "br"}
@@ -62,9 +72,73 @@ def test_what_failed_is_told_and_escaped(finished: ReportData) -> None:
     assert "<NaN>" not in page
 
 
-def test_a_name_cannot_break_the_page(finished: ReportData) -> None:
-    page = render_page(dataclasses.replace(finished, name="<script>alert(1)</script>"))
+EVIL = "</title></style></script><script>alert('&')</script>\"'"
+
+
+def marked(value: Any, kept: frozenset[str] = frozenset()) -> Any:
+    """`value` with markup in every text that it holds, except in those that are `kept`."""
+    if isinstance(value, str):
+        return value if value in kept else value + EVIL
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        texts = {field.name: marked(getattr(value, field.name), kept) for field in dataclasses.fields(value)}
+        return dataclasses.replace(value, **texts)
+    if isinstance(value, tuple):
+        return tuple(marked(each, kept) for each in value)
+    if isinstance(value, Mapping):
+        return {marked(key, kept): marked(each, kept) for key, each in value.items()}
+    return value
+
+
+class Texts(HTMLParser):
+    """Collects what a reader of the page sees, and the elements that run or style something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.active: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen += [value for _, value in attrs if value is not None]
+        self.active += [tag] if tag in ("script", "style") else []
+        self.active += [name for name, _ in attrs if name.startswith("on")]
+
+    handle_startendtag = handle_starttag
+
+    def handle_data(self, data: str) -> None:
+        self.seen.append(data)
+
+
+def test_no_text_of_a_report_can_break_the_page(finished: ReportData) -> None:
+    """Every text field holds markup, and every one is shown as it is."""
+    plain = dataclasses.replace(
+        finished,
+        note="a note",
+        waits=(
+            GroupWait("a", 0, 2, 1, "a reason", 1.0, 0.1, 1, 3),
+            GroupWait("a", 0, 2, None, "collective", 1.0, 0.1, 1, 3),
+        ),
+        left_out=(LeftOut("b", 1, 2.0),),
+        shares={"a": (SharePoint(1, {0: 0.3, 1: 0.7}), SharePoint(2, {0: 0.4, 1: 0.6}))},
+        overheads=(Overhead("an overhead", 0.1, "what it is"),),
+        facts=(("a fact", "its value"),),
+    )
+    kinds = ("training", "profiling", "run", "simulation", "failed", "val_accuracy", "ensemble")
+    data = marked(plain, frozenset({*USE_KINDS, *kinds, plain.started_at}))
+    page = render_page(data)
     assert "<script>alert" not in page
+    balance, texts = Balance(), Texts()
+    balance.feed(page)
+    texts.feed(page)
+    assert balance.open == []
+    assert texts.active == ["style", "script"], "the page's own"
+    shown = "\n".join(texts.seen)
+    b = data.dnns[1]
+    for text in (
+        *(data.name, data.state, data.note, "a reason" + EVIL, *data.slot_names, *data.facts[0]),
+        *(data.overheads[0].name, data.overheads[0].note, data.dnns[0].state, b.name, b.cause, b.detail),
+    ):
+        assert text.endswith(EVIL), text
+        assert text.strip() in shown, text
 
 
 def test_a_run_that_has_just_begun_has_a_page(history: Any) -> None:
