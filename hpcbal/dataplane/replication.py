@@ -55,7 +55,6 @@ class OneNode:
         raise RuntimeError(f"a block was sent to rank {dest}, but all ranks share one node")
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:  # noqa: N802
-        """As `Issend`."""
         return self.Issend(buf, dest, tag)
 
     def Irecv(self, buf: Any, source: int = 0, tag: int = 0) -> MPI.Request:  # noqa: N802

@@ -34,7 +34,7 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def read_numbered_lines(path: str | os.PathLike[str]) -> list[tuple[int, dict[str, Any]]]:
-    """As `read_json_lines`, each with its line number from 1 on."""
+    """The lines that `read_json_lines` returns, each with its number, from 1 on."""
     objects = []
     try:
         data = Path(path).read_bytes()
