@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from hpcbal.telemetry.ledger import KINDS, LEDGER_SCHEMA
+from hpcbal.telemetry.ledger import LEDGER_SCHEMA, LINE_BY_EVENT
 
 PATH = Path(__file__).parents[1] / "docs" / "ledger.md"
 
@@ -49,7 +49,7 @@ def render() -> str:
     parts = [HEAD]
     values: dict[str, type] = {}
     module = ""
-    for kind in KINDS.values():
+    for kind in LINE_BY_EVENT.values():
         if kind.__module__ != module:
             module = kind.__module__
             parts.append(f"## {_title(module)}\n")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.telemetry.ledger import KINDS, Entry, Line, PlanFacts, RankFacts
+from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry, Line, PlanFacts, RankFacts
 from hpcbal.telemetry.ledger.codec import ENVELOPE, entry_of, plain_of
 from hpcbal.telemetry.ledger.of_control import plan_facts, round_plan
 from hpcbal.values import Position
@@ -68,7 +68,7 @@ def facts_of(draw: st.DrawFn, kind: type[Any]) -> Any:
     return kind(**fields)
 
 
-LINES = st.sampled_from(list(KINDS.values())).flatmap(facts_of)
+LINES = st.sampled_from(list(LINE_BY_EVENT.values())).flatmap(facts_of)
 
 
 @given(LINES, st.integers(0, 2**60))

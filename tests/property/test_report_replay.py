@@ -12,7 +12,7 @@ from ledger_lines import a, entry, plan_of
 from hpcbal.report import render_page
 from hpcbal.report.model import USE_KINDS, ReportData, SlotSpan, SlotUse
 from hpcbal.report.reading.replay import Replay
-from hpcbal.telemetry.ledger import KINDS, Entry, EpochFacts, NodeFacts, PlanFacts
+from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry, EpochFacts, NodeFacts, PlanFacts
 
 NUM_SLOTS = 4
 DNNS = ("a", "b", "c")
@@ -36,7 +36,7 @@ def ledgers(draw: st.DrawFn) -> list[Entry]:
     def add(event: str, **fields: Any) -> None:
         nonlocal now
         now += draw(st.floats(0.0, 100.0))
-        lines.append(entry(a(KINDS[event], **fields), len(lines), now))
+        lines.append(entry(a(LINE_BY_EVENT[event], **fields), len(lines), now))
 
     def start() -> None:
         open_dnns.clear()

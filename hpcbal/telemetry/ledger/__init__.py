@@ -18,9 +18,9 @@ from hpcbal.telemetry.ledger.epochs import (
     Straggler,
 )
 from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger
-from hpcbal.telemetry.ledger.kinds import KINDS
 from hpcbal.telemetry.ledger.line import Facts, Line
 from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.rounds import (
     GpuLeftOutLine,
     GroupFacts,
@@ -42,8 +42,8 @@ from hpcbal.telemetry.ledger.run import (
 )
 
 __all__ = [
-    "KINDS",
     "LEDGER_SCHEMA",
+    "LINE_BY_EVENT",
     "BadSampleLine",
     "BalanceFacts",
     "CheckpointDamagedLine",

@@ -10,8 +10,8 @@ from typing import Any
 
 from hpcbal.telemetry.files.jsonable import to_jsonable
 from hpcbal.telemetry.files.utc import unix_seconds
-from hpcbal.telemetry.ledger.kinds import KINDS
 from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.schema_1 import upgrade
 
 LEDGER_SCHEMA = 2
@@ -86,8 +86,8 @@ def entry_of(plain: Mapping[str, Any]) -> Entry:
         raise ValueError(_refusal("seq", seq, "a whole number from 0 on"))
     if not isinstance(time, str) or not _is_time(time):
         raise ValueError(_refusal("time", time, "a time like 2025-01-31T12:00:00.000Z"))
-    if not isinstance(event, str) or event not in KINDS:
-        raise ValueError(_refusal("event", event, ", ".join(KINDS)))
+    if not isinstance(event, str) or event not in LINE_BY_EVENT:
+        raise ValueError(_refusal("event", event, ", ".join(LINE_BY_EVENT)))
     own = {name: value for name, value in plain.items() if name not in ENVELOPE}
     return Entry(seq, time, _line_of(event, upgrade(event, own) if schema == 1 else own))
 
@@ -100,7 +100,7 @@ def _line_of(event: str, own: Mapping[str, Any]) -> Line:
     try:
         line: Line = _adapter(event).validate_json(text)
     except ValidationError as error:
-        raise ValueError(_problem(KINDS[event], error.errors(include_url=False)[0])) from error
+        raise ValueError(_problem(LINE_BY_EVENT[event], error.errors(include_url=False)[0])) from error
     return line
 
 
@@ -109,7 +109,7 @@ def _adapter(event: str) -> Any:
     """Made when the first line of its kind is met: making all takes longer than reading most ledgers."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(KINDS[event])
+    return TypeAdapter(LINE_BY_EVENT[event])
 
 
 def _problem(kind: type[Line], found: Mapping[str, Any]) -> str:

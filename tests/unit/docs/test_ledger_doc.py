@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from ledger_doc import PATH, meanings_of, render, type_text
 
-from hpcbal.telemetry.ledger import KINDS, EpochDoneLine, Line
+from hpcbal.telemetry.ledger import LINE_BY_EVENT, EpochDoneLine, Line
 
 
 def test_the_document_is_up_to_date() -> None:
     assert PATH.read_text(encoding="utf-8") == render(), "run: python scripts/ledger_doc.py"
 
 
-@pytest.mark.parametrize("kind", KINDS.values())
+@pytest.mark.parametrize("kind", LINE_BY_EVENT.values())
 def test_a_docstring_describes_exactly_the_fields(kind: type[Line]) -> None:
     text, meanings = meanings_of(kind)
     assert text

@@ -11,7 +11,7 @@ import pytest
 from ledger_lines import a, entry, plan_of
 
 from hpcbal.report import ReportData, read_run
-from hpcbal.telemetry.ledger import KINDS, BalanceFacts, Entry, EpochFacts, NodeFacts, Straggler
+from hpcbal.telemetry.ledger import LINE_BY_EVENT, BalanceFacts, Entry, EpochFacts, NodeFacts, Straggler
 from hpcbal.telemetry.ledger.codec import plain_of
 
 EPOCH_0 = 1_790_000_000.0  # unix seconds of the first line
@@ -25,7 +25,7 @@ class History:
         self._entries: list[Entry] = []
 
     def add(self, at: float, event: str, **fields: Any) -> History:
-        self._entries.append(entry(a(KINDS[event], **fields), len(self._entries), EPOCH_0 + at))
+        self._entries.append(entry(a(LINE_BY_EVENT[event], **fields), len(self._entries), EPOCH_0 + at))
         return self
 
     def start(self, at: float, slots: tuple[int, ...] = (2,), *, resumed: bool = False) -> History:

@@ -9,7 +9,7 @@ from ledger_lines import a, plan_of
 
 from hpcbal.control import EpochDone
 from hpcbal.simulator import Costs, SimulatedRun, measured_costs
-from hpcbal.telemetry.ledger import KINDS, EpochDoneLine, EpochFacts, Line, RoundStartedLine
+from hpcbal.telemetry.ledger import LINE_BY_EVENT, EpochDoneLine, EpochFacts, Line, RoundStartedLine
 from hpcbal.telemetry.ledger.of_control import line_of_epoch, plan_facts
 
 TimedLine = tuple[float, Line]
@@ -24,7 +24,7 @@ def done(time_s: float, dnn: str, seconds: float) -> TimedLine:
 
 
 def told(time_s: float, event: str, **fields: Any) -> TimedLine:
-    return time_s, a(KINDS[event], **fields)
+    return time_s, a(LINE_BY_EVENT[event], **fields)
 
 
 def test_new_moved_and_staying_dnns_are_told_apart() -> None:

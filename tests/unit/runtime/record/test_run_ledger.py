@@ -12,7 +12,7 @@ from ledger_lines import a, plan_of
 
 from hpcbal.runtime.record.run_ledger import RunLedger
 from hpcbal.telemetry import Ledger, read_ledger
-from hpcbal.telemetry.ledger import KINDS, DnnDoneLine, Line, RoundStartedLine, StartedAloneLine
+from hpcbal.telemetry.ledger import LINE_BY_EVENT, DnnDoneLine, Line, RoundStartedLine, StartedAloneLine
 
 DURABLE = {
     "run-started",
@@ -37,10 +37,10 @@ class Recorder:
         self.appended.append((line, durable))
 
 
-@pytest.mark.parametrize("event", KINDS)
+@pytest.mark.parametrize("event", LINE_BY_EVENT)
 def test_what_the_next_start_decides_by_is_durable(event: str, tmp_path: Path) -> None:
     ledger: Any = Recorder()
-    line = a(KINDS[event])
+    line = a(LINE_BY_EVENT[event])
     RunLedger(ledger, tmp_path / "plan.json", ()).append(line)
     assert ledger.appended == [(line, event in DURABLE)]
 

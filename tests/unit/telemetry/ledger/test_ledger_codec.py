@@ -12,7 +12,7 @@ import pytest
 from ledger_lines import a, entry, plan_of
 
 from hpcbal.telemetry.ledger import (
-    KINDS,
+    LINE_BY_EVENT,
     EpochDoneLine,
     EpochFacts,
     Line,
@@ -36,11 +36,11 @@ def subclasses(base: type) -> Iterator[type]:
 def test_every_kind_is_registered_under_a_name_of_its_own() -> None:
     # With slots a dataclass is made twice; only the one that its module holds counts.
     lines = {kind.__qualname__ for kind in subclasses(Line)}
-    assert {kind.__qualname__ for kind in KINDS.values()} == lines
-    assert [kind.event for kind in KINDS.values()] == list(KINDS)
+    assert {kind.__qualname__ for kind in LINE_BY_EVENT.values()} == lines
+    assert [kind.event for kind in LINE_BY_EVENT.values()] == list(LINE_BY_EVENT)
 
 
-@pytest.mark.parametrize("kind", [*KINDS.values(), EpochFacts, RankFacts])
+@pytest.mark.parametrize("kind", [*LINE_BY_EVENT.values(), EpochFacts, RankFacts])
 def test_a_kind_is_frozen_slotted_and_has_no_field_of_the_envelope(kind: Any) -> None:
     assert dataclasses.is_dataclass(kind)
     assert "__slots__" in vars(kind)
@@ -123,7 +123,7 @@ def test_damage_is_one_clause_with_what_was_found_and_what_is_allowed(damage: st
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", KINDS.values())
+@pytest.mark.parametrize("kind", LINE_BY_EVENT.values())
 def test_an_empty_line_of_any_kind_is_refused(kind: type[Line]) -> None:
     empty = {"schema": 2, "seq": 0, "time": "2025-01-31T12:00:00.000Z", "event": kind.event}
     assert set(empty) == set(ENVELOPE)

@@ -65,8 +65,8 @@ def test_what_has_moved_is_where_it_belongs() -> None:
 
 def test_a_report_can_be_made_of_it() -> None:
     data = read_run(RUN)
-    assert (data.name, data.state, len(data.rounds), len(data.dnns)) == ("before", "stopped", 3, 3)
-    assert [(dnn.name, dnn.epochs, dnn.state) for dnn in data.dnns if dnn.state == "done"] == [
+    assert (data.name, data.state, len(data.rounds), len(data.jobs)) == ("before", "stopped", 3, 3)
+    assert [(dnn.name, dnn.epochs, dnn.state) for dnn in data.jobs if dnn.state == "done"] == [
         ("small", 3, "done"),
         ("late", 4, "done"),
     ]

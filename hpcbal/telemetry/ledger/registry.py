@@ -1,4 +1,4 @@
-"""All kinds of lines, by their name in the file."""
+"""The class of every kind of line, by the name of its event in the file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hpcbal.telemetry.ledger.run import (
     SuspendRequestedLine,
 )
 
-KINDS: Mapping[str, type[Line]] = MappingProxyType(
+LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
     {
         kind.event: kind
         for kind in (
