@@ -38,6 +38,19 @@ class TrainerGroups(Protocol):
         """Dissolve the groups and end the library; collective over ALL trainers, once."""
 
 
+def check_groups(groups: Sequence[tuple[int, ...]], num_trainers: int) -> None:
+    """Refuse groups that overlap or hold ranks that do not exist.
+
+    Raises:
+        ValueError: names the groups; they come from our own plan, so this is a bug of ours.
+    """
+    members = [rank for group in groups for rank in group]
+    if not all(groups) or len(set(members)) != len(members) or not set(members) <= set(range(num_trainers)):
+        raise ValueError(
+            f"trainer groups {list(groups)}: each of 0..{num_trainers - 1} at most once, none empty"
+        )
+
+
 def _horovod_groups(trainer_comm: MPI.Intracomm) -> TrainerGroups:
     from hpcbal.training.horovod_collective import HorovodGroups
 

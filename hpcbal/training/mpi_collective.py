@@ -12,6 +12,7 @@ from hpcbal.comm.mpi_group_comm import MpiGroupComm
 from hpcbal.comm.requests import wait_for
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
+from hpcbal.training.groups import check_groups
 
 _QUESTION, _ANSWER = 1, 2
 """Tags of messages on a group's communicator."""
@@ -148,16 +149,3 @@ class MpiGroups:
     def shutdown(self) -> None:
         """Free everything; collective over all trainers."""
         self.close_all()
-
-
-def check_groups(groups: Sequence[tuple[int, ...]], num_trainers: int) -> None:
-    """Refuse groups that overlap or hold ranks that do not exist.
-
-    Raises:
-        ValueError: tells the groups; they come from our own plan, so this is a bug of ours.
-    """
-    members = [rank for group in groups for rank in group]
-    if not all(groups) or len(set(members)) != len(members) or not set(members) <= set(range(num_trainers)):
-        raise ValueError(
-            f"trainer groups {list(groups)}: each of 0..{num_trainers - 1} at most once, none empty"
-        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from hpcbal.comm.backoff import Backoff
+
 
 class Wave(Protocol):
     """Where the ranks of a profiling wave meet; no call waits, so all ranks keep working meanwhile."""
@@ -21,3 +23,35 @@ class Wave(Protocol):
         Args:
             poll: called again and again while waiting.
         """
+
+
+class LoopbackWave:
+    """A `Wave` of threads of one process.
+
+    Args:
+        rank: in the wave; any number that no other has.
+        num_ranks: of the wave.
+        arrived: the ranks that are warm, and those that are timed; shared by the wave's ranks.
+    """
+
+    def __init__(self, rank: int, num_ranks: int, arrived: tuple[set[int], set[int]]) -> None:
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._warm, self._timed = arrived
+
+    def all_warm(self) -> bool:
+        """See `Wave.all_warm`."""
+        self._warm.add(self._rank)
+        return len(self._warm) == self._num_ranks
+
+    def all_timed(self) -> bool:
+        """See `Wave.all_timed`."""
+        self._timed.add(self._rank)
+        return self.all_warm() and len(self._timed) == self._num_ranks
+
+    def leave(self, poll: Callable[[], None]) -> None:
+        """See `Wave.leave`."""
+        backoff = Backoff()
+        while not self.all_timed():
+            poll()
+            backoff.wait()

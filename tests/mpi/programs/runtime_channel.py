@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 
+from channel_contract import check_channel, check_group_comm
 from mpi4py import MPI
 
 from hpcbal.comm.collectives import (
@@ -15,59 +16,7 @@ from hpcbal.comm.collectives import (
     patient_gather,
 )
 from hpcbal.comm.mpi_channel import MpiChannel
-from hpcbal.control.messages import DnnFailed
-from hpcbal.runtime.wire.protocol import Happened, Heartbeat, Shutdown
-
-NUM_MESSAGES = 200
-
-
-def check_order_and_size(channel: MpiChannel) -> None:
-    """All messages of each rank arrive in the order of sending, long ones among short ones."""
-    if channel.rank:
-        for number in range(NUM_MESSAGES):
-            detail = "x" * (300_000 if number % 50 == 0 else 10)
-            channel.send(0, Happened(number, DnnFailed(str(channel.rank), "error", detail)))
-        assert channel.flush(30.0)
-        channel.send(0, Shutdown(channel.rank))
-        source, message = channel.wait()
-        assert (source, message) == (0, Heartbeat(f"for {channel.rank}"))
-        return
-    serials: dict[int, list[int]] = {rank: [] for rank in range(1, channel.size)}
-    open_ranks = set(serials)
-    while open_ranks:
-        source, message = channel.wait()
-        if isinstance(message, Shutdown):
-            assert message.exit_code == source
-            open_ranks.remove(source)
-        else:
-            assert isinstance(message, Happened)
-            assert isinstance(message.event, DnnFailed)
-            assert message.event.dnn_id == str(source)
-            assert len(message.event.detail) == (300_000 if message.serial % 50 == 0 else 10)
-            serials[source].append(message.serial)
-    assert all(found == list(range(NUM_MESSAGES)) for found in serials.values()), serials
-    for rank in serials:
-        channel.send(rank, Heartbeat(f"for {rank}"))
-    assert channel.flush()
-    assert channel.receive() is None
-
-
-def check_way_out(channel: MpiChannel) -> None:
-    """What runs meanwhile may end a wait."""
-    polls = 0
-
-    def meanwhile() -> None:
-        nonlocal polls
-        polls += 1
-        if polls == 20:
-            raise InterruptedError
-
-    try:
-        channel.wait(meanwhile)
-    except InterruptedError:
-        assert polls == 20
-    else:
-        raise AssertionError("nothing was sent, but something came")
+from hpcbal.comm.mpi_group_comm import MpiGroupComm
 
 
 def check_collectives(comm: MPI.Intracomm) -> None:
@@ -98,9 +47,8 @@ def main() -> None:
     world = MPI.COMM_WORLD
     channel = MpiChannel(world.Dup())
     assert (channel.rank, channel.size) == (world.rank, world.size)
-    check_order_and_size(channel)
-    patient_barrier(world)
-    check_way_out(channel)
+    check_channel(channel, lambda: patient_barrier(world))
+    check_group_comm(MpiGroupComm(world))
     check_collectives(world)
     check_patience(world)
     patient_barrier(world)
