@@ -28,7 +28,8 @@ from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.rank.shared_data import open_data
 from hpcbal.runtime.resuming.opening import OpenedRun, open_run
-from hpcbal.runtime.start import RECIPES, Setting
+from hpcbal.runtime.start.recipe import Setting
+from hpcbal.runtime.start.table import RECIPES
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.streams.slices import SliceRecorder
 

@@ -58,6 +58,15 @@ class Scheduler:
 
     Messages that arrive while an instruction waits for answers are queued, so that the state machine sees
     every event, one after the other, in the order of arrival.
+
+    Args:
+        context: rank 0.
+        spec: of the shared stream.
+        ensemble: decides.
+        journal: records what happens.
+        console: shows it.
+        started_s: when this start began, seconds of the Unix epoch; the wall time counts from then.
+        backoff: makes the pauses of one wait for messages.
     """
 
     def __init__(
@@ -69,9 +78,11 @@ class Scheduler:
         console: Console,
         *,
         started_s: float,
+        backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         self._context = context
         self._spec = spec
+        self._make_backoff = backoff
         self._roles = context.roles
         self._ensemble = ensemble
         self._journal = journal
@@ -127,7 +138,7 @@ class Scheduler:
 
     def _await(self, condition: Callable[[], bool]) -> None:
         """Take messages until `condition` holds; events are queued."""
-        backoff = Backoff()
+        backoff = self._make_backoff()
         while not condition():
             found = self._context.channel.receive()
             if found is not None:

@@ -87,3 +87,13 @@ def test_too_few_ranks_are_told_with_what_is_needed():
         "node 0 (host0) has 3 rank(s), but the config needs 6 there: 1 scheduler + 1 preprocessor(s) + 4 "
         "trainer slot(s); start more ranks (mpirun -n 6 on one node), or lower slots.per_node (4)"
     )
+
+
+def test_every_rank_has_one_role_and_trainers_are_called_by_their_gpu() -> None:
+    roles = assign_roles([RankInfo(rank, rank // 4, f"host{rank // 4}", rank, 0) for rank in range(8)], 2, 1)
+    assert [roles.role_of(rank) for rank in range(8)] == [
+        *("scheduler", "preprocessor", "trainer", "trainer"),
+        *("preprocessor", "preprocessor", "trainer", "trainer"),
+    ]
+    assert sorted(rank for ranks in roles.ranks_by_role.values() for rank in ranks) == list(range(8))
+    assert [roles.title_of(rank) for rank in (0, 1, 2, 7)] == ["scheduler", "preprocessor", "GPU 0", "GPU 3"]

@@ -1,0 +1,18 @@
+"""The recipe of every role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hpcbal.cluster.roles import PREPROCESSOR, SCHEDULER, TRAINER
+from hpcbal.runtime.start.preprocessor import PreprocessorRecipe
+from hpcbal.runtime.start.recipe import Recipe, Setting
+from hpcbal.runtime.start.scheduler import SchedulerRecipe
+from hpcbal.runtime.start.trainer import TrainerRecipe
+
+RECIPES: dict[str, Callable[[Setting], Recipe]] = {
+    SCHEDULER: SchedulerRecipe,
+    PREPROCESSOR: PreprocessorRecipe,
+    TRAINER: TrainerRecipe,
+}
+"""By the names of `hpcbal.cluster.roles.Roles.ranks_by_role`, in the same order on all ranks."""

@@ -1,0 +1,68 @@
+"""A dataset and a model of which a test can take hold: configurations name them, tests set `HOOKS`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.models import EmulatedModel
+
+NUM_FEATURES = 6
+
+HOOKS: dict[str, Callable[[int], Any]] = {}
+"""Called by name in every training step of a model, with the number of the step in its process."""
+
+RANK = threading.local()
+"""`RANK.number` is the rank that the calling thread plays."""
+
+
+class Points:
+    """Noisy points around three centres; the first `broken` ones cannot be read."""
+
+    num_classes = 3
+    sample_spec = SampleSpec.of((NUM_FEATURES,), "float64")
+    label_spec = LabelSpec((), "int64")
+
+    def __init__(self, num_samples: int, broken: int) -> None:
+        rng = np.random.default_rng(1)
+        self._labels = np.arange(num_samples) % 3
+        centres = rng.normal(size=(3, NUM_FEATURES))
+        self._points = centres[self._labels] + rng.normal(size=(num_samples, NUM_FEATURES))
+        self._broken = broken
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def read(self, sample_id: int) -> tuple[np.ndarray, int]:
+        if sample_id < self._broken:
+            raise ValueError("the point is broken")
+        return self._points[sample_id], int(self._labels[sample_id])
+
+    def describe(self, sample_id: int) -> str:
+        return f"point {sample_id}"
+
+
+class Toy(EmulatedModel):
+    """Softmax regression that calls its hook in every training step."""
+
+    def __init__(self, hook: str) -> None:
+        super().__init__(NUM_FEATURES, 3)
+        self._hook, self._num_steps = hook, 0
+
+    def loss_and_gradient(self, parameters: Any, x: Any, y: Any) -> Any:
+        self._num_steps += 1
+        if self._hook:
+            HOOKS[self._hook](self._num_steps)
+        return super().loss_and_gradient(parameters, x, y)
+
+
+def points(num_samples: int = 60, broken: int = 0) -> Points:
+    return Points(num_samples, broken)
+
+
+def toy(input_shape: Any, num_classes: int, hook: str = "") -> Toy:
+    return Toy(hook)

@@ -1,0 +1,39 @@
+"""The table of roles is complete, and roles themselves need no MPI."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+EVERY_ROLE_HAS_A_RECIPE = """
+import mpi4py
+mpi4py.rc.initialize = False  # the table is looked at, no role is played
+from hpcbal.cluster.roles import RankInfo, assign_roles
+from hpcbal.runtime.start.table import RECIPES
+roles = assign_roles([RankInfo(rank, 0, "host", rank, 0) for rank in range(5)], 2, 1)
+assert list(RECIPES) == list(roles.ranks_by_role), (list(RECIPES), list(roles.ranks_by_role))
+"""
+
+ROLES_NEED_NO_MPI = """
+import sys
+sys.modules["mpi4py"] = None  # as on a machine without it
+import hpcbal.comm.loopback, hpcbal.comm.loopback_group, hpcbal.dataplane.private
+import hpcbal.runtime.roles.scheduler, hpcbal.runtime.roles.preprocessor, hpcbal.runtime.roles.trainer
+import hpcbal.runtime.roles.group_profile, hpcbal.runtime.roles.group_round
+import hpcbal.runtime.start.scheduler, hpcbal.training.loopback_groups
+"""
+
+
+def run(program: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def test_every_role_has_a_recipe() -> None:
+    assert run(EVERY_ROLE_HAS_A_RECIPE) == (0, "")
+
+
+def test_roles_can_be_imported_where_mpi_is_missing() -> None:
+    assert run(ROLES_NEED_NO_MPI) == (0, "")
