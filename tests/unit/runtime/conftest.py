@@ -281,7 +281,7 @@ def toys() -> ModuleType:
 
 @pytest.fixture
 def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[[int], Any]]]:
-    """What models do in their steps, by the name in their `args.hook`; empty at first."""
+    """What models do when they are built and in their steps, by the name in `args.hook`; empty at first."""
     monkeypatch.syspath_prepend(str(PROGRAMS))
     found: dict[str, Callable[[int], Any]] = toys().HOOKS
     yield found

@@ -14,7 +14,7 @@ from hpcbal.models import EmulatedModel
 NUM_FEATURES = 6
 
 HOOKS: dict[str, Callable[[int], Any]] = {}
-"""Called by name in every training step of a model, with the number of the step in its process."""
+"""Called by name when a model is built, with 0, and in its training steps, with the number of the step."""
 
 RANK = threading.local()
 """`RANK.number` is the rank that the calling thread plays."""
@@ -47,17 +47,22 @@ class Points:
 
 
 class Toy(EmulatedModel):
-    """Softmax regression that calls its hook in every training step."""
+    """Softmax regression with a hook."""
 
     def __init__(self, hook: str) -> None:
         super().__init__(NUM_FEATURES, 3)
         self._hook, self._num_steps = hook, 0
+        self._call()
 
     def loss_and_gradient(self, parameters: Any, x: Any, y: Any) -> Any:
         self._num_steps += 1
-        if self._hook:
-            HOOKS[self._hook](self._num_steps)
-        return super().loss_and_gradient(parameters, x, y)
+        given = self._call()
+        loss, correct, gradients = super().loss_and_gradient(parameters, x, y)
+        return (loss if given is None else given), correct, gradients
+
+    def _call(self) -> float | None:
+        """What the hook returns takes the place of the loss."""
+        return HOOKS[self._hook](self._num_steps) if self._hook else None
 
 
 def points(num_samples: int = 60, broken: int = 0) -> Points:

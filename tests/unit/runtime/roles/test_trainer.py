@@ -3,122 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hpcbal.checkpoint import read_checkpoint
-from hpcbal.comm.message import Message
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
     EpochDone,
-    Event,
     GroupLeft,
     GroupPlan,
     RateMeasured,
-    RoundPlan,
 )
-from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.runtime.wire.protocol import (
-    EndStream,
     Happened,
     Heartbeat,
     Leave,
-    OpenGroups,
     PreprocessorReport,
     Proceed,
-    ReaderReady,
-    Shutdown,
-    StartStream,
     StopRequest,
-    StreamEnded,
     Suspend,
     TrainAlone,
 )
 from hpcbal.values import Position
 
-PREPROCESSOR = 1
 A, B = GroupPlan("a", (0,)), GroupPlan("b", (1,))
 
 
-def plan_of(
-    *groups: GroupPlan,
-    start: Mapping[str, Position] | None = None,
-    epochs: int = 0,
-) -> RoundPlan:
-    names = [group.dnn_id for group in groups]
-    starts = {name: Position(0) for name in names} | dict(start or {})
-    first_pass = min(position.pass_index for position in starts.values())
-    return RoundPlan(0, groups, first_pass, starts, dict.fromkeys(names, epochs), 1, {})
-
-
-class Floor:
-    """Trainers, and a preprocessor, whose scheduler is the test."""
-
-    def __init__(self, ranks: Any) -> None:
-        self.ranks = ranks
-        self.channel = ranks.channels[0]
-        self.trainers = list(ranks.roles.trainer_ranks)
-        self._generation = 0
-        ranks.play(PREPROCESSOR, ranks.preprocessor(PREPROCESSOR).run)
-        for rank in self.trainers:
-            ranks.play(rank, ranks.trainer(rank).run)
-
-    @property
-    def num_positions(self) -> int:
-        return int(self.ranks.facts.spec.num_positions)
-
-    def next_of(self, *kinds: type[Message]) -> tuple[int, Any]:
-        """The next message of one of `kinds`, and who sent it; others are passed over."""
-        while True:
-            source, message = self.channel.wait(lambda: self.ranks.contexts[0].stop.take())
-            if isinstance(message, kinds):
-                return source, message
-
-    def event(self) -> Event:
-        """The next event that a master reports."""
-        return self.next_of(Happened)[1].event
-
-    def open(self, serial: int, groups: tuple[GroupPlan, ...], plan: RoundPlan | None) -> None:
-        """Form groups; the stream before is ended, and the new one starts when all trainers are ready."""
-        if self._generation:
-            self.channel.send(PREPROCESSOR, EndStream(self._generation))
-            assert self.next_of(StreamEnded) == (PREPROCESSOR, StreamEnded(self._generation))
-        self._generation = serial
-        first_pass = 0 if plan is None else plan.first_pass
-        stream = StreamPlan(serial, first_pass, 0, producers=(PREPROCESSOR,), training_nodes=(0,))
-        self.channel.send_to_all(self.trainers, OpenGroups(serial, groups, stream, plan))
-        assert sorted(self.next_of(ReaderReady)[0] for _ in self.trainers) == self.trainers
-        self.channel.send(PREPROCESSOR, StartStream(stream))
-
-    def tell(self, message: Message, *gpus: int) -> None:
-        """Send to the trainers of these GPUs."""
-        self.channel.send_to_all([self.ranks.roles.trainer_ranks[gpu] for gpu in gpus], message)
-
-    def end(self, code: int = 0) -> None:
-        self.channel.send_to_all([PREPROCESSOR, *self.trainers], Shutdown(code))
-        self.ranks.join()
-        assert set(self.ranks.codes.values()) == {code}
-
-    def checkpoint(self, dnn_id: str) -> Any:
-        state, warnings = read_checkpoint(self.ranks.contexts[0].dnn_directory(dnn_id))
-        assert not warnings
-        return state
-
-
-@pytest.fixture
-def floor(make_ranks: Callable[..., Any]) -> Callable[..., Floor]:
-    def make(num_gpus: int, **sections: Any) -> Floor:
-        return Floor(make_ranks(num_gpus, **sections))
-
-    return make
-
-
-def test_a_group_trains_its_passes_until_it_is_to_leave(floor: Callable[..., Floor]) -> None:
+def test_a_group_trains_its_passes_until_it_is_to_leave(floor: Callable[..., Any]) -> None:
     on = floor(1)
-    on.open(1, (A,), plan_of(A))
+    on.open(1, (A,), on.plan_of(A))
     for pass_index in range(2):
         done = on.event()
         assert isinstance(done, EpochDone)
@@ -133,14 +48,14 @@ def test_a_group_trains_its_passes_until_it_is_to_leave(floor: Callable[..., Flo
     on.end()
 
 
-def test_a_trainer_in_no_group_is_ready_at_once_and_stays_idle(floor: Callable[..., Floor]) -> None:
+def test_a_trainer_in_no_group_is_ready_at_once_and_stays_idle(floor: Callable[..., Any]) -> None:
     on = floor(2)
-    on.open(1, (A,), plan_of(A))
+    on.open(1, (A,), on.plan_of(A))
     assert isinstance(on.event(), EpochDone)
     on.tell(Leave(1, "converged"), 0)
     assert isinstance(on.event(), CheckpointWritten)
     assert on.event() == GroupLeft("a")
-    on.open(2, (B,), plan_of(B))  # it is still there for the next groups
+    on.open(2, (B,), on.plan_of(B))  # it is still there for the next groups
     assert isinstance(on.event(), EpochDone)
     on.tell(Leave(2, "converged"), 1)
     assert isinstance(on.event(), CheckpointWritten)
@@ -148,16 +63,16 @@ def test_a_trainer_in_no_group_is_ready_at_once_and_stays_idle(floor: Callable[.
     on.end()
 
 
-def test_orders_for_earlier_groups_are_dropped(floor: Callable[..., Floor]) -> None:
+def test_orders_for_earlier_groups_are_dropped(floor: Callable[..., Any]) -> None:
     on = floor(1)
-    on.open(1, (A,), plan_of(A))
+    on.open(1, (A,), on.plan_of(A))
     assert isinstance(on.event(), EpochDone)
     on.tell(Leave(1, "converged"), 0)
     assert isinstance(on.event(), CheckpointWritten)
     assert on.event() == GroupLeft("a")
     on.tell(Suspend(1), 0)  # it comes after its groups
     on.tell(Proceed(1, 9, checkpoint=False), 0)
-    restart = plan_of(A, start={"a": Position(1)}, epochs=1)
+    restart = on.plan_of(A, start={"a": Position(1)}, epochs=1)
     on.open(2, (A,), restart)
     on.tell(Proceed(1, 9, checkpoint=False), 0)
     done = on.event()
@@ -170,7 +85,7 @@ def test_orders_for_earlier_groups_are_dropped(floor: Callable[..., Floor]) -> N
 
 
 def test_a_wave_measures_all_its_groups_together_and_throws_the_weights_away(
-    floor: Callable[..., Floor],
+    floor: Callable[..., Any],
 ) -> None:
     on = floor(2)
     on.open(1, (A, B), None)
@@ -180,18 +95,18 @@ def test_a_wave_measures_all_its_groups_together_and_throws_the_weights_away(
     assert all(event.num_gpus == 1 and event.samples_per_s > 0 for event in measured.values())
     assert {event for event in events if isinstance(event, GroupLeft)} == {GroupLeft("a"), GroupLeft("b")}
     assert not on.ranks.contexts[0].dnn_directory("a").exists()
-    on.open(2, (A,), plan_of(A))
+    on.open(2, (A,), on.plan_of(A))
     assert isinstance(on.event(), EpochDone)
     on.tell(Leave(2, "converged"), 0)
     assert isinstance(on.event(), CheckpointWritten)
     on.end()
 
 
-def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[..., Floor]) -> None:
+def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[..., Any]) -> None:
     on = floor(2, schedule={"paradigm": "independent"})
     orders = {0: (7, A), 1: (8, B)}
     for gpu, (serial, group) in orders.items():
-        on.tell(TrainAlone(serial, plan_of(group)), gpu)
+        on.tell(TrainAlone(serial, on.plan_of(group)), gpu)
     left = 0
     made: dict[int, int] = {}
     while left < 2:
@@ -211,7 +126,7 @@ def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[.
 
 
 def test_a_shutdown_releases_replicas_threads_and_groups(
-    floor: Callable[..., Floor], monkeypatch: pytest.MonkeyPatch
+    floor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hpcbal.training.emulated_backend import EmulatedReplica
     from hpcbal.training.loopback_groups import LoopbackGroups
@@ -227,7 +142,7 @@ def test_a_shutdown_releases_replicas_threads_and_groups(
         monkeypatch.setattr(owner, name, noted)
     before = set(threading.enumerate())
     on = floor(1)
-    on.open(1, (A,), plan_of(A))
+    on.open(1, (A,), on.plan_of(A))
     assert isinstance(on.event(), EpochDone)
     on.tell(Leave(1, "converged"), 0)
     on.event()
@@ -238,31 +153,31 @@ def test_a_shutdown_releases_replicas_threads_and_groups(
 
 
 def test_a_model_that_cannot_be_built_fails_its_group_and_the_trainer_lives_on(
-    floor: Callable[..., Floor],
+    floor: Callable[..., Any],
 ) -> None:
     dnns = [
         {"name": "a", "model": "in_process_toys:toy", "args": {"depth": 8}},
         {"name": "b", "model": "in_process_toys:toy"},
     ]
     on = floor(1, dnns=dnns)
-    on.open(1, (A,), plan_of(A))
+    on.open(1, (A,), on.plan_of(A))
     failed = on.event()
     assert isinstance(failed, DnnFailed)
     assert (failed.dnn_id, failed.cause) == ("a", "error")
     assert "unexpected keyword argument 'depth'" in failed.detail
     assert on.event() == GroupLeft("a")
-    on.open(2, (GroupPlan("b", (0,)),), plan_of(GroupPlan("b", (0,))))
+    on.open(2, (GroupPlan("b", (0,)),), on.plan_of(GroupPlan("b", (0,))))
     assert isinstance(on.event(), EpochDone)
     on.tell(Leave(2, "converged"), 0)
     assert isinstance(on.event(), CheckpointWritten)
     on.end()
 
 
-def test_an_idle_trainer_shows_that_it_lives_and_passes_a_signal_on(floor: Callable[..., Floor]) -> None:
+def test_an_idle_trainer_shows_that_it_lives_and_passes_a_signal_on(floor: Callable[..., Any]) -> None:
     on = floor(1)
     trainer = on.trainers[0]
     assert {on.next_of(Heartbeat) for _ in range(2)} == {
-        (PREPROCESSOR, Heartbeat("idle")),
+        (1, Heartbeat("idle")),
         (trainer, Heartbeat("idle")),
     }
     on.ranks.signal(trainer, "signal USR2")

@@ -1,0 +1,101 @@
+"""Trainers and a preprocessor in threads; the test gives the scheduler's orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from hpcbal.checkpoint import read_checkpoint
+from hpcbal.comm.message import Message
+from hpcbal.control.messages import Event, GroupPlan, RoundPlan
+from hpcbal.dataplane.stream import StreamPlan
+from hpcbal.runtime.wire.protocol import (
+    EndStream,
+    Happened,
+    OpenGroups,
+    ReaderReady,
+    Shutdown,
+    StartStream,
+    StreamEnded,
+)
+from hpcbal.values import Position
+
+PREPROCESSOR = 1
+
+
+class Floor:
+    """Trainers, and a preprocessor, whose scheduler is the test."""
+
+    def __init__(self, ranks: Any, *, fetches_ahead: bool) -> None:
+        self.ranks = ranks
+        self.channel = ranks.channels[0]
+        self.trainers = list(ranks.roles.trainer_ranks)
+        self._generation = 0
+        ranks.play(PREPROCESSOR, ranks.preprocessor(PREPROCESSOR).run)
+        for rank in self.trainers:
+            ranks.play(rank, ranks.trainer(rank, fetches_ahead=fetches_ahead).run)
+
+    @staticmethod
+    def plan_of(
+        *groups: GroupPlan,
+        start: Mapping[str, Position] | None = None,
+        epochs: int = 0,
+    ) -> RoundPlan:
+        """A round of these groups, from the beginning or from `start` on."""
+        names = [group.dnn_id for group in groups]
+        starts = {name: Position(0) for name in names} | dict(start or {})
+        first_pass = min(position.pass_index for position in starts.values())
+        return RoundPlan(0, groups, first_pass, starts, dict.fromkeys(names, epochs), 1, {})
+
+    @property
+    def num_positions(self) -> int:
+        return int(self.ranks.facts.spec.num_positions)
+
+    def next_of(self, *kinds: type[Message]) -> tuple[int, Any]:
+        """The next message of one of `kinds`, and who sent it; others are passed over."""
+        while True:
+            source, message = self.channel.wait(lambda: self.ranks.contexts[0].stop.take())
+            if isinstance(message, kinds):
+                return source, message
+
+    def event(self) -> Event:
+        """The next event that a master reports."""
+        return self.next_of(Happened)[1].event
+
+    def open(self, serial: int, groups: tuple[GroupPlan, ...], plan: RoundPlan | None) -> None:
+        """Form groups; the stream before is ended, and the new one starts when all trainers are ready."""
+        if self._generation:
+            self.channel.send(PREPROCESSOR, EndStream(self._generation))
+            assert self.next_of(StreamEnded) == (PREPROCESSOR, StreamEnded(self._generation))
+        self._generation = serial
+        first_pass = 0 if plan is None else plan.first_pass
+        stream = StreamPlan(serial, first_pass, 0, producers=(PREPROCESSOR,), training_nodes=(0,))
+        self.channel.send_to_all(self.trainers, OpenGroups(serial, groups, stream, plan))
+        assert sorted(self.next_of(ReaderReady)[0] for _ in self.trainers) == self.trainers
+        self.channel.send(PREPROCESSOR, StartStream(stream))
+
+    def tell(self, message: Message, *gpus: int) -> None:
+        """Send to the trainers of these GPUs."""
+        self.channel.send_to_all([self.ranks.roles.trainer_ranks[gpu] for gpu in gpus], message)
+
+    def end(self, code: int = 0) -> None:
+        self.channel.send_to_all([PREPROCESSOR, *self.trainers], Shutdown(code))
+        self.ranks.join()
+        assert set(self.ranks.codes.values()) == {code}
+
+    def checkpoint(self, dnn_id: str) -> Any:
+        state, warnings = read_checkpoint(self.ranks.contexts[0].dnn_directory(dnn_id))
+        assert not warnings
+        return state
+
+
+@pytest.fixture
+def floor(make_ranks: Callable[..., Any]) -> Callable[..., Floor]:
+    """Makes trainers for so many GPUs, which wait for orders."""
+
+    def make(num_gpus: int, *, fetches_ahead: bool = True, **sections: Any) -> Floor:
+        return Floor(make_ranks(num_gpus, **sections), fetches_ahead=fetches_ahead)
+
+    return make
