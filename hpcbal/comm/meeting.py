@@ -15,6 +15,10 @@ class MeetingTimeoutError(RuntimeError):
     """Some thread never came; the others would wait for ever."""
 
 
+class MeetingAbortedError(RuntimeError):
+    """Some thread has failed and ended the meeting for all."""
+
+
 class Meeting:
     """`num_ranks` threads that hand each other one value per round.
 
@@ -33,6 +37,13 @@ class Meeting:
         self._rounds: dict[int, dict[int, Any]] = {}
         self._num_left: dict[int, int] = {}
         self._round_of_rank = [0] * num_ranks
+        self._is_aborted = False
+
+    def abort(self) -> None:
+        """End the meeting: whoever waits or comes gets an error, as when MPI aborts a job."""
+        with self._changed:
+            self._is_aborted = True
+            self._changed.notify_all()
 
     def exchange(self, rank: int, value: Any, poll: Callable[[], None] | None = None) -> list[Any]:
         """The values of all ranks, in order of rank, when the last of them has come.
@@ -44,6 +55,7 @@ class Meeting:
 
         Raises:
             MeetingTimeoutError: a rank is still missing after the timeout.
+            MeetingAbortedError: `abort` was called.
         """
         number = self._round_of_rank[rank]
         self._round_of_rank[rank] += 1
@@ -54,14 +66,20 @@ class Meeting:
             self._changed.notify_all()
         while True:
             with self._changed:
-                if self._changed.wait_for(lambda: len(values) == self.num_ranks, POLL_INTERVAL_S):
+                self._changed.wait_for(lambda: self._is_aborted or self._is_full(values), POLL_INTERVAL_S)
+                if self._is_full(values):
                     self._leave(number)
                     return [values[other] for other in range(self.num_ranks)]
+                if self._is_aborted:
+                    raise MeetingAbortedError(f"rank {rank} waits for others, one of which has failed")
             if time.monotonic() > deadline_s:
                 missing = [other for other in range(self.num_ranks) if other not in values]
                 raise MeetingTimeoutError(f"rank {rank} waited {self._timeout_s:g} s for ranks {missing}")
             if poll is not None:
                 poll()
+
+    def _is_full(self, values: dict[int, Any]) -> bool:
+        return len(values) == self.num_ranks
 
     def _leave(self, number: int) -> None:
         self._num_left[number] = self._num_left.get(number, 0) + 1

@@ -72,12 +72,22 @@ class LoopbackHub:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._meetings: dict[Hashable, Meeting] = {}
+        self._is_aborted = False
+
+    def abort(self) -> None:
+        """End all meetings, also those to come: a trainer has died, and nobody may wait for it."""
+        with self._lock:
+            self._is_aborted = True
+            for meeting in self._meetings.values():
+                meeting.abort()
 
     def meeting(self, key: Hashable, num_ranks: int) -> Meeting:
         """The meeting of that key; made by the first who asks for it."""
         with self._lock:
             if key not in self._meetings:
                 self._meetings[key] = Meeting(num_ranks, self._timeout_s)
+                if self._is_aborted:
+                    self._meetings[key].abort()
             return self._meetings[key]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.comm.loopback_group import LoopbackGroupComm
-from hpcbal.comm.meeting import Meeting, MeetingTimeoutError
+from hpcbal.comm.meeting import Meeting, MeetingAbortedError, MeetingTimeoutError
 from hpcbal.comm.message import Message
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "mpi" / "programs"
@@ -95,6 +95,18 @@ def test_a_poll_may_end_the_wait_for_others() -> None:
 
     with pytest.raises(InterruptedError):
         comm.all_gather(np.zeros(1), give_up)
+
+
+def test_an_abort_ends_the_waits_of_all_and_of_those_who_come_later() -> None:
+    meeting = Meeting(3, TIMEOUT_S)
+
+    def play(rank: int) -> None:
+        if rank == 2:
+            meeting.abort()
+        with pytest.raises(MeetingAbortedError, match=f"rank {rank} "):
+            LoopbackGroupComm(rank, meeting).all_gather(np.zeros(1))
+
+    on_threads(2, lambda number: play(number + 1))
 
 
 def test_a_group_of_one_waits_for_nobody() -> None:

@@ -112,7 +112,11 @@ def make_context(config: EnsembleConfig, output: Path, roles: Roles, channel: Ch
         stop=Guard(),
         hang_trace=cast(HangTrace, NoTrace()),
         is_ending=lambda: False,
-        slices=SliceRecorder(0, enabled=False),
+        slices=SliceRecorder(
+            config.timeline.steps_per_pass,
+            num_ranks=channel.size,
+            enabled=config.timeline.max_bytes > 0,
+        ),
     )
 
 
@@ -137,6 +141,7 @@ class Ranks:
         self.ring = NodeRing.private(self.facts.spec, num_gpus, num_preprocessors)
         self.hub = LoopbackHub(num_gpus, timeout_s=TIMEOUT_S)
         self._threads: list[threading.Thread] = []
+        self._trainers: list[Trainer] = []
         self.codes: dict[int, int] = {}
         self._errors: list[BaseException] = []
         self._arrived: dict[Any, tuple[set[int], set[int]]] = {}
@@ -167,7 +172,7 @@ class Ranks:
             arrived = self._arrived.setdefault(key, (set(), set()))
             return LoopbackWave(gpu, len(gpus), arrived)
 
-        return Trainer(
+        trainer = Trainer(
             self.contexts[rank],
             RankData(self.facts, self.ring, self.source()),
             EmulatedBackend(self.config.backend.rates, precision=self.config.backend.precision),
@@ -175,6 +180,8 @@ class Ranks:
             make_wave,
             ThreadPoolExecutor(1) if fetches_ahead else None,
         )
+        self._trainers.append(trainer)
+        return trainer
 
     def play(self, rank: int, role: Callable[[], Any]) -> None:
         """Let a thread be `rank`; what it returns is in `codes`."""
@@ -185,6 +192,7 @@ class Ranks:
                 self.codes[rank] = role()
             except BaseException as error:
                 self._errors.append(error)
+                self.hub.abort()
                 for context in self.contexts:
                     cast(Guard, context.stop).failure = error
 
@@ -196,6 +204,8 @@ class Ranks:
         for thread in self._threads:
             thread.join(TIMEOUT_S)
         if self._errors:
+            for trainer in self._trainers:  # else it would write into the next start's files
+                trainer._writer.close()
             raise self._errors[0]
         left = [thread.name for thread in self._threads if thread.is_alive()]
         assert not left, f"{left} still run"
@@ -283,9 +293,12 @@ def toys() -> ModuleType:
 def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[[int], Any]]]:
     """What models do when they are built and in their steps, by the name in `args.hook`; empty at first."""
     monkeypatch.syspath_prepend(str(PROGRAMS))
-    found: dict[str, Callable[[int], Any]] = toys().HOOKS
+    module = toys()
+    found: dict[str, Callable[[int], Any]] = module.HOOKS
     yield found
     found.clear()
+    module.MENDED.clear()
+    module.READS.clear()
 
 
 @pytest.fixture

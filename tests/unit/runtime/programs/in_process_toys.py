@@ -19,6 +19,12 @@ HOOKS: dict[str, Callable[[int], Any]] = {}
 RANK = threading.local()
 """`RANK.number` is the rank that the calling thread plays."""
 
+MENDED = threading.Event()
+"""When it is set, broken points can be read."""
+
+READS: list[int] = []
+"""Ids of the points that were read, over all ranks."""
+
 
 class Points:
     """Noisy points around three centres; the first `broken` ones cannot be read."""
@@ -38,7 +44,8 @@ class Points:
         return len(self._points)
 
     def read(self, sample_id: int) -> tuple[np.ndarray, int]:
-        if sample_id < self._broken:
+        READS.append(sample_id)
+        if sample_id < self._broken and not MENDED.is_set():
             raise ValueError("the point is broken")
         return self._points[sample_id], int(self._labels[sample_id])
 

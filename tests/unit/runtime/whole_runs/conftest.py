@@ -1,0 +1,129 @@
+"""Three DNNs on two GPUs, so that one has to wait; and ways to end a start early."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RATES = {
+    "a": {1: 4e5, 2: 7.8e5, 3: 1.1e6},
+    "b": {1: 8e5, 2: 1.5e6, 3: 2e6},
+    "c": {1: 8.2e5, 2: 1.55e6, 3: 2.1e6},
+}
+
+
+class Killed(BaseException):
+    """A rank dies at once: no handler of the roles catches this."""
+
+
+class Lab:
+    """An ensemble in a folder; each `run` is one start."""
+
+    epochs: Mapping[str, int] = {"a": 4, "b": 2, "c": 3}
+
+    def __init__(self, inner: Any, hooks: dict[str, Callable[[int], Any]]) -> None:
+        self._inner = inner
+        self._hooks = hooks
+        self.events: Callable[[str], list[Any]] = inner.events
+        self.outcome: Callable[[], Any] = inner.outcome
+        self.run: Callable[..., int] = inner.run
+        self.use()
+
+    @property
+    def out(self) -> Path:
+        return Path(self._inner.out)
+
+    @staticmethod
+    def dnn(name: str, epochs: int, **args: Any) -> dict[str, Any]:
+        return {"name": name, "model": "in_process_toys:toy", "args": args, "stop": {"max_epochs": epochs}}
+
+    def dnns(self, **args: Any) -> list[dict[str, Any]]:
+        """The three, all with these arguments of their model."""
+        return [self.dnn(name, epochs, **args) for name, epochs in self.epochs.items()]
+
+    def use(self, paradigm: str = "global", output: str = "out", num_gpus: int = 2, **sections: Any) -> None:
+        """Write the configuration; the output goes to a directory of that name."""
+        self._inner.out = self._inner.folder / output
+        self._inner.num_gpus = num_gpus
+        backend = {"name": "emulated", "precision": "float64", "collective": "mpi", "rates": RATES}
+        given = {"dnns": self.dnns(), "backend": backend, "schedule": {"paradigm": paradigm, "delta": "15%"}}
+        self._inner.configure(**{**given, **sections})
+
+    def at_steps(self, steps: Collection[int], act: Callable[[], None]) -> None:
+        """What models with the hook `act` do in some of the training steps, counted from now on."""
+        count = 0
+
+        def step(number: int) -> None:
+            nonlocal count
+            if number > 0:
+                count += 1
+                if count in steps:
+                    act()
+
+        self._hooks["act"] = step
+
+    def kill_at(self, step: int) -> None:
+        """Let the rank of this training step die; the start must end with that."""
+
+        def die() -> None:
+            raise Killed
+
+        self.at_steps([step], die)
+        with pytest.raises(Killed):
+            self.run()
+
+    def stop_at(self, step: int, rank: int, **options: Any) -> None:
+        """Let `rank` get a signal in or soon after this training step; the start must end with 75.
+
+        A trainer gets it in a step of its own. For other ranks the step waits until the scheduler has heard
+        of it, so that the run cannot end before.
+        """
+        count, told = 0, False
+        num_before = len(self.events("suspend-requested"))
+
+        def act(number: int) -> None:
+            nonlocal count, told
+            count += number > 0
+            is_trainer = rank in self._inner.ranks.roles.trainer_ranks
+            me = importlib.import_module("in_process_toys").RANK.number
+            if told or count < step or (is_trainer and me != rank):
+                return
+            told = True
+            self._inner.ranks.signal(rank)
+            deadline_s = time.monotonic() + 30.0
+            while not is_trainer and len(self.events("suspend-requested")) == num_before:
+                assert time.monotonic() < deadline_s, f"the signal to rank {rank} is not passed on"
+                time.sleep(0.001)
+
+        self._hooks["act"] = act
+        assert self.run(**options) == 75
+        self.at_steps([], lambda: None)
+
+    def states(self) -> dict[str, tuple[str, int]]:
+        """State and epochs of each DNN in the table of results."""
+        from hpcbal.telemetry import read_results
+
+        return {row.name: (row.state, row.epochs) for row in read_results(self.out / "results.csv")}
+
+    @staticmethod
+    def assert_same(got: Any, wanted: Any) -> None:
+        """Weights, optimizer, passes and metrics of every DNN agree to 1e-12."""
+        assert got.keys() == wanted.keys()
+        for name, (history, arrays) in wanted.items():
+            own_history, own_arrays = got[name]
+            assert [record[:2] for record in own_history] == [record[:2] for record in history], name
+            for mine, theirs in zip(own_history, history, strict=True):
+                assert mine[2] == pytest.approx(theirs[2], rel=1e-12), name
+            assert own_arrays.keys() == arrays.keys()
+            for key, array in arrays.items():
+                assert own_arrays[key] == pytest.approx(array, rel=1e-12, abs=1e-12), f"{name}/{key}"
+
+
+@pytest.fixture
+def lab(in_process: Any, hooks: dict[str, Callable[[int], Any]]) -> Lab:
+    return Lab(in_process, hooks)

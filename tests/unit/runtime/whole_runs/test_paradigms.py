@@ -1,0 +1,98 @@
+"""Every paradigm obeys the contract of `global`: it stops, goes on, survives, and trains the same models."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+PARADIGMS = ["global", "local", "homogeneous", "independent"]
+NUM_SAMPLES = 60
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_stops_and_deaths_change_nothing(lab: Any, paradigm: str) -> None:
+    """Signals to several ranks, a death, and a start that has nothing to disturb it."""
+    lab.use(paradigm, "calm")
+    assert lab.run() == 0
+    calm = lab.outcome()
+    lab.use(paradigm, dnns=lab.dnns(hook="act"))
+    lab.stop_at(3, rank=2)
+    lab.stop_at(7, rank=1)
+    lab.kill_at(8)
+    lab.stop_at(2, rank=0)
+    lab.at_steps([], lambda: None)
+    assert lab.run() == 0
+    lab.assert_same(lab.outcome(), calm)
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+    offsets = {line.offset for line in lab.events("checkpoint-written")}
+    assert offsets - {NUM_SAMPLES}, "no stop was inside a pass"
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_a_failing_dnn_leaves_the_others_in_peace(lab: Any, hooks: Any, paradigm: str) -> None:
+    hooks["act"] = lambda step: float("nan") if step == 3 else None
+    lab.use(paradigm, dnns=[lab.dnn("a", 4), lab.dnn("b", 2, hook="act"), lab.dnn("c", 3)])
+    assert lab.run() == 3
+    assert lab.states() == {"a": ("done", 4), "b": ("failed", 0), "c": ("done", 3)}
+    (failed,) = lab.events("dnn-failed")
+    assert (failed.dnn, failed.cause) == ("b", "nan")
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_too_many_broken_samples_stop_the_run(lab: Any, capsys: Any, paradigm: str) -> None:
+    lab.use(paradigm, data={"dataset": "in_process_toys:points", "args": {"broken": 20}})
+    assert lab.run() == 2
+    assert (
+        "of 60 samples are broken, more than data.max_bad_fraction (0.01) allows" in capsys.readouterr().err
+    )
+    assert not lab.events("epoch-done"), "a pass with too many broken samples is no epoch"
+
+
+def test_sharing_a_stream_or_not_trains_the_same_models(lab: Any) -> None:
+    outcomes = []
+    for paradigm in ("homogeneous", "independent"):
+        lab.use(paradigm, paradigm, num_gpus=3)  # all begin with pass 0
+        assert lab.run() == 0
+        outcomes.append(lab.outcome())
+    lab.assert_same(*outcomes)
+
+
+def test_alone_in_global_and_independent_a_dnn_becomes_the_same_model(lab: Any) -> None:
+    outcomes = []
+    for paradigm in ("global", "independent"):
+        lab.use(paradigm, paradigm, num_gpus=1, dnns=[lab.dnn("a", 4)])
+        assert lab.run() == 0
+        outcomes.append(lab.outcome())
+    lab.assert_same(*outcomes)
+
+
+def test_independent_dnns_pay_for_their_own_preprocessing(lab: Any) -> None:
+    reads = importlib.import_module("in_process_toys").READS
+    num_reads = []
+    for paradigm in ("homogeneous", "independent"):
+        lab.use(paradigm, paradigm, num_gpus=3)
+        reads.clear()
+        assert lab.run() == 0
+        num_reads.append(len(reads))
+    shared, alone = num_reads
+    assert alone >= NUM_SAMPLES * sum(lab.epochs.values())
+    assert shared <= NUM_SAMPLES * (max(lab.epochs.values()) + 2)  # every pass once, and what was made ahead
+
+
+def test_no_gpu_is_idle_while_an_independent_dnn_waits(lab: Any) -> None:
+    lab.use("independent", num_gpus=1)
+    assert lab.run() == 0
+    started = [line.plan.groups[0].dnn for line in lab.events("started-alone")]
+    assert sorted(started) == ["a", "b", "c"]
+    assert [line.dnn for line in lab.events("group-left")] == started
+
+
+def test_two_preprocessors_give_the_same_weights(lab: Any) -> None:
+    lab.use(output="one")
+    assert lab.run() == 0
+    one = lab.outcome()
+    lab.use(output="two")
+    assert lab.run(num_preprocessors=2) == 0
+    lab.assert_same(lab.outcome(), one)

@@ -1,0 +1,115 @@
+"""What a start finds: damaged checkpoints, other data, failed DNNs, more epochs than before."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import Any
+
+import pytest
+
+from hpcbal.errors import HpcbalError, InputError
+
+
+@pytest.fixture
+def stopped(lab: Any) -> Any:
+    """A start that was stopped when the DNNs had trained for a while."""
+    lab.use(dnns=lab.dnns(hook="act"))
+    lab.stop_at(14, rank=1)
+    return lab
+
+
+def damaged_checkpoint(lab: Any, name: str) -> None:
+    path = lab.out / "dnns" / name / "checkpoint.h5"
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def test_a_truncated_checkpoint_is_noticed_and_the_previous_one_used(stopped: Any, capsys: Any) -> None:
+    name = next(d.name for d in (stopped.out / "dnns").iterdir() if (d / "checkpoint.previous.h5").exists())
+    damaged_checkpoint(stopped, name)
+    capsys.readouterr()
+    assert stopped.run() == 0
+    shown = capsys.readouterr().out
+    assert f"dnns/{name}/checkpoint.h5: " in shown
+    assert f"dnns/{name}/checkpoint.previous.h5 (epoch " in shown
+    assert len(stopped.events("checkpoint-damaged")) == 1
+    assert stopped.states() == {dnn: ("done", epochs) for dnn, epochs in stopped.epochs.items()}
+    epochs = [record[0] for record in stopped.outcome()[name][0]]
+    assert epochs == list(range(1, stopped.epochs[name] + 1))
+
+
+def test_both_checkpoints_damaged_or_gone_start_that_dnn_anew(stopped: Any, capsys: Any) -> None:
+    damaged, gone = sorted(d.name for d in (stopped.out / "dnns").iterdir())[:2]
+    for name in ("checkpoint.h5", "checkpoint.previous.h5"):
+        (stopped.out / "dnns" / damaged / name).write_bytes(b"not HDF5")
+        (stopped.out / "dnns" / gone / name).unlink(missing_ok=True)
+    capsys.readouterr()
+    assert stopped.run() == 0
+    assert "there is no whole checkpoint, so training starts anew" in capsys.readouterr().out
+    assert stopped.states() == {dnn: ("done", epochs) for dnn, epochs in stopped.epochs.items()}
+
+
+def test_checkpoints_of_other_data_are_refused(stopped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    toys = importlib.import_module("in_process_toys")
+    monkeypatch.setattr(toys, "points", lambda num_samples=66, broken=0: toys.Points(num_samples, broken))
+    with pytest.raises(HpcbalError, match="trained on other data or preprocessing") as refused:
+        stopped.run()
+    assert refused.value.exit_code == 2
+
+
+def test_a_failed_dnn_stays_failed_until_it_is_to_be_retried(lab: Any, hooks: Any) -> None:
+    trouble = [lab.dnn("a", 4), lab.dnn("b", 2, hook="act"), lab.dnn("c", 3)]
+    lab.use(dnns=trouble)
+
+    def fail(step: int) -> None:
+        if step == 5:
+            raise RuntimeError("the layers do not fit")
+
+    hooks["act"] = fail
+    assert lab.run() == 3
+    assert lab.states()["b"][0] == "failed"
+    hooks["act"] = lambda step: None
+    assert lab.run() == 3, "without --retry-failed it is left as it is"
+    assert lab.run(retry_failed=True) == 0
+    assert [line.dnn for line in lab.events("dnn-retried")] == ["b"]
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+
+
+def test_all_samples_broken_for_a_while(lab: Any) -> None:
+    lab.use(data={"dataset": "in_process_toys:points", "args": {"broken": 60}})
+    assert lab.run() == 2
+    assert not lab.events("epoch-done")
+    assert not lab.events("dnn-done")
+    importlib.import_module("in_process_toys").MENDED.set()
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+
+
+def test_as_many_broken_samples_as_are_allowed_are_only_recorded(lab: Any, capsys: Any) -> None:
+    data = {"dataset": "in_process_toys:points", "args": {"broken": 3}, "max_bad_fraction": 0.05}
+    lab.use(data=data)
+    assert lab.run() == 0
+    assert sorted(line.sample_id for line in lab.events("bad-sample")) == [0, 1, 2]
+    assert capsys.readouterr().out.count("warning: broken sample skipped: point 2: ") == 1
+
+
+def test_the_walltime_stops_cleanly_and_the_next_start_goes_on(lab: Any) -> None:
+    lab.use(output="calm")
+    assert lab.run() == 0
+    calm = lab.outcome()
+    lab.use(walltime=3600)
+    assert lab.run(started_s=time.time() - 3600) == 75
+    (requested,) = lab.events("suspend-requested")
+    assert "walltime" in requested.reason
+    assert lab.run() == 0
+    lab.assert_same(lab.outcome(), calm)
+
+
+def test_weights_for_more_gpus_than_there_are_are_refused_at_each_start(lab: Any) -> None:
+    lab.use(balance={"policy": "fixed", "shares": [4, 3, 2]})
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"balance\.shares: got 3 weights, allowed: at most 2"):
+            lab.run()
+    assert not lab.events("run-started")
+    lab.use(balance={"policy": "fixed", "shares": [4, 3]})
+    assert lab.run() == 0
