@@ -29,26 +29,21 @@ class LoopbackChannel(Channel):
 
     @property
     def rank(self) -> int:
-        """See `Channel.rank`."""
         return self._rank
 
     @property
     def size(self) -> int:
-        """See `Channel.size`."""
         return len(self._mailboxes)
 
     def send(self, destination: int, message: Message) -> None:
-        """See `Channel.send`."""
         self._mailboxes[destination].append((self._rank, pickle.dumps(message)))
 
     def send_to_all(self, destinations: Sequence[int], message: Message) -> None:
-        """See `Channel.send_to_all`."""
         data = pickle.dumps(message)
         for destination in destinations:
             self._mailboxes[destination].append((self._rank, data))
 
     def receive(self) -> tuple[int, Message] | None:
-        """See `Channel.receive`."""
         try:
             source, data = self._mailboxes[self._rank].popleft()
         except IndexError:
@@ -56,5 +51,5 @@ class LoopbackChannel(Channel):
         return source, pickle.loads(data)
 
     def is_sent(self) -> bool:
-        """See `Channel.is_sent`: a message is in the other mailbox as soon as it is sent."""
+        """A message is in the other mailbox as soon as it is sent."""
         return True

@@ -33,23 +33,18 @@ class LoopbackGroupComm(GroupComm):
 
     @property
     def rank(self) -> int:
-        """See `GroupComm.rank`."""
         return self._rank
 
     @property
     def size(self) -> int:
-        """See `GroupComm.size`."""
         return self._meeting.num_ranks
 
     def all_gather(self, mine: NDArray[Any], poll: Callable[[], None] | None = None) -> NDArray[Any]:
-        """See `GroupComm.all_gather`."""
         return np.stack(self._meeting.exchange(self._rank, np.array(mine), poll))
 
     def all_reduce(self, mine: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
-        """See `GroupComm.all_reduce`."""
         everyone = self._meeting.exchange(self._rank, np.array(mine))
         return np.asarray(_OPERATIONS[reduction].reduce(np.stack(everyone), axis=0), mine.dtype)
 
     def broadcast(self, array: NDArray[Any]) -> None:
-        """See `GroupComm.broadcast`."""
         array[...] = self._meeting.exchange(self._rank, array.copy() if self._rank == 0 else None)[0]

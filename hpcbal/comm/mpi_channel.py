@@ -29,20 +29,16 @@ class MpiChannel(Channel):
 
     @property
     def rank(self) -> int:
-        """See `Channel.rank`."""
         return self._comm.rank
 
     @property
     def size(self) -> int:
-        """See `Channel.size`."""
         return self._comm.size
 
     def send(self, destination: int, message: Message) -> None:
-        """See `Channel.send`."""
         self.send_to_all([destination], message)
 
     def send_to_all(self, destinations: Sequence[int], message: Message) -> None:
-        """See `Channel.send_to_all`."""
         data = MPI.pickle.dumps(message)
         self._drop_sent()
         for destination in destinations:
@@ -50,7 +46,6 @@ class MpiChannel(Channel):
             self._pending.append((request, data))
 
     def receive(self) -> tuple[int, Message] | None:
-        """See `Channel.receive`."""
         status = MPI.Status()
         if not self._comm.iprobe(MPI.ANY_SOURCE, TAG, status):
             return None
@@ -58,7 +53,6 @@ class MpiChannel(Channel):
         return source, self._comm.recv(source=source, tag=TAG)
 
     def is_sent(self) -> bool:
-        """See `Channel.is_sent`."""
         self._drop_sent()
         return not self._pending
 

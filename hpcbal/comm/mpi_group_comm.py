@@ -27,28 +27,23 @@ class MpiGroupComm(GroupComm):
 
     @property
     def rank(self) -> int:
-        """See `GroupComm.rank`."""
         return self.mpi.rank
 
     @property
     def size(self) -> int:
-        """See `GroupComm.size`."""
         return self.mpi.size
 
     def all_gather(self, mine: NDArray[Any], poll: Callable[[], None] | None = None) -> NDArray[Any]:
-        """See `GroupComm.all_gather`."""
         everyone = np.empty((self.size, *mine.shape), mine.dtype)
         wait_for(self.mpi.Iallgather(np.ascontiguousarray(mine), everyone), poll)
         return everyone
 
     def all_reduce(self, mine: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
-        """See `GroupComm.all_reduce`."""
         result = np.array(mine, order="C")
         wait_for(self.mpi.Iallreduce(MPI.IN_PLACE, result, op=_OPERATIONS[reduction]))
         return result
 
     def broadcast(self, array: NDArray[Any]) -> None:
-        """See `GroupComm.broadcast`."""
         wait_for(self.mpi.Ibcast(array, root=0))
 
 

@@ -14,11 +14,11 @@ from hpcbal.comm.loopback_group import LoopbackGroupComm
 from hpcbal.comm.meeting import TIMEOUT_S, Meeting
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
-from hpcbal.training.groups import check_groups
+from hpcbal.training.groups import TrainerGroups, check_groups
 
 
-class LoopbackCollective:
-    """Sums between threads, in order of rank; see `GradientCollective`.
+class LoopbackCollective(GradientCollective):
+    """Sums between threads, in order of rank.
 
     Args:
         rank: in the group.
@@ -33,7 +33,6 @@ class LoopbackCollective:
         self._meeting = meeting
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
-        """See `GradientCollective.sum`."""
         arrays = [np.array(tensor) for tensor in tensors]
         own_status = status.astype(arrays[0].dtype if arrays else status.dtype)
         everyone = self._meeting.exchange(self.rank, [*arrays, own_status])
@@ -41,15 +40,12 @@ class LoopbackCollective:
         return sums, total.astype(np.float64)
 
     def exchange(self, numbers: Array) -> None:
-        """See `GradientCollective.exchange`."""
         numbers[...] = reduce(np.add, self._meeting.exchange(self.rank, numbers.copy()))
 
     def tell(self, numbers: Array) -> None:
-        """See `GradientCollective.tell`."""
         numbers[...] = self._meeting.exchange(self.rank, numbers.copy())[0]
 
-    def consult(self, numbers: Array, answer: Callable[[Array], Array]) -> Array:
-        """See `GradientCollective.consult`."""
+    def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
         everyone = self._meeting.exchange(self.rank, numbers.copy())
         answered = answer(np.stack(everyone)) if self.rank == 0 else None
         result: Array = self._meeting.exchange(self.rank, answered)[0].copy()
@@ -91,8 +87,8 @@ class LoopbackHub:
             return self._meetings[key]
 
 
-class LoopbackGroups:
-    """One trainer's end of the groups; see `hpcbal.training.groups.TrainerGroups`.
+class LoopbackGroups(TrainerGroups):
+    """One trainer's end of the groups.
 
     Args:
         trainer: number of this trainer.
@@ -107,7 +103,7 @@ class LoopbackGroups:
         self._collective_by_group: dict[tuple[int, ...], GradientCollective] = {}
 
     def open(self, groups: Sequence[tuple[int, ...]]) -> None:
-        """See `TrainerGroups.open`; waits for nobody."""
+        """Waits for nobody."""
         check_groups(groups, self._hub.num_trainers)
         self.close_all()
         self._num_openings += 1
@@ -124,18 +120,14 @@ class LoopbackGroups:
             )
 
     def comm_of(self, group: tuple[int, ...]) -> GroupComm:
-        """See `TrainerGroups.comm_of`."""
         return self._comm_by_group[group]
 
     def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
-        """See `TrainerGroups.collective_of`."""
         return self._collective_by_group[group]
 
     def close_all(self) -> None:
-        """See `TrainerGroups.close_all`."""
         self._comm_by_group.clear()
         self._collective_by_group.clear()
 
     def shutdown(self) -> None:
-        """See `TrainerGroups.shutdown`."""
         self.close_all()

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from mpi4py import MPI
 
 from hpcbal.comm.backoff import Backoff
+from hpcbal.runtime.roles.wave import Wave
 
 WARM, TIMED = range(2)
 
 
-class MpiWave:
-    """A `Wave` over MPI; each meeting is a non-blocking barrier.
+class MpiWave(Wave):
+    """A wave over MPI; each meeting is a non-blocking barrier.
 
     Trainers of a node share its memory bandwidth, its links and, where they have no GPUs, its cores. A group
     that is timed while its neighbours still build their networks, or have left already, seems faster than it
@@ -37,15 +38,12 @@ class MpiWave:
         return wave
 
     def all_warm(self) -> bool:
-        """See `Wave.all_warm`."""
         return self._at(WARM)
 
     def all_timed(self) -> bool:
-        """See `Wave.all_timed`."""
         return self._at(TIMED)
 
     def leave(self, poll: Callable[[], None]) -> None:
-        """See `Wave.leave`."""
         backoff = Backoff()
         while not self.all_timed():
             poll()

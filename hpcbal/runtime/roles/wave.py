@@ -25,8 +25,8 @@ class Wave(Protocol):
         """
 
 
-class LoopbackWave:
-    """A `Wave` of threads of one process.
+class LoopbackWave(Wave):
+    """A wave of threads of one process.
 
     Args:
         rank: in the wave; any number that no other has.
@@ -40,17 +40,14 @@ class LoopbackWave:
         self._warm, self._timed = arrived
 
     def all_warm(self) -> bool:
-        """See `Wave.all_warm`."""
         self._warm.add(self._rank)
         return len(self._warm) == self._num_ranks
 
     def all_timed(self) -> bool:
-        """See `Wave.all_timed`."""
         self._timed.add(self._rank)
         return self.all_warm() and len(self._timed) == self._num_ranks
 
     def leave(self, poll: Callable[[], None]) -> None:
-        """See `Wave.leave`."""
         backoff = Backoff()
         while not self.all_timed():
             poll()

@@ -13,7 +13,6 @@ class PreprocessorRecipe(Recipe):
     """Makes blocks out of the dataset that this rank has opened."""
 
     def build(self, devices: Sequence[str | None]) -> None:
-        """See `Recipe.build`."""
         context, data = self.setting.context, self.setting.data
         assert data.source is not None, "a preprocessor has the dataset"
         roles = context.roles
@@ -23,5 +22,4 @@ class PreprocessorRecipe(Recipe):
         self._role = Preprocessor(context, producer)
 
     def play(self) -> int:
-        """See `Recipe.play`."""
         return self._role.run()

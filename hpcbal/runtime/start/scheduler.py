@@ -29,13 +29,13 @@ class SchedulerRecipe(Recipe):
     """Builds what decides and records, on the one rank that has opened the run's files."""
 
     def build(self, devices: Sequence[str | None]) -> None:
-        """See `Recipe.build`; errors as for `make_scheduler`."""
+        """Errors as for `make_scheduler`."""
         setting = self.setting
         assert setting.opened is not None, "the scheduler has opened the run"
         self._role = make_scheduler(setting.context, setting.data.facts, setting.opened, devices)
 
     def play(self) -> int:
-        """See `Recipe.play`; the report is written when all is over."""
+        """The report is written when all is over."""
         code = self._role.run()
         write_final_report(RunDirectory(self.setting.context.output))
         return code

@@ -25,13 +25,12 @@ class TrainerRecipe(Recipe):
     """Loads the backend, then waits for orders; the peers are all trainers, and peer j trains on GPU j."""
 
     def prepare(self) -> str:
-        """See `Recipe.prepare`; errors as for `make_backend` and `check_collective`."""
+        """Errors as for `make_backend` and `check_collective`."""
         self._backend = make_backend(self.setting.context, self.setting.peers)
         check_collective(self.setting.context.config)
         return self._backend.device
 
     def build(self, devices: Sequence[str | None]) -> None:
-        """See `Recipe.build`."""
         context, data, trainers = self.setting.context, self.setting.data, self.setting.peers
         # Both threads call MPI: the fetching one to see the ring, the other for messages and gradients.
         threads_allowed = MPI.Query_thread() == MPI.THREAD_MULTIPLE
@@ -46,7 +45,6 @@ class TrainerRecipe(Recipe):
         )
 
     def play(self) -> int:
-        """See `Recipe.play`."""
         try:
             return self._role.run()
         finally:

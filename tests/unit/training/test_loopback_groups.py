@@ -113,7 +113,7 @@ def sums_of(collective: GradientCollective) -> list[Any]:
     collective.exchange(numbers)
     told = np.array([rank + 7.0])
     collective.tell(told)
-    answered = collective.consult(np.array([rank + 1.0]), lambda everyone: everyone.cumsum())
+    answered = collective.consult(np.array([rank + 1.0]), lambda everyone: everyone.cumsum(), 3)
     return [matrix.tolist(), vector.tolist(), status.tolist(), alone.tolist()] + [
         array.tolist() for array in (numbers, told, answered)
     ]
