@@ -18,7 +18,7 @@ from hpcbal.control import (
 )
 from hpcbal.errors import InputError
 from hpcbal.policies import RateTable
-from hpcbal.simulator.balancing import Balancing, RatePace, StepPace
+from hpcbal.simulator.balancing import Balancing, Pace, RatePace
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.executor import Executor
@@ -78,12 +78,16 @@ def simulate(
         start = replace(start, preprocessing_samples_per_s=preprocessing)
     settings = replace(settings, num_positions=passes.num_positions)
     by_name = {spec.dnn_id: spec for spec in converging}
+    if balancing is None:
+        pace: Pace = RatePace(GroupRates(rates, cluster, kept_per_added_node))
+    else:
+        from hpcbal.simulator.step_pace import StepPace  # with the policies, which plans do not need
+
+        pace = StepPace(by_name, rates, passes, balancing)
     executor = Executor(
         Ensemble(converging, cluster, settings, rates if known is None else known, start),
         by_name,
-        RatePace(GroupRates(rates, cluster, kept_per_added_node))
-        if balancing is None
-        else StepPace(by_name, rates, passes, balancing),
+        pace,
         passes,
         costs or Costs(),
         keep_events=keep_events,

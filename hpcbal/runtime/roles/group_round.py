@@ -24,7 +24,6 @@ from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import Moment
 from hpcbal.runtime.group.saved_arrays import SUMS_NAME
 from hpcbal.runtime.parts.batches import PartBatches
-from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.parts.part import partition_arrays
 from hpcbal.runtime.wire.protocol import (
     CheckpointFacts,

@@ -18,7 +18,7 @@ from hpcbal.policies import RateTable
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.fixed import Fixed
 from hpcbal.simulator import Balancing, PassModel, SimulatedRun, simulate
-from hpcbal.simulator.balancing import StepPace
+from hpcbal.simulator.step_pace import StepPace
 from hpcbal.simulator.virtual_group import STEADY_AFTER
 
 RATE = 100.0

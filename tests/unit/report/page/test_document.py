@@ -132,10 +132,10 @@ def test_no_text_of_a_report_can_break_the_page(finished: ReportData) -> None:
     assert balance.open == []
     assert texts.active == ["style", "script"], "the page's own"
     shown = "\n".join(texts.seen)
-    b = data.dnns[1]
+    b = data.jobs[1]
     for text in (
         *(data.name, data.state, data.note, "a reason" + EVIL, *data.slot_names, *data.facts[0]),
-        *(data.overheads[0].name, data.overheads[0].note, data.dnns[0].state, b.name, b.cause, b.detail),
+        *(data.overheads[0].name, data.overheads[0].note, data.jobs[0].state, b.name, b.cause, b.detail),
     ):
         assert text.endswith(EVIL), text
         assert text.strip() in shown, text

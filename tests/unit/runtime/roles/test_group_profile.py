@@ -120,6 +120,7 @@ def profile(broken: set[int], wave: Wave | None = None) -> tuple[Reader, Replica
         cache=SimpleNamespace(mark=lambda *args: None, drop=lambda name: None),
         load_together=lambda epochs, position: SimpleNamespace(replica=replica),
         failure_for_people=lambda error: error,
+        world_rank=lambda error: 0,
     )
     GroupProfile(cast(GroupMember, member), cast(StreamReader, reader), serial=1, wave=wave).run()
     assert reader.ended
@@ -153,7 +154,7 @@ def test_a_dnn_without_any_valid_sample_fails_and_says_so():
     assert replica.trained == []
     assert reader.released == [4, 8, 10]
     failed, left = reported
-    assert failed == DnnFailed("a", "error", "all 10 training samples are broken")
+    assert failed == DnnFailed("a", "error", "all 10 training samples are broken", rank=0)
     assert left == GroupLeft("a")
 
 

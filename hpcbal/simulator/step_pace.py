@@ -1,0 +1,95 @@
+"""How fast trainer groups are in virtual time on unlike GPUs: step by step, as their policies split them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hpcbal.control import DnnSpec, GroupPlan
+from hpcbal.control.splitting import step_task
+from hpcbal.policies import RateTable
+from hpcbal.policies.batching import split_evenly
+from hpcbal.simulator.balancing import Balancing, Pace
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.simulator.virtual_group import Counts, VirtualGroup
+
+
+class StepPace(Pace):
+    """GPUs differ, so groups take their passes step by step, as their policies split them.
+
+    A group's rate is the mean of one pass: within a pass it counts as constant. Once a group's policy has
+    decided the same for long, its passes all take as long as the last one.
+
+    Args:
+        specs: the DNNs, by name.
+        rates: of DNNs on one GPU; others are not used.
+        passes: samples of a pass.
+        balancing: GPUs and policies.
+    """
+
+    def __init__(
+        self, specs: Mapping[str, DnnSpec], rates: RateTable, passes: PassModel, balancing: Balancing
+    ) -> None:
+        self._specs = specs
+        self._rates = rates
+        self._passes = passes
+        self._balancing = balancing
+        self._groups: dict[GroupPlan, VirtualGroup] = {}
+        self._steady: dict[tuple[GroupPlan, int], float] = {}
+
+    def begin_round(self, group: GroupPlan) -> None:
+        """As `Pace.begin_round`; a group that was formed before goes on with what it knew."""
+        if group in self._groups:
+            self._groups[group].begin_round()
+            return
+        spec, balancing = self._specs[group.dnn_id], self._balancing
+        task = step_task(
+            min(spec.batch_size, self._passes.num_train), len(group.gpus), balancing.max_samples_per_gpu
+        )
+        self._groups[group] = VirtualGroup(balancing.policies[group.dnn_id], task)
+
+    def profiled_rate(self, group: GroupPlan) -> float:
+        """As `Pace.profiled_rate`: batches are split evenly in profiling."""
+        batch_size = min(self._specs[group.dnn_id].batch_size, self._passes.num_train)
+        return batch_size / max(
+            self._seconds(group, split_evenly(batch_size, len(group.gpus)), training=True)
+        )
+
+    def pass_rate(self, group: GroupPlan, offset: int) -> float:
+        """As `Pace.pass_rate`."""
+        if (group, offset) in self._steady:
+            return self._steady[group, offset]
+        virtual = self._groups[group]
+        is_steady = virtual.is_steady
+        steps = virtual.steps(
+            self._sizes(group, offset), lambda shares, training: self._seconds(group, shares, training)
+        )
+        rate = self._passes.seconds(1.0, offset) / sum(max(step.seconds) for step in steps)
+        if is_steady:
+            self._steady[group, offset] = rate
+        return rate
+
+    def offered_gpu(self, group: GroupPlan) -> int | None:
+        """As `Pace.offered_gpu`."""
+        rank = self._groups[group].remove
+        return None if rank is None else group.gpus[rank]
+
+    def _sizes(self, group: GroupPlan, offset: int) -> list[tuple[int, bool]]:
+        """Samples of each step from `offset` to the end of a pass, and whether it trains."""
+        passes, batch_size, sizes = self._passes, self._specs[group.dnn_id].batch_size, []
+        while offset < passes.num_positions:
+            training = offset < passes.num_train
+            end = min(offset + batch_size, passes.num_train if training else passes.num_positions)
+            sizes.append((end - offset, training))
+            offset = end
+        return sizes
+
+    def _seconds(self, group: GroupPlan, shares: Counts, training: bool) -> Sequence[float]:
+        """What each GPU of the group takes for its share; none takes time for no samples."""
+        rate, workers = self._rates.rate(group.dnn_id, 1), self._balancing.workers
+        speedup = 1.0 if training else self._passes.validation_speedup
+        seconds = []
+        for gpu, num_samples in zip(group.gpus, shares, strict=True):
+            worker = workers[gpu % len(workers)]
+            linear_s = worker.launch_s + num_samples / (rate * worker.speed)
+            seconds.append(max(worker.floor_s, linear_s) / speedup if num_samples else 0.0)
+        return seconds
