@@ -7,7 +7,7 @@ import heapq
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.cluster.layout import Cluster, num_nodes_used
@@ -39,8 +39,12 @@ def placement_score(gpus: Mapping[str, Sequence[int]], cluster: Cluster) -> floa
 
     Source: [FLEET] Eq. 4.
     """
-    node_of_gpu = cluster.node_of_gpus()
-    return math.fsum(num_nodes_used(own, node_of_gpu) / len(own) for own in gpus.values())
+    return nodes_over_gpus(gpus.values(), cluster.node_of_gpus())
+
+
+def nodes_over_gpus(groups: Iterable[Sequence[int]], node_of_gpu: Sequence[int]) -> float:
+    """`placement_score` of groups of GPUs, for callers that know the node of each GPU."""
+    return math.fsum(num_nodes_used(own, node_of_gpu) / len(own) for own in groups)
 
 
 def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 1024) -> Placement:
@@ -92,15 +96,15 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
     if not counts:
         return Placement({}, 0.0)
     least = round(least_score(counts, cluster), SCORE_DIGITS)
-    best, best_score = dict[str, tuple[int, ...]](), math.inf
+    node_of_gpu = cluster.node_of_gpus()
+    best, best_score = list[tuple[int, ...]](), math.inf
     for option in _options(counts, cluster, max_permutations):
-        gpus = dict(zip(flotilla.dnn_ids, option, strict=True))
-        score = round(placement_score(gpus, cluster), SCORE_DIGITS)
-        if score < best_score:  # the first of equals stands: the paper's where it is as good
-            best, best_score = gpus, score
-        if best_score <= least:
+        score = nodes_over_gpus(option, node_of_gpu)
+        if round(score, SCORE_DIGITS) < round(best_score, SCORE_DIGITS):
+            best, best_score = option, score  # the first of equals stands: the paper's where it is as good
+        if round(best_score, SCORE_DIGITS) <= least:
             break
-    return Placement(best, placement_score(best, cluster))
+    return Placement(dict(zip(flotilla.dnn_ids, best, strict=True)), best_score)
 
 
 def least_score(counts: Sequence[int], cluster: Cluster) -> float:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from hpcbal.cluster.layout import Cluster, num_nodes_used
 from hpcbal.policies.flotilla import Flotilla
 from hpcbal.policies.gpu_row import SCORE_DIGITS
-from hpcbal.policies.placement import Placement, assign_gpus, least_score, placement_score
+from hpcbal.policies.placement import Placement, assign_gpus, least_score, nodes_over_gpus
 
-LEAST_TRIES = 8
+LEAST_TRIES = 4
 MOST_GPUS_PLACED = 8192
 """A call tries as many placements as place so many GPUs, at least `LEAST_TRIES`. A placement takes the
 longer the more GPUs there are, and the first tries bring the most."""
@@ -57,7 +57,7 @@ def assign_gpus_staying(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, 
         if not block:
             continue
         tried = staying | {dnn_id: own[dnn_id] for dnn_id in block}
-        placement = _around(tried, flotilla, cluster, free.score)
+        placement = _around(tried, flotilla, cluster, node_of_gpu, free.score)
         if placement is not None:
             best, staying = placement, tried
         elif len(block) > 1:
@@ -67,7 +67,11 @@ def assign_gpus_staying(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, 
 
 
 def _around(
-    staying: Mapping[str, Gpus], flotilla: Flotilla, cluster: Cluster, most: float
+    staying: Mapping[str, Gpus],
+    flotilla: Flotilla,
+    cluster: Cluster,
+    node_of_gpu: Sequence[int],
+    most: float,
 ) -> Placement | None:
     """The flotilla with some of its DNNs on given GPUs; None if that scores more than `most`."""
     others = [i for i, dnn_id in enumerate(flotilla.dnn_ids) if dnn_id not in staying]
@@ -81,16 +85,17 @@ def _around(
         rates=tuple(flotilla.rates[i] for i in others),
     )
     part = cluster.part(left)
-    bound = placement_score(staying, cluster) + least_score(rest.num_gpus, part)
-    if round(bound, SCORE_DIGITS) > round(most, SCORE_DIGITS):
+    score = nodes_over_gpus(staying.values(), node_of_gpu)
+    if round(score + least_score(rest.num_gpus, part), SCORE_DIGITS) > round(most, SCORE_DIGITS):
         return None
-    placed = assign_gpus(rest, part).gpus
+    placed = assign_gpus(rest, part)
+    if round(score + placed.score, SCORE_DIGITS) > round(most, SCORE_DIGITS):
+        return None
     gpus = {
-        dnn_id: staying[dnn_id] if dnn_id in staying else tuple(left[j] for j in placed[dnn_id])
+        dnn_id: staying[dnn_id] if dnn_id in staying else tuple(left[j] for j in placed.gpus[dnn_id])
         for dnn_id in flotilla.dnn_ids
     }
-    score = placement_score(gpus, cluster)
-    return Placement(gpus, score) if round(score, SCORE_DIGITS) <= round(most, SCORE_DIGITS) else None
+    return Placement(gpus, nodes_over_gpus(gpus.values(), node_of_gpu))
 
 
 def _on_fewest_nodes(gpus: Sequence[int], number: int, node_of_gpu: Sequence[int]) -> Gpus:
