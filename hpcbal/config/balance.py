@@ -58,7 +58,8 @@ def resolve_balance(settings: BalanceConfig, dnn: DnnConfig) -> DnnBalance:
         return DnnBalance(replace(policy, shares=shares), shares, shares_are_own=bool(dnn.shares))
     if policy.takes_predictor:
         predictor = PREDICTORS.get(settings.predictor, policy.predictor)
-        return DnnBalance(replace(policy, predictor=predictor), predictor=settings.predictor)
+        guard = policy.guard if settings.guard else None
+        return DnnBalance(replace(policy, predictor=predictor, guard=guard), predictor=settings.predictor)
     return DnnBalance(policy)
 
 

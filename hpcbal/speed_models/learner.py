@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from hpcbal.errors import InputError, PolicyError
+from hpcbal.policies.batching.guard import Guard
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS, SpeedPredictor
 from hpcbal.policies.batching.task import Observation
@@ -15,6 +16,7 @@ from hpcbal.speed_models.recording import SpeedRecording
 
 FIRST_FIT = 500  # iterations, [LBBSP] Sec. 4
 REFIT_EVERY = 200
+DEFAULT_GUARD = Guard()
 
 
 class SpeedLearner:
@@ -28,6 +30,7 @@ class SpeedLearner:
         num_workers: of the group, >= 1.
         model: fitted in an earlier run, to start with instead of the average; None: there is none.
         first_fit, refit_every: iterations, >= 1.
+        guard: limits what wrong predictions may cost; None: nothing does.
 
     Attributes:
         name: as given.
@@ -46,6 +49,7 @@ class SpeedLearner:
         model: SpeedPredictor | None = None,
         first_fit: int = FIRST_FIT,
         refit_every: int = REFIT_EVERY,
+        guard: Guard | None = DEFAULT_GUARD,
     ) -> None:
         if name not in PREDICTORS and name not in FITTERS:
             known = ", ".join(sorted([*PREDICTORS, *FITTERS]))
@@ -61,7 +65,7 @@ class SpeedLearner:
                 f"speed predictor {name}: first fit after {first_fit} iterations and again every "
                 f"{refit_every}; allowed: 1 or more"
             )
-        self.policy = LbBspCpu(model or PREDICTORS.get(name, PREDICTORS["ema"]))
+        self.policy = LbBspCpu(model or PREDICTORS.get(name, PREDICTORS["ema"]), guard=guard)
         self.name = name
         self._recording = SpeedRecording(num_workers)
         self._due_at = first_fit

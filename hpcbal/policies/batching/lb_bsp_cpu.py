@@ -10,6 +10,7 @@ import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.even import split_task_evenly
+from hpcbal.policies.batching.guard import Guard, GuardState
 from hpcbal.policies.batching.hopeless import hopeless_worker
 from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
 from hpcbal.policies.batching.rounding import apportion
@@ -35,12 +36,14 @@ class LbBspCpuState(BatchState):
         largest: most samples that each worker has processed so far, or was given to begin with.
         hopeless: the worker without which the group is now expected to be faster, or None.
         hopeless_iterations: for how many decisions in a row it has been that one.
+        guarded: what the guard remembers.
     """
 
     history: SpeedHistory = field(default_factory=lambda: SpeedHistory.empty(0))
     largest: tuple[int, ...] = ()
     hopeless: int | None = None
     hopeless_iterations: int = 0
+    guarded: GuardState = field(default_factory=lambda: GuardState((), (), 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
         offer_after: decisions in a row that must find a worker hopeless before it is offered for removal,
             >= 1, so short bursts of other load are ignored.
         removal_gain: share of the makespan that leaving workers out must save, 0..1.
+        guard: limits what wrong predictions may cost; None: nothing does, as in the paper.
 
     Source: [LBBSP] Alg. 1. Deviations: the workers' limits are kept, and where the accelerators' memory is
         measured, no batch outgrows it, see `most_in_memory`. A worker whose least share takes too long,
@@ -67,11 +71,13 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
     predictor: SpeedPredictor = field(default_factory=Ema)
     offer_after: int = 20
     removal_gain: float = 0.05
+    guard: Guard | None = field(default_factory=Guard)
 
     def start(self, task: BatchTask) -> LbBspCpuState:
         """As `BatchingPolicy.start`."""
         even = split_task_evenly(task)
-        return LbBspCpuState(task, even, SpeedHistory.empty(task.num_workers), even)
+        guarded = (self.guard or Guard()).start(even)
+        return LbBspCpuState(task, even, SpeedHistory.empty(task.num_workers), even, guarded=guarded)
 
     def decide(self, state: LbBspCpuState, observations: Sequence[Observation]) -> Decision[LbBspCpuState]:
         """As `BatchingPolicy.decide`; `remove` is a worker at its minimum that still holds up all others."""
@@ -86,16 +92,22 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
                 state.batch_sizes, observations, largest, task.maxima, strict=True
             )
         ]
-        sizes = apportion(task.num_samples, speeds.tolist(), task.minima, maxima)
-        state = replace(state, batch_sizes=sizes, history=history, largest=largest)
-        hopeless = self._hopeless(state, speeds, maxima, observations)
+        wanted = apportion(task.num_samples, speeds.tolist(), task.minima, maxima)
+        state = replace(state, history=history, largest=largest)
+        hopeless = self._hopeless(state, wanted, speeds, maxima, observations)
         same = state.hopeless_iterations + 1 if hopeless == state.hopeless else 1
-        state = replace(state, hopeless=hopeless, hopeless_iterations=same)
+        guarded, sizes = state.guarded, wanted
+        if self.guard is not None:
+            guarded, sizes = self.guard.admit(guarded, observations, wanted)
+        state = replace(
+            state, batch_sizes=sizes, guarded=guarded, hopeless=hopeless, hopeless_iterations=same
+        )
         return Decision(state, hopeless if same >= self.offer_after else None)
 
     def _hopeless(
         self,
         state: LbBspCpuState,
+        wanted: tuple[int, ...],
         speeds: FloatArray,
         maxima: Sequence[int],
         observations: Sequence[Observation],
@@ -107,7 +119,7 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
         reachable = tuple(map(WorkerLimits, state.task.minima, maxima))
         return hopeless_worker(
             TimeCurves(nothing, nothing, 1.0 / speeds),
-            state.batch_sizes,
+            wanted,
             state.task,
             BatchTask(state.task.num_samples, reachable),
             observations,

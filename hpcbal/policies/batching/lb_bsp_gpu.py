@@ -64,6 +64,12 @@ class LbBspGpuState(BatchState):
 class LbBspGpu(BatchingPolicy[LbBspGpuState]):
     """The drop-in algorithm for accelerators: it needs times only, no model of the workers.
 
+    It takes speeds to be steady. It has no guard against loads that move on before it has answered them
+    (`fitted` has, see `Guard`): a worker that got samples while it was fast and then becomes the slowest
+    holds up the group until they have moved back, at most one sample in 20 iterations once it fine-tunes.
+    A change is followed as slowly, and of several stragglers one at a time. Where speeds change more often
+    than every few hundred iterations it can cost more than even shares.
+
     Attributes:
         fast_approach, fine_tune: settings of the two phases.
         most_missing: share of the samples of an iteration, and of each worker in it, that may be missing

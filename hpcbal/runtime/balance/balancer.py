@@ -13,6 +13,7 @@ from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.control.splitting import scaled_to_step, step_task
 from hpcbal.policies.batching import BatchingPolicy, split_evenly
+from hpcbal.policies.batching.guard import Guard
 from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
 from hpcbal.runtime.balance.device_memory import DeviceMemory
@@ -179,7 +180,14 @@ def make_learner(settings: BalanceConfig, num_workers: int, kept: KeptModel) -> 
     model = kept.read()
     if model is not None:
         log.info("speeds are predicted by the model in %s", kept.path)
-    return SpeedLearner(settings.predictor, num_workers, model, settings.first_fit, settings.refit_every)
+    return SpeedLearner(
+        settings.predictor,
+        num_workers,
+        model,
+        settings.first_fit,
+        settings.refit_every,
+        guard=Guard() if settings.guard else None,
+    )
 
 
 def make_watch(config: EnsembleConfig, local_slot: int) -> WorkerWatch:

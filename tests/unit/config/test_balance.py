@@ -12,6 +12,7 @@ from hpcbal.config.schema.dnn import BalanceName
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.fixed import Fixed
+from hpcbal.policies.batching.guard import Guard
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Ema, Memoryless
 
@@ -73,6 +74,16 @@ def test_a_predictor_says_whether_it_is_fitted_and_reads_the_host(
     balance = resolve_balance(settings, dnn())
     assert balance.policy == policy
     assert (balance.fits_speeds, balance.reads_host) == (fits, reads_host)
+
+
+@pytest.mark.parametrize("predictor", ["memoryless", "narx"])
+def test_the_guard_of_predictions_can_be_switched_off(predictor: str) -> None:
+    on = BalanceConfig.model_validate({"policy": "lb-bsp-cpu", "predictor": predictor})
+    off = on.model_copy(update={"guard": False})
+    assert resolve_balance(on, dnn()).policy.guard == Guard()
+    assert resolve_balance(off, dnn()).policy.guard is None
+    fitted = off.model_copy(update={"policy": "fitted"})
+    assert resolve_balance(fitted, dnn()).policy.guard == Guard()
 
 
 def test_policies_are_found_by_what_they_declare() -> None:

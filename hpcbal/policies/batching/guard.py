@@ -1,0 +1,191 @@
+"""Fall back towards even shares before wrong guesses of speed cost more than they may."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching.curves import FloatArray, TimeCurves
+from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.task import Observation
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardState:
+    """What a guard remembers of one group.
+
+    Attributes:
+        even: the even split, to fall back to.
+        wanted: the split that the policy asked for last.
+        credit: what uneven splits may still cost, in even steps; below 0 they have cost too much.
+        even_s: a lower bound of the seconds that an even step takes, averaged; 0 before the first step.
+        recent: the splits that the policy asked for lately, newest last.
+    """
+
+    even: Sizes
+    wanted: Sizes
+    credit: float
+    even_s: float = 0.0
+    recent: tuple[Sizes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Limits what a policy may lose against even shares, whatever the workers do.
+
+    A policy that goes by the past loses where the past tells nothing of the next step: speeds that reverse,
+    bursts of other load that move on as soon as they are answered. The guard keeps an account in even steps
+    (seconds over those of a step with even shares). After each step it estimates from the same times what
+    the even split would have taken, and books the difference. Each step also earns `rate`.
+
+    A split that gives some worker 1 + r times its even share takes at most 1 + r times as long as the even
+    one: at worst that worker is now the slowest. So the policy's split is used as it is while the account
+    covers `horizon` such steps, and else moved towards the even split until it does. Few steps are lost that
+    way before the account is empty, and with it the splits are even. What balancing gains fills the account
+    again, up to what the present split may need, so old gains cannot be gambled away. While the account
+    limits the policy, its last splits are evaluated on the times of each step, all of them, as it is not
+    known how late a decision acts; what they would have gained is credited in part.
+
+    Estimates: with other samples a worker's time lies between the same time and one in proportion, as long
+    as times grow with the batch and the time per sample does not. The estimate lies `doubt` of the way from
+    the end of this range that speaks against the policy to what the curves say.
+
+    Guarantee: where times grow with the batch, the time per sample does not, estimates of the even step are
+    not too high and decisions act at most d steps later, n steps take at most as long as n even steps, plus
+    `rate` * n, plus max(1, d / horizon) * `first_credit` + what balancing had gained before (counted only
+    as far as the split needs it). With the defaults and d = 4, of 400 steps that is 5 %. Curves are not
+    known exactly, so the 1.05 is tested: reversals in every step, bursts of 2 to 100 steps, and spikes.
+
+    Attributes:
+        first_credit: even steps that the account holds at the start, > 0. With 8 a worker may get 5 times
+            its even share at once.
+        horizon: steps that the account must cover, > 0.
+        rate: even steps earned by each step, >= 0: what may be lost in the long run.
+        doubt: weight of the curves against the surest bound, 0..1.
+        virtual: part that is credited of what the policy would have gained while it is limited, 0..1.
+        num_recent: splits that are evaluated for that, >= 1.
+        memory: weight of the newest step in the average time of an even step, 0..1, not 0.
+
+    Raises: PolicyError: a setting is out of range.
+    Source: ours. [LBBSP] does not fall back.
+    """
+
+    first_credit: float = 8.0
+    horizon: float = 2.0
+    rate: float = 0.01
+    doubt: float = 0.5
+    virtual: float = 0.5
+    num_recent: int = 4
+    memory: float = 0.05
+
+    def __post_init__(self) -> None:
+        settings = (self.first_credit, self.horizon, self.rate, self.doubt, self.virtual, self.memory)
+        positive = min(self.first_credit, self.horizon, self.memory) > 0 and self.num_recent >= 1
+        shares = max(self.doubt, self.virtual, self.memory) <= 1 and min(self.doubt, self.virtual) >= 0
+        if not (all(map(math.isfinite, settings)) and positive and shares and self.rate >= 0):
+            raise PolicyError(
+                f"guard: got {self}, allowed: first_credit, horizon and num_recent above 0, rate 0 or more, "
+                "doubt and virtual 0 to 1, memory above 0 and at most 1"
+            )
+
+    def start(self, even: Sizes) -> GuardState:
+        """The state before the first step, which is even."""
+        return GuardState(even, even, self.first_credit)
+
+    def admit(
+        self,
+        state: GuardState,
+        observations: Sequence[Observation],
+        wanted: Sizes,
+        curves: TimeCurves | None = None,
+    ) -> tuple[GuardState, Sizes]:
+        """The split of the next step, and the state after this one.
+
+        Args:
+            state: of the last decision.
+            observations: of one step that has ended, whatever its split; one per worker.
+            wanted: the split that the policy asks for.
+            curves: what it knows of the workers; None: times are in proportion to samples.
+
+        Returns: the new state, and a split between the even and the wanted one, with the same sum.
+        """
+        even = np.array(state.even, np.float64)
+        credit, even_s = self._account(state, even, observations, curves)
+        excess = _excess(even, wanted)
+        need = self.horizon * excess
+        credit = max(-self.first_credit, min(credit, max(self.first_credit, need + 1.0)))
+        recent = (*state.recent, wanted)[-self.num_recent :]
+        after = GuardState(state.even, wanted, credit, even_s, recent)
+        if credit >= max(need, 0.0):
+            return after, wanted
+        return after, _mixed(state.even, wanted, max(credit, 0.0) / need if need > 0 else 0.0)
+
+    def _account(
+        self,
+        state: GuardState,
+        even: FloatArray,
+        observations: Sequence[Observation],
+        curves: TimeCurves | None,
+    ) -> tuple[float, float]:
+        """The credit after a step, and the average time of an even one."""
+        sizes = np.array([seen.num_samples for seen in observations], np.float64)
+        times_s = np.array([seen.processing_s for seen in observations], np.float64)
+        part = float(sizes.sum()) / float(even.sum())  # of a full step: the last one of a pass is shorter
+        if not part:
+            return state.credit, state.even_s
+        at_least_s, even_now_s = self._estimates(times_s, sizes, even * part, curves, slower=False)
+        even_s = at_least_s / part
+        if state.even_s:
+            even_s = state.even_s + self.memory * (even_s - state.even_s)
+        one_s = max(part * even_s, 1e-300)
+        credit = state.credit + self.rate + min((even_now_s - float(times_s.max())) / one_s, 1.0)
+        if state.recent and credit < self.horizon * _excess(even, state.wanted):
+            would_s = [
+                self._estimates(times_s, sizes, np.array(split, np.float64) * part, curves, slower=True)[1]
+                for split in state.recent
+            ]
+            gained = (even_now_s - float(np.mean(would_s))) / one_s
+            credit += self.virtual * min(max(gained, 0.0), 1.0)
+        return credit, even_s
+
+    def _estimates(
+        self,
+        times_s: FloatArray,
+        sizes: FloatArray,
+        others: FloatArray,
+        curves: TimeCurves | None,
+        *,
+        slower: bool,
+    ) -> tuple[float, float]:
+        """A sure bound (upper if `slower`) and an estimate of a step's time, had its split been `others`.
+
+        Workers without samples are passed over: nothing is known of their times.
+        """
+        ratio = others / np.maximum(sizes, 1e-300)
+        lows, highs = times_s * np.minimum(ratio, 1.0), times_s * np.maximum(ratio, 1.0)
+        if curves is not None and (curves.slope_s > 0).all():
+            growth = curves.seconds(others) / np.maximum(curves.seconds(sizes), 1e-300)
+            expected = np.clip(times_s * growth, lows, highs)
+        else:
+            expected = times_s * ratio
+        bounds = highs if slower else lows
+        seen = sizes > 0
+        estimates = bounds + self.doubt * (expected - bounds)
+        return float(bounds[seen].max()), float(estimates[seen].max())
+
+
+def _excess(even: FloatArray, split: Sizes) -> float:
+    """By how much a step with this split may take longer than an even one, as a share of that."""
+    return float((np.array(split) / np.maximum(even, 1.0)).max()) - 1.0
+
+
+def _mixed(even: Sizes, wanted: Sizes, share: float) -> Sizes:
+    """The split that goes `share` of the way from the even to the wanted one, each worker's between both."""
+    weights = [low + share * (high - low) for low, high in zip(even, wanted, strict=True)]
+    return apportion(sum(even), weights, list(map(min, even, wanted)), list(map(max, even, wanted)))
