@@ -123,15 +123,15 @@ def test_where_balancing_gains_the_guard_costs_nothing(name: str, kind: str, dat
     assert guarded <= 1.02 * over_even(replace(POLICIES[name], guard=None), workers, lag)
 
 
-@pytest.mark.parametrize("name", ["fitted", "memoryless"])
-def test_without_a_guard_reversals_cost_more(name: str) -> None:
-    """What the other tests show is the guard's doing."""
-    costs = [
-        over_even(replace(POLICIES[name], guard=None), world("reversed", 2, seed), lag)
-        for seed in range(3)
-        for lag in LAGS[name]
-    ]
-    assert max(costs) > 1.2
+@pytest.mark.parametrize(
+    ("name", "num_workers", "seed", "lag"),
+    [("fitted", 8, 0, 3), ("fitted", 4, 1, 3), ("memoryless", 2, 2, 0)],
+)
+def test_without_a_guard_reversals_cost_more(name: str, num_workers: int, seed: int, lag: int) -> None:
+    """So what the other tests show is the guard's doing."""
+    workers = world("reversed", num_workers, seed)
+    assert over_even(replace(POLICIES[name], guard=None), workers, lag) > 1.15
+    assert over_even(POLICIES[name], workers, lag) <= MOST_OVER_EVEN
 
 
 @given(
