@@ -50,6 +50,8 @@ class Balance(HTMLParser):
 
 def test_the_page_is_whole_and_refers_to_nothing_outside(finished: ReportData) -> None:
     page = render_page(finished)
+    assert page.startswith('<!DOCTYPE html>\n<html lang="en">\n<head>')
+    assert page.endswith("</html>\n")
     parser = Balance()
     parser.feed(page)
     assert parser.open == []
