@@ -132,7 +132,7 @@ def take_steps(
     for k in range(num_steps):
         began = time.monotonic()
         shares = balancer.deal(0, num_samples)
-        batch: Any = SimpleNamespace(ids=shares.by_rank[collective.rank].positions)
+        batch: Any = SimpleNamespace(ids=shares.of_rank(collective.rank).positions)
         step = Step(0, num_samples, True, num_samples, shares, batch)
         train_balanced(network, step, batches, collective)
         rows[k, COMPUTED], rows[k, ENDED] = replica.computed_s, time.monotonic()

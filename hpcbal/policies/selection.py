@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +13,7 @@ from hpcbal.errors import PolicyError
 Positions = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Selection:
     """Positions of a pass that one rank takes in one step: a run of neighbours, or any others.
 
@@ -73,45 +71,39 @@ class Selection:
     __hash__ = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepShares:
     """How one step is dealt out: every position of start..stop-1 goes to exactly one rank.
 
     Attributes:
-        start, stop: positions of the whole step.
-        by_rank: what each rank takes.
+        start: first position of the step.
+        counts: positions of each rank.
+        selections: what each rank takes; None: neighbours, the first rank the first ones.
 
     Raises:
         PolicyError: a position of the step is given to no rank or to several, or one is not of the step.
     """
 
     start: int
-    stop: int
-    by_rank: tuple[Selection, ...]
+    counts: tuple[int, ...]
+    selections: tuple[Selection, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self._is_exact():
+        if self.selections is not None and not self._is_exact(self.selections):
             raise PolicyError(
-                f"shares of a step: got {list(self.counts)} positions of {self.start}..{self.stop} by rank; "
-                "deal out each of them exactly once"
+                f"shares of a step: got {[own.positions.tolist() for own in self.selections]} by rank for "
+                f"{list(self.counts)} positions from {self.start} on; deal out each of them exactly once"
             )
-
-    def _is_exact(self) -> bool:
-        if sum(self.counts) != self.stop - self.start:
-            return False
-        taken = sorted((own for own in self.by_rank if len(own)), key=lambda own: own.start)
-        if all(own.picked is None for own in taken):
-            ends = [self.start, *(own.stop for own in taken)]
-            return [own.start for own in taken] == ends[:-1] and ends[-1] == self.stop
-        positions = np.sort(np.concatenate([own.positions for own in taken]))
-        return np.array_equal(positions, np.arange(self.start, self.stop))
 
     @classmethod
     def neighbours(cls, start: int, counts: Sequence[int]) -> StepShares:
         """Each rank takes so many positions, the first rank the first ones."""
-        ends = list(accumulate(counts, initial=start))
-        by_rank = tuple(Selection(first, last) for first, last in pairwise(ends))
-        return cls(start, ends[-1], by_rank)
+        return cls(start, tuple(counts))
+
+    @classmethod
+    def of(cls, start: int, selections: Sequence[Selection]) -> StepShares:
+        """Each rank takes these positions; together they are a run from `start` on."""
+        return cls(start, tuple(map(len, selections)), tuple(selections))
 
     @classmethod
     def dealt(cls, start: int, rank_of: Sequence[int] | Positions, num_ranks: int) -> StepShares:
@@ -129,10 +121,22 @@ class StepShares:
             raise PolicyError(
                 f"shares of a step: got ranks {set(ranks.tolist())}, allowed: 0..{num_ranks - 1}"
             )
-        by_rank = tuple(Selection.of(np.flatnonzero(ranks == rank) + start) for rank in range(num_ranks))
-        return cls(start, start + len(ranks), by_rank)
+        return cls.of(start, [Selection.of(np.flatnonzero(ranks == j) + start) for j in range(num_ranks)])
 
-    @cached_property
-    def counts(self) -> tuple[int, ...]:
-        """Positions of each rank."""
-        return tuple(map(len, self.by_rank))
+    @property
+    def stop(self) -> int:
+        """The position after the last one."""
+        return self.start + sum(self.counts)
+
+    def of_rank(self, rank: int) -> Selection:
+        """What one rank takes."""
+        if self.selections is not None:
+            return self.selections[rank]
+        first = self.start + sum(self.counts[:rank])
+        return Selection(first, first + self.counts[rank])
+
+    def _is_exact(self, selections: Sequence[Selection]) -> bool:
+        if tuple(map(len, selections)) != self.counts:
+            return False
+        positions = np.sort(np.concatenate([own.positions for own in selections]))
+        return np.array_equal(positions, np.arange(self.start, self.stop))

@@ -110,7 +110,7 @@ class StreamBatches(Batches):
     def _fetch(self, pass_index: int, number: int, shares: StepShares) -> Step:
         start, end = shares.start, shares.stop
         total = self._reader.count_valid(pass_index, start, end)
-        mine = shares.by_rank[self._rank]
+        mine = shares.of_rank(self._rank)
         batch = self._reader.read_selection(pass_index, mine, out=self._buffers.of(number, len(mine)))
         self._reader.release(pass_index, end)
         return Step(start, end, start < self._spec.num_train, total, shares, batch)

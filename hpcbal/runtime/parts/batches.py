@@ -120,7 +120,7 @@ class PartBatches(Batches):
     def _fetch_validation(self, number: int, start: int, end: int) -> Step:
         first, last = start - self._spec.num_train, end - self._spec.num_train
         shares = StepShares.dealt(start, np.arange(first, last) % self._num_ranks, self._num_ranks)
-        held = shares.by_rank[self._rank].positions - self._spec.num_train
+        held = shares.of_rank(self._rank).positions - self._spec.num_train
         mine = self._samples.validation_ids[held[self._usable[held]]]
         out = self._buffers.of(number, len(mine))
         wanted = [(sample_id, 0) for sample_id in mine.tolist()]

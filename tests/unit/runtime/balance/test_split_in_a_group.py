@@ -144,7 +144,7 @@ def shares_in_a_group(
 
     def timed(step: Step, compute_s: float, watch: WorkerWatch) -> Any:
         """What the rank would report if it had computed for so long."""
-        rank = next(j for j, own in enumerate(step.shares.by_rank) if own == Selection.of(step.batch.ids))
+        rank = next(j for j in range(len(SAMPLE_S)) if step.shares.of_rank(j) == Selection.of(step.batch.ids))
         seconds = seconds_of(rank, len(step.batch.ids), step.start // BATCH_SIZE)
         return report(step, seconds, watch)
 
