@@ -98,7 +98,7 @@ class Splitting:
 
     @property
     def announcement(self) -> Announcement:
-        """What the master tells all ranks when they meet next."""
+        """What the master announces to all ranks when they meet next."""
         return Announcement(self.state.batch_sizes, self._wants_at_once())
 
     @property
@@ -161,11 +161,13 @@ class Splitting:
         return self._give_up(event.problem)
 
     def _on_announced(self, event: Announced) -> list[SplitAction]:
-        told, before = event.announcement, self.in_force
-        if sum(told.batch_sizes) != sum(before.batch_sizes):
-            raise self._error(f"got shares {told.batch_sizes}, allowed: a sum of {sum(before.batch_sizes)}")
-        self.num_changes += told.batch_sizes != before.batch_sizes
-        self.in_force = told
+        announced, before = event.announcement, self.in_force
+        if sum(announced.batch_sizes) != sum(before.batch_sizes):
+            raise self._error(
+                f"got shares {announced.batch_sizes}, allowed: a sum of {sum(before.batch_sizes)}"
+            )
+        self.num_changes += announced.batch_sizes != before.batch_sizes
+        self.in_force = announced
         return []
 
     def _end_pending(self, event: SplitEvent) -> None:

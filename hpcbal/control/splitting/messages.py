@@ -10,7 +10,7 @@ from hpcbal.policies.batching import Decision, Observation
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What the master tells all ranks of its group; they follow it from the same step on.
+    """What the master announces to all ranks of its group; they follow it from the same step on.
 
     Attributes:
         batch_sizes: samples of each rank in a full step.
@@ -59,7 +59,7 @@ class PolicyFailed(SplitEvent):
 
 @dataclass(frozen=True, slots=True)
 class Announced(SplitEvent):
-    """On every rank: what the master has told; the same on all of them after the same step."""
+    """On every rank: the announcement of the master, the same on all of them after the same step."""
 
     announcement: Announcement
 

@@ -157,12 +157,12 @@ class DecidedSplit:
                     seen, lambda all_: self._answer_to(step, all_), size + 1
                 )
                 return _NOTHING
-            told = np.zeros(NUM_FACTS * size + size + 1)
-            told[: NUM_FACTS * size].reshape(size, NUM_FACTS)[self._collective.rank] = seen
+            numbers = np.zeros(NUM_FACTS * size + size + 1)
+            numbers[: NUM_FACTS * size].reshape(size, NUM_FACTS)[self._collective.rank] = seen
             self._collect_decision()
             if self._is_master:
-                told[NUM_FACTS * size :] = self._announcement()
-            return told
+                numbers[NUM_FACTS * size :] = self._announcement()
+            return numbers
 
         return arrived
 
@@ -217,8 +217,8 @@ class DecidedSplit:
 
     def _announcement(self) -> Array:
         """The master's announcement as numbers."""
-        told = self.machine.announcement
-        return np.array([*told.batch_sizes, told.at_once], np.float64)
+        now = self.machine.announcement
+        return np.array([*now.batch_sizes, now.at_once], np.float64)
 
     def _follow(self, numbers: Array) -> None:
         """Follow the master's announcement."""
