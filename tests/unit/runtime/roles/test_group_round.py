@@ -207,6 +207,7 @@ def test_a_failure_of_one_rank_is_that_of_the_group_and_is_reported_once(
     failed = on.event()
     assert isinstance(failed, DnnFailed), failed
     assert (failed.dnn_id, failed.cause) == ("a", cause)
+    assert failed.rank == on.ranks.roles.trainer_ranks[gpu]
     assert detail in failed.detail
     assert on.event() == GroupLeft("a")
     assert not on.ranks.contexts[0].dnn_directory("a").exists()
