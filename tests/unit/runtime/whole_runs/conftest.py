@@ -81,7 +81,7 @@ class Lab:
         """Let `rank` get a signal in or soon after this training step; the start must end with 75.
 
         A trainer gets it in a step of its own. For other ranks the step waits until the scheduler has heard
-        of it, so that the run cannot end before.
+        of it, so that the run cannot end before. Step 0 is the building of a model, while groups are formed.
         """
         count, told = 0, False
         num_before = len(self.events("suspend-requested"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 PARADIGMS = ["global", "local", "homogeneous", "independent"]
-NUM_SAMPLES = 60
+NUM_SAMPLES, BLOCK_SAMPLES = 60, 8  # as in the conftest of the runtime's tests
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
@@ -44,9 +44,9 @@ def test_a_failing_dnn_leaves_the_others_in_peace(lab: Any, hooks: Any, paradigm
 def test_too_many_broken_samples_stop_the_run(lab: Any, capsys: Any, paradigm: str) -> None:
     lab.use(paradigm, data={"dataset": "in_process_toys:points", "args": {"broken": 20}})
     assert lab.run() == 2
-    assert (
-        "of 60 samples are broken, more than data.max_bad_fraction (0.01) allows" in capsys.readouterr().err
-    )
+    shown = capsys.readouterr().err
+    assert "of 60 samples are broken, more than data.max_bad_fraction (0.01) allows; first: point " in shown
+    assert "the point is broken" in shown
     assert not lab.events("epoch-done"), "a pass with too many broken samples is no epoch"
 
 
@@ -89,10 +89,16 @@ def test_no_gpu_is_idle_while_an_independent_dnn_waits(lab: Any) -> None:
     assert [line.dnn for line in lab.events("group-left")] == started
 
 
-def test_two_preprocessors_give_the_same_weights(lab: Any) -> None:
+def test_two_preprocessors_give_the_same_weights_and_read_no_sample_twice(lab: Any) -> None:
     lab.use(output="one")
     assert lab.run() == 0
     one = lab.outcome()
+    reads = importlib.import_module("in_process_toys").READS
+    reads.clear()
     lab.use(output="two")
     assert lab.run(num_preprocessors=2) == 0
     lab.assert_same(lab.outcome(), one)
+    rounds = len(lab.events("round-started"))
+    passes = len(lab.events("pass-started")) + rounds
+    ahead = NUM_SAMPLES + 2 * 3 * BLOCK_SAMPLES  # the ring holds a pass; each producer some blocks more
+    assert passes * NUM_SAMPLES <= len(reads) <= passes * NUM_SAMPLES + rounds * ahead

@@ -74,13 +74,14 @@ def test_a_stop_while_profiling_keeps_what_was_measured(profiling: Profiling) ->
     assert set(before) < set(after)
 
 
-def test_a_damaged_profile_causes_a_warning_and_is_measured_anew(profiling: Profiling, capsys: Any) -> None:
+def test_a_damaged_profile_causes_a_warning_and_is_measured_anew(profiling: Profiling, caplog: Any) -> None:
     lab = profiling.lab
     assert lab.run(profile_only=True) == 0
     first = profiling.measured()
     profile = lab.out / "profile.json"
     profile.write_text(profile.read_text(encoding="utf-8")[:-20], encoding="utf-8")
-    capsys.readouterr()
     assert lab.run(profile_only=True) == 0
+    assert "profile.json: profile cannot be read" in caplog.text
+    assert "the rates are measured anew" in caplog.text
     assert profiling.measured() == sorted(2 * first)
     assert json.loads(profile.read_text(encoding="utf-8"))["entries"]

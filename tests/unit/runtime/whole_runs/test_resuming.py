@@ -113,3 +113,16 @@ def test_weights_for_more_gpus_than_there_are_are_refused_at_each_start(lab: Any
     assert not lab.events("run-started")
     lab.use(balance={"policy": "fixed", "shares": [4, 3]})
     assert lab.run() == 0
+
+
+def test_stops_while_groups_are_formed_change_nothing(lab: Any) -> None:
+    """Models are being built, and no rank has trained yet, when a rank of each kind gets a signal."""
+    lab.use(output="calm")
+    assert lab.run() == 0
+    calm = lab.outcome()
+    lab.use(dnns=lab.dnns(hook="act"))
+    for rank in (2, 3, 1, 0):
+        lab.stop_at(0, rank)
+    assert lab.run() == 0
+    lab.assert_same(lab.outcome(), calm)
+    assert not (lab.out / "run.lock").exists()
