@@ -52,19 +52,6 @@ def test_dnns_that_fail_leave_and_the_others_finish(lab):
     assert lab.results()["turns-nan"].epochs == 3
 
 
-def test_one_rank_of_a_group_that_raises_takes_the_group_out_of_the_step_together(lab):
-    trouble = dnn("a", 5, trouble="raise", at=9, only_rank=3)
-    rates = {"a": {1: 300, 2: 580, 3: 850}, "b": {1: 800}}
-    backend = {"name": "emulated", "precision": "float64", "rates": rates}
-    lab.configure(dnns=[trouble, dnn("b", 6)], backend=backend)
-    done = lab.run()
-    assert done.code == 3, done
-    row = lab.results()["a"]
-    assert row.state == "failed"
-    assert row.cause == "error: RuntimeError: the layers do not fit"
-    assert lab.results()["b"].state == "done"
-
-
 def test_a_rank_that_hangs_ends_the_job_with_70_and_is_named(lab):
     """Both ranks of the group fall silent; the log of each tells where it stands."""
     trouble = dnn("a", 5, trouble="sleep", at=5, only_rank=3)

@@ -25,14 +25,6 @@ def check_shared(lab, num_producers: int) -> None:
     assert passes * NUM_SAMPLES <= reads <= passes * NUM_SAMPLES + rounds * ahead
 
 
-def test_two_preprocessors_give_the_same_weights(lab, undisturbed, same_outcome):
-    done = lab.run("run", "run.yaml", "--set", "slots.preprocessors_per_node=2")
-    assert done.code == 0, done
-    same_outcome(lab.outcome(), undisturbed)
-    check_shared(lab, num_producers=2)
-    assert len(list(lab.folder.glob("reads-*"))) == 2
-
-
 def test_three_nodes_give_the_same_weights_as_one(lab, undisturbed, same_outcome):
     """One slot on each; the spare ranks of the other nodes preprocess too."""
     cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]

@@ -1,9 +1,8 @@
-"""Rates are measured once, kept in profile.json, and measured again only where something has changed."""
+"""Rates are measured once, kept in profile.json, and used by the next run."""
 
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 
@@ -14,17 +13,9 @@ pytestmark = pytest.mark.e2e
 RATES = {"slow": {1: 400}, "quick": {1: 1600}}
 
 
-def configure(lab, batch_size_of_quick: int = 16) -> None:
-    """Two DNNs of which the config tells the rates on one slot; those on several must be measured."""
-    dnns = [
-        {
-            "name": name,
-            "model": "toys:toy",
-            "batch_size": batch_size_of_quick if name == "quick" else 16,
-            "stop": {"max_epochs": 2},
-        }
-        for name in RATES
-    ]
+def configure(lab) -> None:
+    """Two DNNs whose config gives the rates on one slot; those on several must be measured."""
+    dnns = [{"name": name, "model": "toys:toy", "stop": {"max_epochs": 2}} for name in RATES]
     profiling = {"max_batches": 8, "timed_batches": 4}
     lab.configure(
         dnns=dnns,
@@ -60,42 +51,3 @@ def test_profile_measures_and_run_uses_it(lab):
     assert measured(lab) == first, "known rates were measured again"
     assert starts(lab) == start
     assert lab.events("round-started")[0].plan.index == 0
-
-
-def test_only_what_has_changed_is_measured_again(lab):
-    configure(lab)
-    assert lab.run("profile", "run.yaml").code == 0
-    before = len(measured(lab))
-    configure(lab, batch_size_of_quick=24)
-    done = lab.run("profile", "run.yaml")
-    assert done.code == 0, done
-    assert {line.dnn for line in lab.events("rate-measured")[before:]} == {"quick"}
-
-
-def test_a_stop_while_profiling_keeps_what_was_measured(lab):
-    configure(lab)
-    running = lab.start("profile", "run.yaml")
-    running.until(lambda: lab.events("rate-measured"), "rate")
-    running.signal_rank(2, signal.SIGTERM)
-    done = running.wait()
-    assert done.code == 75, done
-    before = measured(lab)
-    done = lab.run("profile", "run.yaml")
-    assert done.code == 0, done
-    assert len(set(measured(lab))) == len(measured(lab)), "a rate was measured twice"
-    assert set(before) < set(measured(lab))
-
-
-def test_a_damaged_profile_is_warned_of_and_measured_anew(lab):
-    configure(lab)
-    assert lab.run("profile", "run.yaml").code == 0
-    first = measured(lab)
-    profile = lab.out / "profile.json"
-    profile.write_text(profile.read_text(encoding="utf-8")[:-20], encoding="utf-8")
-    done = lab.run("profile", "run.yaml")
-    assert done.code == 0, done
-    assert "profile.json: profile cannot be read" in done.err, done
-    assert "the rates are measured anew" in done.err, done
-    assert "Traceback" not in done.err, done
-    assert measured(lab) == sorted(2 * first)
-    assert json.loads(profile.read_text(encoding="utf-8"))["entries"]

@@ -49,17 +49,6 @@ def test_fewer_ranks_than_the_config_needs(lab):
     check_refused(done, "has 3 rank(s), but the config needs 5 there", "mpirun -n 5")
 
 
-def test_weights_for_more_gpus_than_there_are(lab):
-    lab.configure(balance={"policy": "fixed", "shares": [4, 3, 2, 1]})
-    check_refused(
-        lab.run(), "balance.shares: got 4 weights, allowed: at most 3, one for each GPU that there is"
-    )
-    assert lab.run().code == 2, "nor does the next start pass for a run that is resumed"
-    assert not lab.events("run-started")
-    lab.configure(balance={"policy": "fixed", "shares": [4, 3, 2]})
-    assert lab.run().code == 0
-
-
 def test_keys_without_effect_are_warned_of_once(lab):
     lab.configure(balance={"policy": "even", "predictor": "memoryless"})
     warning = "balance.predictor: got 'memoryless', which has an effect only with policy: lb-bsp-cpu"
@@ -76,34 +65,6 @@ def test_a_world_that_was_started_as_singletons(lab):
     check_refused(first, "PMI started 4 processes, but this one sees an MPI world of 1")
     assert (second.code, second.err) == (2, "")
     assert not lab.out.exists()
-
-
-def test_too_many_broken_samples(lab):
-    lab.configure(data={"dataset": "toys:points", "args": {"broken": 3}, "max_bad_fraction": 0.02})
-    done = lab.run()
-    assert done.code == 2, done
-    assert "3 of 120 samples are broken, more than data.max_bad_fraction (0.02) allows" in done.err, done
-    assert "point 0: " in done.err
-    assert "Traceback" not in done.err
-    assert not lab.events("epoch-done"), "a pass with too many broken samples is no epoch"
-    lab.configure(data={"dataset": "toys:points", "args": {"broken": 3}, "max_bad_fraction": 0.03})
-    done = lab.run()
-    assert done.code == 0, done
-    assert len(lab.events("bad-sample")) == 3 * len(lab.events("run-started"))
-
-
-def test_samples_that_are_all_broken_for_a_while(lab):
-    lab.configure(data={"dataset": "toys:points", "args": {"broken": 120}})
-    done = lab.run()
-    assert done.code == 2, done
-    assert "120 of 120 samples are broken" in done.err or "samples are broken, more than" in done.err
-    assert not lab.events("epoch-done")
-    assert not lab.events("dnn-done")
-    (lab.folder / "mended").touch()
-    done = lab.run()
-    assert done.code == 0, done
-    assert {name: row.epochs for name, row in lab.results().items()} == {"a": 5, "b": 3, "c": 4}
-    assert all(row.best is not None for row in lab.results().values())
 
 
 def test_a_directory_that_another_run_is_using(lab):

@@ -100,13 +100,6 @@ def test_under_plain_mpirun_one_rank_stops_all_with_75(lab, undisturbed, same_ou
     same_outcome(lab.outcome(), undisturbed)
 
 
-def test_the_walltime_stops_cleanly(lab, undisturbed, same_outcome):
-    done = lab.run("run", "run.yaml", "--set", "walltime=1")
-    check_stopped(lab, done, "walltime")
-    assert lab.run().code == 0
-    same_outcome(lab.outcome(), undisturbed)
-
-
 def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outcome):
     running = lab.start()
     wait_for_epochs(lab, running, 2)
@@ -120,19 +113,6 @@ def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outc
     assert lab.events()[-1].exit_code == 75
     assert lab.run().code == 0
     assert list(lab.tmp.glob("hpcbal-*")) == []
-    same_outcome(lab.outcome(), undisturbed)
-
-
-def test_a_stop_while_groups_are_formed_changes_nothing(lab, undisturbed, same_outcome):
-    """TERM within milliseconds of the order to start a round, to each kind of rank."""
-    for rank, delay_s in [(MASTER, 0.0), (SECOND_TRAINER, 0.005), (PREPROCESSOR, 0.01), (SCHEDULER, 0.0)]:
-        num_before = len(lab.events("round-started"))
-        running = lab.start()
-        running.until(lambda before=num_before: len(lab.events("round-started")) > before, "round")
-        time.sleep(delay_s)
-        running.signal_rank(rank, signal.SIGTERM)
-        check_stopped(lab, running.wait(), "signal SIGTERM")
-    assert lab.run().code == 0
     same_outcome(lab.outcome(), undisturbed)
 
 
