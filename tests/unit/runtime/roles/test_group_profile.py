@@ -120,7 +120,7 @@ def profile(broken: set[int], wave: Wave | None = None) -> tuple[Reader, Replica
         cache=SimpleNamespace(mark=lambda *args: None, drop=lambda name: None),
         load_together=lambda epochs, position: SimpleNamespace(replica=replica),
         failure_for_people=lambda error: error,
-        world_rank=lambda error: -1,
+        world_rank=lambda error: 0,
     )
     GroupProfile(cast(GroupMember, member), cast(StreamReader, reader), serial=1, wave=wave).run()
     assert reader.ended
