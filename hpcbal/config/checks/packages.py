@@ -40,4 +40,5 @@ def _predicts_speeds(root: YamlNode) -> bool:
     policy = root.deepest(("balance", "policy"))[0].value
     own = [dnn.get("balance") for dnn in entries if dnn.is_mapping]
     found = [policy if node is None or node.value is None else node.value for node in own]
-    return any(name in BATCHING and BATCHING[name].takes_predictor for name in found)
+    names = [name for name in found if isinstance(name, str) and name in BATCHING]
+    return any(BATCHING[name].takes_predictor for name in names)

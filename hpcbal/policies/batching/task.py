@@ -123,14 +123,14 @@ class Observation:
     def __post_init__(self) -> None:
         if self.work == -1.0:
             object.__setattr__(self, "work", float(self.num_samples))
-        if not (math.isfinite(self.work) and self.work >= 0.0):
-            raise PolicyError(f"work of a worker: got {self.work!r}, allowed: a finite number, 0 or more")
         positive = self.processing_s > 0 or (self.num_samples == 0 and self.processing_s == 0)
         if self.num_samples < 0 or not (math.isfinite(self.processing_s) and positive):
             raise PolicyError(
                 f"observation of a worker: got {self.num_samples} samples in {self.processing_s!r} s, "
                 "allowed: 0 or more samples in a finite time above 0"
             )
+        if not (math.isfinite(self.work) and self.work >= 0.0):
+            raise PolicyError(f"work of a worker: got {self.work!r}, allowed: a finite number, 0 or more")
         for name in ("cpu_share", "memory_share", "device_memory_share"):
             share = getattr(self, name)
             if share is not None and not 0.0 <= share <= 1.0:

@@ -31,6 +31,9 @@ def test_without_limits_each_worker_gets_at_least_one_sample_where_there_are_eno
         (lambda: BatchTask(1, (WorkerLimits(1),) * 2), "at least 2 and at most 2 together"),
         (lambda: Observation(-1, 1.0), "got -1 samples"),
         (lambda: Observation(1, 0.0), r"1 samples in 0\.0 s"),
+        (lambda: Observation(1, 1.0, work=-0.5), r"work of a worker: got -0\.5, allowed: .* 0 or more"),
+        (lambda: Observation(1, 1.0, work=math.inf), "work of a worker: got inf"),
+        (lambda: BatchTask(2, (WorkerLimits(),), work=0.0), r"work of a batch: got 0\.0, .* above 0"),
         (lambda: Observation(1, math.nan), "in nan s"),
         (lambda: Observation(1, 1.0, cpu_share=1.5), r"cpu_share: got 1\.5, allowed: 0 to 1"),
         (lambda: apportion(4, [1.0, -1.0]), "not negative"),
@@ -100,3 +103,9 @@ def test_a_smaller_step_keeps_the_proportions() -> None:
     assert scale_shares(50, (60, 30, 10)) == (30, 15, 5)
     assert scale_shares(1, (60, 30, 10)) == (1, 0, 0)
     assert scale_shares(0, (60, 30, 10)) == (0, 0, 0)
+
+
+def test_samples_count_1_each_unless_their_work_is_given() -> None:
+    assert (BatchTask.uniform(8, 2).work, Observation(3, 0.5).work) == (8.0, 3.0)
+    assert BatchTask(8, (WorkerLimits(),) * 2, work=21.5).work == 21.5
+    assert Observation(3, 0.5, work=7.25).work == 7.25
