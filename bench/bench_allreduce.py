@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
-from starting import MPI_ENVIRONMENT, environment, mpirun
+from support.provenance import provenance
+from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
 LAUNCHED = "HPCBAL_BENCH_RANK"
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from provenance import provenance
-from starting import train
+from support.provenance import provenance
+from support.starting import train
 
 from hpcbal.control import EpochDone
 from hpcbal.planning.scenario import scenario_of_config

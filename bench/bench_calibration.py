@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from provenance import provenance
+from support.provenance import provenance
 
 from hpcbal.simulator import load_preset
 

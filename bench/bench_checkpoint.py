@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from support.provenance import provenance
 
 from hpcbal.config import EnsembleConfig, load_config, load_object
 from hpcbal.telemetry import RunDirectory, read_ledger

@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
-from starting import MPI_ENVIRONMENT, environment, mpirun
+from support.provenance import provenance
+from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
 HERE = Path(__file__).resolve().parent
 WAYS = ("ring", "memcpy", "shared", "handover", "plain_handover", "tfdata")
@@ -107,7 +107,7 @@ def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
     service = Peer(
         [
             sys.executable,
-            str(HERE / "dataplane_tfdata.py"),
+            str(HERE / "ranks/dataplane_tfdata.py"),
             *shape,
             "--num-consumers",
             str(args.num_consumers),
@@ -115,7 +115,7 @@ def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
         environment(OMP_NUM_THREADS="1"),
     )
     service.answer()
-    ring = [str(HERE / "dataplane_ranks.py"), *shape, "--num-slots", str(args.num_slots)]
+    ring = [str(HERE / "ranks/dataplane.py"), *shape, "--num-slots", str(args.num_slots)]
     if args.by_sample:
         ring.append("--by-sample")
     ranks = Peer(

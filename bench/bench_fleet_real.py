@@ -25,8 +25,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
-from starting import train
+from support.provenance import provenance
+from support.starting import train
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import PARADIGM_NAMES, ScheduleSettings
@@ -66,7 +66,7 @@ def config_of(workload: Workload, paradigm: str, output: Path) -> dict[str, Any]
         "name": f"fleet-real-{paradigm}",
         "seed": 0,
         "data": {
-            "dataset": "fleet_real_data:points",
+            "dataset": "workloads.fleet_real:points",
             "args": {"num_samples": NUM_TRAIN + NUM_VALIDATION, "num_features": FEATURES},
             "validation_fraction": NUM_VALIDATION / (NUM_TRAIN + NUM_VALIDATION),
         },

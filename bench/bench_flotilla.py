@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from provenance import provenance
+from support.provenance import provenance
 
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas

@@ -2,7 +2,7 @@
 
 Four parts (`--parts`), a table each:
 
-- `simulated`: traces of 32 workers whose tasks come and go (resource_traces.py), over some seeds;
+- `simulated`: traces of 32 workers whose tasks come and go (contention/traces.py), over some seeds;
 - `recorded`: real TensorFlow workers under real contention, as record_contention.py noted it;
 - `real`: three and five TensorFlow workers at speeds 1 : 1/2 : 1/2 and 1 : 1/4 : 1/4 : 1/4 : 1/4, pinned to
   two cores, in a real `hpcbal run`: seconds of a step after settling, with even shares, the best of some
@@ -10,7 +10,7 @@ Four parts (`--parts`), a table each:
   step over the other's in the same turn. It takes 20 minutes, or 10 per setting. Steps of some 0.3 s are
   short beside those of [LBBSP], of seconds; `--channels 32` makes them 0.1 s;
 - `contended`: three TensorFlow workers at 1 : 1/2 : 1/2, in real runs, while a load comes and goes on both
-  cores as in the recording (real_contention.py): seconds of a step with each predictor over those with even
+  cores as in the recording (contention/real.py): seconds of a step with each predictor over those with even
   shares. It takes 20 minutes for each schedule of bursts (`--schedules`).
 
 In the first two, traces drive Alg. 1. Fitted predictors answer by the average until enough iterations are
@@ -37,13 +37,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import contention.real as real_contention
 import numpy as np
-import real_contention
-from contention_recording import load_recording
-from predictor_replay import limit, replay, replay_fitted
-from provenance import provenance
-from real_shares import Setting, best_fixed, is_bracketed, measure, over, range_over
-from resource_traces import Traces, make_traces
+from contention.recording import load_recording
+from contention.replay import limit, replay, replay_fitted
+from contention.shares import Setting, best_fixed, is_bracketed, measure, over, range_over
+from contention.traces import Traces, make_traces
+from support.provenance import provenance
 
 from hpcbal.policies.batching.speed import PREDICTORS
 from hpcbal.speed_models import FITTERS

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from provenance import provenance
+from support.provenance import provenance
 
 from hpcbal.policies.batching import BATCHING, BatchingPolicy, BatchTask, Decision, Observation
 from hpcbal.policies.batching.curves import TimeCurves

@@ -1,6 +1,6 @@
 """What balancing adds to a step, with 96 workers ([LBBSP] Sec. 5.5, Fig. 11: 1.1 % with NARX).
 
-96 real ranks on this machine take steps as a run does (lbbsp_overhead_ranks.py): report, all-reduce, what the
+96 real ranks on this machine take steps as a run does (ranks/lbbsp_overhead.py): report, all-reduce, what the
 balancer does after it, shares of the next step. Only computing is emulated, by sleeping for `--step-s`
 seconds; the iterations of [LBBSP] last seconds. Policies take short turns. Of each step, the seconds count
 from when the last worker has computed until the last one may begin the next step; a policy adds what its
@@ -31,9 +31,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from provenance import provenance
 from scipy.stats import bootstrap
-from starting import HERE, MPI_ENVIRONMENT, environment, mpirun
+from support.provenance import provenance
+from support.starting import HERE, MPI_ENVIRONMENT, environment, mpirun
 
 ALLOWED = 0.002
 
@@ -45,7 +45,7 @@ Steps = Mapping[str, Sequence[Sequence[float]]]
 
 def take_steps(num_workers: int, arguments: Sequence[str]) -> Steps:
     """Start the ranks, and read what rank 0 prints."""
-    program = [sys.executable, str(HERE / "lbbsp_overhead_ranks.py"), *arguments]
+    program = [sys.executable, str(HERE / "ranks/lbbsp_overhead.py"), *arguments]
     command = [*mpirun(), "-n", str(num_workers), *program]
     around = environment(**MPI_ENVIRONMENT, OMP_NUM_THREADS="1")
     done = subprocess.run(command, check=True, env=around, stdout=subprocess.PIPE, text=True)

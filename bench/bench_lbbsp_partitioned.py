@@ -30,8 +30,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
-from starting import train
+from support.provenance import provenance
+from support.starting import train
 
 from hpcbal.data import fashion_mnist
 from hpcbal.errors import DataError
@@ -62,7 +62,7 @@ def config_of(case: str, folder: Path, epochs: int, seed: int, data_path: str | 
         "dnns": [
             {
                 "name": "cnn",
-                "model": "partitioned_net:cnn",
+                "model": "workloads.partitioned:cnn",
                 "batch_size": sum(BATCHES),
                 "optimizer": {"name": "adam", "learning_rate": 0.002},
                 "stop": {"max_epochs": epochs},

@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from bench_lbbsp_gpu import four_kinds
-from provenance import provenance
+from support.provenance import provenance
 
 from hpcbal.config import DnnConfig
 from hpcbal.data.spec import SampleSpec
@@ -87,7 +87,7 @@ def sgd(learning_rate: float, model: str, **args: int) -> DnnConfig:
 
 NETWORKS = {
     "mixed": Network(0.96, sgd(0.05, "hpcbal.models:resnet", depth=8, width=8)),
-    "parts": Network(0.93, sgd(0.1, "statistics_models:cnn")),
+    "parts": Network(0.93, sgd(0.1, "workloads.statistics:cnn")),
 }
 
 

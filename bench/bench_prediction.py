@@ -25,8 +25,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
-from starting import environment
+from support.provenance import provenance
+from support.starting import environment
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.config import EnsembleConfig, load_config

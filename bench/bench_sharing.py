@@ -24,14 +24,14 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from provenance import provenance
+from support.provenance import provenance
 
 from hpcbal.runtime.launch import mpirun_command, mpirun_environment
 
 HERE = Path(__file__).resolve().parent
-NUM_RANKS = 8  # as in sharing_ranks.py: 4 streams of one preprocessor and one trainer
+NUM_RANKS = 8  # as in ranks/sharing.py: 4 streams of one preprocessor and one trainer
 TIMEOUT_S = 900
-CPU_S, SAMPLES, WALL_S = 0, 1, 2  # columns of what sharing_ranks.py prints
+CPU_S, SAMPLES, WALL_S = 0, 1, 2  # columns of what ranks/sharing.py prints
 
 
 def write_images(directory: Path, num_images: int, height: int, width: int) -> float:
@@ -52,13 +52,13 @@ def write_images(directory: Path, num_images: int, height: int, width: int) -> f
 
 
 def run_ranks(images: Path, side: int, passes: int, repeats: int) -> dict[str, list[list[float]]]:
-    """Start sharing_ranks.py under mpirun and read what it prints.
+    """Start ranks/sharing.py under mpirun and read what it prints.
 
     Raises:
         SystemExit: the ranks failed; their output is shown.
     """
     mpirun = mpirun_command((), NUM_RANKS)
-    command = [*mpirun[: mpirun.index(sys.executable) + 1], str(HERE / "sharing_ranks.py")]
+    command = [*mpirun[: mpirun.index(sys.executable) + 1], str(HERE / "ranks/sharing.py")]
     command += ["--images", str(images), "--side", str(side)]
     command += ["--passes", str(passes), "--repeats", str(repeats)]
     environment = mpirun_environment(os.environ, NUM_RANKS, len(os.sched_getaffinity(0)))

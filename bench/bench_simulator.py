@@ -29,7 +29,7 @@ from unittest import mock
 
 import numpy as np
 from bench_flotilla import CONTRACT_SIZE, DELTA, GPUS_PER_NODE, make_rates
-from provenance import provenance
+from support.provenance import provenance
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import (

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from provenance import provenance
+from support.provenance import provenance
 
 LIMIT_S = 0.5
 CONFIG = """\

@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from provenance import provenance
-from starting import train
+from support.provenance import provenance
+from support.starting import train
 
 from hpcbal.telemetry.ledger import EpochDoneLine, GroupLeftLine, lines_of
 
@@ -42,7 +42,7 @@ def config_of(args: argparse.Namespace, output: Path) -> dict[str, object]:
     return {
         "name": "step-overhead",
         "data": {
-            "dataset": "step_overhead_data:random_images",
+            "dataset": "workloads.step_overhead:random_images",
             "args": {"num_samples": args.samples, "height": 96, "width": 96},
             "validation_fraction": VALIDATION_SHARE,
         },

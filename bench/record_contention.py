@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from burn_cores import Load, burning
-from contention_recording import load_recording
-from provenance import provenance
-from starting import MPI_ENVIRONMENT, environment, mpirun
+from contention.burn_cores import Load, burning
+from contention.recording import load_recording
+from support.provenance import provenance
+from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
 HERE = Path(__file__).resolve().parent
 MODEL = {"pixels": 24, "channels": 32}
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "load_before": os.getloadavg()[0],
         **provenance(),
     }
-    command = [*mpirun(), "-n", str(len(args.cores)), sys.executable, str(HERE / "contention_ranks.py")]
+    command = [*mpirun(), "-n", str(len(args.cores)), sys.executable, str(HERE / "ranks/contention.py")]
     command += ["--cores", *map(str, args.cores), "--shares", *map(str, args.shares)]
     command += ["--iterations", str(args.iterations), "--model", json.dumps(MODEL)]
     command += ["--about", json.dumps(about), "--out", str(args.out)]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from starting import MPI_ENVIRONMENT
+from support.starting import MPI_ENVIRONMENT
 
 from hpcbal.checkpoint import read_checkpoint
 from hpcbal.telemetry import ResultRow, read_ledger, read_results

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from starting import MPI_ENVIRONMENT
+from support.starting import MPI_ENVIRONMENT
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 PROGRAM_DIR = Path(__file__).resolve().parent / "programs"

@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from burn_cores import Burst, Load, burning, main, schedule
+from contention.burn_cores import Burst, Load, burning, main, schedule
 
-SCRIPT = Path(__file__).parents[3] / "bench" / "burn_cores.py"
+SCRIPT = Path(__file__).parents[3] / "bench" / "contention/burn_cores.py"
 GONE_WITHIN_S = 20.0
 
 

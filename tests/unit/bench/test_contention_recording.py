@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contention_recording import Recording, load_recording
+from contention.recording import Recording, load_recording
 
 KEPT = Path(__file__).parents[2] / "data" / "contention.npz"
 MOST_BYTES = 300_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import contention.replay as predictor_replay
 import numpy as np
-import predictor_replay
 import pytest
-from predictor_replay import limit, observe, replay, replay_fitted
-from resource_traces import Traces
+from contention.replay import limit, observe, replay, replay_fitted
+from contention.traces import Traces
 
 from hpcbal.policies.batching import Observation
 from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor

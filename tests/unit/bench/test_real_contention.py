@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ledger_lines import a, entry
-from real_contention import (
+from contention.real import (
     BATCH_SIZE,
     BEGIN_S,
     END_S,
@@ -18,6 +17,7 @@ from real_contention import (
     figures_of,
     outcome_of,
 )
+from ledger_lines import a, entry
 
 from hpcbal.config import EnsembleConfig
 from hpcbal.telemetry.ledger import BalanceFacts, Entry, EpochDoneLine, EpochFacts

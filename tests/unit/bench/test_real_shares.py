@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from real_shares import (
+from contention.shares import (
     PASSES,
     SETTLING_PASSES,
     STEPS,

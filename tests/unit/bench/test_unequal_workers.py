@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unequal_workers import cores_of_ranks, start
+from contention.unequal_workers import cores_of_ranks, start
 
 
 def test_trainers_are_the_last_ranks() -> None:

@@ -3,7 +3,7 @@
 Trainers that share a core get equal parts of it, so with the cores 0 1 1 the first is twice as fast as the
 others, and with 0 1 1 1 1 four times. No root, no container and no change of the configuration is needed:
 
-    python bench/unequal_workers.py --cores 0 1 1 -- run my.yaml --set balance.policy=fitted
+    python bench/contention/unequal_workers.py --cores 0 1 1 -- run my.yaml --set balance.policy=fitted
 
 `slots.per_node` must be the number of cores given. The scheduler and the preprocessor may run on any core
 that this program may use (`--others` names some).
@@ -55,12 +55,12 @@ def start(
     """
     usable = sorted(os.sched_getaffinity(0))
     if not {*cores, *(others or ())} <= set(usable):
-        raise SystemExit(f"unequal_workers: cores {[*cores, *(others or ())]}, allowed: of {usable}")
+        raise SystemExit(f"unequal_workers.py: cores {[*cores, *(others or ())]}, allowed: of {usable}")
     ranks = cores_of_ranks(cores, others or usable)
     environment = mpirun_environment(environ or os.environ, len(ranks), min(len(usable), len(ranks) - 1))
     environment.pop("HPCBAL_LAUNCHED")  # nobody waits for word of this run
     environment[CORES] = " ".join(",".join(map(str, sorted(own))) for own in ranks)
-    paths = [str(Path(__file__).parent), environment.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).resolve().parents[1]), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     launcher = mpirun_command([], len(ranks))[:-2]  # without `-m hpcbal`
     return subprocess.Popen([*launcher, __file__, *argv], env=environment, stdout=log, stderr=log)

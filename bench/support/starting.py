@@ -15,7 +15,8 @@ import yaml
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.ledger import Entry
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
+"""The folder of the benches."""
 
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from resource_traces import Traces
+from contention.traces import Traces
 
 FORMAT = 1
 

@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 import numpy as np
-from dataplane_handover import hand_over
 from mpi4py import MPI
 from numpy.typing import NDArray
+from ranks.dataplane_handover import hand_over
 
 from hpcbal.comm.backoff import Backoff
 from hpcbal.data.spec import LabelSpec, SampleSpec

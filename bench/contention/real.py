@@ -26,11 +26,11 @@ from typing import IO, Any
 
 import numpy as np
 import yaml
-from burn_cores import Load, burning
-from contention_recording import load_recording
-from predictor_replay import observe
-from real_shares import NUM_VALIDATION, rates_of
-from unequal_workers import start
+from contention.burn_cores import Load, burning
+from contention.recording import load_recording
+from contention.replay import observe
+from contention.shares import NUM_VALIDATION, rates_of
+from contention.unequal_workers import start
 
 from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
 from hpcbal.runtime.balance.kept_models import KeptModel
@@ -43,7 +43,7 @@ BEGIN_S, END_S = 30.0, 90.0  # of what counts, since the burners began: all trai
 LAST_PASS_S = 8.0  # the pass that is under way when it is over
 STOP_S = 30.0  # a clean stop takes no longer
 BURSTS = Load(on_s=(1.5, 6.0), off_s=(1.5, 6.0), mebibytes=256)
-RECORDING = Path(__file__).resolve().parent.parent / "tests" / "data" / "contention.npz"
+RECORDING = Path(__file__).resolve().parents[2] / "tests" / "data" / "contention.npz"
 BASE = "even"
 Figures = dict[str, float]
 WAYS = (BASE, "fixed", *sorted(PREDICTORS), *sorted(FITTERS), "fitted")
@@ -91,7 +91,7 @@ def config_of(way: str, folder: Path, max_epochs: int) -> dict[str, Any]:
     num_samples = STEPS * BATCH_SIZE + NUM_VALIDATION
     dnn = {
         "name": "net",
-        "model": "lbbsp_data:convolutions",
+        "model": "workloads.lbbsp:convolutions",
         "args": {"channels": CHANNELS},
         "batch_size": BATCH_SIZE,
         "optimizer": {"name": "sgd", "learning_rate": 0.01},
@@ -100,7 +100,7 @@ def config_of(way: str, folder: Path, max_epochs: int) -> dict[str, Any]:
     return {
         "name": "real-contention",
         "data": {
-            "dataset": "lbbsp_data:images",
+            "dataset": "workloads.lbbsp:images",
             "args": {"num_samples": num_samples},
             "validation_fraction": NUM_VALIDATION / num_samples,
         },
@@ -185,7 +185,7 @@ def outcome_of(ledger: Sequence[Entry], began_s: float) -> Outcome:
     ends_s = np.array([end_s for end_s, _ in passes])
     if len(done) < 2 or ends_s[0] > BEGIN_S or ends_s[-1] < END_S:
         raise SystemExit(
-            f"real_contention: {len(done)} passes do not cover the seconds from {BEGIN_S:g} to {END_S:g}"
+            f"real contention: {len(done)} passes do not cover the seconds from {BEGIN_S:g} to {END_S:g}"
         )
     begin, end = np.interp([BEGIN_S, END_S], ends_s, STEPS * np.arange(len(done)))
     answered = [

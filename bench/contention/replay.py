@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
-from resource_traces import Traces
+from contention.traces import Traces
 
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
 from hpcbal.policies.batching.rounding import apportion

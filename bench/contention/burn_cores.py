@@ -7,8 +7,8 @@ come and go together. Like the tasks of [LBBSP] Sec. 5.3, a burst can take memor
 behind: burners end with the process that started them, however that ends, and after the command that they
 accompany.
 
-    python bench/burn_cores.py --cores 1 --seconds 60
-    python bench/burn_cores.py --cores 0 1 --on 2 8 --off 4 12 -- hpcbal run configs/quickstart.yaml
+    python bench/contention/burn_cores.py --cores 1 --seconds 60
+    python bench/contention/burn_cores.py --cores 0 1 --on 2 8 --off 4 12 -- hpcbal run my.yaml
 """
 
 from __future__ import annotations

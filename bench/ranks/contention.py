@@ -47,9 +47,9 @@ def record(
 
     Args:
         cores, shares: of each rank; samples.
-        model: arguments of `lbbsp_data.images` (pixels) and `lbbsp_data.convolutions` (channels).
+        model: arguments of `workloads.lbbsp.images` (pixels) and `workloads.lbbsp.convolutions` (channels).
     """
-    from lbbsp_data import images
+    from workloads.lbbsp import images
 
     from hpcbal.telemetry.host.resource_use import ResourceProbe
     from hpcbal.training.mpi_collective import MpiCollective
@@ -65,7 +65,7 @@ def record(
     )
     dnn = SimpleNamespace(
         name="convolutions",
-        model="lbbsp_data:convolutions",
+        model="workloads.lbbsp:convolutions",
         args={"channels": model["channels"]},
         optimizer=optimizer,
     )
@@ -106,7 +106,7 @@ def main() -> None:
     began = time.time()
     noted = record(comm, args.cores, args.shares, args.iterations, args.model)
     if comm.rank == 0:
-        from contention_recording import Recording
+        from contention.recording import Recording
 
         about = {
             **args.about,

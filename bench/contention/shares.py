@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from unequal_workers import start
+from contention.unequal_workers import start
 
 from hpcbal.telemetry.streams.timeline import read_timeline
 
@@ -86,7 +86,7 @@ def config_of(setting: Setting, num_turns: int, channels: int, folder: Path) -> 
     dnns = [
         {
             "name": dnn_name(turn, way),
-            "model": "lbbsp_data:convolutions",
+            "model": "workloads.lbbsp:convolutions",
             "args": {"channels": channels},
             "batch_size": setting.batch_size,
             "optimizer": {"name": "sgd", "learning_rate": 0.01},
@@ -99,7 +99,7 @@ def config_of(setting: Setting, num_turns: int, channels: int, folder: Path) -> 
     return {
         "name": "real-shares",
         "data": {
-            "dataset": "lbbsp_data:images",
+            "dataset": "workloads.lbbsp:images",
             "args": {"num_samples": num_samples},
             "validation_fraction": NUM_VALIDATION / num_samples,
         },
