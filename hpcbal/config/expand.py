@@ -1,4 +1,4 @@
-"""Write out the DNNs: `defaults` merged in, `sweeps` multiplied out, every value still knowing its line."""
+"""Write out the DNNs: merge `defaults`, expand `sweeps`; every value keeps its line number."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Expansion:
     """The DNNs of a file, written out.
 
     Attributes:
-        dnns: listed ones first, then the sweeps' in order; `defaults` not yet merged in.
-        incomplete: bodies of sweeps that could not be multiplied out, to be checked as far as possible.
+        dnns: listed DNNs first, then those of the sweeps in order; `defaults` not yet merged in.
+        incomplete: bodies of sweeps that could not be expanded, to be checked as far as possible.
         problems: what was wrong with the sweeps.
     """
 
@@ -33,7 +33,7 @@ class Expansion:
 
 
 def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None) -> Expansion:
-    """All DNNs of `dnns` and `sweeps` (both checked to be lists here)."""
+    """All DNNs of `dnns` and `sweeps`; checks here that both are lists."""
     result = Expansion()
     for node, allowed in ((listed, "a list of DNNs"), (sweeps, "a list of sweeps")):
         if node is not None and node.value is not None and not node.is_list:
@@ -47,10 +47,10 @@ def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None) -> Expansion:
 
 
 def with_defaults(dnn: YamlNode, defaults: YamlNode | None) -> YamlNode:
-    """`dnn` with what it lacks from `defaults`.
+    """Fill in what `dnn` omits from `defaults`.
 
-    Sections are completed key by key; only an optimiser that names its algorithm stands for itself, since
-    the rest of the default belongs to another algorithm.
+    Sections are completed key by key. An optimizer that names its algorithm is not completed, because the
+    rest of the default belongs to another algorithm.
     """
     if defaults is None or not (defaults.is_mapping and dnn.is_mapping):
         return dnn
@@ -164,7 +164,7 @@ def _combinations(
 
 
 def _put(dnn: YamlNode, dotted: str, value: YamlNode) -> str | None:
-    """Set a swept value; the problem, if the way to it is not a section."""
+    """Set a swept value; return the problem if the path to it is not a section."""
     *way, last = dotted.split(".")
     node = dnn
     for part in way:
@@ -189,7 +189,7 @@ def _fill(template: str, values: Mapping[str, YamlNode]) -> str:
 
 
 def _as_name(value: Any) -> str:
-    """A swept value inside a name; of an import path only the callable."""
+    """A swept value inside a name; for an import path only the callable."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, list):

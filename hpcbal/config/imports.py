@@ -14,10 +14,10 @@ from hpcbal.errors import InputError
 
 
 def add_import_roots(config_path: str | Path) -> None:
-    """Make modules in the directory of the configuration, and in the current one, importable.
+    """Make modules importable from the configuration's directory and from the current one.
 
     Every rank calls this before it loads objects. As for `python script.py`, these directories come first;
-    the configuration's before the current one.
+    the configuration's directory comes before the current one.
     """
     for directory in (os.getcwd(), str(Path(config_path).resolve().parent)):
         if directory in sys.path:
@@ -29,11 +29,11 @@ def load_object(path: str) -> Callable[..., Any]:
     """Import a callable.
 
     Args:
-        path: `package.module:name`; the name may have dots (`module:Class.method`).
+        path: `package.module:name`; the name may contain dots (`module:Class.method`).
 
     Raises:
-        InputError: not of that form, no such module, no such name, not callable, or the module raises when
-            imported (the message tells its exception).
+        InputError: if the path has another form, there is no such module or name, the object is not callable,
+            or the module raises on import (the message includes its exception).
     """
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
@@ -56,7 +56,7 @@ def load_object(path: str) -> Callable[..., Any]:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line, with the place in the user's file where it was raised."""
+    """An exception in one line, with the line of the user's file that raised it."""
     text = " ".join(str(error).split())
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     traceback = error.__traceback__

@@ -1,4 +1,4 @@
-"""From a YAML file and `--set` texts to a frozen configuration, or to all that is wrong with them at once."""
+"""From a YAML file and `--set` texts to a frozen configuration, or to a list of all its problems."""
 
 from __future__ import annotations
 
@@ -32,25 +32,23 @@ def load_config(
 ) -> AnyConfig:
     """Read and check a configuration.
 
-    The directory of the file and the current one become importable. Relative paths in the file are meant
-    from the current directory.
+    The directory of the file and the current one become importable. Relative paths in the file are relative
+    to the current directory.
 
     Args:
         path: YAML file.
         overrides: texts `a.b=c`; DNNs by name or index, e.g. `dnns.resnet8.batch_size=64`.
-        check_imports: also look whether models and datasets exist where their import paths say, and know
-            the arguments given, and whether packages are installed that the settings need; no user code runs
-            for that.
-        warn: gets a line for each key that is right but has no effect (see `keys_without_effect`).
-        beforehand: nothing is known of the allocation: warn of what may not go with it, too (see
+        check_imports: also check that models and datasets exist at their import paths and accept the given
+            arguments, and that required packages are installed; this runs no user code.
+        warn: called with a line for each key that is valid but has no effect (see `keys_without_effect`).
+        beforehand: the allocation is not known yet: also warn of keys that may not fit it (see
             `size_warnings`).
 
     Returns:
-        The configuration, of the class that belongs to the file's `kind`.
+        The configuration, of the class for the file's `kind`.
 
     Raises:
-        ConfigError: with every problem that was found, one line each; with nothing but the kind if that is
-            unknown.
+        ConfigError: with every problem that was found, one line each; for an unknown kind with only that.
     """
     root = read_yaml(path)
     add_import_roots(path)
@@ -75,14 +73,14 @@ def load_config(
 
 
 def resolved_yaml(config: RunConfig) -> str:
-    """The configuration with every key written out; loads to an equal one."""
+    """The configuration with every key written out; loading it gives an equal one."""
     values = _plain(config.model_dump(by_alias=True))
     text: str = yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
 def _name_from(path: Path) -> str:
-    """The file's stem, made usable as a directory name."""
+    """The file's stem, turned into a valid directory name."""
     name = re.sub(r"[^A-Za-z0-9._+=,@-]+", "-", path.stem).lstrip("._+=,@-")[:100]
     return name or DEFAULT_KIND
 
@@ -97,7 +95,7 @@ def _validate(draft: Draft, kind: Kind[C]) -> tuple[C | None, list[str]]:
 
 
 def _check_parts(draft: Draft) -> list[str]:
-    """Whatever is there must be right; what is missing may come from elsewhere."""
+    """Check what is there; what is missing may come from elsewhere."""
     problems: list[str] = []
     for node, model in draft.parts:
         try:
@@ -113,7 +111,7 @@ def _errors(error: ValidationError) -> list[ErrorDetails]:
 
 
 def _position(problem: str) -> tuple[int, int]:
-    """Sort key: problems of the file by line, then those of `--set` as given."""
+    """Sort key: problems in the file by line, then those of `--set` in the given order."""
     match = re.match(r".*?:(\d+): ", problem)
     if match is None or problem.startswith("--set "):
         return (1, 0)

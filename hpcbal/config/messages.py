@@ -1,4 +1,4 @@
-"""Turn what pydantic found into lines for the user: where, key, given, allowed, did you mean."""
+"""Turn pydantic's errors into lines for the user: place, key, given, allowed, did you mean."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_SHOWN = 60
 
 
 def show(value: Any) -> str:
-    """What was given, short enough for one line."""
+    """What was given, shortened to fit one line."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
@@ -28,12 +28,12 @@ def show(value: Any) -> str:
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:
-    """Keys as they are written in the file."""
+    """Keys as written in the file."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Dotted path of every key of a model and of the sections in it; lists add no step."""
+    """Dotted path of every key of a model and of its sections; lists add no part."""
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
         yield key
@@ -42,12 +42,12 @@ def all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def explain(errors: Sequence[ErrorDetails], root: YamlNode, model: type[BaseModel]) -> list[str]:
-    """Lines for the errors of one validation.
+    """Make lines for the errors of one validation.
 
     Args:
-        errors: of pydantic's `ValidationError`, for the plain values of `root`.
+        errors: errors of pydantic's `ValidationError`, for the plain values of `root`.
         root: the same values with their origins.
-        model: what they were validated against.
+        model: the model that they were validated against.
 
     Returns:
         One line per problem, without repetitions, in the order found.
@@ -57,7 +57,7 @@ def explain(errors: Sequence[ErrorDetails], root: YamlNode, model: type[BaseMode
 
 
 def _is_key_in_args(error: ErrorDetails) -> bool:
-    """Whether it is a key of `args` that is not text; `cross_problems` tells of these at every depth."""
+    """Whether the error is a key of `args` that is not text; `cross_problems` reports these."""
     path = error["loc"]
     return len(path) >= 3 and path[-3] == "args" and path[-1] == "[key]"
 
@@ -90,14 +90,14 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
 
 
 def _file_only_keys(node: YamlNode, owner: type[BaseModel]) -> tuple[str, ...]:
-    """Keys that the file may hold beside an unknown one although the section lacks them."""
+    """Keys that are allowed beside an unknown one in the file, although the section lacks them."""
     if not issubclass(owner, Section):
         return ()
     return owner.sweep_keys if node.key.startswith("sweeps.") else owner.file_only_keys
 
 
 def _key_for(node: YamlNode, section: type[BaseModel]) -> str:
-    """How to write what was given for a whole section, if one of its keys takes it."""
+    """How to write the value that was given for a whole section, if one of its keys takes it."""
     given = node.value
     if not isinstance(given, str):
         return ""
@@ -117,7 +117,7 @@ def _allowed(field: FieldInfo | None) -> str:
 
 
 def _elsewhere(name: str, model: type[BaseModel]) -> str:
-    """A key of that name, or nearly, that lives in another section."""
+    """A key with that name, or a similar one, in another section."""
     last_parts: dict[str, str] = {}
     for dotted in all_keys(model):
         last_parts.setdefault(dotted.rpartition(".")[2], dotted)
@@ -126,7 +126,7 @@ def _elsewhere(name: str, model: type[BaseModel]) -> str:
 
 
 def _field_at(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], FieldInfo | None]:
-    """(innermost section on the way, deepest key on the way) of a location in `model`."""
+    """(innermost section, deepest key) on the path to a location in `model`."""
     owner: type[BaseModel] = model
     field: FieldInfo | None = None
     for part in path:

@@ -1,4 +1,4 @@
-"""A configuration in the terms of the state machine: for the run, for plans and for the simulator."""
+"""Translate a configuration into the state machine's terms, for runs, plans and the simulator."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from hpcbal.control import DnnSpec, ScheduleSettings
 
 
 def specs_of(config: EnsembleConfig) -> tuple[DnnSpec, ...]:
-    """The DNNs as the state machine knows them."""
+    """The DNNs as the state machine describes them."""
     return tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
 
 
 def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
-    """How a run of this configuration schedules, with as many preprocessors as it wants.
+    """How a run of this configuration schedules, with as many preprocessors as it requests.
 
     Rates that are given, in a file or for emulation, are not measured.
 
     Args:
-        num_positions: samples of a pass, with those of validation.
+        num_positions: samples of a pass, including validation.
     """
     schedule = config.schedule
     is_given = schedule.profiling.rates is not None or config.backend.name == "emulated"

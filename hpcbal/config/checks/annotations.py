@@ -1,7 +1,7 @@
-"""What the annotations of a function's parameters allow as values, read from its syntax tree alone.
+"""What values the annotations of a function's parameters allow, read from its syntax tree alone.
 
-Plain ones are understood: int, float, str, bool, None, Literal, and unions of these. Any other allows all.
-As for type checkers, an int is a float too, and a bool an int.
+Only simple annotations are understood: int, float, str, bool, None, Literal, and unions of these. Any other
+annotation allows all values. As for type checkers, an int is also a float, and a bool is also an int.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Allowed:
     """Values that a parameter takes.
 
     Attributes:
-        names: of the plain types, in the order of the annotation.
-        choices: of Literal.
-        default_type: of a constant default that the annotation forgets, as in `width: int = None`.
+        names: the plain types, in the order of the annotation.
+        choices: the values of Literal.
+        default_type: type of a constant default that the annotation forgets, as in `width: int = None`.
     """
 
     names: tuple[str, ...] = ()
@@ -43,20 +43,20 @@ class Allowed:
     default_type: type | None = None
 
     def takes(self, value: Any) -> bool:
-        """Whether the value of a configuration is among them."""
+        """Whether the value from a configuration is allowed."""
         is_plain = any(type(value) in _PLAIN[name] for name in self.names)
         is_choice = any(type(value) is type(choice) and value == choice for choice in self.choices)
         return is_plain or is_choice or type(value) is self.default_type
 
     def describe(self, given: Any) -> str:
-        """For a message: `local, sync (did you mean 'sync'?)`."""
+        """Text for a message: `local, sync (did you mean 'sync'?)`."""
         words = [str(choice) for choice in self.choices]
         hint = did_you_mean(given, words) if isinstance(given, str) else ""
         return ", ".join([*words, *(_SHOWN[name] for name in self.names)]) + hint
 
 
 def allowed_by_name(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, Allowed]:
-    """What each parameter takes; those are missing whose annotation is none, or not a plain one."""
+    """What each parameter allows; parameters without a plain annotation are missing."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
@@ -74,7 +74,7 @@ def allowed_by_name(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[st
 
 
 def _parts(annotation: ast.expr | None) -> tuple[tuple[str, ...], tuple[Any, ...]] | None:
-    """(names of plain types, choices); None for what is not understood."""
+    """(names of plain types, choices); None if the annotation is not understood."""
     match annotation:
         case ast.Name(name) if name in _PLAIN:
             return (name,), ()

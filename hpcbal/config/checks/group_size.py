@@ -1,4 +1,4 @@
-"""Tell of keys that do not go with the number of GPUs of a DNN's trainer group."""
+"""Warn of keys that may not fit the number of GPUs of a DNN's trainer group."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _MAX_NAMES = 4
 
 
 def size_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
-    """What the file alone tells of groups that may be formed; `plan` and `run` know more and tell themselves.
+    """Warn of groups that may be formed, from the file alone; `plan` and `run` know more and warn themselves.
 
     Args:
-        config: as validated.
-        root: the written-out configuration that it was validated from.
+        config: the validated configuration.
+        root: the written-out configuration that was validated.
 
     Returns:
-        Lines as those of problems: weights of `fixed` that take more than a node, and a limit for GPUs that
-        no group can keep.
+        Lines in the form of problems: weights of `fixed` for more GPUs than a node has, and a limit for GPUs
+        that no group can keep.
     """
     return [*_weights_of_several_nodes(config, root), *_limit_never_kept(config, root)]
 
@@ -28,15 +28,15 @@ def size_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
 def over_limit(
     config: EnsembleConfig, num_gpus_by_dnn: Mapping[str, int], num_train: int | None = None
 ) -> dict[str, str]:
-    """The DNNs whose even share of a step is more than `balance.max_samples_per_gpu`, and by how much.
+    """Find the DNNs whose even share of a step is above `balance.max_samples_per_gpu`, and by how much.
 
-    An even share is always allowed, else no split would be left.
+    An even share is always allowed; otherwise no split would be possible.
 
     Args:
-        num_gpus_by_dnn: GPUs of a group, >= 1, by name of its DNN.
-        num_train: training samples of a pass, no step has more; None: not known.
+        num_gpus_by_dnn: number of GPUs of the group, >= 1, by name of its DNN.
+        num_train: training samples of a pass, the most that a step can have; None: not known.
 
-    Returns: text such as '32 of 64 samples on 2 GPUs', by name; none of DNNs that `even` shares out.
+    Returns: text such as '32 of 64 samples on 2 GPUs', by name; DNNs with policy `even` are left out.
     """
     limit = config.balance.max_samples_per_gpu
     if limit is None:
@@ -55,17 +55,17 @@ def over_limit(
 
 
 def told_limit(limit: int | None, over: Mapping[str, str]) -> str:
-    """One sentence for what `over_limit` found, which is not empty."""
+    """Describe in one sentence what `over_limit` found, which is not empty."""
     shown = [f"{name} ({share})" for name, share in list(over.items())[:_MAX_NAMES]]
     if len(over) > _MAX_NAMES:
         shown.append(f"{len(over) - _MAX_NAMES} more")
     return (
-        f"got {limit}, less than an even share, which is always given: {', '.join(shown)}; shares stay even"
+        f"got {limit}, less than an even share, which is always allowed: {', '.join(shown)}; shares stay even"
     )
 
 
 def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[str]:
-    """Weights of `fixed` for more GPUs than a node has: a start on too few nodes is refused."""
+    """Warn of weights of `fixed` for more GPUs than a node has: a start on too few nodes is refused."""
     per_node = config.slots.per_node
     has_weights = config.balance.shares or any(dnn.shares for dnn in config.dnns)
     if not isinstance(per_node, int) or not has_weights:
@@ -77,17 +77,17 @@ def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[st
             own = balance.shares_are_own
             node, _ = root.deepest(("dnns", index, "shares") if own else ("balance", "shares"))
             nodes = -(-num_weights // per_node)
-            told = f"got {num_weights} weights with slots.per_node {per_node}"
-            lines[node.problem(f"{told}; a run on fewer than {nodes} nodes will be refused")] = None
+            given = f"got {num_weights} weights with slots.per_node {per_node}"
+            lines[node.problem(f"{given}; a run on fewer than {nodes} nodes will be refused")] = None
     return list(lines)
 
 
 def _limit_never_kept(config: EnsembleConfig, root: YamlNode) -> list[str]:
-    """A limit that is less than an even share in the largest group that a DNN may have."""
+    """Warn of a limit below an even share in the largest group that a DNN may have."""
     most = config.schedule.max_gpus_per_dnn
     over = {} if most is None else over_limit(config, {dnn.name: most for dnn in config.dnns})
     if not over:
         return []
     node, _ = root.deepest(("balance", "max_samples_per_gpu"))
-    told = told_limit(config.balance.max_samples_per_gpu, over)
-    return [node.problem(f"{told} (schedule.max_gpus_per_dnn allows no more GPUs)")]
+    message = told_limit(config.balance.max_samples_per_gpu, over)
+    return [node.problem(f"{message} (schedule.max_gpus_per_dnn allows no more GPUs)")]

@@ -1,8 +1,7 @@
 """Check import paths and arguments without importing: find the module's file and read its syntax tree.
 
-No user code runs, and TensorFlow is not loaded. Where a file alone cannot tell (compiled modules, star
-imports, a module's `__getattr__`, decorated functions, annotations other than plain ones), nothing is
-complained about.
+No user code runs, and TensorFlow is not loaded. Where a file alone is not enough (compiled modules, star
+imports, a module's `__getattr__`, decorated functions, annotations that are not plain), nothing is reported.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean
 
-_MAX_HOPS = 5  # of `from x import name` that are followed
+_MAX_HOPS = 5  # how many `from x import name` are followed
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(slots=True)
 class _Names:
-    """What a module's text defines at its top level."""
+    """What a module's source defines at top level."""
 
     file: str
     is_package: bool = False
-    open: bool = False  # may define names that its text does not show
+    open: bool = False  # may define names that its source does not show
     names: set[str] = field(default_factory=set)
     definitions: dict[str, ast.stmt] = field(default_factory=dict)
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (module, name there)
 
 
 def import_problems(root: YamlNode) -> list[str]:
-    """Problems of every model and dataset in a written-out configuration."""
+    """Problems with every model and dataset in a written-out configuration."""
     problems: list[str] = []
     data = root.get("data")
     dnns = root.get("dnns")
@@ -55,7 +54,7 @@ def import_problems(root: YamlNode) -> list[str]:
 
 
 def _entry_problems(entry: YamlNode, key: str, num_given: int) -> list[str]:
-    """Problems of one import path and its `args`; hpcbal itself gives the first `num_given` arguments."""
+    """Problems with one import path and its `args`; hpcbal passes the first `num_given` arguments itself."""
     path = entry.get(key)
     if path is None or not isinstance(path.value, str) or path.value.count(":") != 1:
         return []
@@ -85,8 +84,8 @@ def _argument_problems(entry: YamlNode, path: YamlNode, function: _Function, num
     for name in [name for name in given if name in known and name in allowed_values]:
         value, allowed = given[name].plain(), allowed_values[name]
         if not allowed.takes(value):
-            told = f"got {show(value)}, allowed by {path.value}: {allowed.describe(value)}"
-            problems.append(given[name].problem(told))
+            message = f"got {show(value)}, allowed by {path.value}: {allowed.describe(value)}"
+            problems.append(given[name].problem(message))
     missing = [name for name in required if name not in given and name not in positional[:num_given]]
     if missing:
         where = args if args is not None else path
@@ -96,13 +95,13 @@ def _argument_problems(entry: YamlNode, path: YamlNode, function: _Function, num
 
 @cache
 def _look_up(path: str) -> tuple[str | None, _Function | None]:
-    """(problem, the function's definition); both None when it is there but its arguments are unknown."""
+    """(problem, the function's definition); both None if it exists but its arguments are unknown."""
     module, _, attribute = path.partition(":")
     first, _, rest = attribute.partition(".")
     for hop in range(_MAX_HOPS):
         names, problem = _read(module)
         if problem is not None and hop > 0:
-            return None, None  # the module that imports it may make it up
+            return None, None  # the importing module may create it
         if problem is not None:
             return f"got {path!r}: {problem}", None
         if names is None:
@@ -125,7 +124,7 @@ def _look_up(path: str) -> tuple[str | None, _Function | None]:
 
 
 def _parameters(function: _Function) -> tuple[list[str], list[str], list[str]]:
-    """(positional in order, allowed by keyword, without a default) names of a function's parameters."""
+    """(positional in order, allowed by keyword, without a default): a function's parameter names."""
     arguments = function.args
     ordered = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
     keyword = [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
@@ -139,7 +138,7 @@ def _parameters(function: _Function) -> tuple[list[str], list[str], list[str]]:
 
 
 def _find(name: str) -> tuple[importlib.machinery.ModuleSpec | None, str]:
-    """(spec, name of the part that was looked for last), without importing the parents."""
+    """(spec, name of the part that was looked for last), found without importing the parents."""
     loaded = sys.modules.get(name)  # os.path exists only there
     if loaded is not None and loaded.__spec__ is not None:
         return loaded.__spec__, name
@@ -160,7 +159,7 @@ def _find(name: str) -> tuple[importlib.machinery.ModuleSpec | None, str]:
 
 @cache
 def _read(module: str) -> tuple[_Names | None, str | None]:
-    """(top-level names, problem); (None, None) for a module whose text cannot be read."""
+    """(top-level names, problem); (None, None) for a module whose source cannot be read."""
     spec, looked_for = _find(module)
     if spec is None:
         advice = "put it beside the configuration, into the current directory, or install it"
@@ -189,7 +188,7 @@ def _collect(body: Iterable[ast.stmt], names: _Names, module: str) -> None:
         elif isinstance(statement, ast.Import):
             names.names.update(a.asname or a.name.partition(".")[0] for a in statement.names)
         else:
-            # Assignments, and whatever stands inside if, try, with, for.
+            # Assignments, and everything inside if, try, with, for.
             names.names.update(_targets(statement))
             for _, value in ast.iter_fields(statement):
                 for item in value if isinstance(value, list) else []:
@@ -216,7 +215,7 @@ def _collect_import(statement: ast.ImportFrom, names: _Names, module: str) -> No
 
 
 def _targets(statement: ast.stmt) -> set[str]:
-    """Names bound directly by a statement that is neither definition nor import."""
+    """Names bound directly by a statement other than a definition or an import."""
     if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With):
         return set()
     return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

@@ -11,7 +11,7 @@ DEFAULT_PREDICTOR = BalanceConfig.model_fields["predictor"].default
 
 
 def package_problems(root: YamlNode) -> list[str]:
-    """Problems of a written-out configuration: a speed predictor that is used and cannot be fitted here."""
+    """Problems of a written-out configuration: a speed predictor in use whose packages are missing."""
     balance = root.get("balance")
     predictor = balance.get("predictor") if balance is not None and balance.is_mapping else None
     if predictor is None or not isinstance(predictor.value, str):

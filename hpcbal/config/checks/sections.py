@@ -1,4 +1,4 @@
-"""Checks across sections, on values that may still be wrong elsewhere, so that all errors come at once."""
+"""Checks across sections, on values that other checks may still reject, so that all errors come together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cross_problems(root: YamlNode) -> list[str]:
 
 
 def _dnn_names(root: YamlNode) -> list[YamlNode]:
-    """The `name` nodes of all DNNs that have a text as name."""
+    """The `name` nodes of all DNNs whose name is text."""
     dnns = root.get("dnns")
     items = dnns.value if dnns is not None and dnns.is_list else []
     names = [item.get("name") for item in items]
@@ -43,7 +43,7 @@ def _duplicate_names(root: YamlNode) -> list[str]:
         first = first_by_name.setdefault(node.value, node)
         if first is not node:
             at = "" if first.where == node.where else f" (first at {first.where})"
-            advice = "allowed: names that differ"
+            advice = "allowed: a different name for each"
             if node.key.startswith("sweeps."):
                 advice += ", e.g. with more {placeholders}"
             problems[node.problem(f"got {node.value!r} for more than one DNN{at}, {advice}")] = None
@@ -51,13 +51,13 @@ def _duplicate_names(root: YamlNode) -> list[str]:
 
 
 def _keys_in_args(root: YamlNode) -> list[str]:
-    """Keys in `args`, at any depth, that are not text: JSON, as which rates are kept, has no others."""
+    """Reject keys in `args`, at any depth, that are not text: args are stored as JSON."""
     data = root.get("data")
     dnns = root.get("dnns")
     owners = [data, *(dnns.value if dnns is not None and dnns.is_list else [])]
     given = [owner.get("args") for owner in owners if owner is not None]
     problems = [
-        node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with its quotes")
+        node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with the quotes")
         for args in given
         if args is not None and args.is_mapping
         for key, node in _mapping_items(args)
@@ -67,7 +67,7 @@ def _keys_in_args(root: YamlNode) -> list[str]:
 
 
 def _mapping_items(node: YamlNode) -> Iterator[tuple[Key, YamlNode]]:
-    """(key, value) of all mappings in a value, at any depth."""
+    """(key, value) pairs of all mappings in a value, at any depth."""
     if node.is_mapping:
         yield from node.value.items()
     for child in node.value.values() if node.is_mapping else node.value if node.is_list else ():
@@ -75,7 +75,7 @@ def _mapping_items(node: YamlNode) -> Iterator[tuple[Key, YamlNode]]:
 
 
 def _in_file(key: Key) -> str:
-    """A key that is not text, as it is written."""
+    """How to write a key that is not text, so that it becomes text."""
     return "null" if key is None else str(key).lower()
 
 
@@ -132,9 +132,9 @@ def _fixed_shares(root: YamlNode) -> list[str]:
             places = f"{section}.shares, or balance.shares for all DNNs"
         else:
             own, rest = root.deepest(("balance", "policy"))
-            if rest or not _takes_shares(own.value) or _says_own(dnn):
+            if rest or not _takes_shares(own.value) or _has_own_balance(dnn):
                 continue
-            places = "balance.shares, or shares of each DNN's own"
+            places = "balance.shares, or shares in each DNN"
         problems[own.problem(f"got {own.value!r} without weights; give {places}, for example [2, 1, 1]")] = (
             None
         )
@@ -142,7 +142,7 @@ def _fixed_shares(root: YamlNode) -> list[str]:
 
 
 def _shares_in_vain(root: YamlNode) -> list[str]:
-    """More weights than a DNN may have GPUs; how many there are, only the run knows."""
+    """Reject more weights than GPUs that a DNN may have; the run checks against the real GPUs."""
     limit, rest = root.deepest(("schedule", "max_gpus_per_dnn"))
     if rest or not isinstance(limit.value, int):
         return []
@@ -170,8 +170,8 @@ def _takes_shares(policy: object) -> bool:
     return isinstance(policy, str) and policy in BATCHING and BATCHING[policy].takes_shares
 
 
-def _says_own(dnn: YamlNode) -> bool:
-    """Whether the DNN has a `balance` of its own."""
+def _has_own_balance(dnn: YamlNode) -> bool:
+    """Whether the DNN has its own `balance`."""
     own, rest = dnn.deepest(("balance",))
     return not rest and own.value is not None
 
@@ -202,7 +202,7 @@ def _partitioned(root: YamlNode) -> list[str]:
 
 
 def _parts_never_used(root: YamlNode) -> list[str]:
-    """Fewer samples in a step than a node alone has GPUs for the DNN; how many nodes, only the run knows."""
+    """Reject steps with fewer samples than one node has GPUs; only the run knows the number of nodes."""
     if root.deepest(("data", "access"))[0].value != "partitioned":
         return []
     slots = _count_at(root, "slots", "per_node")
@@ -221,7 +221,7 @@ def _parts_never_used(root: YamlNode) -> list[str]:
 
 
 def _count_at(node: YamlNode, *path: str) -> int | None:
-    """The whole number above 0 that stands there, if one does."""
+    """The whole number above 0 at `path`, if there is one."""
     found, rest = node.deepest(path)
     value = found.value
     return value if not rest and type(value) is int and value > 0 else None

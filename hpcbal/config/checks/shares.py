@@ -1,4 +1,4 @@
-"""Check what each GPU gets of a step against the GPUs that there are, once these are known."""
+"""Check the shares of a step against the number of GPUs, once it is known."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from hpcbal.errors import ConfigError
 
 
 def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
-    """Refuse weights that no GPU could ever have.
+    """Reject weights that no GPU could ever use.
 
-    Fewer weights than a group has GPUs are right: they are taken again from the first.
+    Fewer weights than GPUs in a group are allowed: the weights repeat from the first.
 
     Args:
-        num_gpus: of the whole cluster, >= 1.
+        num_gpus: GPUs of the whole cluster, >= 1.
 
     Raises:
-        ConfigError: a DNN that is balanced by `fixed` has more weights than there are GPUs.
+        ConfigError: if a DNN with policy `fixed` has more weights than there are GPUs.
     """
     if not (config.balance.shares or any(dnn.shares for dnn in config.dnns)):
         return
@@ -26,8 +26,8 @@ def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
             key = f"dnns.{name}.shares" if balance.shares_are_own else "balance.shares"
             given[key] = len(balance.shares)
     problems = [
-        f"{key}: got {num_weights} weights, allowed: at most {num_gpus}, one for each GPU that there is; "
-        "leave some out, or ask for more GPUs"
+        f"{key}: got {num_weights} weights, allowed: at most {num_gpus}, one for each GPU; "
+        "remove some weights, or ask for more GPUs"
         for key, num_weights in given.items()
         if num_weights > num_gpus
     ]
@@ -36,14 +36,14 @@ def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
 
 
 def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = None) -> None:
-    """Refuse partitioned data, or steps of it, that would leave a GPU without a sample.
+    """Reject partitioned data, or steps of it, that would leave a GPU without samples.
 
     Args:
-        num_gpus: of the whole cluster, >= 1.
+        num_gpus: GPUs of the whole cluster, >= 1.
         num_train: training samples of the dataset, >= 1; None: not known.
 
     Raises:
-        ConfigError: the DNN may get more GPUs than a step, or the dataset, has training samples.
+        ConfigError: if the DNN may get more GPUs than a step, or the dataset, has training samples.
     """
     if config.data.access != "partitioned":
         return
@@ -56,7 +56,7 @@ def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = N
     if num_train is not None and num_train < most:
         problems.append(
             f"data.dataset: got {num_train} training samples, allowed: at least {most} with data.access "
-            "'partitioned', one for every GPU that the DNN may have; bring more, use fewer GPUs, or set "
+            "'partitioned', one for every GPU that the DNN may have; add samples, use fewer GPUs, or set "
             f"schedule.max_gpus_per_dnn to {num_train}"
         )
     if problems:
@@ -64,9 +64,9 @@ def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = N
 
 
 def too_few_samples(batch_size: int, num_gpus: int) -> str:
-    """What to tell of steps of `batch_size` samples, where partitioned data lies on `num_gpus` GPUs."""
+    """Error text for steps of `batch_size` samples, when partitioned data is spread over `num_gpus` GPUs."""
     return (
-        f"got {batch_size}, allowed: at least {num_gpus} with data.access 'partitioned', a sample of each "
-        "step for every GPU that the DNN may have, else parts of the data are never seen; or set "
+        f"got {batch_size}, allowed: at least {num_gpus} with data.access 'partitioned': every GPU that the "
+        "DNN may have needs a sample in each step, else some data is never used; or set "
         f"schedule.max_gpus_per_dnn to {batch_size}"
     )

@@ -1,8 +1,8 @@
-"""Warn of keys that a user wrote and that change nothing, because of what other keys say.
+"""Warn of keys in the file that have no effect because of other keys.
 
-They are no errors: a file in which one key is changed to compare runs stays valid. A key that has its default
-is never warned of, so a configuration with every key written out is quiet. Keys of `schedule` are not looked
-at: files are written to be run or simulated under several paradigms.
+They are not errors: a file in which one key is changed to compare runs stays valid. A key at its default
+never causes a warning, so a configuration with every key written out is quiet. Keys of `schedule` are not
+checked: files are written to be run or simulated under several paradigms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # loads NumPy, which most configurations do not need to be ch
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A key of the run, when it acts, and what it takes for that (a text, or what makes the text)."""
+    """A key of the run, when it has an effect, and what that takes (a text, or a function that makes it)."""
 
     key: str
     acts: Callable[[EnsembleConfig], bool]
@@ -33,7 +33,7 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _DnnRule:
-    """A key of a DNN, when it acts, and what it takes for that."""
+    """A key of a DNN, when it has an effect, and what that takes."""
 
     key: str
     acts: Callable[[EnsembleConfig, DnnConfig], bool]
@@ -95,12 +95,12 @@ _RULES = (
     _Rule(
         "balance.policy",
         lambda config: any(dnn.balance is None for dnn in config.dnns),
-        "on DNNs without a balance of their own",
+        "on DNNs without their own balance",
     ),
     _Rule(
         "balance.shares",
         _some(lambda balance: balance.policy.takes_shares and not balance.shares_are_own),
-        _with_policy(lambda policy: policy.takes_shares, ", on DNNs without shares of their own"),
+        _with_policy(lambda policy: policy.takes_shares, ", on DNNs without their own shares"),
     ),
     _Rule("balance.predictor", _some(lambda balance: balance.policy.takes_predictor), _PREDICTING),
     _Rule("balance.guard", _some(lambda balance: balance.policy.takes_predictor), _PREDICTING),
@@ -114,7 +114,7 @@ _RULES = (
     _Rule(
         "balance.regroup",
         _some(lambda balance: balance.policy.offers_removal),
-        _with_policy(lambda policy: policy.offers_removal, ", or on GPUs that an earlier start has left out"),
+        _with_policy(lambda policy: policy.offers_removal, ", or on GPUs that an earlier start left out"),
     ),
     _Rule("timeline.steps_per_pass", lambda config: config.timeline.max_bytes > 0, "with max_bytes above 0"),
 )
@@ -132,12 +132,12 @@ def keys_without_effect(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """One line for each key that is written, is not at its default, and has no effect.
 
     Args:
-        config: as validated.
-        root: the written-out configuration that it was validated from.
+        config: the validated configuration.
+        root: the written-out configuration that was validated.
 
     Returns:
-        Lines as those of problems: where, key, what was given, and what it takes to have an effect. A key
-        that several DNNs inherit is there only if it acts in none of them.
+        Lines in the form of problems: place, key, what was given, and what an effect would take. A key that
+        several DNNs inherit is listed only if it has no effect in any of them.
     """
     lines = []
     for rule in _RULES:
@@ -163,7 +163,7 @@ def _line(node: YamlNode, needs: str | Callable[[], str]) -> str:
 
 
 def _is_changed(section: BaseModel, key: str) -> bool:
-    """Whether a key, given by its dotted path, has another value than its default."""
+    """Whether the value of a key, given by its dotted path, differs from its default."""
     *way, name = key.split(".")
     owner: Any = section
     for part in way:

@@ -1,1 +1,1 @@
-"""Kinds of runs: how a file of each becomes a configuration."""
+"""Kinds of runs: how a file of each kind becomes a configuration."""

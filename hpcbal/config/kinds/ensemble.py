@@ -1,4 +1,4 @@
-"""How the file of an ensemble becomes an `EnsembleConfig`: sweeps, defaults, checks and warnings."""
+"""How an ensemble's file becomes an `EnsembleConfig`: sweeps, defaults, checks and warnings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hpcbal.config.source.overrides import Override
 
 
 def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
-    """Expand `sweeps` and merge `defaults`; overrides of a single DNN wait until it exists."""
+    """Expand `sweeps` and merge `defaults`; overrides of a single DNN are applied once it exists."""
     problems = apply_all([o for o in overrides if not _targets_one_dnn(o)], root)
     expansion = expand_dnns(root.get("dnns"), root.get("sweeps"))
     problems += expansion.problems

@@ -1,4 +1,4 @@
-"""What the loader must know of a kind of run."""
+"""What the loader must know about a kind of run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from hpcbal.config.source.overrides import Override, apply_override
 
 C = TypeVar("C", bound=RunConfig)
 Check: TypeAlias = Callable[[YamlNode], list[str]]
-"""From a written-out configuration, which may be wrong elsewhere, to lines for the user."""
+"""Takes a written-out configuration, which may have other errors, and returns lines for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A file with its overrides applied, written out as the config class of its kind reads it.
+    """A file with its overrides applied, written out in the form that the config class reads.
 
     Attributes:
         full: the whole configuration; keys that only a file may hold are resolved.
-        problems: what was wrong on the way.
-        parts: fragments that are not in `full`, with the section that each must fit as far as it goes.
-        unknown_keys: top-level keys whose value could not be found out; that they look empty is no news.
+        problems: what was wrong so far.
+        parts: fragments that are not in `full`, each with the section that checks it as far as possible.
+        unknown_keys: top-level keys whose value could not be determined; an empty one is not an error.
     """
 
     full: YamlNode
@@ -39,12 +39,12 @@ class Kind(Generic[C]):
     """One kind of run.
 
     Attributes:
-        config: the class of its configuration.
-        draft: writes a file out; takes the tree of the file, which it may change, and the overrides.
+        config: class of the configuration.
+        draft: writes a file out; takes the file's tree, which it may change, and the overrides.
         problems: checks across sections.
-        environment_problems: whether what the file names by import path or needs as a package is there.
-        warnings: lines for keys that are right but have no effect; with True as last argument also for what
-            may turn out wrong on the allocation, of which nobody will say more.
+        environment_problems: checks that callables named by import path and required packages exist.
+        warnings: lines for keys that are valid but have no effect; with True as last argument also for keys
+            that may not fit the allocation, because nothing else will warn of them.
     """
 
     config: type[C]
@@ -55,5 +55,5 @@ class Kind(Generic[C]):
 
 
 def apply_all(overrides: Sequence[Override], root: YamlNode) -> list[str]:
-    """Apply the overrides in place, in order; the problems."""
+    """Apply the overrides in place, in order; return the problems."""
     return [problem for o in overrides if (problem := apply_override(root, o)) is not None]

@@ -16,21 +16,21 @@ from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import ConfigError
 
 AnyConfig: TypeAlias = EnsembleConfig
-"""What a file can become. With a second kind a union: the type checker then lists every caller that must
-look at `kind`."""
+"""What a file can become. A second kind makes this a union: the type checker then lists every caller that
+must check `kind`."""
 
 KINDS: Mapping[str, Kind[EnsembleConfig]] = {"ensemble": ENSEMBLE}
 
 
 def kind_of(root: YamlNode, overrides: Sequence[Override] = ()) -> Kind[EnsembleConfig]:
-    """The kind of run that a file describes; an ensemble if it does not say.
+    """The kind of run that a file describes; an ensemble if it names none.
 
     Args:
         root: the file.
-        overrides: of the command line; the last one of `kind` counts.
+        overrides: overrides from the command line; the last one of `kind` wins.
 
     Raises:
-        ConfigError: there is no such kind. Nothing else can be said of the file then.
+        ConfigError: if there is no such kind. Nothing else in the file can be checked then.
     """
     given = next((o.value for o in reversed(overrides) if o.path == "kind"), root.get("kind"))
     if given is None:

@@ -36,7 +36,7 @@ BALANCE_ALLOWED = f"null, {', '.join(get_args(BalanceName))}"
 
 
 class OptimizerConfig(Section):
-    """How weights follow gradients; names and meanings as in Keras."""
+    """How gradients change the weights; names and meanings as in Keras."""
 
     name: OptimizerName = key(..., "Algorithm.", ", ".join(OPTIMIZERS))
     learning_rate: float = key(..., "Step size.", "a number above 0", gt=0.0)
@@ -65,7 +65,7 @@ class StopConfig(Section):
         "auto, min, max",
     )
     min_delta: float = key(
-        0.0, "An epoch counts as better when it is better by more than this.", "a number, 0 or more", ge=0.0
+        0.0, "An epoch is better only if it is better by more than this.", "a number, 0 or more", ge=0.0
     )
     patience: int | None = key(
         None, "Stop after this many epochs without a better one; null: never.", COUNT_OR_NULL_ALLOWED, ge=1
@@ -77,7 +77,7 @@ class StopConfig(Section):
 
     @property
     def resolved_mode(self) -> Literal["min", "max"]:
-        """`mode` with auto replaced by what the monitor asks for."""
+        """`mode`, with auto resolved by the monitor."""
         if self.mode == "auto":
             return "max" if self.monitor.endswith("accuracy") else "min"
         return self.mode
@@ -90,17 +90,17 @@ class StopConfig(Section):
         if self.target is not None and natural == "max" and not 0.0 < self.target <= 1.0:
             raise wrong("target", f"got {self.target}, allowed: 0 < target <= 1 ({self.monitor} is a share)")
         if self.target is not None and natural == "min" and self.target < 0.0:
-            raise wrong("target", f"got {self.target}, allowed: target >= 0 ({self.monitor} is never less)")
+            raise wrong("target", f"got {self.target}, allowed: target >= 0 ({self.monitor} is at least 0)")
         if self.patience is not None and self.patience >= self.max_epochs:
             raise wrong(
                 "patience",
                 f"got {self.patience}, allowed: null or less than max_epochs ({self.max_epochs}); "
-                "it could never act",
+                "otherwise it has no effect",
             )
         return self
 
     def rule(self) -> StopRule:
-        """The rule as the state machine applies it."""
+        """The rule as the state machine uses it."""
         from hpcbal.control.stopping import StopRule
 
         return StopRule(
@@ -118,17 +118,17 @@ class DnnConfig(Section):
 
     sweep_keys: ClassVar[tuple[str, ...]] = ("grid", "zip")
 
-    name: DirectoryName = key(..., "Name, unique in the ensemble; its directory in the output.", NAME_ALLOWED)
+    name: DirectoryName = key(..., "Unique name, and its directory in the output.", NAME_ALLOWED)
     model: ImportPath = key(
         ...,
         "Callable that builds the network, called with input_shape, num_classes and args.",
         IMPORT_ALLOWED,
     )
     args: Mapping[str, Any] = key({}, "Arguments of the model's callable.", ARGS_ALLOWED)
-    optimizer: OptimizerConfig = key(..., "How weights follow gradients.", "keys of an optimizer")
-    batch_size: int = key(..., "Samples per step over all GPUs of the DNN.", COUNT_ALLOWED, ge=1)
+    optimizer: OptimizerConfig = key(..., "How gradients change the weights.", "keys of an optimizer")
+    batch_size: int = key(..., "Samples per step, over all GPUs of the DNN.", COUNT_ALLOWED, ge=1)
     stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
     balance: BalanceName | None = key(
-        None, "How its steps are shared out; null: as balance.policy says.", BALANCE_ALLOWED
+        None, "How its steps are split; null: use balance.policy.", BALANCE_ALLOWED
     )
-    shares: Shares = key((), "For fixed: weights of its GPUs; empty: as balance.shares says.", SHARES_ALLOWED)
+    shares: Shares = key((), "For fixed: weights of its GPUs; empty: use balance.shares.", SHARES_ALLOWED)

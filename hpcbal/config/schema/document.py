@@ -1,4 +1,4 @@
-"""What the file of an ensemble may hold beyond `EnsembleConfig`, and the JSON schema of a whole file."""
+"""What an ensemble's file may hold beyond `EnsembleConfig`, and the JSON schema of a whole file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Defaults(Section):
     optimizer: OptimizerConfig = key(None, "Default optimizer.", "keys of an optimizer")
     batch_size: int = key(None, "Default batch size.", "a whole number, 1 or more", ge=1)
     stop: StopConfig = key(None, "Default stop rule.", "keys of a stop rule")
-    balance: BalanceName | None = key(None, "Default way to share out steps.", BALANCE_ALLOWED)
+    balance: BalanceName | None = key(None, "Default way to split steps.", BALANCE_ALLOWED)
 
 
 def json_schema() -> dict[str, Any]:
     """JSON schema of a configuration file, for editors.
 
-    Keys of a DNN are not required there, since `defaults` and sweeps may give them; `hpcbal validate` checks
-    that nothing is missing in the end.
+    Keys of a DNN are not required there, because `defaults` and sweeps may provide them; `hpcbal validate`
+    checks that none is missing in the end.
     """
     schema = EnsembleConfig.model_json_schema(by_alias=True)
     definitions = schema["$defs"]

@@ -22,7 +22,7 @@ from hpcbal.config.schema.values import parse_bytes, percent_of
 if TYPE_CHECKING:
     from hpcbal.policies.flotilla import Delta
 
-_SHARE = "a number from 0 to below 1"
+_SHARE = "0 <= validation_fraction < 1"
 
 
 def _delta(value: Any) -> Any:
@@ -39,7 +39,7 @@ def _some_rate(value: Mapping[int, float]) -> Mapping[int, float]:
 
 
 def _int_keys(value: Any) -> Any:
-    """Counts of GPUs as int: JSON and `--set` know only text as keys."""
+    """Convert counts of GPUs to int: JSON and `--set` have only text as keys."""
     if not isinstance(value, Mapping):
         return value
     return {int(k) if isinstance(k, str) and k.isdigit() else k: v for k, v in value.items()}
@@ -62,7 +62,7 @@ class DataConfig(DatasetConfig):
     validation_fraction: float = key(0.2, "Share of the samples kept for validation.", _SHARE, ge=0.0, lt=1.0)
     max_bad_fraction: float = key(
         0.01,
-        "The run stops when more samples than this are broken.",
+        "The run stops if more than this share of the samples is broken.",
         "0 <= max_bad_fraction <= 1",
         ge=0,
         le=1,
@@ -74,12 +74,12 @@ class DataConfig(DatasetConfig):
     )
     partition: Literal["random", "contiguous", "by_class"] = key(
         "random",
-        "How partitioned data is dealt at first: shuffled, in order, or sorted by class.",
+        "How partitioned data is divided: shuffled, in order, or sorted by class.",
         "random, contiguous, by_class",
     )
     max_traversal_gap: float | None = key(
         2.0,
-        "Samples move to GPUs that have gone through their part so many times more; null: never.",
+        "GPUs more than this many traversals of their part ahead get more samples; null: never.",
         "null or a number above 0",
         gt=0.0,
     )
@@ -89,7 +89,7 @@ class ProfilingConfig(Section):
     """How training rates are measured ([FLEET] App. B.3)."""
 
     max_batches: int = key(48, "Batches of a profiling run.", COUNT_ALLOWED, ge=1)
-    timed_batches: int = key(20, "The last so many of them are timed.", COUNT_ALLOWED, ge=1)
+    timed_batches: int = key(20, "This many of them, the last ones, are timed.", COUNT_ALLOWED, ge=1)
     max_gpus: int | None = key(
         None,
         "Largest number of GPUs tried; null: as many as [FLEET] App. B.3 asks for.",
@@ -115,19 +115,19 @@ class ScheduleConfig(Section):
 
     paradigm: Literal["global", "local", "homogeneous", "independent"] = key(
         "global",
-        "How DNNs are scheduled: flotillas of all that are left (global), or of the GPUs that become free "
+        "How DNNs are scheduled: flotillas of all waiting DNNs (global), or for the GPUs that become free "
         "(local); random subsets, one GPU each (homogeneous); each alone with its own stream (independent).",
         "global, local, homogeneous, independent",
     )
     delta: Annotated[Annotated[float, Field(ge=0.0)] | str, BeforeValidator(_delta)] = key(
         20.0,
-        "DNNs train together when their rates differ by at most this: samples/s, or a share of the "
+        "DNNs train together if their rates differ by at most this: samples/s, or a share of the "
         "reference rate as text such as 15%.",
         "samples/s, 0 or more, or text such as '15%'",
     )
     alpha: float = key(
         0.8,
-        "A round ends when fewer than alpha times the GPUs that its flotilla got are busy.",
+        "A round ends when fewer than alpha times the GPUs of its flotilla are busy.",
         "0 < alpha <= 1",
         gt=0.0,
         le=1.0,
@@ -155,18 +155,18 @@ class EnsembleSlotsConfig(SlotsConfig):
 
 
 class WorkerConfig(Section):
-    """How one emulated GPU differs from the others: t(x) = max(floor_s, launch_s + x / (rate * speed))."""
+    """How one emulated GPU differs from others: t(x) = max(floor_s, launch_s + x / (rate * speed))."""
 
-    speed: float = key(1.0, "Times the rate on 1 GPU.", "a number above 0", gt=0.0)
-    launch_s: float = key(0.0, "What a batch of any size costs.", "seconds, 0 or more", ge=0.0)
-    floor_s: float = key(0.0, "No batch takes less.", "seconds, 0 or more", ge=0.0)
+    speed: float = key(1.0, "Factor on the rate on 1 GPU.", "a number above 0", gt=0.0)
+    launch_s: float = key(0.0, "Fixed time of every batch.", "seconds, 0 or more", ge=0.0)
+    floor_s: float = key(0.0, "Shortest time of a batch.", "seconds, 0 or more", ge=0.0)
 
 
 class BackendConfig(Section):
     """What computes the steps."""
 
     name: Literal["tensorflow", "emulated"] = key(
-        "tensorflow", "tensorflow trains; emulated takes the time that `rates` tells.", "tensorflow, emulated"
+        "tensorflow", "tensorflow trains; emulated takes the time from `rates`.", "tensorflow, emulated"
     )
     collective: Literal["horovod", "mpi"] = key(
         "horovod", "What sums gradients; emulated always uses mpi.", "horovod, mpi"
@@ -181,33 +181,33 @@ class BackendConfig(Section):
     )
     workers: Annotated[tuple[WorkerConfig, ...], Strict(False)] = key(
         (),
-        "For emulated: unlike GPUs by number, again from the first if there are more; none: all alike.",
+        "For emulated: GPUs of different speed, by number, repeated from the first; empty: all alike.",
         "a list of workers such as '{speed: 0.5}'",
     )
 
     @property
     def effective_collective(self) -> Literal["horovod", "mpi"]:
-        """`collective`, or mpi where the backend knows no other."""
+        """`collective`, or mpi if the backend supports no other."""
         return "mpi" if self.name == "emulated" else self.collective
 
 
 class BalanceConfig(Section):
-    """How a step's samples are shared out to the GPUs of its DNN."""
+    """How a step's samples are split over the GPUs of its DNN."""
 
     policy: BalanceName = key(
         "even",
         "even: the same for all; fitted: by curves learnt while training; lb-bsp-gpu, lb-bsp-cpu: Alg. 2 and "
-        "Alg. 1 of [LBBSP]; fixed: as `shares` says.",
+        "Alg. 1 of [LBBSP]; fixed: by the weights in `shares`.",
         "even, fitted, lb-bsp-gpu, lb-bsp-cpu, fixed",
     )
     shares: Shares = key(
         (),
-        "For fixed: weights by GPU of the DNN, for more GPUs again from the first; at most as many as GPUs.",
+        "For fixed: weights of a DNN's GPUs, repeated from the first; at most as many as GPUs.",
         SHARES_ALLOWED,
     )
     predictor: Literal["ema", "memoryless", "arima", "lstm", "narx", "rnn"] = key(
         "ema",
-        "How lb-bsp-cpu predicts speeds: by a moving average (ema), as the last step's, or by a model fitted "
+        "How lb-bsp-cpu predicts speeds: a moving average (ema), the last step's speed, or a model fitted "
         "while training: narx from speeds, CPU and memory; arima, lstm, rnn from speeds.",
         "ema, memoryless, arima, lstm, narx, rnn",
     )
@@ -220,13 +220,13 @@ class BalanceConfig(Section):
     )
     max_samples_per_gpu: int | None = key(
         None,
-        "No GPU gets more of a step than this, unless an even share is more; null: no limit.",
+        "Most samples of a step per GPU, unless an even share is more; null: no limit.",
         COUNT_OR_NULL_ALLOWED,
         ge=1,
     )
     regroup: bool = key(
         True,
-        "Whether a DNN goes on without a GPU that fitted, lb-bsp-cpu or lb-bsp-gpu find it faster without.",
+        "Whether a DNN drops a GPU if fitted, lb-bsp-cpu or lb-bsp-gpu finds it faster without.",
         "true, false",
     )
 
@@ -235,9 +235,9 @@ class DataplaneConfig(Section):
     """The shared stream of preprocessed samples."""
 
     ring_bytes: Bytes = key(2**28, "Memory per node for preprocessed samples.", SIZE_ALLOWED, gt=0)
-    block_samples: int = key(64, "Samples that travel together.", COUNT_ALLOWED, ge=1)
+    block_samples: int = key(64, "Samples per block, the unit of transfer.", COUNT_ALLOWED, ge=1)
     max_sample_bytes: Annotated[int | None, BeforeValidator(parse_bytes)] = key(
-        None, "Largest preprocessed sample; null: found from the data.", f"null, or {SIZE_ALLOWED}", gt=0
+        None, "Largest preprocessed sample; null: determined from the data.", f"null, or {SIZE_ALLOWED}", gt=0
     )
 
 
@@ -266,7 +266,7 @@ class EnsembleConfig(RunConfig):
         None, "What computes the steps.", "keys of backend", default_factory=BackendConfig
     )
     balance: BalanceConfig = key(
-        None, "How steps are shared out.", "keys of balance", default_factory=BalanceConfig
+        None, "How steps are split.", "keys of balance", default_factory=BalanceConfig
     )
     dataplane: DataplaneConfig = key(
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig

@@ -1,4 +1,4 @@
-"""Preprocessing operations as they stand in the file: a list of single-key maps."""
+"""Preprocessing operations as written in the file: a list of single-key maps."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Resize(Section):
 
 
 class RandomCrop(Section):
-    """Cut out a random window while training, the middle otherwise."""
+    """Cut out a random window while training, and the middle otherwise."""
 
     height: int = key(..., "Height in pixels.", _PIXELS, ge=1)
     width: int = key(..., "Width in pixels.", _PIXELS, ge=1)
-    padding: int = key(0, "Pixels of zeros added on every side before.", "a whole number, 0 or more", ge=0)
+    padding: int = key(0, "Zero pixels added on every side first.", "a whole number, 0 or more", ge=0)
 
 
 class CenterCrop(Section):
@@ -52,16 +52,16 @@ class CenterCrop(Section):
 
 
 class RandomFlip(Section):
-    """Mirror every second image, at random, while training."""
+    """Mirror samples at random while training, each with probability 1/2."""
 
     horizontal: bool = key(True, "Mirror left and right.", "true, false")
     vertical: bool = key(False, "Mirror top and bottom.", "true, false")
 
 
 class RandomRotation(Section):
-    """Turn by a random angle while training."""
+    """Rotate by a random angle while training."""
 
-    degrees: float = key(..., "Largest angle, both ways.", "0 < degrees <= 180", gt=0, le=180)
+    degrees: float = key(..., "Largest angle, in both directions.", "0 < degrees <= 180", gt=0, le=180)
 
 
 def _as_tuple(value: Any) -> Any:
@@ -77,8 +77,8 @@ class Normalize(Section):
     """(sample * scale - mean) / std, float32."""
 
     mean: _Channels = key(0.0, "Subtracted after scaling.", _PER_CHANNEL)
-    std: _Channels = key(1.0, "Divided by, after the mean.", _PER_CHANNEL + ", none of them 0 or less")
-    scale: float = key(1.0 / 255.0, "Multiplied first; 1/255 maps bytes to 0..1.", "a number above 0", gt=0)
+    std: _Channels = key(1.0, "Divisor, applied after the mean.", _PER_CHANNEL + ", none of them 0 or less")
+    scale: float = key(1.0 / 255.0, "Multiplier; 1/255 maps bytes to 0..1.", "a number above 0", gt=0)
 
     @model_validator(mode="after")
     def _check(self) -> Normalize:

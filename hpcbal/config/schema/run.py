@@ -1,4 +1,4 @@
-"""The keys that every kind of run has: `RunConfig`, from which the class of each kind inherits."""
+"""The keys that every kind of run has: `RunConfig`, the base class of every kind's configuration."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SlotsConfig(Section):
     )
     ranks_per_node: int | None = key(
         None,
-        "Cut ranks that share memory into nodes of this many ranks, to try several nodes on one machine.",
+        "Split ranks that share memory into nodes of this many ranks, to try several nodes on one machine.",
         "null or a whole number, 2 or more",
         ge=2,
     )
@@ -56,23 +56,23 @@ class CheckpointConfig(Section):
 
     interval_s: float = key(
         60.0,
-        "At most one checkpoint of each DNN or job in this time; 0: every epoch.",
+        "Least time between two checkpoints of a DNN or job; 0: every epoch.",
         "seconds, 0 or more",
         ge=0.0,
     )
 
 
 class TimelineConfig(Section):
-    """What is noted of each rank's time, in timeline.json.gz."""
+    """What is recorded of each rank's time, in timeline.json.gz."""
 
     max_bytes: Bytes = key(
         2**24,
-        "The file does not grow beyond this; beyond half of it only whole passes are noted; 0: no timeline.",
+        "Size limit of the file; above half of it only whole passes are recorded; 0: no timeline.",
         "bytes as a whole number, 0 or more, or text such as 16MiB",
         ge=0,
     )
     steps_per_pass: int = key(
-        16, "So many steps of each pass are noted one by one.", "a whole number, 0 or more", ge=0
+        16, "This many steps of each pass are recorded one by one.", "a whole number, 0 or more", ge=0
     )
 
 
@@ -83,7 +83,7 @@ class OutputConfig(Section):
 
 
 class RunConfig(Section):
-    """What a run of any kind has; the configuration of a kind inherits from it. Frozen, picklable."""
+    """The keys of every run; the configuration of each kind inherits from it. Frozen, picklable."""
 
     schema_version: Literal[1] = key(SCHEMA_VERSION, "Version of this format.", "1", alias="schema")
     kind: str = key(DEFAULT_KIND, "Kind of the run.", DEFAULT_KIND)
@@ -97,20 +97,20 @@ class RunConfig(Section):
         gt=0,
     )
     stall_timeout_s: float = key(
-        600.0, "The run ends with code 70 when nothing happens for so long.", "seconds above 0", gt=0.0
+        600.0, "The run ends with code 70 if nothing happens for this long.", "seconds above 0", gt=0.0
     )
     slots: SlotsConfig = key(None, "How ranks are used.", "keys of slots", default_factory=SlotsConfig)
     checkpoint: CheckpointConfig = key(
         None, "How often state is saved.", "keys of checkpoint", default_factory=CheckpointConfig
     )
     timeline: TimelineConfig = key(
-        None, "What is noted of each rank's time.", "keys of timeline", default_factory=TimelineConfig
+        None, "What is recorded of each rank's time.", "keys of timeline", default_factory=TimelineConfig
     )
 
     @model_validator(mode="before")
     @classmethod
     def _default_output(cls, value: Any) -> Any:
-        """`output.dir` follows the name."""
+        """Derive `output.dir` from the name if it is not given."""
         if not isinstance(value, Mapping):
             return value
         output = value.get("output")

@@ -25,12 +25,11 @@ IMPORT_ALLOWED = "an import path package.module:callable"
 
 
 class Section(BaseModel):
-    """Strict, frozen group of keys. A section left empty in the file has its defaults.
+    """Strict, frozen group of keys. A section that is empty in the file has its defaults.
 
     Attributes:
-        file_only_keys: keys that a file may hold beside those of this section, and that are resolved before
-            the section is validated.
-        sweep_keys: likewise, where the section is the body of a sweep.
+        file_only_keys: further keys that a file may hold; they are resolved before the section is validated.
+        sweep_keys: further keys that the file may hold where the section is the body of a sweep.
     """
 
     file_only_keys: ClassVar[tuple[str, ...]] = ()
@@ -50,10 +49,10 @@ def key(default: Any, about: str, allowed: str, **constraints: Any) -> Any:
     """Declare a key.
 
     Args:
-        default: its default; `...` where the user must give it.
-        about: what it does, one sentence for the reference and the JSON schema.
-        allowed: what may be given, for error messages.
-        **constraints: of pydantic's `Field` (gt, ge, lt, le, min_length, default_factory, alias).
+        default: default value; `...` if the user must give one.
+        about: what the key does, in one sentence for the reference and the JSON schema.
+        allowed: which values are allowed, for error messages.
+        **constraints: arguments of pydantic's `Field` (gt, ge, lt, le, min_length, default_factory, alias).
     """
     extra: JsonDict = {"allowed": allowed}
     if "default_factory" in constraints:
@@ -62,7 +61,7 @@ def key(default: Any, about: str, allowed: str, **constraints: Any) -> Any:
 
 
 def wrong(key_name: str, message: str) -> PydanticCustomError:
-    """An error of a check that spans keys of one section, to be raised and shown at `key_name`."""
+    """Make an error for a check over several keys of a section, to be raised and shown at `key_name`."""
     return PydanticCustomError(CUSTOM_ERROR, "{message}", {"message": message, "key": key_name})
 
 

@@ -23,13 +23,13 @@ _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
 def parse_bytes(value: Any) -> Any:
-    """Turn `"256MiB"` into bytes; anything that is not text is returned as it is.
+    """Turn `"256MiB"` into bytes; return anything other than text unchanged.
 
     Args:
         value: an int, or text of a number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB).
 
     Raises:
-        ValueError: text that is not a size.
+        ValueError: if the text is not a size.
     """
     if not isinstance(value, str):
         return value
@@ -40,10 +40,10 @@ def parse_bytes(value: Any) -> Any:
 
 
 def parse_duration_s(value: Any) -> Any:
-    """Turn `"HH:MM:SS"` into seconds; anything that is not text is returned as it is.
+    """Turn `"HH:MM:SS"` into seconds; return anything other than text unchanged.
 
     Raises:
-        ValueError: text of another form.
+        ValueError: if the text has another form.
     """
     if not isinstance(value, str):
         return value
@@ -54,10 +54,10 @@ def parse_duration_s(value: Any) -> Any:
 
 
 def percent_of(text: str) -> float:
-    """The share, >= 0, that text such as `"15%"` tells.
+    """The share, >= 0, that text such as `"15%"` stands for.
 
     Raises:
-        ValueError: text of another form.
+        ValueError: if the text has another form.
     """
     match = _PERCENT.fullmatch(text)
     if match is None:

@@ -17,7 +17,7 @@ class YamlNode:
     Attributes:
         value: a scalar, a list of nodes, or nodes by key.
         where: `file.yaml:14` or `--set a.b=c`.
-        key: dotted path at which it was written; "" for the whole file.
+        key: dotted path of the value as written; "" for the whole file.
     """
 
     value: Any
@@ -33,7 +33,7 @@ class YamlNode:
         return isinstance(self.value, list)
 
     def get(self, key: Key) -> YamlNode | None:
-        """The child of that key (or list index), None where there is none."""
+        """The child with that key (or list index); None if there is none."""
         if isinstance(self.value, dict):
             child = self.value.get(key)
             return child if isinstance(child, YamlNode) else None
@@ -43,7 +43,7 @@ class YamlNode:
         return None
 
     def deepest(self, path: Iterable[str | int]) -> tuple[YamlNode, Path]:
-        """Follow `path` as far as it exists: (the last node, what was left of the path)."""
+        """Follow `path` as far as it exists; return (the last node, the rest of the path)."""
         node: YamlNode = self
         parts = tuple(path)
         for i, part in enumerate(parts):
@@ -70,7 +70,7 @@ class YamlNode:
         return YamlNode(self.value, self.where, self.key)
 
     def problem(self, message: str) -> str:
-        """One line for the user: where, key, message."""
+        """One line for the user: place, key, message."""
         if not self.key or self.where.startswith(f"--set {self.key}="):
             return f"{self.where}: {message}"
         return f"{self.where}: {self.key}: {message}"
@@ -82,7 +82,7 @@ def join_key(parent: str, child: Key) -> str:
 
 
 def wrap(value: Any, where: str, key: str) -> YamlNode:
-    """A tree of nodes out of plain values that were all written at one place."""
+    """Make a tree of nodes from plain values that were all written in one place."""
     if isinstance(value, dict):
         return YamlNode({k: wrap(v, where, join_key(key, k)) for k, v in value.items()}, where, key)
     if isinstance(value, list):
@@ -91,7 +91,7 @@ def wrap(value: Any, where: str, key: str) -> YamlNode:
 
 
 def merged(own: YamlNode, default: YamlNode) -> YamlNode:
-    """`own`, and every key of `default` that it lacks, mapping by mapping; a list counts as one value."""
+    """`own` plus every key of `default` that it lacks, mapping by mapping; a list counts as one value."""
     if not (own.is_mapping and default.is_mapping):
         return own
     result = dict(own.value)

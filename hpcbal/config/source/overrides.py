@@ -40,10 +40,10 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[str]]:
 
 
 def apply_override(root: YamlNode, override: Override) -> str | None:
-    """Set the value in place, making the sections on the way.
+    """Set the value in place; create missing sections on the path.
 
-    Items of a list go by name, where they have one, or by index. Keys that hold dots, such as names, are
-    recognised when they exist.
+    Items of a list are addressed by name, if they have one, or by index. Keys that contain dots (names of DNNs)
+    are recognised if they exist.
 
     Returns:
         None, or the problem.
@@ -76,7 +76,7 @@ def apply_override(root: YamlNode, override: Override) -> str | None:
 
 
 def _rekeyed(node: YamlNode, key: str) -> YamlNode:
-    """The same tree, its keys told from the root of the configuration."""
+    """The same tree, with keys written from the root of the configuration."""
     if node.is_mapping:
         value = {k: _rekeyed(child, join_key(key, k)) for k, child in node.value.items()}
         return YamlNode(value, node.where, key)

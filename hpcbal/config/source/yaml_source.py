@@ -1,7 +1,7 @@
-"""Read YAML into nodes that know their lines; duplicate keys and other accidents are errors.
+"""Read YAML into nodes that know their line numbers; duplicate keys and similar accidents are errors.
 
-Scalars follow the core schema of YAML 1.2, not the YAML 1.1 of PyYAML: `1e-3` is a number, `no` and
-`12:30:00` are text.
+Scalars follow the core schema of YAML 1.2, not YAML 1.1 as in PyYAML: `1e-3` is a number, `no` and `12:30:00`
+    are text.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _RESOLVERS = (
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the scalars of YAML 1.2."""
+    """PyYAML's parser with YAML 1.2 scalars."""
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes YAML that `parse_yaml`, and any reader of YAML 1.1, reads back to the same values."""
+    """Writes YAML that `parse_yaml`, and any YAML 1.1 reader, reads back to the same values."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write a value that occurs twice twice: anchors confuse readers."""
+        """Write a value twice if it occurs twice: anchors confuse readers."""
         return True
 
 
-# What is written must read the same with the rules of 1.1 too, so the writer knows both and quotes more.
+# The output must also read the same under the rules of 1.1, so the writer knows both and quotes more.
 _Loader.yaml_implicit_resolvers = {}
 Dumper.yaml_implicit_resolvers = {k: list(v) for k, v in yaml.SafeDumper.yaml_implicit_resolvers.items()}
 for _class in (_Loader, Dumper):
@@ -59,7 +59,7 @@ def read_yaml(path: str | Path) -> YamlNode:
         path: the file; messages name it as given here.
 
     Raises:
-        ConfigError: the file is missing, a directory, not UTF-8, empty, not YAML, or repeats a key.
+        ConfigError: if the file is missing, a directory, not UTF-8, empty, not YAML, or repeats a key.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -85,11 +85,11 @@ def parse_yaml(text: str, source: str, *, fixed_where: str | None = None) -> Yam
 
     Args:
         text: one YAML document.
-        source: name for messages, in front of `:line`.
+        source: file name for messages, in front of `:line`.
         fixed_where: if given, the origin of every node instead of `source:line`.
 
     Raises:
-        ConfigError: the text is not YAML, or repeats keys (all of them are listed).
+        ConfigError: if the text is not YAML, or repeats keys (all of them are listed).
     """
     builder = _Builder(source, fixed_where)
     try:
@@ -119,7 +119,7 @@ def _kind(node: YamlNode) -> str:
 
 
 class _Builder:
-    """Turns PyYAML's nodes into ours and collects what is wrong with them."""
+    """Turns PyYAML's nodes into ours and collects their problems."""
 
     def __init__(self, source: str, fixed_where: str | None) -> None:
         self._source = source
@@ -172,7 +172,7 @@ class _Builder:
         return result
 
     def _merge(self, result: dict[Key, YamlNode], value_node: yaml.Node, key: str) -> None:
-        """`<<: *base`: take over the keys that are not given here."""
+        """`<<: *base`: add the keys that are not given here."""
         parts = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
         for part in parts:
             if not isinstance(part, yaml.MappingNode):

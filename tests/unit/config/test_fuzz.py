@@ -1,4 +1,4 @@
-"""Whatever stands in a configuration, it loads or is refused with lines that name a place; nothing else."""
+"""Any configuration loads, or is refused with lines that name a place; nothing else happens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WITH_INT_KEYS = VALUES | st.dictionaries(st.integers(-2, 9), VALUES, max_size=3)
 
 
 def paths_in(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place below a value."""
+    """Every path below a value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path for key, child in items for path in [(*prefix, key), *paths_in(child, (*prefix, key))]]
 
@@ -81,7 +81,7 @@ def test_any_value_anywhere_loads_or_is_refused_with_its_place(
     file.write_text(written, encoding="utf-8")
     again = load_config(file)
     assert resolved_yaml(again) == written
-    assert again == config or ".nan" in written  # which differs from itself
+    assert again == config or ".nan" in written  # NaN differs from itself
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

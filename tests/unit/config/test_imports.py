@@ -1,4 +1,4 @@
-"""Import paths: loaded with clear errors by the run, looked up without running them by `validate`."""
+"""Import paths: the run loads them with clear errors, `validate` looks them up without running code."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def restore_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def package(tmp_path: Path) -> str:
-    """A package beside the configuration whose modules raise when they are imported."""
+    """A package beside the configuration whose modules raise on import."""
     name = f"user_{tmp_path.name}"
     directory = tmp_path / name
     directory.mkdir()
@@ -169,7 +169,7 @@ def test_a_name_that_the_module_defines_is_found_without_importing(
         ),
     ],
 )
-def test_a_wrong_path_or_argument_is_told_without_importing(
+def test_a_wrong_path_or_argument_is_reported_without_importing(
     tmp_path: Path, package: str, where: str, args: str, message: str
 ) -> None:
     found = validate(tmp_path, f"{package}.{where}", args)
@@ -188,7 +188,7 @@ def test_the_dataset_is_looked_up_too(tmp_path: Path, package: str) -> None:
     assert found == ["run.yaml:8: data.args.x: hpcbal.data:digits has no argument 'x', allowed: none"]
 
 
-def test_unknown_packages_are_told(tmp_path: Path) -> None:
+def test_unknown_packages_are_reported(tmp_path: Path) -> None:
     assert "no module 'no_such_package_here'" in validate(tmp_path, "no_such_package_here.x:f")[0]
     assert "no module 'json.nothing'" in validate(tmp_path, "json.nothing:f")[0]
 
@@ -225,7 +225,7 @@ def module_with(directory: Path, name: str, text: str) -> str:
         ("json:decoder", "json:decoder: is module, allowed: a function or class"),
     ],
 )
-def test_load_object_tells_what_is_wrong(path: str, message: str) -> None:
+def test_load_object_reports_what_is_wrong(path: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         load_object(path)
     assert str(caught.value).startswith(message)
@@ -250,7 +250,7 @@ def test_a_misspelt_name_gets_a_hint() -> None:
         ("def f(:\n", r"failed: SyntaxError: invalid syntax"),
     ],
 )
-def test_an_exception_of_the_users_module_is_told_in_one_line(
+def test_an_exception_from_the_users_module_is_reported_in_one_line(
     tmp_path: Path, text: str, message: str, request: pytest.FixtureRequest
 ) -> None:
     index = [0, 1, 2, 3, 4][int(request.node.callspec.indices["text"])]

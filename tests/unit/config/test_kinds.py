@@ -65,7 +65,7 @@ def test_the_written_out_config_says_its_kind_and_begins_with_what_all_kinds_sha
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_has_the_shared_keys_and_takes_its_own_name(name: str) -> None:
+def test_every_kind_has_the_shared_keys_and_its_own_name(name: str) -> None:
     config = KINDS[name].config
     assert set(keys_of(config)) > set(keys_of(RunConfig))
     assert config.model_fields["kind"].default == name

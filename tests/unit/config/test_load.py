@@ -1,4 +1,4 @@
-"""What a configuration file gives, and what it says when it is wrong."""
+"""What a configuration file means, and the errors of a wrong one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_keys_get_their_values_and_defaults(make_file: MakeFile) -> None:
     assert (first.batch_size, second.batch_size) == (32, 8)
 
 
-def test_defaults_fill_what_a_dnn_does_not_say(make_file: MakeFile) -> None:
+def test_defaults_fill_in_what_a_dnn_omits(make_file: MakeFile) -> None:
     first, second = load_config(make_file(GOOD)).dnns
     assert (first.optimizer.name, first.optimizer.learning_rate, first.optimizer.momentum) == (
         "sgd",
@@ -155,7 +155,7 @@ WRONG = [
     ),
     (
         "data: {validation_fraction: 1}",
-        "data.validation_fraction: got 1, allowed: a number from 0 to below 1",
+        "data.validation_fraction: got 1, allowed: 0 <= validation_fraction < 1",
     ),
     ("backend: {rates: {a: {2: 5}}}", "backend.rates.a: got {2: 5}, allowed: {dnn name:"),
     ("backend: {rates: {a: {1: 0}}}", "backend.rates.a.1: got 0, allowed: {dnn name:"),
@@ -181,7 +181,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG, ids=[line for line, _ in WRONG])
-def test_a_wrong_value_is_told_with_line_key_given_and_allowed(
+def test_a_wrong_value_is_reported_with_line_key_given_and_allowed(
     make_file: MakeFile, line: str, message: str
 ) -> None:
     text = GOOD.replace("name: demo\n", "", 1) if line.startswith("name:") else GOOD
@@ -211,18 +211,18 @@ WRONG_DNN = [
     ("stop: {mode: min}", "dnns.2.stop.mode: got 'min', allowed: auto or max with monitor val_accuracy"),
     ("balance: fixed", "dnns.2.balance: got 'fixed' without weights; give dnns.2.shares, or balance.shares"),
     ("args: [1]", "dnns.2.args: got [1], allowed: a mapping of argument names to values"),
-    ("args: {1: 2}", "dnns.2.args.1: got the key 1, allowed: text; write '1' with its quotes"),
+    ("args: {1: 2}", "dnns.2.args.1: got the key 1, allowed: text; write '1' with the quotes"),
     ("args: {null: 2}", "dnns.2.args.None: got the key nothing (null), allowed: text; write 'null' with"),
-    ("args: {x: {a: 1, 1: 2}}", "dnns.2.args.x.1: got the key 1, allowed: text; write '1' with its quotes"),
+    ("args: {x: {a: 1, 1: 2}}", "dnns.2.args.x.1: got the key 1, allowed: text; write '1' with the quotes"),
     ("args: {x: [{y: {true: 2}}]}", "dnns.2.args.x.0.y.True: got the key true, allowed: text; write 'true'"),
-    ("args: {x: {2.5: 1}}", "dnns.2.args.x.2.5: got the key 2.5, allowed: text; write '2.5' with its quotes"),
+    ("args: {x: {2.5: 1}}", "dnns.2.args.x.2.5: got the key 2.5, allowed: text; write '2.5' with the quotes"),
     ("name: a", "dnns.2.name: got 'a' for more than one DNN (first at run.yaml:11)"),
     ("name: ../up", "dnns.2.name: got '../up', allowed: a directory name of letters,"),
 ]
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG_DNN, ids=[line for line, _ in WRONG_DNN])
-def test_a_wrong_dnn_is_told(make_file: MakeFile, line: str, message: str) -> None:
+def test_a_wrong_dnn_is_reported(make_file: MakeFile, line: str, message: str) -> None:
     name = "" if line.startswith("name") else "name: c\n    "
     dnn = f"  - {name}model: m:f\n    {line}\n"
     found = problems_of(make_file(GOOD.replace("walltime:", dnn + "walltime:")))
@@ -230,26 +230,26 @@ def test_a_wrong_dnn_is_told(make_file: MakeFile, line: str, message: str) -> No
     assert all(problem.startswith("run.yaml:") for problem in found)
 
 
-def test_keys_in_args_that_are_no_text_are_told_wherever_they_stand(make_file: MakeFile) -> None:
+def test_keys_in_args_that_are_not_text_are_reported_at_any_depth(make_file: MakeFile) -> None:
     sweep = (
         "sweeps:\n  - name: s{batch_size}\n    model: m:f\n    args: {x: {3: 1}}\n"
         "    grid: {batch_size: [8, 9]}\n"
     )
     data = "data:\n  args:\n    deep:\n      4: 1\n"
     override = "dnns.a.args={x: {a: 1, 5: 2}}"
-    told = "allowed: text; write '{}' with its quotes"
+    shown = "allowed: text; write '{}' with the quotes"
     assert problems_of(make_file(GOOD + data + sweep), override) == [
-        f"run.yaml:24: data.args.deep.4: got the key 4, {told.format(4)}",
-        f"run.yaml:28: sweeps.0.args.x.3: got the key 3, {told.format(3)}",
-        f"--set {override}: dnns.a.args.x.5: got the key 5, {told.format(5)}",
+        f"run.yaml:24: data.args.deep.4: got the key 4, {shown.format(4)}",
+        f"run.yaml:28: sweeps.0.args.x.3: got the key 3, {shown.format(3)}",
+        f"--set {override}: dnns.a.args.x.5: got the key 5, {shown.format(5)}",
     ]
 
 
-def test_fixed_without_weights_in_the_defaults_is_told_once(make_file: MakeFile) -> None:
+def test_fixed_without_weights_in_the_defaults_is_reported_once(make_file: MakeFile) -> None:
     text = GOOD.replace("defaults:\n", "defaults:\n  balance: fixed\n")
     (problem,) = problems_of(make_file(text))
-    told = "got 'fixed' without weights; give dnns.N.shares, or balance.shares for all DNNs, for"
-    assert problem.startswith(f"run.yaml:3: defaults.balance: {told}")
+    shown = "got 'fixed' without weights; give dnns.N.shares, or balance.shares for all DNNs, for"
+    assert problem.startswith(f"run.yaml:3: defaults.balance: {shown}")
     assert load_config(make_file(text + "balance: {shares: [2, 1]}\n")).dnns[0].balance == "fixed"
 
 
@@ -269,14 +269,14 @@ def test_more_weights_than_a_dnn_may_have_gpus_are_refused(
     load_config(make_file(GOOD), [*settings, "schedule.max_gpus_per_dnn=3"])
 
 
-def test_more_weights_than_there_are_gpus_are_refused_once_these_are_known(make_file: MakeFile) -> None:
+def test_more_weights_than_gpus_are_refused_once_the_gpus_are_known(make_file: MakeFile) -> None:
     config = load_config(
         make_file(GOOD), ["balance={policy: fixed, shares: [3, 2, 1]}", "dnns.b.shares=[1, 2]"]
     )
     check_shares(config, 3)
     with pytest.raises(ConfigError) as caught:
         check_shares(config, 1)
-    advice = "one for each GPU that there is; leave some out, or ask for more GPUs"
+    advice = "one for each GPU; remove some weights, or ask for more GPUs"
     assert caught.value.problems == (
         f"balance.shares: got 3 weights, allowed: at most 1, {advice}",
         f"dnns.b.shares: got 2 weights, allowed: at most 1, {advice}",
@@ -293,7 +293,7 @@ PARTED = GOOD.replace("preprocessing:", "data: {access: partitioned}\npreprocess
 """,
     "",
 )
-ALLOWED = "allowed: at least %d with data.access 'partitioned', a sample of each step for every GPU"
+ALLOWED = "allowed: at least %d with data.access 'partitioned': every GPU that the DNN may have"
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ ALLOWED = "allowed: at least %d with data.access 'partitioned', a sample of each
 def test_partitioned_data_needs_a_sample_of_each_step_for_every_gpu(
     make_file: MakeFile, settings: tuple[str, ...], least: int
 ) -> None:
-    """A file tells of one node at least."""
+    """A file describes at least one node."""
     path = make_file(PARTED.replace("batch_size: 32", "batch_size: 2"))
     if least <= 2:
         assert load_config(path, settings).dnns[0].batch_size == 2
@@ -322,14 +322,14 @@ def test_partitioned_data_needs_a_sample_of_each_step_for_every_gpu(
     load_config(path, [*settings, "data.access=shared"])
 
 
-def test_samples_of_a_step_are_counted_against_all_gpus_once_these_are_known(make_file: MakeFile) -> None:
+def test_samples_of_a_step_are_counted_against_all_gpus_once_they_are_known(make_file: MakeFile) -> None:
     path = make_file(PARTED)
     config = load_config(path, ["dnns.a.batch_size=6"])
     check_parts(config, 6)
     with pytest.raises(ConfigError) as caught:
         check_parts(config, 8)
-    (told,) = caught.value.problems
-    assert told.startswith(f"dnns.a.batch_size: got 6, {ALLOWED % 8}")
+    (shown,) = caught.value.problems
+    assert shown.startswith(f"dnns.a.batch_size: got 6, {ALLOWED % 8}")
     check_parts(load_config(path, ["dnns.a.batch_size=6", "schedule.max_gpus_per_dnn=6"]), 8)
     check_parts(load_config(path, ["dnns.a.batch_size=6", "data.access=shared"]), 8)
 
@@ -341,9 +341,9 @@ def test_training_samples_are_counted_against_the_gpus_that_a_dnn_may_have(make_
     check_parts(config, 4, 4)
     with pytest.raises(ConfigError) as caught:
         check_parts(config, 4, 3)
-    (told,) = caught.value.problems
-    assert told.startswith("data.dataset: got 3 training samples, allowed: at least 4 with data.access")
-    assert told.endswith("or set schedule.max_gpus_per_dnn to 3")
+    (shown,) = caught.value.problems
+    assert shown.startswith("data.dataset: got 3 training samples, allowed: at least 4 with data.access")
+    assert shown.endswith("or set schedule.max_gpus_per_dnn to 3")
     check_parts(load_config(path, [*sizes, "schedule.max_gpus_per_dnn=3"]), 4, 3)
     check_parts(load_config(path, [*sizes, "data.access=shared"]), 4, 3)
 
@@ -410,7 +410,7 @@ def test_an_empty_section_means_its_defaults(make_file: MakeFile) -> None:
         ),
     ],
 )
-def test_a_wrong_operation_is_told(make_file: MakeFile, item: str, message: str) -> None:
+def test_a_wrong_operation_is_reported(make_file: MakeFile, item: str, message: str) -> None:
     text = GOOD.replace("  - resize: {height: 8, width: 6}", f"  - {item}")
     found = problems_of(make_file(text))
     assert any(problem.startswith(f"run.yaml:7: {message}") for problem in found), found

@@ -1,4 +1,4 @@
-"""A setting whose package is not installed is refused where it stands, before anything is started."""
+"""A setting whose package is not installed is refused with its place, before anything is started."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_predictor_that_cannot_be_fitted_here_is_refused(tmp_path: Path, balance: str, dnn: str) -> None:
-    told = (
+    message = (
         "run.yaml:2: balance.predictor: got 'narx', which needs keras and psutil and tensorflow, not "
         "installed here; pip install 'hpcbal[balance,tensorflow]', or take one of ema, memoryless"
     )
     path = written(tmp_path, balance, dnn)
-    with pytest.raises(ConfigError, match=re.escape(told)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(path, check_imports=True)
-    assert load_config(path).balance.predictor == "narx"  # a plan may be made where nothing is trained
+    assert load_config(path).balance.predictor == "narx"  # plans may be made on machines that train nothing
 
 
 def test_a_file_with_every_key_written_out_is_refused_as_the_plain_one_is(tmp_path: Path) -> None:
@@ -72,5 +72,5 @@ def test_networks_need_keras_beside_tensorflow(tmp_path: Path, monkeypatch: pyte
         ("{policy: fitted, predictor: narx}", ", balance: null"),
     ],
 )
-def test_what_is_not_fitted_needs_nothing(tmp_path: Path, balance: str, dnn: str) -> None:
+def test_predictors_that_are_not_fitted_need_no_package(tmp_path: Path, balance: str, dnn: str) -> None:
     load_config(written(tmp_path, balance, dnn), check_imports=True)

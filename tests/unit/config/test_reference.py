@@ -1,4 +1,4 @@
-"""configs/reference.yaml shows every key with its default, and no typo of any key passes."""
+"""configs/reference.yaml shows every key with its default, and every typo of a key is rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FREE = re.compile(r"(data\.args|dnns\.\d+\.args|sweeps\.\d+\.(args|grid|zip))\.|
 
 
 def keys_of(node: YamlNode) -> Iterator[tuple[str, str]]:
-    """(key as written, dotted path) of every key of a file; what users name themselves is left out."""
+    """(key as written, dotted path) of every key of a file, without names chosen by users."""
     if node.is_mapping:
         for name, child in node.value.items():
             if not FREE.match(child.key):
@@ -53,7 +53,7 @@ def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     assert written == plain | operations | moved | set(FILE_ONLY_KEYS) | {"defaults"} | sweeps
 
 
-def test_the_reference_tells_the_true_defaults() -> None:
+def test_the_reference_shows_the_real_defaults() -> None:
     written = load_config(REFERENCE).model_dump(by_alias=True)
     dnn = {
         "name": "a",
@@ -72,7 +72,7 @@ def test_the_reference_tells_the_true_defaults() -> None:
         assert first[key] == expected[key]
 
 
-def test_every_operation_stands_in_the_reference_with_its_defaults() -> None:
+def test_every_operation_is_in_the_reference_with_its_defaults() -> None:
     operations = load_config(REFERENCE).preprocessing
     assert {operation.name for operation in operations} == set(OPERATIONS)
     for operation in operations:
@@ -124,7 +124,7 @@ def test_every_typo_of_a_key_is_caught_and_named(
 
 
 def tree(value: Any, key: str = "") -> YamlNode:
-    """Nodes of plain values, as if they stood in a file."""
+    """Nodes of plain values, as if they were in a file."""
     if isinstance(value, dict):
         return YamlNode({k: tree(v, f"{key}.{k}".strip(".")) for k, v in value.items()}, "run.yaml:1", key)
     if isinstance(value, list):

@@ -42,7 +42,7 @@ def test_a_grid_gives_every_combination(tmp_path: Path) -> None:
     assert dnns[1].optimizer.momentum == 0.9
 
 
-def test_a_zip_goes_side_by_side_and_inside_a_grid(tmp_path: Path) -> None:
+def test_a_zip_pairs_its_values_inside_a_grid(tmp_path: Path) -> None:
     sweep = """\
   - name: "{model}-{learning_rate}-{batch_size}-{args.depth}"
     grid: {model: ["m:f", "m:g"]}
@@ -69,7 +69,7 @@ WRONG = [
     (
         "name: r\n    grid: {args.depth: [1, 2]}",
         "run.yaml:6: sweeps.0.name: got 'r' for more than one DNN, allowed: "
-        "names that differ, e.g. with more {placeholders}",
+        "a different name for each, e.g. with more {placeholders}",
     ),
     (
         "name: r{depht}\n    grid: {args.depth: [1, 2]}",
@@ -131,12 +131,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("sweep", "message"), WRONG)
-def test_a_wrong_sweep_is_told_at_its_line(tmp_path: Path, sweep: str, message: str) -> None:
+def test_a_wrong_sweep_is_reported_with_its_line(tmp_path: Path, sweep: str, message: str) -> None:
     found = problems_of(tmp_path, f"  - {sweep}\n    model: m:f\n")
     assert any(problem.startswith(message) for problem in found), found
 
 
-def test_an_error_in_a_sweep_is_told_once_for_all_its_dnns(tmp_path: Path) -> None:
+def test_an_error_in_a_sweep_is_reported_once_for_all_its_dnns(tmp_path: Path) -> None:
     sweep = "  - name: r{a}\n    model: nothing\n    grid: {args.a: [1, 2, 3, 4]}\n"
     assert len(problems_of(tmp_path, sweep)) == 1
 

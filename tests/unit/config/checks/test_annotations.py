@@ -1,4 +1,4 @@
-"""Values of `args` are checked against plain annotations; where these cannot tell, all values pass."""
+"""Values of `args` are checked against plain annotations; under other annotations all values pass."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def allowed(parameters: str) -> dict[str, Allowed]:
         ("a: int = 0.5", [3, 0.1], ["x", None]),
     ],
 )
-def test_plain_annotations_tell_what_is_allowed(parameter: str, taken: list[Any], refused: list[Any]) -> None:
+def test_plain_annotations_determine_what_is_allowed(
+    parameter: str, taken: list[Any], refused: list[Any]
+) -> None:
     rule = allowed(parameter)["a"]
     assert [value for value in taken if not rule.takes(value)] == []
     assert [value for value in refused if rule.takes(value)] == []
@@ -87,7 +89,7 @@ def test_defaults_belong_to_the_last_parameters() -> None:
         ),
     ],
 )
-def test_a_wrong_value_of_a_built_in_model_is_told_at_its_line(
+def test_a_wrong_value_for_a_built_in_model_is_reported_with_its_line(
     tmp_path: Path, args: str, message: str
 ) -> None:
     path = tmp_path / "run.yaml"
@@ -99,11 +101,11 @@ def test_a_wrong_value_of_a_built_in_model_is_told_at_its_line(
     load_config(path, check_imports=True)
 
 
-def test_a_wrong_value_for_a_dataset_is_told_too(tmp_path: Path) -> None:
+def test_a_wrong_value_for_a_dataset_is_reported_too(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     data = "data: {dataset: 'hpcbal.data:image_folder', args: {path: 3}}\n"
     path.write_text(TEXT % "{depth: 8}" + data, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load_config(path, check_imports=True)
-    told = "data.args.path: got 3, allowed by hpcbal.data:image_folder: text"
-    assert caught.value.problems == (f"{path}:6: {told}",)
+    shown = "data.args.path: got 3, allowed by hpcbal.data:image_folder: text"
+    assert caught.value.problems == (f"{path}:6: {shown}",)

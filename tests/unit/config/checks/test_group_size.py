@@ -1,4 +1,4 @@
-"""A limit for GPUs below an even share is told, by how much and of whom: before a run if the file tells."""
+"""A limit for GPUs below an even share causes a warning with DNNs and figures, before a run if possible."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def over(config: EnsembleConfig, num_gpus: int, num_train: int | None = None) ->
     return over_limit(config, dict.fromkeys("abc", num_gpus), num_train)
 
 
-def test_a_group_whose_even_share_is_above_the_limit_is_told(path: Path) -> None:
+def test_a_group_whose_even_share_is_above_the_limit_is_found(path: Path) -> None:
     config = load_config(path)
     assert over(config, 3) == {"a": "22 of 65 samples on 3 GPUs"}
     assert over(config, 1) == {"a": "65 of 65 samples on 1 GPU"}
@@ -50,7 +50,7 @@ def test_a_group_whose_even_share_is_above_the_limit_is_told(path: Path) -> None
 
 
 @pytest.mark.parametrize("num_gpus", range(1, 9))
-def test_it_is_told_just_where_a_run_allows_more_than_the_limit(path: Path, num_gpus: int) -> None:
+def test_it_is_found_exactly_where_a_run_allows_more_than_the_limit(path: Path, num_gpus: int) -> None:
     config = load_config(path)
     limit = config.balance.max_samples_per_gpu
     allowed = max(step_task(65, num_gpus, limit).maxima)
@@ -58,22 +58,22 @@ def test_it_is_told_just_where_a_run_allows_more_than_the_limit(path: Path, num_
     assert allowed == max(20, *split_evenly(65, num_gpus))
 
 
-def test_what_is_told_names_some_and_counts_the_others() -> None:
+def test_the_message_names_some_dnns_and_counts_the_others() -> None:
     one = told_limit(20, {"a": "22 of 65 samples on 3 GPUs"})
     assert one == (
-        "got 20, less than an even share, which is always given: a (22 of 65 samples on 3 GPUs); "
+        "got 20, less than an even share, which is always allowed: a (22 of 65 samples on 3 GPUs); "
         "shares stay even"
     )
     many = told_limit(20, {f"dnn{i}": "x" for i in range(6)})
     assert many.endswith(": dnn0 (x), dnn1 (x), dnn2 (x), dnn3 (x), 2 more; shares stay even")
 
 
-def test_the_file_alone_is_told_of_where_it_bounds_groups(path: Path) -> None:
+def test_the_file_alone_causes_a_warning_where_it_limits_groups(path: Path) -> None:
     assert warnings_of(path) == [], "with enough GPUs the limit is kept"
     assert warnings_of(path, "schedule.max_gpus_per_dnn=4") == []
-    (told,) = warnings_of(path, "schedule.max_gpus_per_dnn=3")
-    assert told == (
-        "run.yaml:2: balance.max_samples_per_gpu: got 20, less than an even share, which is always given: "
+    (message,) = warnings_of(path, "schedule.max_gpus_per_dnn=3")
+    assert message == (
+        "run.yaml:2: balance.max_samples_per_gpu: got 20, less than an even share, which is always allowed: "
         "a (22 of 65 samples on 3 GPUs); shares stay even (schedule.max_gpus_per_dnn allows no more GPUs)"
     )
     assert warnings_of(path, "schedule.max_gpus_per_dnn=3", beforehand=False) == []

@@ -1,4 +1,4 @@
-"""Keys that are right but change nothing are warned of where they stand; nobody else is bothered."""
+"""Valid keys without effect cause a warning with their place; no other key does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def warnings_of(path: Path, *overrides: str) -> list[str]:
     return [line.replace(f"{path.parent}/", "") for line in warnings]
 
 
-# key, value, what it takes, and settings with which it has an effect
+# key, value, what an effect takes, and settings with which it has one
 IN_VAIN = [
     ("data.partition", "by_class", "with data.access: partitioned", None),
     ("data.max_traversal_gap", "3", "with data.access: partitioned", None),
@@ -46,7 +46,7 @@ IN_VAIN = [
     (
         "balance.shares",
         "[2, 1]",
-        "with policy: fixed, on DNNs without shares of their own",
+        "with policy: fixed, on DNNs without their own shares",
         ["balance.policy=fixed"],
     ),
     ("balance.shares", "[2, 1]", "with policy: fixed", ["dnns.b.balance=fixed"]),
@@ -75,41 +75,43 @@ IN_VAIN = [
 
 
 @pytest.mark.parametrize(("key", "value", "needs", "settings"), IN_VAIN)
-def test_a_key_without_effect_is_warned_of_and_one_with_effect_is_not(
+def test_only_a_key_without_effect_causes_a_warning(
     path: Path, key: str, value: str, needs: str, settings: list[str] | None
 ) -> None:
-    (told,) = warnings_of(path, f"{key}={value}")
-    assert told.startswith(f"--set {key}={value}: got ")
-    assert f", which has an effect only {needs}" in told
+    (message,) = warnings_of(path, f"{key}={value}")
+    assert message.startswith(f"--set {key}={value}: got ")
+    assert f", which has an effect only {needs}" in message
     if settings is not None:
         assert warnings_of(path, f"{key}={value}", *settings) == []
 
 
-def test_keys_of_partitioned_data_act_with_it(path: Path) -> None:
+def test_keys_of_partitioned_data_have_an_effect_with_it(path: Path) -> None:
     path.write_text(TEXT.replace("  - {name: b, model: m:f}\n", ""), encoding="utf-8")
     keys = ("data.partition=by_class", "data.max_traversal_gap=null")
     assert len(warnings_of(path, *keys)) == 2
     assert warnings_of(path, *keys, "data.access=partitioned") == []
 
 
-def test_a_policy_that_no_dnn_goes_by_is_warned_of(path: Path) -> None:
+def test_a_policy_that_no_dnn_uses_causes_a_warning(path: Path) -> None:
     assert warnings_of(path, "balance.policy=fitted", "dnns.a.balance=even") == []
-    (told,) = warnings_of(path, "balance.policy=fitted", "dnns.a.balance=even", "dnns.b.balance=even")
-    assert told.endswith("got 'fitted', which has an effect only on DNNs without a balance of their own")
+    (message,) = warnings_of(path, "balance.policy=fitted", "dnns.a.balance=even", "dnns.b.balance=even")
+    assert message.endswith("got 'fitted', which has an effect only on DNNs without their own balance")
 
 
 @pytest.mark.parametrize("policy", ["balance.policy=even", "balance={policy: fixed, shares: [2, 1]}"])
-def test_policies_that_never_do_without_a_gpu_make_regroup_vain(path: Path, policy: str) -> None:
-    (told,) = warnings_of(path, policy, "balance.regroup=false")
-    assert told.startswith("--set balance.regroup=false: got false, which has an effect only with policy: ")
+def test_regroup_has_no_effect_with_policies_that_never_drop_a_gpu(path: Path, policy: str) -> None:
+    (message,) = warnings_of(path, policy, "balance.regroup=false")
+    assert message.startswith(
+        "--set balance.regroup=false: got false, which has an effect only with policy: "
+    )
 
 
-def test_a_fitted_predictor_is_what_makes_fits_act(path: Path) -> None:
-    (told,) = warnings_of(path, "balance.policy=lb-bsp-cpu", "balance.first_fit=9")
-    assert told.startswith("--set balance.first_fit=9: got 9")
+def test_keys_of_fits_have_an_effect_only_with_a_fitted_predictor(path: Path) -> None:
+    (message,) = warnings_of(path, "balance.policy=lb-bsp-cpu", "balance.first_fit=9")
+    assert message.startswith("--set balance.first_fit=9: got 9")
 
 
-def test_warnings_tell_line_and_key_in_the_order_of_lines(path: Path) -> None:
+def test_warnings_name_line_and_key_in_the_order_of_lines(path: Path) -> None:
     path.write_text(TEXT + "balance:\n  predictor: narx\ndata: {partition: by_class}\n", encoding="utf-8")
     assert warnings_of(path) == [
         "run.yaml:6: balance.predictor: got 'narx', which has an effect only with policy: lb-bsp-cpu",
@@ -117,7 +119,7 @@ def test_warnings_tell_line_and_key_in_the_order_of_lines(path: Path) -> None:
     ]
 
 
-def test_defaults_that_are_written_out_are_no_news(path: Path) -> None:
+def test_defaults_that_are_written_out_cause_no_warning(path: Path) -> None:
     text = TEXT + "balance: {predictor: ema, first_fit: 500, shares: []}\ndata: {max_traversal_gap: 2}\n"
     path.write_text(text + "backend: {workers: [], rates: {}}\n", encoding="utf-8")
     assert warnings_of(path) == []
@@ -133,7 +135,7 @@ def test_a_sweep_over_policies_uses_the_shares_that_one_of_them_needs(path: Path
     ]
 
 
-def test_of_a_wrong_file_only_the_problems_are_told(path: Path) -> None:
+def test_a_wrong_file_causes_only_errors_and_no_warnings(path: Path) -> None:
     warnings: list[str] = []
     with pytest.raises(ConfigError):
         load_config(path, ["seed=-1", "balance.predictor=narx"], warn=warnings.append)
@@ -141,7 +143,7 @@ def test_of_a_wrong_file_only_the_problems_are_told(path: Path) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=[file.name for file in CONFIGS])
-def test_the_configurations_of_the_project_say_nothing_in_vain(config: Path, tmp_path: Path) -> None:
+def test_the_configurations_of_the_project_have_no_keys_without_effect(config: Path, tmp_path: Path) -> None:
     assert warnings_of(config) == []
     written = tmp_path / "config.yaml"
     written.write_text(resolved_yaml(load_config(config)), encoding="utf-8")

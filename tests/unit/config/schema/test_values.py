@@ -30,18 +30,18 @@ def test_percentages(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["MiB", "5XB", "-5MB", "1e3", ""])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_text_that_is_not_a_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["1:00", "01:60:00", "1h", ""])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_text_that_is_not_a_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not HH:MM:SS"):
         parse_duration_s(text)
 
 
 @pytest.mark.parametrize("text", ["15", "%", "x%", "-3%"])
-def test_what_is_no_percentage_is_refused(text: str) -> None:
+def test_text_that_is_not_a_percentage_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a percentage"):
         percent_of(text)

@@ -1,4 +1,4 @@
-"""`--set a.b=c` reaches every key, and tells its own text when it is wrong."""
+"""`--set a.b=c` reaches every key, and errors quote its text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_last_of_equal_keys_wins(path: Path) -> None:
     assert load(path, "seed=1", "seed=2").seed == 2
 
 
-def test_a_dnn_goes_by_name_or_index_also_out_of_a_sweep(path: Path) -> None:
+def test_a_dnn_is_found_by_name_or_index_even_from_a_sweep(path: Path) -> None:
     config = load(
         path,
         "dnns.a.batch_size=1",
@@ -110,20 +110,20 @@ def test_list_items_and_keys_with_dots_are_reached(path: Path) -> None:
         ("name.first=1", "--set name.first=1: name: got {'first': 1}, allowed: a directory name"),
     ],
 )
-def test_a_wrong_override_is_told_by_its_text(path: Path, override: str, message: str) -> None:
+def test_a_wrong_override_is_reported_with_its_text(path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(path, override)
     assert any(line.startswith(message) for line in caught.value.problems), caught.value
 
 
-def test_a_name_may_not_be_set_to_another_ones(path: Path) -> None:
+def test_a_name_may_not_be_set_to_that_of_another_dnn(path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"dnns.1.name: got 'a.b' for more than one DNN \(first at --set dnns.a.name"
     ):
         load(path, "dnns.a.name=a.b")
 
 
-def test_a_scalar_is_no_section(path: Path) -> None:
+def test_a_scalar_is_not_a_section(path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"--set defaults.batch_size.x=1: defaults.batch_size is 32, not a section"
     ):
@@ -140,7 +140,7 @@ def test_problems_of_the_file_and_of_overrides_come_together(path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "output"),
     [
         ("balance=fitted", "keys of balance (did you mean '--set balance.policy=fitted'?)"),
         ("backend=emulated", "keys of backend (did you mean '--set backend.name=emulated'?)"),
@@ -148,11 +148,11 @@ def test_problems_of_the_file_and_of_overrides_come_together(path: Path) -> None
         ("balance=4", "keys of balance"),
     ],
 )
-def test_a_word_for_a_whole_section_is_answered_with_the_key_that_takes_it(
-    path: Path, override: str, told: str
+def test_a_word_for_a_whole_section_is_refused_with_the_key_that_takes_it(
+    path: Path, override: str, output: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         load(path, override)
     given = override.partition("=")[2]
     shown = given if given.isdigit() else f"'{given}'"
-    assert caught.value.problems == (f"--set {override}: got {shown}, allowed: {told}",)
+    assert caught.value.problems == (f"--set {override}: got {shown}, allowed: {output}",)

@@ -1,4 +1,4 @@
-"""Reading YAML: lines, scalars of YAML 1.2, and accidents that must not pass."""
+"""Reading YAML: lines, YAML 1.2 scalars, and accidents that must be rejected."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_value_knows_its_line_and_key() -> None:
     assert (node.where, node.key, node.value, rest) == ("f.yaml:5", "a.c.1.y", 2, ())
 
 
-def test_every_duplicate_key_is_told_with_both_lines() -> None:
+def test_every_duplicate_key_is_reported_with_both_lines() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_yaml("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n", "f.yaml")
     assert caught.value.problems == (
@@ -97,7 +97,7 @@ def test_anchors_and_merge_keys_work() -> None:
         ("a: {<<: 3}\n", "f.yaml:1: a: '<<' takes a mapping"),
     ],
 )
-def test_what_is_no_configuration_is_told_in_one_line(text: str, message: str) -> None:
+def test_text_that_is_not_a_configuration_is_refused_in_one_line(text: str, message: str) -> None:
     assert problem_of(text).startswith(message)
 
 
@@ -111,7 +111,7 @@ def test_what_is_no_configuration_is_told_in_one_line(text: str, message: str) -
         (b"just text\n", "got 'just text', allowed: a mapping of keys such as dnns, data"),
     ],
 )
-def test_a_file_that_is_no_mapping_is_told(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_is_not_a_mapping_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -120,13 +120,13 @@ def test_a_file_that_is_no_mapping_is_told(tmp_path: Path, content: bytes, messa
     assert caught.value.exit_code == ExitCode.WRONG_INPUT
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_key(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(b"\xef\xbb\xbfseed: 1\n")
     assert read_yaml(path).plain() == {"seed": 1}
 
 
-def test_a_missing_file_and_a_directory_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file; give the path of a YAML configuration"):
         read_yaml(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="is a directory; give the path of a YAML file in it"):

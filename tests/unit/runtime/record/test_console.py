@@ -70,7 +70,7 @@ def test_of_a_failure_the_line_that_tells_most_is_shown(capsys: pytest.CaptureFi
 
 def test_each_dnn_over_the_limit_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
     console = console_of()
-    limit = "warning: balance.max_samples_per_gpu: got 6, less than an even share, which is always given: "
+    limit = "warning: balance.max_samples_per_gpu: got 6, less than an even share, which is always allowed: "
     console.show(StartRound(plan_of(a=3, b=4)))
     lines = told(capsys)
     assert lines[0].startswith("round 0: "), "the warning is of the round that has been told"
