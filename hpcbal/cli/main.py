@@ -12,12 +12,12 @@ from hpcbal.cli import plan, profile, report, run, schema, simulate, status, val
 from hpcbal.errors import ConfigError, ExitCode, HpcbalError
 from hpcbal.stderr import say
 
-INTERRUPTED = 128 + 2  # as a shell reports SIGINT
+INTERRUPTED = 128 + 2  # what a shell reports after SIGINT
 
 _VERBS = (run, validate, plan, simulate, profile, status, report, schema)
 _EPILOG = """\
 exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs failed,
-            70 stalled, 75 stopped cleanly: start the same command again
+                        70 stalled, 75 stopped cleanly: run the same command again to continue
 
 first steps: hpcbal validate configs/quickstart.yaml
              hpcbal run configs/quickstart.yaml
@@ -25,7 +25,7 @@ first steps: hpcbal validate configs/quickstart.yaml
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole program."""
+    """Build the parser of the whole program."""
     parser = argparse.ArgumentParser(
         prog="hpcbal",
         description="Train many neural networks at once on one HPC allocation.",
@@ -43,14 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run hpcbal.
 
     Args:
-        argv: arguments after the program's name; those of the process if None.
+        argv: arguments after the program's name; None: the arguments of this process.
 
     Returns:
-        The exit code; messages for the user are on stderr. Unexpected exceptions pass through, with their
+        The exit code; messages for the user go to stderr. Unexpected exceptions pass through, with their
         traceback and code 1.
 
     Raises:
-        SystemExit: by argparse, for `--help`, `--version` (0) and wrong arguments (2).
+        SystemExit: from argparse, for `--help` and `--version` (0) and for wrong arguments (2).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     args = build_parser().parse_args(arguments)
@@ -60,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except HpcbalError as error:
-        _tell(error)
+        _report(error)
         return int(error.exit_code)
     except BrokenPipeError:
-        # The reader (`| head`) has what it wanted. Python would complain again when it flushes at exit.
+        # The reader (`| head`) has enough. Without this, Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.DONE)
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _tell(error: HpcbalError) -> None:
+def _report(error: HpcbalError) -> None:
     if not isinstance(error, ConfigError):
         say(f"hpcbal: {error}")
         return

@@ -49,7 +49,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    """An argument type: a whole number, 1 or more."""
+    """Argument type: a whole number, 1 or more."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a whole number, 1 or more")
@@ -57,7 +57,7 @@ def positive(text: str) -> int:
 
 
 def print_warning(text: str) -> None:
-    """Tell of something that may not be meant so; the verb goes on."""
+    """Warn of something that may be unintended; the verb continues."""
     say(f"warning: {text}")
 
 

@@ -1,4 +1,4 @@
-"""`hpcbal plan`: flotillas, placement, ranks, memory and wall time, before anything is queued."""
+"""`hpcbal plan`: flotillas, placement, ranks, memory and wall time, before a job is queued."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "plan",
-        help="show flotillas, placement, wall time and the ranks to ask for",
+        help="show flotillas, placement, wall time and the ranks to request",
         description="Show which DNNs would train together and where, from measured or given rates, how long "
-        "all of it takes, and whether that fits. No user code runs, unless --open-data is given.",
+        "the run takes, and whether it fits. Runs no user code unless --open-data is given.",
     )
     add_config(parser)
     parser.add_argument(
         "--profile", type=Path, metavar="FILE", help="a profile.json, or an output directory that holds one"
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--gpus", type=positive, metavar="N", help="trainer slots in all, instead of --nodes")
+    size.add_argument("--gpus", type=positive, metavar="N", help="trainer slots in total, instead of --nodes")
     size.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
@@ -35,9 +35,9 @@ def add_parser(verbs: Subparsers) -> None:
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--samples", type=positive, metavar="N", help="samples of the dataset")
     data.add_argument(
-        "--open-data", action="store_true", help="open the dataset to learn its size; runs its code"
+        "--open-data", action="store_true", help="open the dataset to find its size; runs its code"
     )
-    parser.add_argument("--memory", type=_bytes, metavar="SIZE", help="memory of a node, such as 256GiB")
+    parser.add_argument("--memory", type=_bytes, metavar="SIZE", help="memory of a node, e.g. 256GiB")
     add_json(parser)
     parser.set_defaults(function=run)
 
@@ -78,10 +78,10 @@ def run(args: argparse.Namespace) -> int:
     for override in overrides:
         command += ["--set", override]
     if args.json:
-        told = plan_to_dict(plan, command)
-        told["forecast"] = None if outlook is None else outlook.to_dict()
-        told["memory_per_node"] = memory.to_dict(args.memory)
-        print_json(told)
+        result = plan_to_dict(plan, command)
+        result["forecast"] = None if outlook is None else outlook.to_dict()
+        result["memory_per_node"] = memory.to_dict(args.memory)
+        print_json(result)
     else:
         print("\n".join(render_plan(plan, command, outlook, memory, args.memory)))
         say(f"hpcbal: rates from {rates.source}")
@@ -101,10 +101,10 @@ def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None
 
 
 def _bytes(text: str) -> int:
-    """An argument type: bytes as a number, or with a unit."""
+    """Argument type: bytes as a number, or with a unit."""
     from hpcbal.config.schema.values import parse_bytes
 
     try:
         return int(parse_bytes(int(text) if text.isdecimal() else text))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: bytes, such as 256GiB ({error})") from None
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: bytes, e.g. 256GiB ({error})") from None

@@ -1,4 +1,4 @@
-"""A plan as text: flotillas, the map of the GPUs, ranks, memory, and whether it fits the walltime."""
+"""A plan as text: flotillas, GPU map, ranks, memory, and whether it fits into the walltime."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hpcbal.telemetry.views.table import count_text, format_table
 
 _ORDER = {
     "global": "as if the DNNs of each flotilla converged together",
-    "local": "the first flotilla; GPUs that become free are filled at once",
+    "local": "the first flotilla; free GPUs are refilled at once",
     "homogeneous": "random subsets, one GPU each, one subset after the other",
-    "independent": "who begins; a GPU that becomes free takes the next DNN of a random order",
+    "independent": "the first DNNs; a free GPU takes the next DNN in random order",
 }
-"""What the table shows, by paradigm."""
+"""What the table shows, per paradigm."""
 
 _MAX_NAMES = 8
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -32,11 +32,11 @@ def render_plan(
     """The plan as text, line by line.
 
     Args:
-        plan: what is told.
-        command: that starts it, without launcher.
-        outlook: None: the size of the dataset is not known.
-        memory: of the fullest node.
-        bytes_per_node: that a node has; None: nobody said.
+        plan: the plan to show.
+        command: the command that starts the run, without launcher.
+        outlook: the predicted times; None if the size of the dataset is not known.
+        memory: memory of the fullest node.
+        bytes_per_node: memory that a node has; None if not given.
     """
     nodes = plan.cluster.nodes
     many = f" in {count_text(len(plan.flotillas), 'flotilla')}" if plan.paradigm == "global" else ""
@@ -61,12 +61,12 @@ def render_plan(
         "start: " + "\n   or: ".join(launch_lines(plan, command)),
     ]
     if plan.rates.preprocessing_samples_per_s is None:
-        lines.append("note: preprocessing was not measured, so all preprocessors are planned for")
+        lines.append("note: preprocessing was not measured, so the plan uses all preprocessors")
     return lines
 
 
 def _map_lines(plan: EnsemblePlan) -> list[str]:
-    """Which DNN each GPU of the first flotilla trains, a line per node: `node0  0:fast 1-3:half`."""
+    """Which DNN each GPU of the first flotilla trains, one line per node: `node0  0:fast 1-3:half`."""
     width = max(len(node.host) for node in plan.cluster.nodes)
     lines = ["GPUs of the first flotilla:"]
     for host, names in gpu_map(plan, plan.flotillas[0]).items():
@@ -89,17 +89,17 @@ def _memory_lines(memory: NodeMemory, bytes_per_node: int | None) -> list[str]:
     text = f"memory per node: ring up to {bytes_text(memory.ring)}"
     if memory.networks is None or memory.snapshots is None:
         names = ", ".join(memory.unknown[:_MAX_NAMES]) + (", ..." if len(memory.unknown) > _MAX_NAMES else "")
-        text += f"; networks and checkpoints unknown, as there is no checkpoint yet of {names}"
+        text += f"; networks and checkpoints unknown: there is no checkpoint yet of {names}"
     else:
         text += (
-            f" + {bytes_text(memory.networks)} networks (weights and optimizer, a copy per slot) + "
-            f"{bytes_text(memory.snapshots)} checkpoints under way = {bytes_text(memory.known)}"
+            f" + {bytes_text(memory.networks)} networks (weights and optimizer, one copy per slot) + "
+            f"{bytes_text(memory.snapshots)} checkpoints being written = {bytes_text(memory.known)}"
         )
     if bytes_per_node is None:
         return [text]
     over = memory.known - bytes_per_node
     if over <= 0:
-        return [text, f"  fits into {bytes_text(bytes_per_node)}, as far as it is known"]
+        return [text, f"  fits into {bytes_text(bytes_per_node)}, counting what is known"]
     advice = "use fewer slots per node, or nodes with more memory"
     if memory.ring > over:
         advice = f"set dataplane.ring_bytes to {memory.ring - over} or less"
@@ -109,8 +109,8 @@ def _memory_lines(memory: NodeMemory, bytes_per_node: int | None) -> list[str]:
 def _time_lines(outlook: PlanForecast | None) -> list[str]:
     if outlook is None:
         return [
-            "wall time: unknown, as nobody knows the size of the dataset: say --samples N, or --open-data to "
-            "open it (which runs its code)"
+            "wall time: unknown, because the size of the dataset is not known: give --samples N, or "
+            "--open-data to open it (which runs its code)"
         ]
     profiling = f", {duration_text(outlook.profiling_s)} of it profiling" if outlook.profiling_s else ""
     lines = [
@@ -118,21 +118,21 @@ def _time_lines(outlook: PlanForecast | None) -> list[str]:
         f"{profiling}, if every DNN trains to its max_epochs; at least {duration_text(outlook.lower_bound_s)}"
     ]
     if outlook.costs is None:
-        lines.append("  without the time to build, load and save networks, which a first run will tell")
+        lines.append("  without the time to build, load and save networks, which the first run measures")
     if outlook.usable_s is None:
         return [*lines, "  no walltime is configured"]
     usable = duration_text(outlook.usable_s)
     difference = duration_text(abs(outlook.usable_s - outlook.wall_time_s))
     if outlook.fits:
-        return [*lines, f"  fits into the walltime ({usable} without the clean stop), {difference} to spare"]
+        return [*lines, f"  fits into the walltime ({usable} before the clean stop), {difference} to spare"]
     if outlook.num_nodes_that_fit is None:
-        more = f"no number of nodes up to {MOST_NODES_TRIED} would do"
+        more = f"no number of nodes up to {MOST_NODES_TRIED} is enough"
     else:
-        more = f"{outlook.num_nodes_that_fit} such nodes would do"
+        more = f"{outlook.num_nodes_that_fit} such nodes would be enough"
     return [
         *lines,
-        f"  DOES NOT FIT into the walltime ({usable} without the clean stop): {difference} too long; {more}, "
-        f"or {outlook.num_starts} starts of the same command, which goes on where it was stopped",
+        f"  DOES NOT FIT into the walltime ({usable} before the clean stop): {difference} too long; {more}, "
+        f"or {outlook.num_starts} starts of the same command, which continues where it stopped",
     ]
 
 

@@ -1,4 +1,4 @@
-"""`hpcbal profile`: measure training rates, and stop."""
+"""`hpcbal profile`: measure training rates, then stop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "profile",
-        help="measure the training rates of all DNNs, and stop",
-        description="Measure how fast each DNN trains on 1, 2, ... GPUs and write profile.json into the "
+        help="measure the training rates of all DNNs, then stop",
+        description="Measure how fast each DNN trains on 1, 2, ... GPUs and write profile.json to the "
         "output directory, for `hpcbal plan` and for the run.",
     )
     add_config(parser)

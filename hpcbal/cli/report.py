@@ -1,4 +1,4 @@
-"""`hpcbal report`: a run as one page to show around, from its files alone."""
+"""`hpcbal report`: one page about a run, to pass around, made from its files alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "report",
-        help="make a page and plots of a run",
-        description="Make one self-contained HTML page and plots of a run, whatever state it is in; works "
-        "on a copy of its directory too.",
+        help="make a page and plots about a run",
+        description="Make one self-contained HTML page and plots about a run, in whatever state it is; also "
+        "works on a copy of its directory.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
     parser.add_argument(
@@ -23,7 +23,7 @@ def add_parser(verbs: Subparsers) -> None:
         "-o",
         type=Path,
         metavar="FILE",
-        help="the page (default: DIR/report.html); plots go into FILE's name with -plots beside it",
+        help="the page (default: DIR/report.html); plots go beside it, into FILE's name with -plots",
     )
     parser.add_argument("--no-plots", action="store_true", help="make the page only")
     add_json(parser)
@@ -31,7 +31,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make the page and the plots; with --json print the values instead."""
+    """Make the page and the plots; with --json, print the values instead."""
     from hpcbal.report import read_run, write_page, write_plots
     from hpcbal.report.drawing.png import can_write_png
     from hpcbal.report.page.write import NO_MATPLOTLIB, plots_beside
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     write_page(data, page)
     plots = plots_beside(page)
     files = [] if args.no_plots else write_plots(data, plots)
-    print(f"report: {page}")  # only now: with an error no line tells of success
+    print(f"report: {page}")  # only now: after an error no line reports success
     if not args.no_plots:
         kinds = sorted({path.suffix[1:].upper() for path in files})
         print(

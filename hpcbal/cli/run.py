@@ -12,16 +12,16 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "run",
-        help="train the ensemble, or go on where it was stopped",
+        help="train the ensemble, or continue where it stopped",
         description="Train the ensemble under mpirun, srun or jsrun; without a launcher, start mpirun. The "
-        "same command goes on where an earlier run was stopped.",
+        "same command continues where an earlier run stopped.",
     )
     add_config(parser)
     add_launch(parser)
     parser.add_argument(
-        "--resume", action="store_true", help="go on with an earlier run, never start a new one"
+        "--resume", action="store_true", help="continue an earlier run, never start a new one"
     )
-    parser.add_argument("--retry-failed", action="store_true", help="give failed DNNs another try")
+    parser.add_argument("--retry-failed", action="store_true", help="try failed DNNs again")
     parser.set_defaults(function=run)
 
 

@@ -12,7 +12,7 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "schema",
         help="print the JSON schema of a configuration",
-        description="Print the JSON schema of a configuration, so that an editor completes and checks keys.",
+        description="Print the JSON schema of a configuration, for editors that complete and check keys.",
     )
     parser.set_defaults(function=run)
 

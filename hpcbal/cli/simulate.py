@@ -1,4 +1,4 @@
-"""`hpcbal simulate`: how long an ensemble takes, under any schedule, on any number of GPUs."""
+"""`hpcbal simulate`: predict how long an ensemble takes, under any schedule, on any number of GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_parser(verbs: Subparsers) -> None:
         "simulate",
         help="predict how long an ensemble takes, on any number of GPUs",
         description="Run an ensemble in virtual time, with the state machine and the policies of a real run: "
-        "makespan, waiting and overheads under each schedule, beside a lower bound.",
+        "makespan, waiting and overheads under each schedule, next to a lower bound.",
     )
     parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="YAML file of the ensemble")
     parser.add_argument(
@@ -35,9 +35,9 @@ def add_parser(verbs: Subparsers) -> None:
         metavar="KEY=VALUE",
         help="change a key of CONFIG or of the preset, e.g. --set schedule.alpha=0.9; may be repeated",
     )
-    parser.add_argument("--preset", metavar="NAME", help="instead of CONFIG: an ensemble of a paper")
+    parser.add_argument("--preset", metavar="NAME", help="an ensemble from a paper, instead of CONFIG")
     parser.add_argument(
-        "--profile", type=Path, metavar="FILE", help="rates: a profile.json, or its directory"
+        "--profile", type=Path, metavar="FILE", help="take rates from a profile.json, or from its directory"
     )
     parser.add_argument(
         "--gpus", type=_numbers, metavar="N,N,...", help="numbers of GPUs (default: one node's; the preset's)"
@@ -53,7 +53,7 @@ def add_parser(verbs: Subparsers) -> None:
         type=positive,
         default=DEFAULT_SEEDS,
         metavar="N",
-        help=f"average over so many (default: {DEFAULT_SEEDS})",
+        help=f"number of seeds to average over (default: {DEFAULT_SEEDS})",
     )
     _add_ensemble(parser)
     parser.add_argument(
@@ -61,43 +61,43 @@ def add_parser(verbs: Subparsers) -> None:
         "-o",
         type=Path,
         metavar="DIR",
-        help="write the figures, charts and a page per schedule and number of GPUs there",
+        help="write figures, charts and a page per schedule and number of GPUs to this directory",
     )
     add_json(parser)
     parser.set_defaults(function=run)
 
 
 def _add_ensemble(parser: argparse.ArgumentParser) -> None:
-    """Options on what the ensemble needs."""
+    """Options that describe the ensemble."""
     parser.add_argument(
         "--samples",
         type=positive,
         metavar="N",
-        help="samples of the dataset (default: look into the dataset)",
+        help="samples of the dataset (default: ask the dataset)",
     )
     parser.add_argument(
         "--epochs",
         type=_epochs,
         default=1.0,
         metavar="SHARE|FILE",
-        help="when DNNs converge: a least share of max_epochs, drawn evenly from there to 1, or the "
-        "results.csv of an earlier run (default: 1, so max_epochs)",
+        help="when DNNs converge: the smallest share of max_epochs, from which shares are drawn evenly up to "
+        "1, or the results.csv of an earlier run (default: 1, so max_epochs)",
     )
     parser.add_argument(
         "--rate-deviation",
         type=_deviation,
         default=0.0,
         metavar="SHARE",
-        help="let the rates of each DNN vary from seed to seed, with this relative deviation (default: 0; a "
-        "preset has ensemble.rate_deviation)",
+        help="vary each DNN's rates from seed to seed, with this relative deviation (default: 0; a preset "
+        "uses ensemble.rate_deviation)",
     )
     parser.add_argument(
         "--kept-per-node",
         type=_kept,
         default=1.0,
         metavar="SHARE",
-        help="share of its rate that a group keeps for each node it spans beyond the fewest that hold it "
-        "(default: 1, so that placement has no effect; a preset has ensemble.kept_across_nodes)",
+        help="share of its rate that a group keeps for each node it spans beyond the fewest possible "
+        "(default: 1, so that placement has no effect; a preset uses ensemble.kept_across_nodes)",
     )
     parser.add_argument(
         "--cost",
@@ -106,8 +106,8 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=SECONDS",
-        help="what takes time besides training: build_s, load_s, form_s, checkpoint_s, snapshot_s, pass_s, "
-        "scheduling_s, profile_start_s (default: the preset's, or those of the run in CONFIG's output "
+        help="time spent outside training: build_s, load_s, form_s, checkpoint_s, snapshot_s, pass_s, "
+        "scheduling_s, profile_start_s (default: from the preset, or from the run in CONFIG's output "
         "directory, or 0); may be repeated",
     )
 
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         from hpcbal.cli.simulation_output import make_directory
 
-        make_directory(args.output)  # before all the simulating
+        make_directory(args.output)  # before the long simulation
     rows = compare(scenario, args.gpus or scenario.gpus, paradigms, range(args.seeds))
     if args.output is not None:
         from hpcbal.cli.simulation_output import write_output
@@ -174,7 +174,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     }
     wrong = [option for option, is_given in given.items() if is_given]
     if wrong:
-        raise InputError(f"{', '.join(wrong)}: belongs to CONFIG; a preset has values of its own")
+        raise InputError(f"{', '.join(wrong)}: allowed only with CONFIG; a preset has its own values")
     return load_preset(args.preset, args.overrides)
 
 
@@ -190,12 +190,12 @@ def _with_costs(scenario: Scenario, given: list[tuple[str, float]]) -> Scenario:
         if name not in COST_NAMES:
             raise InputError(f"--cost: got {name!r}, allowed: {', '.join(COST_NAMES)}")
     if changed.keys() & {"build_s", "load_s"}:
-        changed["start_s"] = {}  # what was measured of each DNN
+        changed["start_s"] = {}  # what was measured per DNN
     return replace(scenario, costs=replace(scenario.costs, **changed))
 
 
 def _numbers(text: str) -> list[int]:
-    """`20,40` as numbers >= 1, no repetitions."""
+    """`20,40` as numbers >= 1, without repetitions."""
     return list(dict.fromkeys(positive(part.strip()) for part in text.split(",")))
 
 
@@ -204,7 +204,7 @@ def _names(text: str) -> list[str]:
 
 
 def _epochs(text: str) -> float | Path:
-    """An argument type: a number above 0, at most 1, or a file."""
+    """Argument type: a number above 0, at most 1, or a file."""
     try:
         share = float(text)
     except ValueError:
@@ -215,12 +215,12 @@ def _epochs(text: str) -> float | Path:
 
 
 def _deviation(text: str) -> float:
-    """An argument type: a number, 0 or more."""
+    """Argument type: a number, 0 or more."""
     return _number(text, lambda value: 0.0 <= value < math.inf, "a number, 0 or more")
 
 
 def _kept(text: str) -> float:
-    """An argument type: a number above 0, at most 1."""
+    """Argument type: a number above 0, at most 1."""
     return _number(text, lambda value: 0.0 < value <= 1.0, "a number above 0, at most 1")
 
 
@@ -240,4 +240,4 @@ def _cost(text: str) -> tuple[str, float]:
     try:
         return name.strip(), float(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: NAME=SECONDS, such as load_s=3") from None
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: NAME=SECONDS, e.g. load_s=3") from None

@@ -1,4 +1,4 @@
-"""What `hpcbal simulate --output DIR` leaves behind: figures as JSON, charts, and a page per schedule."""
+"""What `hpcbal simulate --output DIR` writes: figures as JSON, charts, and a page per schedule."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hpcbal.simulator import Row, Scenario
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 
 MAX_SLOTS_OF_A_PAGE = 512
-"""A page draws a row per slot; with more it would be too heavy to open."""
+"""A page draws one row per slot; a page with more rows would be slow to open."""
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory that `write_output` fills.
+    """Create the directory that `write_output` fills.
 
     Raises:
-        OutputError: it is a file, or cannot be made.
+        OutputError: if it is a file or cannot be created.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def write_output(directory: Path, scenario: Scenario, rows: Sequence[Row], num_s
 
     Returns: the files.
     Raises:
-        OutputError: something cannot be written.
+        OutputError: if something cannot be written.
     """
     make_directory(directory)
     figures = directory / "simulation.json"

@@ -18,13 +18,13 @@ _LEAST_WIDTH = 520.0
 CHARTS: dict[str, tuple[str, Callable[[Row], float]]] = {
     "speedup": ("Speed-up over independent", lambda row: row.speedup_vs_independent),
     "makespan": ("Makespan over its lower bound", lambda row: row.over_lower_bound),
-    "waiting": ("Seconds that a GPU has no DNN", lambda row: row.wait_s_per_gpu),
+    "waiting": ("Seconds without a DNN, per GPU", lambda row: row.wait_s_per_gpu),
 }
 """File name -> (title, value)."""
 
 
 def draw_comparison(name: str, rows: Sequence[Row], scenario_name: str) -> Drawing:
-    """One of CHARTS: a group of bars per number of GPUs, a bar per schedule.
+    """Draw one of CHARTS: a group of bars per number of GPUs, one bar per schedule.
 
     Args:
         rows: at least one.
@@ -46,8 +46,8 @@ def draw_comparison(name: str, rows: Sequence[Row], scenario_name: str) -> Drawi
         group, place = gpus.index(row.gpus), paradigms.index(row.paradigm)
         x = _LEFT + step * (group + 0.1) + bar * place
         height = bottom - y(value(row))
-        told = f"{row.paradigm} on {row.gpus} GPUs: {value(row):.4g}"
-        sheet.rect(x, bottom - height, max(1.0, bar - 2.0), height, PALETTE[place], title=told)
+        label = f"{row.paradigm} on {row.gpus} GPUs: {value(row):.4g}"
+        sheet.rect(x, bottom - height, max(1.0, bar - 2.0), height, PALETTE[place], title=label)
     for group, number in enumerate(gpus):
         sheet.text(_LEFT + step * (group + 0.5), bottom + 16.0, str(number), LABEL_SIZE, QUIET, "middle")
     sheet.text(_LEFT - 6.0, bottom + 16.0, "GPUs", LABEL_SIZE, QUIET, "end")

@@ -1,4 +1,4 @@
-"""A simulated run as the values of a report, so that it gets the same page as a real one."""
+"""A simulated run as report values, so that it gets the same page as a real run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _USE_OF_KIND = {
 
 
 def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -> ReportData:
-    """What the report tells of one simulated run."""
+    """What the report shows about one simulated run."""
     epochs = scenario.draw(seed).epochs
     cluster = cluster_of(run.num_gpus, scenario.gpus_per_node)
     data = ReportData(
@@ -56,7 +56,7 @@ def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -
     scheduling = run.scheduling_s / run.makespan_s if run.makespan_s else 0.0
     overheads = (
         Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
-        Overhead("scheduling", scheduling, "deciding; within starting groups"),
+        Overhead("scheduling", scheduling, "taking decisions; part of starting groups"),
         Overhead("starting groups", data.use_share("starting"), "from a round's start to its first step"),
         Overhead("checkpointing", data.use_share("checkpoint"), "writing when a DNN leaves a round"),
     )
@@ -77,7 +77,7 @@ def _round(scenario: Scenario, record: RoundRecord) -> RoundReport:
 
 
 def _spans(run: SimulatedRun) -> tuple[SlotSpan, ...]:
-    """Who held which slot: profiling runs, and DNNs from a round's start until they left it."""
+    """Which DNN held which slot: profiling runs, and DNNs from a round's start until they left it."""
     held = [
         SlotSpan(gpu, span.dnn_id, span.start_s, span.end_s, "profiling")
         for span in run.spans

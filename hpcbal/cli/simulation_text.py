@@ -14,7 +14,7 @@ FORMAT = 1
 
 
 def rows_to_dict(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> dict[str, Any]:
-    """The rows as plain values; times in seconds."""
+    """The rows as plain values; times are in seconds."""
     published = scenario.published
     return {
         "format": FORMAT,
@@ -29,7 +29,7 @@ def rows_to_dict(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> dic
 
 
 def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list[str]:
-    """The rows as text, line by line; with one number of GPUs also the flotillas."""
+    """The rows as text, line by line; for a single number of GPUs also the flotillas."""
     num_dnns = len(scenario.draw(0).specs)
     lines = [
         f"{scenario.name}: {count_text(num_dnns, 'DNN')}, nodes of "
@@ -88,7 +88,7 @@ def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
 
 
 def _seconds(value: float) -> str:
-    """Whole seconds, of short times also tenths."""
+    """Whole seconds; short times also with tenths."""
     return f"{value:.0f}" if value >= 100.0 else f"{value:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""Hand the verbs that need ranks over to the runtime."""
+"""Pass the verbs that need ranks on to the runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def start(args: argparse.Namespace, *, resume: bool, retry_failed: bool, profile
         The exit code.
 
     Raises:
-        HpcbalError: for the user.
+        HpcbalError: for errors that the user can fix.
     """
     output = args.output or env.read("HPCBAL_OUTPUT")
     level = args.log_level or _log_level()

@@ -1,4 +1,4 @@
-"""`hpcbal status`: how a run is doing, from its files alone."""
+"""`hpcbal status`: show how a run is doing, from its files alone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "status",
         help="show how a run is doing",
-        description="Show how a run is doing, from status.json in its output directory; works over ssh and "
-        "after the run too.",
+        description="Show how a run is doing, from status.json in its output directory; also works over ssh "
+        "and after the run.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
     parser.add_argument("--watch", action="store_true", help="show it again every 2 s until the run ends")
@@ -28,7 +28,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the status once, or until the run ends; with --json --watch, one line of JSON per look."""
+    """Show the status once, or until the run ends; --json --watch prints one line of JSON per update."""
     from hpcbal.telemetry.views.read_status import read_status
     from hpcbal.telemetry.views.status import death_note, has_ended
     from hpcbal.telemetry.views.status_table import render_status

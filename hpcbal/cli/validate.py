@@ -1,4 +1,4 @@
-"""`hpcbal validate`: check a configuration and tell everything that is wrong."""
+"""`hpcbal validate`: check a configuration and report everything that is wrong."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "validate",
         help="check a configuration",
-        description="Check keys, values and import paths, and tell all problems at once; warn of keys that "
-        "have no effect, or may not go with the number of GPUs. No user code runs.",
+        description="Check keys, values and import paths, and report all problems together; warn of keys "
+        "that have no effect, or may not fit the number of GPUs. Runs no user code.",
     )
     add_config(parser)
     parser.add_argument(
@@ -24,7 +24,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the file; with --json, problems and warnings are data and go to stdout."""
+    """Check the file; with --json, problems and warnings go to stdout as data."""
     from hpcbal.config import load_config, resolved_yaml
     from hpcbal.errors import ConfigError, ExitCode
 

@@ -1,4 +1,4 @@
-"""What a configuration would do on given nodes: flotillas one after the other, and the ranks to ask for."""
+"""What a configuration would do on given nodes: one flotilla after another, and the ranks to request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class PlannedFlotilla:
-    """One flotilla, placed, with the preprocessors that feed it."""
+    """One placed flotilla, with the preprocessors that feed it."""
 
     flotilla: Flotilla
     placement: Placement
@@ -38,18 +38,19 @@ class PlannedFlotilla:
 
 @dataclass(frozen=True, slots=True)
 class EnsemblePlan:
-    """The flotillas of an ensemble, as far as they can be told beforehand.
+    """The flotillas of an ensemble that are known in advance.
 
     Attributes:
-        name: of the ensemble.
-        paradigm: of the schedule.
-        num_dnns: of the ensemble.
+        name: name of the ensemble.
+        paradigm: paradigm of the schedule.
+        num_dnns: number of DNNs in the ensemble.
         cluster: nodes with their trainer slots.
-        ranks_per_node: ranks to start on each node: the same number on all, as launchers like it.
-        max_preprocessors: ranks of all these that preprocess.
-        rates: what the plan is made from.
-        flotillas: in the order of training; if the schedule is global, as if the DNNs of each converged
-            together. What follows the first is not told where it depends on who converges first.
+        ranks_per_node: ranks to start on each node; the same number on all nodes, as launchers prefer.
+        max_preprocessors: how many of these ranks preprocess, over all nodes.
+        rates: the rates that the plan uses.
+        flotillas: in the order of training. With the global schedule, as if the DNNs of each flotilla
+            converged together. With other schedules only the first one, if the rest depends on which DNN
+            converges first.
     """
 
     name: str
@@ -67,7 +68,7 @@ class EnsemblePlan:
 
     @property
     def preprocessors_per_node(self) -> tuple[int, ...]:
-        """Of each node; one fewer on the first, which holds the scheduler."""
+        """Preprocessors of each node; one fewer on the first node, which also holds the scheduler."""
         return tuple(
             self.ranks_per_node - node.num_gpus - (index == 0)
             for index, node in enumerate(self.cluster.nodes)
@@ -75,25 +76,25 @@ class EnsemblePlan:
 
 
 def gpus_per_node(config: EnsembleConfig, given: int | None) -> int:
-    """Trainer slots per node: as given, else as configured.
+    """Trainer slots per node: the given number, else the configured one.
 
     Raises:
-        InputError: neither tells it.
+        InputError: if neither is known.
     """
     if given is not None:
         return given
     if isinstance(config.slots.per_node, int):
         return config.slots.per_node
     raise InputError(
-        "slots.per_node is auto, which is known only inside the allocation; say --gpus-per-node N for a plan"
+        "slots.per_node is auto, which is known only inside the allocation; give --gpus-per-node N for a plan"
     )
 
 
 def nodes_for(num_gpus: int, per_node: int) -> tuple[int, int]:
-    """(nodes, trainer slots of each) that make `num_gpus`.
+    """(nodes, trainer slots per node) for `num_gpus` in total.
 
     Raises:
-        InputError: it is neither less than a node nor whole nodes.
+        InputError: if it is neither part of one node nor a number of whole nodes.
     """
     if num_gpus <= per_node:
         return 1, num_gpus
@@ -109,18 +110,19 @@ def nodes_for(num_gpus: int, per_node: int) -> tuple[int, int]:
 def make_plan(
     config: EnsembleConfig, rates: PlanRates, *, num_nodes: int, gpus_per_node: int
 ) -> EnsemblePlan:
-    """Plan the ensemble to its last DNN.
+    """Plan the ensemble until its last DNN.
 
     Args:
         config: the ensemble.
-        rates: of all its DNNs.
-        num_nodes: equal nodes, >= 1.
-        gpus_per_node: trainer slots of each, >= 1.
+        rates: rates of all its DNNs.
+        num_nodes: number of equal nodes, >= 1.
+        gpus_per_node: trainer slots of each node, >= 1.
 
-    Source: [FLEET] Alg. 1 without line 6: all DNNs of a flotilla converge together; Sec. 6.1 for the others.
+    Source: [FLEET] Alg. 1 without line 6: all DNNs of a flotilla converge together; Sec. 6.1 for the other
+        paradigms.
     """
     cluster = Cluster.uniform(num_nodes, gpus_per_node)
-    # The scheduler's rank exists on the first node only; on the others that rank preprocesses too.
+    # The scheduler's rank exists only on the first node; on other nodes that rank preprocesses too.
     ranks_per_node = num_ranks_needed(gpus_per_node, config.slots.preprocessors_per_node)
     max_preprocessors = ranks_per_node * num_nodes - 1 - cluster.num_gpus
     flotillas = _flotillas(config, rates, cluster)
@@ -141,7 +143,7 @@ def make_plan(
 
 
 def _flotillas(config: EnsembleConfig, rates: PlanRates, cluster: Cluster) -> list[Flotilla]:
-    """The flotillas that are sure, by the schedule's rule."""
+    """The flotillas that are certain under the schedule's rule."""
     names, schedule = [dnn.name for dnn in config.dnns], config.schedule
     if schedule.paradigm in ("global", "local"):
         flotillas = plan_all_flotillas(
@@ -166,7 +168,7 @@ def _one_gpu_each(dnn_ids: tuple[str, ...], rates: PlanRates) -> Flotilla:
 
 
 def _preprocessors(flotilla: Flotilla, rates: PlanRates, cluster: Cluster, available: int) -> int:
-    """As the run decides it: all there are while nobody has measured what one makes."""
+    """Number of preprocessors, decided as in the run: all of them while the rate of one is not measured."""
     if rates.preprocessing_samples_per_s is None:
         return available
     needed = demand(flotilla.rates, cluster.num_gpus)
@@ -174,7 +176,7 @@ def _preprocessors(flotilla: Flotilla, rates: PlanRates, cluster: Cluster, avail
 
 
 def launch_lines(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:
-    """Commands, any of which starts the run with the planned ranks."""
+    """Commands that start the run with the planned ranks; any one of them will do."""
     text = shlex.join(command)
     nodes, per_node = len(plan.cluster.nodes), plan.ranks_per_node
     if nodes == 1:
@@ -186,7 +188,7 @@ def launch_lines(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:
 
 
 def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
-    """The plan as JSON; GPUs count through the nodes, rates are samples/s."""
+    """The plan as JSON; GPUs are numbered through all nodes, rates are samples/s."""
     return {
         "format": FORMAT,
         "ensemble": plan.name,
@@ -231,7 +233,7 @@ def _flotilla_to_dict(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str,
 
 
 def by_node(cluster: Cluster, gpus: Sequence[int]) -> dict[str, list[int]]:
-    """GPUs of one DNN by node name, numbered within the node."""
+    """GPUs of one DNN by node name, numbered within each node."""
     node_of_gpu = cluster.node_of_gpus()
     first_gpu = list(accumulate((node.num_gpus for node in cluster.nodes), initial=0))
     result: dict[str, list[int]] = {}
@@ -242,7 +244,7 @@ def by_node(cluster: Cluster, gpus: Sequence[int]) -> dict[str, list[int]]:
 
 
 def gpu_map(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str, list[str | None]]:
-    """The DNN of each GPU of a node, None where it is free, by node name."""
+    """The DNN of each GPU by node name; None for a free GPU."""
     dnn_of_gpu = {gpu: name for name, gpus in planned.placement.gpus.items() for gpu in gpus}
     result: dict[str, list[str | None]] = {node.host: [] for node in plan.cluster.nodes}
     for gpu, node in enumerate(plan.cluster.node_of_gpus()):

@@ -1,4 +1,4 @@
-"""What a planned ensemble keeps in the memory of a node, as far as it is known without building a network."""
+"""What a planned ensemble keeps in a node's memory, where that is known without building a network."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CHECKPOINT_NAME = "checkpoint.h5"
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
-    """Bytes on the fullest node.
+    """Memory use of the fullest node, in bytes.
 
     Attributes:
-        ring: the most that the shared stream may take: dataplane.ring_bytes.
-        networks: weights and optimizer state of the DNNs that train there at once, one copy per GPU (in the
-            GPUs' memory where there are GPUs); None: unknown. Activations are not counted.
-        snapshots: copies that are written as checkpoints beside the training; None: unknown.
-        unknown: DNNs whose size nobody knows, since they have no checkpoint yet.
+        ring: most memory that the shared stream may use: dataplane.ring_bytes.
+        networks: weights and optimizer state of the DNNs that train there at the same time, one copy per GPU
+            (in GPU memory if there are GPUs); None: unknown. Activations are not counted.
+        snapshots: copies that are being written as checkpoints during training; None: unknown.
+        unknown: DNNs of unknown size, because they have no checkpoint yet.
     """
 
     ring: int
@@ -34,11 +34,11 @@ class NodeMemory:
 
     @property
     def known(self) -> int:
-        """All that is known."""
+        """Sum of all known parts."""
         return self.ring + (self.networks or 0) + (self.snapshots or 0)
 
     def to_dict(self, bytes_per_node: int | None) -> dict[str, Any]:
-        """For JSON; `fits` is None where nobody knows: what a node has, or what the networks take."""
+        """Plain values for JSON; `fits` is None if the node's memory or the networks' size is unknown."""
         fits = None
         if bytes_per_node is not None and (self.known > bytes_per_node or not self.unknown):
             fits = self.known <= bytes_per_node
@@ -53,9 +53,9 @@ class NodeMemory:
 
 
 def node_memory(config: EnsembleConfig, placements: Sequence[Placement], cluster: Cluster) -> NodeMemory:
-    """Reckon the fullest node of all flotillas.
+    """Find the fullest node over all flotillas.
 
-    Sizes are those of the checkpoints in the output directory, which hold weights and optimizer state.
+    Sizes are taken from the checkpoints in the output directory, which hold weights and optimizer state.
     """
     run = RunDirectory(Path(config.output.dir))
     sizes = {dnn.name: _file_size(run.job(dnn.name) / CHECKPOINT_NAME) for dnn in config.dnns}
@@ -77,7 +77,7 @@ def _of_placement(
     for name, own in gpus.items():
         for gpu in own:
             networks[node_of_gpu[gpu]] += sizes[name]
-        snapshots[node_of_gpu[own[0]]] += sizes[name]  # the master's
+        snapshots[node_of_gpu[own[0]]] += sizes[name]  # the master writes it
     return max(zip(networks, snapshots, strict=True), key=sum)
 
 

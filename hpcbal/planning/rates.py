@@ -20,10 +20,10 @@ class PlanRates:
     """Rates of all DNNs of a configuration.
 
     Attributes:
-        table: samples/s by number of GPUs by DNN; holds m = 1 for every DNN.
-        preprocessing_samples_per_s: what one preprocessor makes; None if nobody measured it.
-        source: where the rates are from, for people.
-        start_s: by DNN, what it takes to start it; of those where it was measured.
+        table: samples/s by number of GPUs by DNN; includes m = 1 for every DNN.
+        preprocessing_samples_per_s: rate of one preprocessor; None if not measured.
+        source: origin of the rates, for people.
+        start_s: seconds to start a DNN, for DNNs with a measurement.
     """
 
     table: RateTable
@@ -35,16 +35,16 @@ class PlanRates:
 def find_rates(
     config: EnsembleConfig, gpus_per_node: int, profile: Path | None = None, *, command: str = "CONFIG"
 ) -> PlanRates:
-    """Look for rates in the order: `profile`, schedule.profiling.rates, backend.rates, the output directory.
+    """Look for rates in this order: `profile`, schedule.profiling.rates, backend.rates, output directory.
 
     Args:
-        config: whose DNNs need rates.
-        gpus_per_node: of the planned cluster, >= 1.
-        profile: a profile.json, or a directory that holds one.
-        command: the configuration as the user called it, for messages.
+        config: configuration whose DNNs need rates.
+        gpus_per_node: GPUs per node of the planned cluster, >= 1.
+        profile: a profile.json, or a directory that contains one.
+        command: the configuration as given on the command line, for messages.
 
     Raises:
-        InputError: there are none, or not of all DNNs, or the file cannot be used.
+        InputError: if there are no rates, some DNN has none, or the file cannot be used.
     """
     measure = f"measure them with 'hpcbal profile {command}'"
     given = config.schedule.profiling.rates
@@ -67,7 +67,7 @@ def find_rates(
     missing = [name for name in names if not found.table.is_measured(name, 1)]
     if missing:
         shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-        raise InputError(f"{found.source}: has no rate on 1 GPU of {shown}; {measure}")
+        raise InputError(f"{found.source}: has no rate on 1 GPU for {shown}; {measure}")
     return found
 
 
@@ -78,7 +78,7 @@ def _from_file(config: EnsembleConfig, path: Path, gpus_per_node: int, measure: 
         reason = error.strerror or str(error)
         raise InputError(f"{path}: profile cannot be read: {reason}; {measure}") from None
     except ValueError as error:
-        raise InputError(f"{path}: not a profile, since it is not JSON ({error}); {measure}") from None
+        raise InputError(f"{path}: not a profile, because it is not JSON ({error}); {measure}") from None
     try:
         names = [dnn.name for dnn in config.dnns]
         table, start_s = profile_by_name(profile, names, gpus_per_node), starts_by_name(profile, names)

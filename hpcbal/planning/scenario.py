@@ -1,4 +1,4 @@
-"""A configuration as a scenario for the simulator: its DNNs with the rates that are known."""
+"""A configuration as a scenario for the simulator: its DNNs with the known rates."""
 
 from __future__ import annotations
 
@@ -39,21 +39,22 @@ def scenario_of_config(
     kept_per_added_node: float = 1.0,
     warn: Callable[[str], None] | None = None,
 ) -> Scenario:
-    """Read a configuration and what is known of its rates and its data.
+    """Read a configuration and everything known about its rates and its data.
 
     Args:
         path, overrides: as given on the command line.
-        profile: where rates are from; None: as `find_rates` looks for them.
+        profile: source of the rates; None: `find_rates` looks for them.
         gpus_per_node: None: `slots.per_node`.
-        num_samples: of the dataset; None: as known of hpcbal's own, else it is opened, which runs its code.
-        epochs: DNNs converge after a share of max_epochs that is drawn from this one to 1; or as they did in
-            the run whose results.csv this is (max_epochs, if they are not in it).
-        rate_deviation: of each DNN's rates over the seeds; see `varied_rates`.
-        kept_per_added_node: share of its rate that a group keeps for each node more; see `GroupRates`.
-        warn: as of `load_config`.
+        num_samples: samples of the dataset; None: known for hpcbal's own datasets, any other is opened, which
+            runs its code.
+        epochs: each DNN converges after a share of max_epochs drawn between this value and 1; or as it did in
+            the run with this results.csv (a DNN that is not in it trains to max_epochs).
+        rate_deviation: relative deviation of each DNN's rates over the seeds; see `varied_rates`.
+        kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
+        warn: as in `load_config`.
 
     Raises:
-        InputError: the configuration is wrong, or rates or data cannot be had.
+        InputError: if the configuration is wrong, or rates or data are not available.
     """
     config = load_config(path, overrides, warn=warn)
     per_node = slots_per_node(config, gpus_per_node)
@@ -107,7 +108,7 @@ def balancing_of(config: EnsembleConfig) -> Balancing | None:
 def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
     trained = {row.name: row.epochs for row in read_results(path)}
     if not trained.keys() & {spec.dnn_id for spec in specs}:
-        raise InputError(f"--epochs {path}: tells of none of the ensemble's DNNs; give its results.csv")
+        raise InputError(f"--epochs {path}: has none of the ensemble's DNNs; give its results.csv")
     return {
         spec.dnn_id: min(max(1, trained.get(spec.dnn_id, spec.stop.max_epochs)), spec.stop.max_epochs)
         for spec in specs
@@ -115,7 +116,7 @@ def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
 
 
 def known_costs(config: EnsembleConfig, rates: PlanRates) -> Costs | None:
-    """What starting and saving cost in an earlier run, else what profiling tells; None: unknown."""
+    """Costs of starting and saving from an earlier run, else from profiling; None: unknown."""
     ledger = RunDirectory(Path(config.output.dir)).ledger
     costs = None
     if ledger.is_file():
@@ -125,7 +126,7 @@ def known_costs(config: EnsembleConfig, rates: PlanRates) -> Costs | None:
 
 @dataclass(frozen=True, slots=True)
 class PassFacts:
-    """How large a dataset is.
+    """Size of a dataset.
 
     Attributes:
         num_train, num_validation: samples of a pass.
@@ -138,16 +139,16 @@ class PassFacts:
 
 
 def facts_of_size(config: EnsembleConfig, num_samples: int) -> PassFacts:
-    """From the number of samples alone: the ring is taken to hold two blocks, the least that it may.
+    """Derive the facts from the number of samples; the ring is assumed to hold two blocks, its minimum.
 
-    A dataset that has a split of its own may differ.
+    A dataset with its own split may differ.
     """
     num_validation = round(num_samples * config.data.validation_fraction)
     return PassFacts(num_samples - num_validation, num_validation, 2 * config.dataplane.block_samples)
 
 
 def known_facts(config: EnsembleConfig) -> PassFacts | None:
-    """For datasets that come with hpcbal and have always the same size; None for others."""
+    """Facts about datasets that come with hpcbal and always have the same size; None for others."""
     match config.data.dataset:
         case "hpcbal.data:digits":
             return facts_of_size(config, 1797)
@@ -157,7 +158,7 @@ def known_facts(config: EnsembleConfig) -> PassFacts | None:
 
 
 def facts_of_data(config: EnsembleConfig) -> PassFacts:
-    """From the dataset itself, which is opened: that runs the user's code."""
+    """Facts from the dataset itself; opens it, which runs the user's code."""
     from hpcbal.data.source import open_source
     from hpcbal.dataplane.stream import StreamSpec
 
@@ -169,7 +170,7 @@ def facts_of_data(config: EnsembleConfig) -> PassFacts:
 def pass_model(
     config: EnsembleConfig, facts: PassFacts, preprocessing_samples_per_s: float | None
 ) -> PassModel:
-    """What a pass of this configuration is; the last argument is what one preprocessor makes, if known."""
+    """Model of a pass of this configuration; the last argument is the rate of one preprocessor, if known."""
     return PassModel(
         num_train=facts.num_train,
         num_validation=facts.num_validation,
@@ -180,6 +181,6 @@ def pass_model(
 
 
 def preprocessor_ranks(config: EnsembleConfig, num_nodes: int) -> int:
-    """Ranks that preprocess if every node gets the same number of ranks."""
-    # The scheduler's rank exists on the first node only; on the others that rank preprocesses too.
+    """Number of ranks that preprocess if every node gets the same number of ranks."""
+    # The scheduler's rank exists only on the first node; on other nodes that rank preprocesses too.
     return (config.slots.preprocessors_per_node + 1) * num_nodes - 1

@@ -1,4 +1,4 @@
-"""How long a planned ensemble will take, whether that fits the walltime, and what would."""
+"""How long a planned ensemble takes, whether that fits into the walltime, and how many nodes would fit."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MOST_NODES_TRIED = 256
 
 @dataclass(frozen=True, slots=True)
 class PlanForecast:
-    """What the simulated run of a plan says.
+    """What the simulated run of a plan predicts.
 
     Attributes:
-        wall_time_s: of the whole ensemble, if every DNN trains to its max_epochs.
-        num_rounds: expected; with the independent schedule one per DNN.
-        profiling_s: the part of it that measures rates.
+        wall_time_s: time of the whole ensemble, if every DNN trains to its max_epochs.
+        num_rounds: expected rounds; with the independent schedule one per DNN.
+        profiling_s: the part of the time that measures rates.
         lower_bound_s: no schedule on these GPUs is faster.
-        usable_s: of the walltime, what is left before the clean stop; None: no walltime is configured.
-        num_nodes_that_fit: the least number of such nodes that does it in that time; None: no walltime, or
-            none of those tried does.
-        costs: of starting and saving, as an earlier run in the output directory measured them; None: there
-            is none, so they are taken to cost nothing.
+        usable_s: walltime before the clean stop; None: no walltime is configured.
+        num_nodes_that_fit: fewest such nodes that finish in that time; None: no walltime, or no tried number
+            is enough.
+        costs: costs of starting and saving, measured by an earlier run in the output directory; None: there
+            was none, so they are assumed to be zero.
     """
 
     wall_time_s: float
@@ -50,23 +50,23 @@ class PlanForecast:
 
     @property
     def num_starts(self) -> int:
-        """How often the same command must be started, as it goes on where it was stopped."""
+        """How often the same command must be started, if each start continues where the last one stopped."""
         return 1 if self.usable_s is None else max(1, math.ceil(self.wall_time_s / self.usable_s))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain values for JSON."""
         return {**asdict(self), "fits": self.fits, "num_starts": self.num_starts}
 
 
 def forecast(
     config: EnsembleConfig, rates: PlanRates, facts: PassFacts, *, num_nodes: int, gpus_per_node: int
 ) -> PlanForecast:
-    """Simulate the plan, and if it does not fit, look for the number of nodes that would.
+    """Simulate the plan; if it does not fit, search for the number of nodes that does.
 
     Args:
         config: the ensemble.
-        rates: of all its DNNs.
-        facts: how large its dataset is.
+        rates: rates of all its DNNs.
+        facts: size of its dataset.
         num_nodes, gpus_per_node: the planned allocation.
     """
 
@@ -106,15 +106,15 @@ def _best_s(
     settings: ScheduleSettings,
     num_gpus: int,
 ) -> float:
-    """The least that any schedule takes on so many GPUs: spares the search where no number suffices."""
+    """The least time of any schedule on `num_gpus`: avoids the search if no number of nodes is enough."""
     epochs = {spec.dnn_id: spec.stop.max_epochs for spec in specs}
     return lower_bound(epochs, num_gpus, settings.max_gpus_per_dnn, rates.table, passes)
 
 
 def _least_nodes(too_few: int, fits: Callable[[int], bool]) -> int | None:
-    """The least number of nodes above `too_few` that fits: doubled until it does, then halved in between.
+    """The least number of nodes above `too_few` that fits: double until it does, then bisect.
 
-    More nodes are not always faster, so this is a number that fits, and the next one tried does not.
+    More nodes are not always faster, so this number fits, but only the next smaller number tried does not.
     """
     enough = too_few
     while True:

@@ -38,7 +38,7 @@ def test_every_verb_has_help(verb: str, capsys: Capture) -> None:
     assert f"usage: hpcbal {verb}" in capsys.readouterr().out
 
 
-def test_the_version_is_told(capsys: Capture) -> None:
+def test_the_version_is_printed(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--version"])
     assert (end.value.code, capsys.readouterr().out) == (0, f"hpcbal {hpcbal.__version__}\n")
@@ -57,7 +57,7 @@ def test_wrong_arguments_end_with_code_2(arguments: list[str], capsys: Capture) 
     assert captured.err.startswith("usage: hpcbal")
 
 
-def test_a_valid_configuration_is_told_on_stdout(config: Path, capsys: Capture) -> None:
+def test_a_valid_configuration_is_reported_on_stdout(config: Path, capsys: Capture) -> None:
     assert main(["validate", str(config)]) == 0
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == (f"{config}: valid, 2 DNNs, output in runs/run\n", "")
@@ -85,7 +85,7 @@ RATES = ["--set", "backend={name: emulated, rates: {a: {1: 9}, b: {1: 9}}}", "--
 
 
 @pytest.mark.parametrize("command", [["validate"], ["plan", *RATES], ["simulate", "--samples", "40", *RATES]])
-def test_keys_without_effect_are_warned_of_and_change_no_exit_code(
+def test_keys_without_effect_cause_warnings_and_keep_the_exit_code(
     config: Path, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -99,14 +99,14 @@ def test_keys_without_effect_are_warned_of_and_change_no_exit_code(
 FIXED = ["--set", "balance={policy: fixed, shares: [3, 2, 1]}"]
 
 
-def test_weights_for_more_gpus_than_a_node_has_are_warned_of_by_validate_alone(
+def test_only_validate_warns_of_weights_for_more_gpus_than_a_node_has(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """How many nodes there will be is not in the file; `plan` and `run` know it, and refuse too few."""
+    """The number of nodes is not in the file; `plan` and `run` know it, and refuse too few."""
     monkeypatch.chdir(tmp_path)
     assert main(["validate", str(config), *FIXED, "--set", "slots.per_node=2"]) == 0
-    told = "got 3 weights with slots.per_node 2; a run on fewer than 2 nodes will be refused"
-    assert capsys.readouterr().err == f"warning: --set {FIXED[1]}: balance.shares: {told}\n"
+    message = "got 3 weights with slots.per_node 2; a run on fewer than 2 nodes will be refused"
+    assert capsys.readouterr().err == f"warning: --set {FIXED[1]}: balance.shares: {message}\n"
     for slots in ("3", "auto"):
         assert main(["validate", str(config), *FIXED, "--set", f"slots.per_node={slots}"]) == 0
         assert capsys.readouterr().err == ""
@@ -115,7 +115,7 @@ def test_weights_for_more_gpus_than_a_node_has_are_warned_of_by_validate_alone(
     assert main(["plan", str(config), *RATES, *FIXED]) == 2
 
 
-def test_weights_are_told_where_they_stand_and_only_of_dnns_that_use_them(
+def test_warnings_about_weights_name_their_place_and_only_dnns_that_use_them(
     config: Path, capsys: Capture
 ) -> None:
     text = GOOD.replace("name: a,", "name: a, balance: fixed, shares: [3, 2, 1],")
@@ -137,13 +137,13 @@ def test_warnings_are_data_with_json(config: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_rank", "launched_by", "told"), [(False, None, 1), (True, None, 1), (True, "batch", 0)]
+    ("is_rank", "launched_by", "num_warnings"), [(False, None, 1), (True, None, 1), (True, "batch", 0)]
 )
-def test_a_run_warns_once_whoever_starts_its_ranks(
+def test_a_run_warns_once_with_any_launcher(
     config: Path,
     is_rank: bool,
     launched_by: str | None,
-    told: int,
+    num_warnings: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Capture,
 ) -> None:
@@ -152,7 +152,7 @@ def test_a_run_warns_once_whoever_starts_its_ranks(
         monkeypatch.setenv("HPCBAL_LAUNCHED", launched_by)
     request = RunRequest(config, ("balance.shares=[2, 1]",))
     assert load_requested(request, is_rank=is_rank).balance.shares == (2.0, 1.0)
-    assert capsys.readouterr().err.count("warning: --set balance.shares=[2, 1]: got [2, 1]") == told
+    assert capsys.readouterr().err.count("warning: --set balance.shares=[2, 1]: got [2, 1]") == num_warnings
 
 
 def test_a_valid_configuration_with_json_is_written_out(config: Path, capsys: Capture) -> None:
@@ -211,7 +211,7 @@ def test_a_bug_keeps_its_traceback(config: Path, monkeypatch: pytest.MonkeyPatch
 
 
 class Launched:
-    """Stands in for the runtime: keeps what the command line asked for."""
+    """Stands in for the runtime: records what the command line requested."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, list[str]]] = []
@@ -234,7 +234,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     return fake
 
 
-def test_run_hands_everything_to_the_runtime(config: Path, launched: Launched) -> None:
+def test_run_passes_everything_to_the_runtime(config: Path, launched: Launched) -> None:
     arguments = ["run", str(config), "-o", "out", "--set", "seed=1", "--resume", "--retry-failed"]
     assert main([*arguments, "--log-level", "debug"]) == ExitCode.RUN_AGAIN
     ((request, argv),) = launched.calls
@@ -251,13 +251,13 @@ def test_run_hands_everything_to_the_runtime(config: Path, launched: Launched) -
     assert sys.path[0] == str(config.parent)
 
 
-def test_profile_measures_only(config: Path, launched: Launched) -> None:
+def test_profile_only_measures(config: Path, launched: Launched) -> None:
     assert main(["profile", str(config)]) == ExitCode.RUN_AGAIN
     asked = vars_of(launched.calls[0][0])
     assert (asked["profile_only"], asked["output"], asked["log_level"]) == (True, None, "INFO")
 
 
-def test_the_environment_gives_what_flags_do_not(
+def test_the_environment_replaces_missing_flags(
     config: Path, launched: Launched, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("HPCBAL_OUTPUT", "there")
@@ -273,6 +273,6 @@ def test_the_environment_gives_what_flags_do_not(
 
 
 def vars_of(request: object) -> dict[str, object]:
-    """Fields of the request by name, without the time of the start."""
+    """Fields of the request by name, without the start time."""
     names = request.__dataclass_fields__.keys() - {"started_s"}  # type: ignore[attr-defined]
     return {name: getattr(request, name) for name in names}  # type: ignore[attr-defined]

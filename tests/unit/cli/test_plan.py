@@ -1,4 +1,4 @@
-"""`hpcbal plan`: where the rates come from, and what the plan says."""
+"""`hpcbal plan`: where the rates come from, and what the plan shows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def plan(capsys: Capture, *arguments: str) -> Any:
 
 
 def refused(capsys: Capture, *arguments: str) -> str:
-    """What is said when there is no plan."""
+    """The message when there is no plan."""
     assert main(["plan", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -79,7 +79,7 @@ def test_flotillas_counts_rates_and_places(capsys: Capture) -> None:
     assert result["rates_from"] == "backend.rates"
 
 
-def test_the_table_tells_the_same_as_the_json(capsys: Capture) -> None:
+def test_the_table_and_the_json_agree(capsys: Capture) -> None:
     assert main(["plan", write_config(DNNS + EMULATED), "--nodes", "2", "--gpus-per-node", "2"]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
@@ -144,7 +144,7 @@ def test_preprocessors_are_as_many_as_needed_once_measured(capsys: Capture, tmp_
     assert result["flotillas"][1]["num_preprocessors"] == 1
 
 
-def test_without_rates_the_way_to_get_them_is_told(capsys: Capture) -> None:
+def test_without_rates_the_error_says_how_to_get_them(capsys: Capture) -> None:
     text = refused(capsys, write_config())
     assert text.startswith(
         "hpcbal: no training rates: runs/run/profile.json does not exist; measure them with 'hpcbal"
@@ -157,10 +157,10 @@ def test_without_rates_the_way_to_get_them_is_told(capsys: Capture) -> None:
     ("content", "message"),
     [
         (None, "p.json: profile cannot be read: No such file or directory; measure them with"),
-        ("{", "p.json: not a profile, since it is not JSON"),
+        ("{", "p.json: not a profile, because it is not JSON"),
         ("[]", "p.json: this is not a profile"),
         ('{"format": 9, "entries": {}}', "p.json: profile has format 9"),
-        ('{"format": 1, "entries": {}}', "p.json: has no rate on 1 GPU of fast, half, slow; measure"),
+        ('{"format": 1, "entries": {}}', "p.json: has no rate on 1 GPU for fast, half, slow; measure"),
         (
             '{"format": 1, "entries": {"k": {"dnn": "fast"}}}',
             "p.json: profile entry k: needs dnn, gpus_per_node",
@@ -171,19 +171,21 @@ def test_without_rates_the_way_to_get_them_is_told(capsys: Capture) -> None:
         ),
     ],
 )
-def test_a_profile_that_does_not_serve_is_told(capsys: Capture, content: str | None, message: str) -> None:
+def test_an_unusable_profile_is_refused_with_the_reason(
+    capsys: Capture, content: str | None, message: str
+) -> None:
     if content is not None:
         Path("p.json").write_text(content, encoding="utf-8")
     assert refused(capsys, write_config(), "--profile", "p.json").startswith(f"hpcbal: {message}")
 
 
-def test_slots_that_nobody_knows_must_be_given(capsys: Capture) -> None:
+def test_unknown_slots_must_be_given(capsys: Capture) -> None:
     config = write_config((DNNS + EMULATED).replace("per_node: 4", "per_node: auto"))
-    assert "say --gpus-per-node N for a plan" in refused(capsys, config)
+    assert "give --gpus-per-node N for a plan" in refused(capsys, config)
     assert plan(capsys, config, "--gpus-per-node", "3")["ranks"]["trainers"] == 3
 
 
-def test_numbers_of_gpus_stand_for_nodes(capsys: Capture) -> None:
+def test_numbers_of_gpus_are_converted_to_nodes(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED)
     assert [node["num_gpus"] for node in plan(capsys, config, "--gpus", "8")["nodes"]] == [4, 4]
     part = plan(capsys, config, "--gpus", "3")
@@ -204,7 +206,7 @@ def test_the_map_names_the_dnn_of_each_gpu(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("paradigm", "sizes"), [("global", [2, 1]), ("local", [2]), ("homogeneous", [2, 1]), ("independent", [2])]
 )
-def test_what_is_sure_of_each_schedule_is_shown(capsys: Capture, paradigm: str, sizes: list[int]) -> None:
+def test_the_certain_part_of_each_schedule_is_shown(capsys: Capture, paradigm: str, sizes: list[int]) -> None:
     gpus = "4" if paradigm in ("global", "local") else "2"
     config = write_config(DNNS + EMULATED)
     result = plan(capsys, config, "--gpus", gpus, "--set", f"schedule.paradigm={paradigm}")
@@ -213,14 +215,14 @@ def test_what_is_sure_of_each_schedule_is_shown(capsys: Capture, paradigm: str, 
     assert result["forecast"]["wall_time_s"] >= result["forecast"]["lower_bound_s"]
 
 
-def test_the_wall_time_is_that_of_the_simulation(capsys: Capture) -> None:
+def test_the_wall_time_comes_from_the_simulation(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED)
     outlook = plan(capsys, config, "--gpus", "1", "--samples", "1000")["forecast"]
     assert outlook["wall_time_s"] == pytest.approx(2 * (800 + 200 / 3) * (1 / 100 + 1 / 50 + 1 / 5))
     assert (outlook["fits"], outlook["usable_s"], outlook["num_starts"]) == (True, None, 1)
 
 
-def test_an_earlier_run_tells_what_starting_and_saving_costs(capsys: Capture, tmp_path: Path) -> None:
+def test_costs_of_starting_and_saving_come_from_an_earlier_run(capsys: Capture, tmp_path: Path) -> None:
     config = write_config(DNNS + EMULATED)
     arguments = (config, "--gpus", "1", "--samples", "1000")
     free = plan(capsys, *arguments)["forecast"]
@@ -236,12 +238,12 @@ def test_an_earlier_run_tells_what_starting_and_saving_costs(capsys: Capture, tm
     assert outlook["wall_time_s"] == pytest.approx(free["wall_time_s"] + 3 * outlook["costs"]["form_s"])
 
 
-def test_a_dataset_of_unknown_size_leaves_the_wall_time_open(capsys: Capture) -> None:
+def test_without_the_dataset_size_the_wall_time_is_unknown(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED + "data: {dataset: 'mine:data'}\n")
     assert plan(capsys, config)["forecast"] is None
     assert main(["plan", config]) == 0
     assert (
-        "wall time: unknown, as nobody knows the size of the dataset: say --samples N"
+        "wall time: unknown, because the size of the dataset is not known: give --samples N"
         in capsys.readouterr().out
     )
 
@@ -252,7 +254,7 @@ def test_the_known_size_of_the_digits_is_right(capsys: Capture) -> None:
     assert plan(capsys, config, "--gpus", "1", "--open-data")["forecast"] == known
 
 
-def test_a_walltime_that_does_not_suffice_is_told_with_what_would(capsys: Capture) -> None:
+def test_a_walltime_that_is_too_short_is_reported_with_one_that_is_enough(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED + "walltime: 600\n")
     arguments = (config, "--gpus", "4", "--samples", "10000")
     outlook = plan(capsys, *arguments)["forecast"]
@@ -263,19 +265,21 @@ def test_a_walltime_that_does_not_suffice_is_told_with_what_would(capsys: Captur
     assert more["fits"]
     assert main(["plan", *arguments]) == 0
     text = capsys.readouterr().out
-    assert "DOES NOT FIT into the walltime (0:09:00 without the clean stop)" in text
-    assert f"{outlook['num_nodes_that_fit']} such nodes would do, or 3 starts of the same command" in text
+    assert "DOES NOT FIT into the walltime (0:09:00 before the clean stop)" in text
+    assert (
+        f"{outlook['num_nodes_that_fit']} such nodes would be enough, or 3 starts of the same command" in text
+    )
 
 
-def test_no_number_of_nodes_may_suffice(capsys: Capture) -> None:
+def test_the_plan_says_if_no_number_of_nodes_is_enough(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED + "walltime: 40\n")
     arguments = (config, "--samples", "10000", "--set", "schedule.max_gpus_per_dnn=1")
     assert plan(capsys, *arguments)["forecast"]["num_nodes_that_fit"] is None
     assert main(["plan", *arguments]) == 0
-    assert "no number of nodes up to 256 would do" in capsys.readouterr().out
+    assert "no number of nodes up to 256 is enough" in capsys.readouterr().out
 
 
-def test_memory_is_told_as_far_as_it_is_known(capsys: Capture, tmp_path: Path) -> None:
+def test_the_known_memory_is_shown(capsys: Capture, tmp_path: Path) -> None:
     config = write_config(DNNS + EMULATED + "dataplane: {ring_bytes: 1MiB}\n")
     memory = plan(capsys, config)["memory_per_node"]
     assert memory["ring_bytes"] == memory["known_bytes"] == 2**20
@@ -307,12 +311,14 @@ def test_weights_for_more_gpus_than_planned_are_refused(capsys: Capture) -> None
     assert main(["plan", config, "--nodes", "2"]) == 0
 
 
-def test_a_limit_below_an_even_share_is_warned_of(capsys: Capture) -> None:
+def test_a_limit_below_an_even_share_causes_a_warning(capsys: Capture) -> None:
     """`half` gets three GPUs, `slow` four: only on one GPU is the share of `fast` above the limit."""
     config = write_config(DNNS + EMULATED + "balance: {policy: fitted, max_samples_per_gpu: 2}\n")
-    told = "less than an even share, which is always given: fast (4 of 4 samples on 1 GPU); shares stay even"
+    shown = (
+        "less than an even share, which is always allowed: fast (4 of 4 samples on 1 GPU); shares stay even"
+    )
     assert main(["plan", config]) == 0
-    assert f"warning: balance.max_samples_per_gpu: got 2, {told}\n" in capsys.readouterr().err
+    assert f"warning: balance.max_samples_per_gpu: got 2, {shown}\n" in capsys.readouterr().err
     assert main(["plan", config, "--set", "balance.max_samples_per_gpu=4"]) == 0
     assert "warning" not in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`hpcbal status`: what a run's files tell, once or until it ends."""
+"""`hpcbal status`: shows a run's status from its files, once or until it ends."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_watching_ends_with_the_run(
         assert out.count("demo") >= 3
 
 
-def test_watching_ends_when_the_run_was_killed(run_directory: Path, capsys: Capture) -> None:
+def test_watching_ends_if_the_run_was_killed(run_directory: Path, capsys: Capture) -> None:
     status = new_status("demo", 4, now=time.time() - 3600)
     status["host"] = "elsewhere"
     write_status(run_directory / "status.json", status, now=time.time() - 3600)
@@ -82,7 +82,7 @@ def test_watching_can_be_interrupted(
     assert capsys.readouterr().err == "hpcbal: interrupted\n"
 
 
-def test_what_is_no_run_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_a_directory_without_a_run_is_refused(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "file"
     file.write_text("", encoding="utf-8")
     foreign = tmp_path / "foreign"
