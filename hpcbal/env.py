@@ -6,45 +6,45 @@ import os
 from collections.abc import Mapping
 
 DRIVERS_ORDER = "PCI_BUS_ID"
-"""Value of `CUDA_DEVICE_ORDER` with which CUDA numbers GPUs as the driver does."""
+"""Value of `CUDA_DEVICE_ORDER` that makes CUDA number GPUs as the driver does."""
 
-# name -> what it does here. A test holds that no other variable is used anywhere in the package.
+# name -> what it does here. A test checks that the package uses no other variable.
 VARIABLES: Mapping[str, str] = {
-    # Ours; a flag wins over them, they win over the configuration.
-    "HPCBAL_OUTPUT": "output directory, as --output",
-    "HPCBAL_LOG_LEVEL": "level of the ranks' log files, as --log-level",
-    "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for its ranks: where they and it leave word for each other",
-    "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks it starts with mpirun itself",
-    # Which launcher started this process, and how many ranks it promised.
-    "OMPI_COMM_WORLD_RANK": "rank, told by Open MPI's mpirun",
-    "OMPI_COMM_WORLD_SIZE": "number of ranks, told by Open MPI's mpirun",
-    "PMIX_RANK": "rank, told by a launcher that speaks PMIx",
-    "PMIX_SIZE": "number of ranks, told by a launcher that speaks PMIx",
-    "MV2_COMM_WORLD_RANK": "rank, told by MVAPICH2's launcher",
-    "MV2_COMM_WORLD_SIZE": "number of ranks, told by MVAPICH2's launcher",
-    "PMI_RANK": "rank, told by a launcher that speaks PMI (MPICH, Intel MPI)",
-    "PMI_SIZE": "number of ranks, told by a launcher that speaks PMI (MPICH, Intel MPI)",
-    "JSM_NAMESPACE_RANK": "rank, told by jsrun (LSF)",
-    "JSM_NAMESPACE_SIZE": "number of ranks, told by jsrun (LSF)",
-    "PALS_RANKID": "rank, told by PALS (PBS on Cray)",
-    "PALS_SIZE": "number of ranks, told by PALS (PBS on Cray)",
-    "SLURM_PROCID": "rank, told by srun",
+    # Our own: a flag overrides them, and they override the configuration.
+    "HPCBAL_OUTPUT": "output directory, like --output",
+    "HPCBAL_LOG_LEVEL": "level of the ranks' log files, like --log-level",
+    "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for its ranks: the directory in which they exchange messages",
+    "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
+    # Which launcher started this process, and how many ranks it started.
+    "OMPI_COMM_WORLD_RANK": "rank, set by Open MPI's mpirun",
+    "OMPI_COMM_WORLD_SIZE": "number of ranks, set by Open MPI's mpirun",
+    "PMIX_RANK": "rank, set by a launcher that speaks PMIx",
+    "PMIX_SIZE": "number of ranks, set by a launcher that speaks PMIx",
+    "MV2_COMM_WORLD_RANK": "rank, set by MVAPICH2's launcher",
+    "MV2_COMM_WORLD_SIZE": "number of ranks, set by MVAPICH2's launcher",
+    "PMI_RANK": "rank, set by a launcher that speaks PMI (MPICH, Intel MPI)",
+    "PMI_SIZE": "number of ranks, set by a launcher that speaks PMI (MPICH, Intel MPI)",
+    "JSM_NAMESPACE_RANK": "rank, set by jsrun (LSF)",
+    "JSM_NAMESPACE_SIZE": "number of ranks, set by jsrun (LSF)",
+    "PALS_RANKID": "rank, set by PALS (PBS on Cray)",
+    "PALS_SIZE": "number of ranks, set by PALS (PBS on Cray)",
+    "SLURM_PROCID": "rank, set by srun",
     "SLURM_STEP_ID": "set only in a step that srun started",
-    "SLURM_STEP_NUM_TASKS": "number of ranks of the step, told by srun",
-    "SLURM_NTASKS": "number of ranks, told by older versions of srun",
+    "SLURM_STEP_NUM_TASKS": "number of ranks of the step, set by srun",
+    "SLURM_NTASKS": "number of ranks, set by older versions of srun",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
-    # Threads; what the user sets wins over the share of the cores that a rank would take.
+    # Threads; the user's setting overrides a rank's share of the cores.
     "OMP_NUM_THREADS": "threads of a rank",
     "TF_NUM_INTRAOP_THREADS": "threads inside one TensorFlow operation",
-    "TF_NUM_INTEROP_THREADS": "TensorFlow operations at once",
+    "TF_NUM_INTEROP_THREADS": "TensorFlow operations that run in parallel",
     # Set for the ranks, unless the user has set them.
     "TF_CPP_MIN_LOG_LEVEL": "how much TensorFlow logs; 2 (errors) unless set",
     "KERAS_BACKEND": "tensorflow unless set",
-    "CUDA_DEVICE_ORDER": "PCI_BUS_ID unless set: GPUs have the numbers that nvidia-smi shows",
-    "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups come and go",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID unless set: numbers GPUs as nvidia-smi does",
+    "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups are formed and dissolved during a run",
     "OMPI_MCA_osc": "^ucx for ranks that hpcbal starts: Open MPI 5's wheel prints errors otherwise",
-    "OMPI_MCA_btl": "^ofi for ranks that hpcbal starts: btl/ofi sleeps a second where it finds no network",
-    "PRTE_MCA_prte_tmpdir_base": "for ranks that hpcbal starts: mpirun's files, in a directory of this start",
+    "OMPI_MCA_btl": "^ofi for ranks that hpcbal starts: btl/ofi sleeps a second if it finds no network",
+    "PRTE_MCA_prte_tmpdir_base": "for ranks that hpcbal starts: directory for mpirun's files, one per start",
     "OMPI_MCA_orte_tmpdir_base": "the same for Open MPI 4",
     "OMPI_MCA_rmaps_base_oversubscribe": "1 for ranks that hpcbal starts on one machine",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe for ranks that hpcbal starts on one machine",
@@ -62,10 +62,10 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def read(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """Value of a variable of the table; None if it is unset or empty.
+    """Value of a variable in the table; None if it is unset or empty.
 
     Raises:
-        KeyError: the table lacks the name.
+        KeyError: if the table lacks the name.
     """
     if name not in VARIABLES:
         raise KeyError(f"{name} is not in hpcbal.env.VARIABLES")

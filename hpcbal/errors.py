@@ -29,7 +29,7 @@ class InputError(HpcbalError):
 
 
 class ConfigError(InputError):
-    """One or more problems of a configuration file, all reported at once."""
+    """One or more problems in a configuration file, all reported together."""
 
     def __init__(self, problems: tuple[str, ...] | list[str]) -> None:
         self.problems = tuple(problems)
@@ -44,11 +44,11 @@ class DataError(InputError):
 
 
 class ClusterError(InputError):
-    """The allocation does not hold what the config needs."""
+    """The allocation does not have what the config needs."""
 
 
 class OutputError(InputError):
-    """The output directory cannot be used: unwritable, full, or another run's."""
+    """The output directory cannot be used: not writable, full, or used by another run."""
 
 
 class LedgerError(InputError):
@@ -56,7 +56,7 @@ class LedgerError(InputError):
 
 
 class PolicyError(HpcbalError):
-    """A decision was asked for that has no valid answer."""
+    """A decision was requested that has no valid answer."""
 
 
 class CheckpointError(HpcbalError):

@@ -1,4 +1,4 @@
-"""Say something on stderr without hanging anything on its being read."""
+"""Write to stderr in a way that never blocks or fails the run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 
 
 def say(text: str) -> None:
-    """Print lines to stderr; lost where they cannot be written, which must not change the run or its code.
+    """Print lines to stderr; if that fails, they are lost, but the run and its exit code stay the same.
 
-    Ctrl-C in `hpcbal run ... 2>&1 | tee log` ends tee too, a terminal may be closed, a disk full, and stderr
-    closed from the beginning (`2>&-`). Past Python's buffer: what stays in it for want of a reader makes
-    Python complain at exit, with an exit code of its own.
+    Ctrl-C in `hpcbal run ... 2>&1 | tee log` also ends tee, a terminal may be closed, a disk full, and stderr
+    closed from the start (`2>&-`). The text bypasses Python's buffer: unread text in it would make Python
+    complain at exit, with its own exit code.
     """
     if sys.stderr is None:
         return

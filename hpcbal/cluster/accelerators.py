@@ -1,4 +1,4 @@
-"""Accelerators of this machine, counted without loading a GPU library."""
+"""This machine's accelerators, counted without loading a GPU library."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """Ids of the GPUs that this process may use, without loading a GPU library.
+    """Ids of the GPUs that this process may use.
 
-    `CUDA_VISIBLE_DEVICES` or `ROCR_VISIBLE_DEVICES` wins where it is set; else the driver's own list counts.
+    `CUDA_VISIBLE_DEVICES` or `ROCR_VISIBLE_DEVICES` wins where it is set; otherwise the driver's list counts.
     """
     for variable in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         value = os.environ.get(variable)
@@ -20,5 +20,5 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def count_gpus() -> int:
-    """How many GPUs this process may use."""
+    """Number of GPUs that this process may use."""
     return len(visible_gpus())

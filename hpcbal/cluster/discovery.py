@@ -1,4 +1,4 @@
-"""Find the nodes, accelerators and roles of the ranks that were started."""
+"""Find the nodes and accelerators of the ranks that were started, and assign roles."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 
 
 def split_by_node(world: MPI.Comm, ranks_per_node: int | None) -> MPI.Intracomm:
-    """Communicator of the ranks that share memory with this one; collective.
+    """Make the communicator of the ranks that share memory with this one; collective.
 
     Args:
-        ranks_per_node: cut the ranks of one machine into several "nodes" of this many ranks.
+        ranks_per_node: split the ranks of one machine into several "nodes" of this many ranks.
     """
     shared = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.rank)
     if ranks_per_node is None:
@@ -34,16 +34,16 @@ def discover(
     slots_per_node: int | None,
     preprocessors_per_node: int,
 ) -> Roles:
-    """Ask every rank where it runs and give roles; collective, with the same result on all ranks.
+    """Ask every rank where it runs and assign roles; collective, with the same result on all ranks.
 
     Raises:
-        ClusterError: a node has too few ranks.
+        ClusterError: if a node has too few ranks.
     """
     first_rank = node_comm.bcast(world.rank, root=0)
     mine = (first_rank, socket.gethostname(), os.getpid(), visible_gpus())
     everyone = world.allgather(mine)
     node_index = {first: i for i, first in enumerate(sorted({entry[0] for entry in everyone}))}
-    # Launchers that pin one GPU to each rank show a rank only its own: together they are the node's.
+    # Launchers that pin one GPU to each rank show each rank only that GPU; together they are the node's GPUs.
     gpus_of_node: dict[int, set[str]] = {}
     for first, _, _, gpus in everyone:
         gpus_of_node.setdefault(first, set()).update(gpus)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# (variable of the rank, variable of the size) per launcher; asked in this order, since mpirun inside a
+# (variable of the rank, variable of the size) per launcher; checked in this order, because mpirun inside a
 # Slurm job also inherits Slurm's variables.
 _VARIABLES = (
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -22,9 +22,9 @@ class Launcher:
     """What started this process.
 
     Attributes:
-        name: for people.
-        rank: of this process, None when not told.
-        size: number of processes that were started, None when not told.
+        name: name for people.
+        rank: rank of this process; None if the launcher does not set it.
+        size: number of processes that were started; None if the launcher does not set it.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Launcher:
 
 
 def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
-    """The launcher that started this process; None when none did.
+    """Detect the launcher that started this process; None if there is none.
 
-    A Slurm batch script has SLURM_PROCID too, but only a step that srun started has SLURM_STEP_ID, so only
-    that counts; and a step of one task is a shell (`srun --pty bash`), since no ensemble runs on one rank.
+    A Slurm batch script has SLURM_PROCID too, but only a step that srun started has SLURM_STEP_ID, so that
+    variable decides. A step of one task is a shell (`srun --pty bash`), because no ensemble runs on one rank.
     """
     for name, rank_variable, size_variable in _VARIABLES:
         if rank_variable in environ:

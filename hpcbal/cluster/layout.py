@@ -1,4 +1,4 @@
-"""What the allocation holds: nodes with accelerator slots, numbered once for all of hpcbal."""
+"""What the allocation holds: nodes with accelerator slots, numbered once for the whole program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Node:
     """One machine: ranks on it share memory.
 
     Attributes:
-        host: name for people.
+        host: host name, for people.
         num_gpus: accelerator slots (GPUs, or shares of the cores), >= 0.
     """
 
@@ -21,13 +21,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes in order; GPU j of the cluster counts through them (node 0 first), from 0."""
+    """Nodes in order; GPUs are numbered from 0 through all nodes, node 0 first."""
 
     nodes: tuple[Node, ...]
 
     @classmethod
     def uniform(cls, num_nodes: int, num_gpus_per_node: int) -> Cluster:
-        """A cluster of equal nodes, for plans and tests."""
+        """Make a cluster of equal nodes, for plans and tests."""
         return cls(tuple(Node(f"node{i}", num_gpus_per_node) for i in range(num_nodes)))
 
     @property
@@ -43,7 +43,7 @@ class Cluster:
         return tuple(i for i, node in enumerate(self.nodes) for _ in range(node.num_gpus))
 
     def part(self, gpus: Sequence[int]) -> Cluster:
-        """The cluster as if it had only these GPUs (ascending): GPU j of the part is `gpus[j]`."""
+        """The cluster reduced to these GPUs (ascending): GPU j of the part is `gpus[j]`."""
         node_of_gpu = self.node_of_gpus()
         counts = [0] * len(self.nodes)
         for gpu in gpus:
@@ -52,5 +52,5 @@ class Cluster:
 
 
 def num_nodes_used(gpus: Sequence[int], node_of_gpu: Sequence[int]) -> int:
-    """Nodes that hold at least one of `gpus`: c(a_i) of [FLEET] Eq. 4."""
+    """Number of nodes that hold at least one of `gpus`: c(a_i) of [FLEET] Eq. 4."""
     return len({node_of_gpu[j] for j in gpus})

@@ -1,4 +1,4 @@
-"""Who does what: scheduler, preprocessors and trainers among the ranks of the job."""
+"""The roles of the job's ranks: scheduler, preprocessors and trainers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SCHEDULER, PREPROCESSOR, TRAINER = "scheduler", "preprocessor", "trainer"
 
 @dataclass(frozen=True, slots=True)
 class RankInfo:
-    """What one rank says of itself.
+    """What one rank reports about itself.
 
     Attributes:
-        rank: in the world communicator.
-        node: index of its node; ranks of a node share memory; nodes count in order of their first rank.
+        rank: rank in the world communicator.
+        node: index of its node; ranks of a node share memory; nodes are numbered by their first rank.
         host: host name.
         pid: process id on that host.
-        num_gpus: GPUs of its node that any rank there sees, 0 on a machine without.
+        num_gpus: GPUs of its node that any rank there sees; 0 on a machine without GPUs.
     """
 
     rank: int
@@ -41,8 +41,9 @@ class Roles:
         ranks: all ranks in order.
         cluster: nodes with their slots.
         trainer_ranks: world rank that trains on GPU j, shape (num_gpus,).
-        preprocessor_ranks: world ranks, dealt over the nodes in turn so that any prefix is spread out.
-        gateway_of_node: the preprocessor rank that receives the blocks made on other nodes, per node.
+        preprocessor_ranks: world ranks, taken from the nodes in turn, so that any prefix is spread over
+            nodes.
+        gateway_of_node: per node, the preprocessor rank that receives blocks made on other nodes.
     """
 
     ranks: tuple[RankInfo, ...]
@@ -57,7 +58,7 @@ class Roles:
 
     @property
     def ranks_by_role(self) -> dict[str, tuple[int, ...]]:
-        """The ranks of each role, in the order in which the role counts them; every rank has one role."""
+        """The ranks of each role, in the role's own order; every rank has one role."""
         return {
             SCHEDULER: (SCHEDULER_RANK,),
             PREPROCESSOR: self.preprocessor_ranks,
@@ -69,16 +70,16 @@ class Roles:
         return next(role for role, ranks in self.ranks_by_role.items() if rank in ranks)
 
     def title_of(self, rank: int) -> str:
-        """What people call `rank`: its GPU where it trains, else its role."""
+        """Name of `rank` for people: its GPU if it trains, else its role."""
         role = self.role_of(rank)
         return f"GPU {self.trainer_ranks.index(rank)}" if role == TRAINER else role
 
     def local_slot(self, rank: int) -> int:
-        """Index of a trainer among the trainers of its node."""
+        """Index of a trainer among its node's trainers."""
         return self._on_node(self.trainer_ranks, self.ranks[rank].node).index(rank)
 
     def local_producer(self, rank: int) -> int:
-        """Index of a preprocessor among the preprocessors of its node."""
+        """Index of a preprocessor among its node's preprocessors."""
         return self._on_node(self.preprocessor_ranks, self.ranks[rank].node).index(rank)
 
     def num_local_producers(self, node: int) -> int:
@@ -89,24 +90,24 @@ class Roles:
 
 
 def num_ranks_needed(num_slots: int, num_preprocessors: int, *, first_node: bool = True) -> int:
-    """Ranks of one node: its slots, its preprocessors, and the scheduler on the first node."""
+    """Ranks of one node: its slots, its preprocessors, and on the first node the scheduler."""
     return num_slots + num_preprocessors + (1 if first_node else 0)
 
 
 def assign_roles(ranks: Sequence[RankInfo], slots_per_node: int | None, preprocessors_per_node: int) -> Roles:
-    """Give every rank its role.
+    """Assign a role to every rank.
 
     Rank 0 is the scheduler. On each node the last ranks are trainers, one per slot; all ranks before them
     (after rank 0) are preprocessors, at least `preprocessors_per_node`.
 
     Args:
         ranks: one entry per rank, in order of rank; nodes numbered by their first rank.
-        slots_per_node: trainers per node; None means the node's GPUs, or without GPUs all ranks that are
-            left.
-        preprocessors_per_node: wanted at least on each node, >= 1.
+        slots_per_node: trainers per node; None means the node's GPUs, or on a node without GPUs all remaining
+            ranks.
+        preprocessors_per_node: least number of preprocessors on each node, >= 1.
 
     Raises:
-        ClusterError: a node has too few ranks.
+        ClusterError: if a node has too few ranks.
     """
     num_nodes = max(info.node for info in ranks) + 1
     nodes: list[Node] = []

@@ -1,4 +1,4 @@
-"""When the allocation ends, and when a run must stop to be saved before that."""
+"""When the allocation ends, and when a run must stop to save its work in time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ WALLTIME_MARGIN_S = 60.0
 
 
 class WalltimeLimit:
-    """Asks once for a clean stop, a margin before the allocation ends.
+    """Asks once for a clean stop, some time before the allocation ends.
 
     Args:
-        end_s: when the allocation ends, in seconds of the Unix epoch; None: never.
-        margin_s: what a clean stop may take.
+        end_s: end of the allocation, in seconds of the Unix epoch; None: never.
+        margin_s: time that a clean stop may take.
     """
 
     def __init__(self, end_s: float | None, margin_s: float = WALLTIME_MARGIN_S) -> None:
@@ -27,8 +27,8 @@ class WalltimeLimit:
         """The earlier of the configured end and the end that Slurm announces.
 
         Args:
-            walltime_s: as configured, counted from `started_s`; None: not configured.
-            started_s: when this start of the program began, seconds of the Unix epoch.
+            walltime_s: configured limit, counted from `started_s`; None: not configured.
+            started_s: when this start of the program began, in seconds of the Unix epoch.
         """
         end = environ.get("SLURM_JOB_END_TIME", "")
         slurm_s = float(end) if end.isdigit() else None
@@ -37,7 +37,7 @@ class WalltimeLimit:
         return cls(started_s + walltime_s, min(WALLTIME_MARGIN_S, walltime_s / 4))
 
     def reached(self) -> str | None:
-        """The reason for stopping, the first time after the moment has come."""
+        """Return the reason to stop, once, when the time has come; otherwise None."""
         if self._stop_at_s is None or time.time() < self._stop_at_s:
             return None
         self._stop_at_s = None

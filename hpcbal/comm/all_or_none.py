@@ -1,4 +1,4 @@
-"""Steps of start-up that all ranks take together: all succeed, or all leave after one reported error."""
+"""Start-up steps that all ranks take together: all succeed, or all leave after one reported error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPORTING_RANK = 0
 
 
 class ReportedError(Exception):
-    """All ranks know that a step failed, and one of them has reported why; all leave with `code`."""
+    """All ranks know that a step failed, and one of them has reported why; all exit with `code`."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -27,10 +27,10 @@ class ReportedError(Exception):
 def all_or_none(world: MPI.Intracomm, work: Callable[[], T]) -> T:
     """Run `work` on every rank and wait for all; collective.
 
-    `work` must not be collective itself unless it cannot fail.
+    `work` must not be collective itself, unless it cannot fail.
 
     Raises:
-        ReportedError: on all ranks, when `work` raised an error for the user on any of them.
+        ReportedError: on all ranks, if `work` raised an error for the user on any of them.
     """
     error: HpcbalError | None = None
     result: T | None = None

@@ -1,4 +1,4 @@
-"""Wait without burning a core: spin briefly, then yield, then sleep ever longer up to a cap."""
+"""Wait without burning a core: spin briefly, then yield, then sleep longer and longer up to a cap."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 import time
 
 NUM_SPINS = 20
-"""Empty returns first: some microseconds, the time in which a peer that runs right now answers."""
+"""Waits that return at once: some microseconds, long enough for a running peer to answer."""
 
 NUM_YIELDS = 5
-"""Then the core is offered to others: with more ranks than cores the awaited rank may need it."""
+"""Waits that then yield the core: with more ranks than cores, the awaited rank may need it."""
 
 FIRST_SLEEP_S = 50e-6
 MAX_SLEEP_S = 1e-3
 
 
 class Backoff:
-    """The pauses of one wait; call `wait` in the loop and `reset` when something has happened.
+    """The pauses of one wait; call `wait` in the loop, and `reset` when something has happened.
 
     Example:
         backoff = Backoff()
@@ -36,10 +36,10 @@ class Backoff:
         """Start a wait.
 
         Args:
-            max_sleep_s: cap of each sleep, > 0, and so of the delay of noticing.
+            max_sleep_s: longest sleep, > 0; also the longest delay before an event is noticed.
             num_spins: waits that do nothing, >= 0.
-            num_yields: waits after them that offer the core, >= 0.
-            first_sleep_s: the first sleep after those, > 0; each is twice as long as the one before.
+            num_yields: waits after those that yield the core, >= 0.
+            first_sleep_s: first sleep after those, > 0; each sleep is twice as long as the one before.
         """
         self._max_sleep_s = max_sleep_s
         self._num_spins = num_spins
@@ -49,20 +49,20 @@ class Backoff:
 
     @classmethod
     def patient(cls) -> Backoff:
-        """For the next block, which takes a while: the less the waiting one runs, the sooner it comes.
+        """For the next block, which takes a while: the less this rank runs, the sooner the block comes.
 
-        With more ranks than cores every spin and every yield is time taken from the awaited rank, and the
-        ring holds enough blocks to make up for the late awakening.
+        With more ranks than cores, every spin and every yield takes time from the awaited rank, and the ring
+        holds enough blocks to make up for waking late.
         """
         return cls(num_spins=4, num_yields=1, first_sleep_s=100e-6)
 
     def reset(self) -> None:
-        """Start over with spinning."""
+        """Start again with spinning."""
         self._calls = 0
         self._sleep_s = self._first_sleep_s
 
     def wait(self) -> None:
-        """Pause once: not at all, for one turn of the scheduler, or for a sleep of at most the cap."""
+        """Pause once: not at all, for one turn of the operating system's scheduler, or for a capped sleep."""
         calls = self._calls
         if calls >= self._num_spins + self._num_yields:
             time.sleep(self._sleep_s)

@@ -29,25 +29,25 @@ class Channel(ABC):
 
     @abstractmethod
     def send(self, destination: int, message: Message) -> None:
-        """Take `message` for rank `destination`; returns at once."""
+        """Accept `message` for rank `destination`; returns at once."""
 
     @abstractmethod
     def send_to_all(self, destinations: Sequence[int], message: Message) -> None:
-        """Send `message` to each of `destinations`; it is pickled once."""
+        """Send `message` to each of `destinations`; it is pickled only once."""
 
     @abstractmethod
     def receive(self) -> tuple[int, Message] | None:
-        """The next message and the rank that sent it; None when there is none now."""
+        """Return the next message and the rank that sent it; None if there is none now."""
 
     @abstractmethod
     def is_sent(self) -> bool:
         """Whether every message has left this rank."""
 
     def wait(self, meanwhile: Callable[[], None] | None = None) -> tuple[int, Message]:
-        """The next message and the rank that sent it.
+        """Wait for the next message; return it and the rank that sent it.
 
         Args:
-            meanwhile: called between polls; it may raise to end the wait.
+            meanwhile: called between polls; may raise an exception to end the wait.
         """
         backoff = Backoff()
         while True:
@@ -61,7 +61,7 @@ class Channel(ABC):
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until every message has left this rank.
 
-        Returns: False when that took longer than `timeout_s`.
+        Returns: False if that took longer than `timeout_s`.
         """
         backoff = Backoff()
         deadline_s = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""Collectives of start-up that sleep while they wait, so that the slowest rank gets the cores."""
+"""Collectives for start-up that sleep while they wait, so that the slowest rank gets the cores."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hpcbal.comm.requests import wait_for
 
 
 def patient_gather(comm: MPI.Intracomm, value: Any) -> list[Any] | None:
-    """Gather one picklable value per rank to rank 0 while sleeping between polls; collective.
+    """Gather one picklable value per rank on rank 0, sleeping between polls; collective.
 
-    MPI's own collectives spin while they wait; start-up work of one rank (loading TensorFlow) would then take
-    the cores from the others.
+    MPI's own collectives spin while they wait, and so take the cores from a rank that still works (for
+    example loads TensorFlow).
 
     Returns:
-        The values in order of rank on rank 0, None elsewhere.
+        The values in order of rank on rank 0, None on all other ranks.
     """
     if comm.rank != 0:
         wait_for(comm.isend(value, dest=0, tag=0))
@@ -31,7 +31,7 @@ def patient_gather(comm: MPI.Intracomm, value: Any) -> list[Any] | None:
 
 
 def patient_broadcast(comm: MPI.Intracomm, value: Any) -> Any:
-    """Broadcast a picklable value from rank 0 while sleeping between polls; collective."""
+    """Broadcast a picklable value from rank 0, sleeping between polls; collective."""
     if comm.rank == 0:
         for request in [comm.isend(value, dest=peer, tag=0) for peer in range(1, comm.size)]:
             wait_for(request)
@@ -40,7 +40,7 @@ def patient_broadcast(comm: MPI.Intracomm, value: Any) -> Any:
 
 
 def patient_allgather(comm: MPI.Intracomm, value: Any) -> list[Any]:
-    """Gather one picklable value per rank to all ranks while sleeping between polls; collective."""
+    """Gather one picklable value per rank on all ranks, sleeping between polls; collective."""
     values: list[Any] = patient_broadcast(comm, patient_gather(comm, value))
     return values
 
@@ -58,5 +58,5 @@ def _receive_from(comm: MPI.Intracomm, source: int) -> Any:
 
 
 def first_error(outcomes: Sequence[BaseException | None]) -> BaseException | None:
-    """The error of the lowest rank that has one."""
+    """Return the error of the lowest rank that has one."""
     return next((error for error in outcomes if error is not None), None)

@@ -1,4 +1,4 @@
-"""What the ranks of a trainer group agree through, outside of training steps."""
+"""How the ranks of a trainer group agree outside of training steps."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class GroupComm(ABC):
 
     @abstractmethod
     def all_gather(self, mine: NDArray[Any], poll: Callable[[], None] | None = None) -> NDArray[Any]:
-        """The arrays of all ranks, shape (size, *mine.shape), in order of rank.
+        """Gather the arrays of all ranks, shape (size, *mine.shape), in order of rank.
 
         Args:
-            mine: of this rank.
-            poll: called again and again while other ranks are missing.
+            mine: this rank's array.
+            poll: called repeatedly while other ranks are missing.
         """
 
     @abstractmethod
     def all_reduce(self, mine: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
-        """The element-wise sum, minimum or maximum over all ranks, of the shape of `mine`."""
+        """Return the element-wise sum, minimum or maximum over all ranks, in the shape of `mine`."""
 
     @abstractmethod
     def broadcast(self, array: NDArray[Any]) -> None:
-        """Fill `array`, contiguous, with the master's on all other ranks."""
+        """Fill `array` (contiguous) on all other ranks with the master's values."""

@@ -1,4 +1,4 @@
-"""Control messages between ranks of one process: roles run in tests and in simulations without MPI."""
+"""Control messages between ranks in one process: roles run in tests and simulations without MPI."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hpcbal.comm.message import Message
 class LoopbackChannel(Channel):
     """One end of a set of mailboxes in this process; ends may live in different threads.
 
-    A message is pickled and unpickled on its way, as it would be between processes: what cannot travel by MPI
-    cannot travel here, and no two ranks share a value.
+    A message is pickled and unpickled on its way, as it would be between processes: what cannot travel over
+        MPI cannot travel here, and no two ranks share a value.
     """
 
     def __init__(self, rank: int, mailboxes: Sequence[deque[tuple[int, bytes]]]) -> None:
@@ -23,7 +23,7 @@ class LoopbackChannel(Channel):
 
     @classmethod
     def connect(cls, num_ranks: int) -> list[LoopbackChannel]:
-        """The ends of `num_ranks` ranks, by rank."""
+        """Make connected ends for `num_ranks` ranks, in order of rank."""
         mailboxes: list[deque[tuple[int, bytes]]] = [deque() for _ in range(num_ranks)]
         return [cls(rank, mailboxes) for rank in range(num_ranks)]
 
@@ -51,5 +51,5 @@ class LoopbackChannel(Channel):
         return source, pickle.loads(data)
 
     def is_sent(self) -> bool:
-        """A message is in the other mailbox as soon as it is sent."""
+        """A sent message is in the other mailbox at once."""
         return True

@@ -18,7 +18,7 @@ class LoopbackGroupComm(GroupComm):
     """One rank's end of a group whose ranks are threads, or of a group of one.
 
     Args:
-        rank: in the group.
+        rank: rank in the group.
         meeting: shared by the group's ranks and used for nothing else.
     """
 
@@ -28,7 +28,7 @@ class LoopbackGroupComm(GroupComm):
 
     @classmethod
     def alone(cls) -> LoopbackGroupComm:
-        """A group of one rank; no method ever waits."""
+        """Make a group of one rank; no method ever waits."""
         return cls(0, Meeting(1))
 
     @property

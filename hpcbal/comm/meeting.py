@@ -12,7 +12,7 @@ POLL_INTERVAL_S = 0.01
 
 
 class MeetingTimeoutError(RuntimeError):
-    """Some thread never came; the others would wait for ever."""
+    """A thread never came; the others would wait forever."""
 
 
 class MeetingAbortedError(RuntimeError):
@@ -20,10 +20,10 @@ class MeetingAbortedError(RuntimeError):
 
 
 class Meeting:
-    """`num_ranks` threads that hand each other one value per round.
+    """`num_ranks` threads that exchange one value each per round.
 
-    Each thread counts its own rounds, so a thread may start the next round while others still leave the
-    last one.
+    Each thread counts its own rounds, so a thread may start the next round while others still leave the last
+    one.
 
     Args:
         num_ranks: threads that take part, >= 1.
@@ -46,16 +46,16 @@ class Meeting:
             self._changed.notify_all()
 
     def exchange(self, rank: int, value: Any, poll: Callable[[], None] | None = None) -> list[Any]:
-        """The values of all ranks, in order of rank, when the last of them has come.
+        """Return the values of all ranks, in order of rank, once the last one has come.
 
         Args:
-            rank: of this thread, 0 to num_ranks - 1.
-            value: handed to all; nobody may change it.
+            rank: rank of this thread, 0 to num_ranks - 1.
+            value: passed to all threads; none of them may change it.
             poll: called every few milliseconds while others are missing.
 
         Raises:
-            MeetingTimeoutError: a rank is still missing after the timeout.
-            MeetingAbortedError: `abort` was called.
+            MeetingTimeoutError: if a rank is still missing after the timeout.
+            MeetingAbortedError: if `abort` was called.
         """
         number = self._round_of_rank[rank]
         self._round_of_rank[rank] += 1

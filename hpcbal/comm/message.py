@@ -7,4 +7,4 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A small frozen value that is pickled on its way; arrays never travel in one."""
+    """A small frozen value that is pickled on its way; a message never contains arrays."""

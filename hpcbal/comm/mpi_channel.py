@@ -11,16 +11,16 @@ from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 
 TAG = 1
-"""The one tag of the control communicator: MPI keeps the order of messages between two ranks."""
+"""The only tag of the control communicator: MPI keeps the order of messages between two ranks."""
 
 
 class MpiChannel(Channel):
-    """Control messages over a communicator of their own.
+    """Control messages over a dedicated communicator.
 
-    MPI may need the receiver's help to finish a send, so each message is kept here until MPI has taken it.
+    MPI may need the receiver's help to finish a send, so this class keeps each message until MPI has sent it.
 
     Args:
-        comm: used by nothing else.
+        comm: communicator that nothing else uses.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:

@@ -19,7 +19,7 @@ class MpiGroupComm(GroupComm):
     """Non-blocking MPI collectives, completed with a backoff.
 
     Args:
-        comm: of the group's ranks, the master first; freed by whoever made it.
+        comm: communicator of the group's ranks, the master first; whoever made it frees it.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -48,10 +48,10 @@ class MpiGroupComm(GroupComm):
 
 
 def duplicate(comm: GroupComm) -> MPI.Intracomm:
-    """A communicator over the same ranks for messages between two of them; collective, freed by the caller.
+    """Make a communicator over the same ranks for point-to-point messages; collective, freed by the caller.
 
     Raises:
-        TypeError: the group is not connected by MPI.
+        TypeError: if the group is not connected by MPI.
     """
     if not isinstance(comm, MpiGroupComm):
         raise TypeError(f"samples of partitioned data travel over MPI only, not over {type(comm).__name__}")

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def wait_for(request: MPI.Request, poll: Callable[[], None] | None = None) -> None:
-    """Complete `request`, testing it with a backoff.
+    """Complete `request`; test it with a backoff.
 
     Args:
-        poll: called again and again meanwhile, where the wait may last.
+        poll: called repeatedly during the wait, where it may be long.
 
     Raises:
-        MPI.Exception: the operation failed.
+        MPI.Exception: if the operation failed.
     """
     backoff = Backoff()
     while not request.Test():

@@ -16,12 +16,12 @@ E = TypeVar("E")
 
 
 class MachineError(HpcbalError):
-    """A state machine got an event that cannot happen in its state, or found itself inconsistent.
+    """A state machine got an event that cannot happen in its state, or found its state inconsistent.
 
-    Each machine has its own subclass and says in `machine` what it is called.
+    Each machine has its own subclass, whose `machine` is the machine's name.
 
     Attributes:
-        problem: what was given, what is allowed.
+        problem: what was given, and what is allowed.
         subject: what the error is about, such as the name of a job; empty if it is about the whole machine.
         subject_events: the last events of the subject, oldest first.
         events: the whole bounded event log, oldest first; a replay of it reproduces the error.
@@ -51,15 +51,15 @@ class MachineError(HpcbalError):
 
 
 class EventLog(Generic[E]):
-    """The events since the origin, at most `max_events` of them.
+    """The events since the origin, at most `max_events`.
 
     The origin is the machine's start, or a later moment at which the log was emptied (`restart`) because it
     was more than half full. If more events than the bound follow, the oldest are dropped, and `num_dropped`
-    shows that the log is no longer whole.
+    shows that the log is incomplete.
 
     Args:
         max_events: the bound, >= 1.
-        subject_of: what an event is about; None if it is about the whole machine.
+        subject_of: returns what an event is about; None if it is about the whole machine.
     """
 
     def __init__(self, max_events: int, subject_of: Callable[[E], str | None]) -> None:
@@ -75,7 +75,7 @@ class EventLog(Generic[E]):
         self._events.append(event)
 
     def restart(self, events: Sequence[E]) -> None:
-        """Begin again at another origin with `events`."""
+        """Start again from another origin, with `events`."""
         self._events = deque(events, maxlen=self._max_events)
         self.num_dropped = 0
 

@@ -1,4 +1,4 @@
-"""Values that several wings share: positions in the data, and what an epoch brought; no behaviour."""
+"""Values that several rooms share: positions in the data, and epoch records; no behaviour."""
 
 from hpcbal.values.history import EpochRecord
 from hpcbal.values.position import Position

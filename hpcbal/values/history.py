@@ -1,4 +1,4 @@
-"""What an epoch of training brought."""
+"""The result of an epoch of training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """One line of a job's history; `epoch` counts from 1, so it is the number of epochs completed."""
+    """One line of a job's history; `epoch` counts from 1, so it is the number of completed epochs."""
 
     epoch: int
     pass_index: int

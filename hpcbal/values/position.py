@@ -1,4 +1,4 @@
-"""Where a job stands in its data."""
+"""Where a job is in its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody reads any more changes neither what a program does nor its exit code."""
+"""A reader of stderr that has gone changes neither what a program does nor its exit code."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ sys.exit(75)
 """
 
 
-def test_lines_are_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
     say("one")
     assert capfd.readouterr().err == "one\n"
 
 
-def test_without_a_reader_a_program_goes_on_to_its_own_exit_code() -> None:
+def test_without_a_reader_a_program_continues_to_its_own_exit_code() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as unread:
@@ -33,14 +33,14 @@ def test_without_a_reader_a_program_goes_on_to_its_own_exit_code() -> None:
 
 
 @pytest.mark.parametrize("redirected", ["2>&-", "2>&- >&-"])
-def test_what_is_said_with_stderr_closed_does_not_land_in_the_output(redirected: str) -> None:
+def test_text_for_a_closed_stderr_does_not_reach_the_output(redirected: str) -> None:
     command = [sys.executable, "-c", "from hpcbal.stderr import say; say('one'); raise SystemExit(75)"]
     script = f'exec "$@" {redirected}'
     done = subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (75, b"", b"")
 
 
-def test_a_line_that_finds_no_room_changes_neither_the_next_ones_nor_the_exit_code() -> None:
+def test_a_line_that_does_not_fit_changes_neither_later_lines_nor_the_exit_code() -> None:
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-c", PROGRAM]
         assert subprocess.run(command, stderr=full, timeout=60, check=False).returncode == 75
@@ -51,7 +51,7 @@ def test_a_line_that_finds_no_room_changes_neither_the_next_ones_nor_the_exit_co
     assert done.stderr == "two\ndrei \u00e4\n".encode()
 
 
-def test_a_closed_stream_or_one_that_is_no_file_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_closed_or_not_a_file_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
     say("one")
     assert stream.getvalue() == "one\n"

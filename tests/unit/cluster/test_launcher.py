@@ -37,8 +37,8 @@ def test_a_batch_script_is_not_a_launch_and_a_step_of_srun_is():
     script = {"SLURM_PROCID": "0", "SLURM_NTASKS": "6"}
     assert detect_launcher(script) is None
     assert detect_launcher({**script, "SLURM_STEP_ID": "0"}) == Launcher("srun", 0, 6)
-    told_by_step = {**script, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
-    assert detect_launcher(told_by_step) == Launcher("srun", 0, 4)
+    set_by_step = {**script, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+    assert detect_launcher(set_by_step) == Launcher("srun", 0, 4)
 
 
 def test_an_interactive_shell_in_a_job_is_not_a_launch():

@@ -62,25 +62,25 @@ def test_any_number_of_preprocessors_is_spread_over_the_nodes(spare: list[int]):
     assert sorted(first) == list(range(len(spare)))
 
 
-def test_ranks_dealt_to_the_nodes_in_turn_work_too():
+def test_ranks_placed_on_the_nodes_in_turn_work_too():
     ranks = [RankInfo(rank, rank % 2, f"host{rank % 2}", rank, 0) for rank in range(8)]
     roles = assign_roles(ranks, 2, 1)
     check_sound(roles, ranks, 1)
     assert roles.trainer_ranks == (4, 6, 5, 7)
 
 
-def test_gpus_give_the_slots_and_nodes_may_differ():
+def test_gpus_determine_the_slots_and_nodes_may_differ():
     roles = assign_roles(ranks_on(6, 4, gpus=(4, 2)), None, 1)
     assert [node.num_gpus for node in roles.cluster.nodes] == [4, 2]
     assert roles.preprocessor_ranks == (1, 6, 7)
 
 
-def test_without_gpus_all_ranks_that_are_left_train():
+def test_without_gpus_all_remaining_ranks_train():
     roles = assign_roles(ranks_on(6), None, 2)
     assert roles.trainer_ranks == (3, 4, 5)
 
 
-def test_too_few_ranks_are_told_with_what_is_needed():
+def test_too_few_ranks_are_refused_with_the_number_needed():
     with pytest.raises(ClusterError) as caught:
         assign_roles(ranks_on(3), 4, 1)
     assert str(caught.value) == (

@@ -1,4 +1,4 @@
-"""A clean stop is asked for once, in time before the allocation ends."""
+"""A clean stop is requested once, in time before the allocation ends."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S, WalltimeLimit
 
 
-def test_without_an_end_nothing_is_asked():
+def test_without_an_end_no_stop_is_requested():
     assert WalltimeLimit(None).reached() is None
 
 
-def test_it_asks_once_a_margin_before_the_end():
+def test_a_stop_is_requested_once_a_margin_before_the_end():
     now = time.time()
     assert WalltimeLimit(now + 100.0, margin_s=50.0).reached() is None
     limit = WalltimeLimit(now + 49.0, margin_s=50.0)
@@ -44,5 +44,5 @@ def test_a_walltime_shorter_than_four_margins_is_used_to_three_quarters():
     def is_over(after_s: float) -> bool:
         return limit(40.0, started_s=time.time() - after_s).reached() is not None
 
-    assert WALLTIME_MARGIN_S > 40.0  # else the whole margin would fit
+    assert WALLTIME_MARGIN_S > 40.0  # otherwise the whole margin would fit
     assert [is_over(after_s) for after_s in (0.0, 25.0, 31.0)] == [False, False, True]

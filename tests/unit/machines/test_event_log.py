@@ -1,4 +1,4 @@
-"""The event log and the error of state machines, with the events of a machine made up for the test."""
+"""The event log and the error of state machines, tried with a machine made up for the test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def subject_of(event: Pushed) -> str | None:
     return event.block or None
 
 
-def test_an_error_shows_the_story_of_its_subject_and_of_the_machine() -> None:
+def test_an_error_shows_the_events_of_its_subject_and_of_the_machine() -> None:
     own, other = Pushed("b1", "x"), Pushed("b2", "y")
     text = str(StoreError("what happened", "b1", (own,), (other, own)))
     assert text.splitlines() == [
@@ -49,7 +49,7 @@ def test_an_error_without_events_says_so() -> None:
     assert str(MachineError("what")) == "what\n  last events of the machine: none"
 
 
-def test_an_error_keeps_its_class_and_story_when_pickled() -> None:
+def test_an_error_keeps_its_class_and_events_when_pickled() -> None:
     error = StoreError("what", "b1", (Pushed("b1"),), (Pushed("b1"), Pushed("")))
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is StoreError
@@ -57,7 +57,7 @@ def test_an_error_keeps_its_class_and_story_when_pickled() -> None:
     assert str(again) == str(error)
 
 
-def test_long_stories_are_cut() -> None:
+def test_long_events_are_shortened() -> None:
     events = tuple(Pushed("", str(i) * 300) for i in range(50))
     lines = str(StoreError("what", "", (), events)).splitlines()
     assert len(lines) == 2 + NUM_SHOWN
