@@ -1,4 +1,4 @@
-"""Write checkpoints on a thread, while training goes on."""
+"""Write checkpoints on a thread while training continues."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hpcbal.values import Position
 
 @dataclass(frozen=True, slots=True)
 class WriteDone:
-    """What became of one submitted state.
+    """The outcome of one submitted state.
 
     Attributes:
-        name: of the job.
-        seconds: time the thread spent on it.
-        error: None if the checkpoint is whole on disk, else why not (OutputError or CheckpointError).
+        name: name of the job.
+        seconds: time that the thread spent on it.
+        error: None if the whole checkpoint is on disk, else the reason (OutputError or CheckpointError).
     """
 
     name: str
@@ -43,12 +43,12 @@ class _Submission:
 class BackgroundWriter:
     """One thread that writes checkpoints in the order of submission.
 
-    A state that still waits when a newer one of the same job is submitted is dropped, unless it was submitted
-    as final: the newer one holds all of it. So at most one state per job waits beside the final ones.
-    Every state that is not dropped is reported by `poll` exactly once, errors included.
+    A waiting state is dropped when a newer one of the same job is submitted, unless it was submitted as
+    final: the newer state contains everything that it held. At most one state per job waits, apart from final
+    ones. Every state that is not dropped is reported by `poll` exactly once, including errors.
 
-    The thread starts with the first submission. It dies with the process: a file half written is never taken
-    for whole. Use as a context manager, or call `close`.
+    The thread starts with the first submission. It dies with the process: a half-written file is never
+        mistaken for a whole one. Use as a context manager, or call `close`.
     """
 
     def __init__(self) -> None:
@@ -61,17 +61,17 @@ class BackgroundWriter:
         self._written: dict[Path, FileIdentity] = {}
 
     def submit(self, directory: str | os.PathLike[str], state: TrainingState, *, final: bool = False) -> None:
-        """Have `state` written to `directory` soon; returns at once.
+        """Queue `state` to be written to `directory`, and return at once.
 
         Args:
-            directory: of the job, see `write_checkpoint`.
-            state: its arrays must not change any more.
-            final: never drop this state in favour of a newer one (its report is awaited).
+            directory: the job's directory, see `write_checkpoint`.
+            state: its arrays must not change after this call.
+            final: never drop this state in favour of a newer one (somebody waits for its report).
         """
         job = _Submission(Path(directory), state, final)
         with self._changed:
             if self._closed:
-                raise CheckpointError(f"checkpoint of {state.name!r} submitted to a closed writer")
+                raise CheckpointError(f"checkpoint of {state.name!r} was submitted to a closed writer")
             self._jobs = deque(
                 waiting for waiting in self._jobs if waiting.final or waiting.directory != job.directory
             )
@@ -82,24 +82,24 @@ class BackgroundWriter:
             self._changed.notify_all()
 
     def poll(self) -> list[WriteDone]:
-        """What was finished since the last call, in order."""
+        """Return what finished since the last call, in order."""
         with self._changed:
             done, self._done = self._done, []
         return done
 
     @property
     def busy(self) -> bool:
-        """Whether a submitted state is not yet written."""
+        """Whether a submitted state is still to be written."""
         with self._changed:
             return self._writing or bool(self._jobs)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything submitted is written (or failed); False if `timeout_s` passed before."""
+        """Wait until everything submitted is written or has failed; return False after `timeout_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._jobs and not self._writing, timeout_s)
 
     def close(self) -> None:
-        """Write what waits, then end the thread; reports can still be polled."""
+        """Write the waiting states, then end the thread; reports can still be polled."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -136,7 +136,7 @@ class BackgroundWriter:
             self._written[job.directory] = write_checkpoint(job.directory, state, known_whole=known_whole)
         except HpcbalError as problem:
             error = problem
-        except Exception as problem:  # a bug must reach the scheduler as a failed write, not end the thread
-            error = CheckpointError(f"checkpoint of {state.name!r} was not written: {problem!r}")
+        except Exception as problem:  # report a bug as a failed write; do not end the thread
+            error = CheckpointError(f"could not write the checkpoint of {state.name!r}: {problem!r}")
             error.__cause__ = problem
         return WriteDone(state.name, state.epoch, state.position, time.perf_counter() - started, error)

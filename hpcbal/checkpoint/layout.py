@@ -1,9 +1,9 @@
-"""Let HDF5 say where the bytes of a file go, and leave the writing of the arrays to others.
+"""HDF5 decides where the bytes of a file go; the arrays are written without it.
 
-h5py holds Python's global lock and its own while it writes, and when the disk is full HDF5 cannot close its
-file any more. So HDF5 only lays the file out, into memory: every dataset is contiguous, its place allocated
-at once and never filled, and what HDF5 itself writes (names, shapes, types) is some kilobytes. The arrays'
-bytes go from where they are straight to the disk (see `writer`), without a copy and without any lock.
+h5py holds Python's global lock and its own lock while it writes, and HDF5 cannot close a file once the disk
+is full. So HDF5 only lays out the file in memory: every dataset is contiguous, its space is allocated at once
+and never filled, and HDF5 itself writes only some kilobytes (names, shapes, types). The bytes of the arrays
+go straight from memory to disk (see `writer`), without a copy and without a lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_ITEM_BYTES = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
 
 
 class SparseFile:
-    """A file in memory that keeps only the pages that were written; the rest reads as zeros."""
+    """A file in memory that keeps only the pages that were written; all other bytes read as zero."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -67,10 +67,10 @@ class SparseFile:
         return self.size
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: there is no buffer."""
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Bytes `offset` .. `offset + length`."""
+        """Return the bytes from `offset` to `offset + length`."""
         parts = []
         end = offset + length
         while offset < end:
@@ -84,7 +84,7 @@ class SparseFile:
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """What HDF5 must know of an array to find a place for it."""
+    """What HDF5 needs to know about an array to allocate its space."""
 
     name: str
     dtype: np.dtype[Any]
@@ -95,21 +95,21 @@ class ArraySpec:
 def lay_out(specs: tuple[ArraySpec, ...]) -> tuple[SparseFile, tuple[int | None, ...]]:
     """Lay out an HDF5 file that holds these arrays under their names.
 
-    A job's checkpoints all look alike, so the last layouts are kept: making one takes some 50 us per array.
+    A job's checkpoints all look alike, so the last layouts are cached: making one takes some 50 us per array.
 
     Returns:
-        HDF5's own bytes (all but the arrays'; its `size` is that of the whole file; only to be read), and for
-        each array the offset where its bytes belong, None if it has none.
+        HDF5's own bytes (everything except the arrays'; `size` is the size of the whole file; read-only), and
+        the offset of each array's bytes, None for an array without bytes.
     """
     offsets = []
     file = SparseFile()
-    # Formats of HDF5 1.10 (2016): small, and readable with every h5dump that is still around.
+    # Formats of HDF5 1.10 (2016): small, and readable with every h5dump still in use.
     with h5py.File(file, "w", libver=("v110", "v110")) as root:
         creation = h5p.create(h5p.DATASET_CREATE)
         creation.set_layout(h5d.CONTIGUOUS)
         creation.set_alloc_time(h5d.ALLOC_TIME_EARLY)
         creation.set_fill_time(h5d.FILL_TIME_NEVER)
-        creation.set_obj_track_times(False)  # equal states give equal files
+        creation.set_obj_track_times(False)  # equal states make equal files
         link = h5p.create(h5p.LINK_CREATE)
         link.set_create_intermediate_group(True)
         link.set_char_encoding(h5t.CSET_UTF8)
@@ -122,27 +122,27 @@ def lay_out(specs: tuple[ArraySpec, ...]) -> tuple[SparseFile, tuple[int | None,
 
 
 def check_arrays(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse what would not come back as it went in.
+    """Reject arrays that a checkpoint would not restore exactly.
 
     Raises:
-        CheckpointError: naming the array.
+        CheckpointError: if an array cannot be stored; the message names it.
     """
     for name, array in arrays.items():
         parts = name.split("/")
         if not name.isprintable() or any(part in ("", ".") for part in parts):
             raise CheckpointError(
-                f"array name {name!r} cannot stand in a checkpoint: parts between '/' must be printable "
-                "and neither empty nor '.'"
+                f"array name {name!r} is not allowed in a checkpoint: the parts between '/' must be "
+                "printable, not empty and not '.'"
             )
         if any("/".join(parts[:depth]) in arrays for depth in range(1, len(parts))):
-            raise CheckpointError(f"array name {name!r} lies below the name of another array: rename one")
+            raise CheckpointError(f"array name {name!r} is below the name of another array: rename one")
         if array.dtype.fields or array.dtype.itemsize > _MAX_ITEM_BYTES.get(array.dtype.kind, -1):
             raise CheckpointError(
-                f"array {name!r} has type {array.dtype}: a checkpoint holds booleans, integers, float16 to "
-                "float64 and complex numbers; cast it (bfloat16 to float32 is exact)"
+                f"array {name!r} has type {array.dtype}: a checkpoint can hold booleans, integers, float16 "
+                "to float64 and complex numbers; cast the array (bfloat16 to float32 is exact)"
             )
 
 
 def read_array(dataset: h5py.Dataset) -> NDArray[Any]:
-    """All of `dataset`, in memory of its own."""
+    """Read all of `dataset` into new memory."""
     return np.asarray(dataset[()], dtype=dataset.dtype)

@@ -1,4 +1,4 @@
-"""Read the newest whole checkpoint of a job, and say so if it is not the newest one."""
+"""Read a job's newest whole checkpoint, and warn if it is not the newest one."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from hpcbal.errors import CheckpointError
 
 
 def read_checkpoint(directory: str | os.PathLike[str]) -> tuple[TrainingState | None, list[str]]:
-    """The newest whole checkpoint of `directory`.
+    """Read the newest whole checkpoint in `directory`.
 
     Returns:
-        The state, or None if there is no whole one; and for people: one sentence per file that is damaged,
-        missing or left over, which says what is used instead.
+        The state, or None if there is no whole checkpoint; and one warning for people per damaged, missing or
+        left-over file, which says what is used instead.
 
     Raises:
-        CheckpointError: if a file is there but cannot be opened (permissions, I/O errors) or is another
-            version's: going on without it would train again what is already trained.
+        CheckpointError: if a file exists but cannot be opened (permissions, I/O errors), or another version
+            wrote it: training would otherwise repeat what is already trained.
     """
     return _read_newest(Path(directory), with_arrays=True)
 
@@ -33,14 +33,14 @@ def read_checkpoint(directory: str | os.PathLike[str]) -> tuple[TrainingState | 
 def read_progress(directory: str | os.PathLike[str]) -> tuple[TrainingState | None, list[str]]:
     """Read the newest checkpoint without its arrays, in a fraction of the time.
 
-    File, warnings and verified checksum (several GB/s) are those of `read_checkpoint`, so both always agree.
+    File, warnings and checksum verification (several GB/s) match `read_checkpoint`, so the two always agree.
     """
     return _read_newest(Path(directory), with_arrays=False)
 
 
 def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None, list[str]]:
     warnings = []
-    problems: dict[str, str | None] = {}  # by file name; None: there is no such file
+    problems: dict[str, str | None] = {}  # by file name; None: the file does not exist
     state = None
     for name in (CURRENT, PREVIOUS):
         try:
@@ -50,14 +50,14 @@ def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None,
         except OtherVersionError as error:
             raise CheckpointError(
                 f"{folder / name}: {error}; continue with the hpcbal that wrote it, "
-                "or remove it to start training anew"
+                "or remove it to train from the beginning"
             ) from error
         except CheckpointError as error:
             problems[name] = str(error)
         except OSError as error:
             raise CheckpointError(
                 f"{folder / name}: cannot read the checkpoint: {error.strerror or error}; "
-                "restore access to it, or remove it to start training anew"
+                "restore access to it, or remove it to train from the beginning"
             ) from error
         else:
             break
@@ -68,14 +68,14 @@ def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None,
         elif name == CURRENT and (state is not None or problems.get(PREVIOUS)):
             warnings.append(f"{folder / name}: is missing (a save was interrupted); {used}")
     if (folder / ASIDE).exists():
-        warnings.append(f"{folder / ASIDE}: left by an interrupted save, ignored; {used}")
+        warnings.append(f"{folder / ASIDE}: left behind by an interrupted save, ignored; {used}")
     return state, warnings
 
 
 def _describe_choice(folder: Path, state: TrainingState | None, problems: dict[str, str | None]) -> str:
-    """What is used, for the end of a warning."""
+    """Say which file is used, for the end of a warning."""
     if state is None:
-        return "there is no whole checkpoint, so training starts anew"
+        return "there is no whole checkpoint, so training starts from the beginning"
     name = PREVIOUS if CURRENT in problems else CURRENT
     return f"using {folder / name} (epoch {state.epoch})"
 
@@ -83,19 +83,19 @@ def _describe_choice(folder: Path, state: TrainingState | None, problems: dict[s
 def _read_file(path: Path, with_arrays: bool) -> TrainingState:
     verify(path)
     arrays: dict[str, NDArray[Any]] = {}
-    # No lock: the file is never changed under its name, and many parallel file systems know no locks.
+    # No lock: a file never changes under its name, and many parallel file systems do not support locks.
     with h5py.File(path, "r", locking=False) as root:
         try:
             text = root[PROGRESS][()].decode()
             if with_arrays and ARRAYS in root:
                 _collect(root[ARRAYS], "", arrays)
         except (KeyError, AttributeError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"it lacks the parts of a checkpoint ({error!r})") from error
+            raise CheckpointError(f"it lacks parts of a checkpoint ({error!r})") from error
     return progress_from_json(text, arrays)
 
 
 def _collect(group: h5py.Group, prefix: str, arrays: dict[str, NDArray[Any]]) -> None:
-    """All datasets below `group`, by their path."""
+    """Read all datasets below `group`, by path."""
     for name, item in group.items():
         if isinstance(item, h5py.Group):
             _collect(item, f"{prefix}{name}/", arrays)

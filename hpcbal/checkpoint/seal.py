@@ -1,9 +1,9 @@
-"""Tell a whole checkpoint file from a damaged one before HDF5 looks at it.
+"""Detect damaged checkpoint files before HDF5 looks at them.
 
 The first 512 bytes of the file (HDF5's "user block", which HDF5 skips) are one line of text: format version,
-number and CRC-32 of all bytes that follow. So every flipped or missing byte is noticed, in HDF5's own records
-too, which HDF5 itself would follow into a crash. CRC-32 runs at several GB/s on every processor; it is there
-against accidents, not against forgery. `head -c 512 checkpoint.h5` shows the line.
+number and CRC-32 of all bytes that follow. So every flipped or missing byte is detected, also in HDF5's own
+records, where damage could crash HDF5. CRC-32 runs at several GB/s on every processor; it protects against
+accidents, not against forgery. `head -c 512 checkpoint.h5` shows the line.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class OtherVersionError(CheckpointError):
 
 
 def start_checksum(version: int = FORMAT_VERSION) -> int:
-    """The CRC-32 before the first byte; it depends on the version, so that this is covered too."""
+    """The CRC-32 before the first byte; it depends on the version, so the version is protected too."""
     return zlib.crc32(str(version).encode())
 
 
 def make_seal(num_bytes: int, crc32: int, version: int = FORMAT_VERSION) -> bytes:
-    """The first 512 bytes of a file whose other `num_bytes` bytes have the checksum `crc32`."""
+    """Make the first 512 bytes of a file whose other `num_bytes` bytes have the checksum `crc32`."""
     text = json.dumps({"hpcbal_checkpoint": version, "bytes": num_bytes, "crc32": f"{crc32:08x}"})
     return text.encode().ljust(SEAL_BYTES - 1) + b"\n"
 
 
 def verify(path: Path) -> None:
-    """Check that the file is whole, reading it once.
+    """Check that the file is whole; reads it once.
 
     Raises:
-        CheckpointError: with the reason (without the path) if the file is not whole.
-        OtherVersionError: if it is whole and of another version. All versions keep the rules of the seal.
+        CheckpointError: if the file is not whole; the message gives the reason, without the path.
+        OtherVersionError: if it is whole, but another version wrote it. All versions use the same seal.
         OSError: if it cannot be opened or read.
     """
     with open(path, "rb", buffering=0) as file:
@@ -49,24 +49,24 @@ def verify(path: Path) -> None:
         actual_bytes = file.seek(0, 2) - SEAL_BYTES
         if actual_bytes != num_bytes:
             raise CheckpointError(
-                f"it is truncated or was added to: {actual_bytes + SEAL_BYTES} bytes, "
-                f"it should have {num_bytes + SEAL_BYTES}"
+                f"it is truncated or extended: it has {actual_bytes + SEAL_BYTES} bytes and "
+                f"should have {num_bytes + SEAL_BYTES}"
             )
         file.seek(SEAL_BYTES)
         actual_crc32 = _checksum(file, start_checksum(version))
     if actual_crc32 != crc32:
         raise CheckpointError(f"its content is damaged: checksum {actual_crc32:08x} instead of {crc32:08x}")
     if version != FORMAT_VERSION:
-        raise OtherVersionError(f"its format is version {version}, this hpcbal reads {FORMAT_VERSION}")
+        raise OtherVersionError(f"its format is version {version}; this hpcbal reads {FORMAT_VERSION}")
 
 
 def _read_seal(file: BinaryIO) -> tuple[int, int, int]:
-    """(version, number of bytes, CRC-32) as the first bytes of `file` say."""
+    """Read (version, number of bytes, CRC-32) from the start of `file`."""
     seal = file.read(SEAL_BYTES)
     if not seal:
         raise CheckpointError("it is empty")
     if not seal.startswith(_MAGIC[: len(seal)]):
-        raise CheckpointError("it does not begin as a checkpoint of hpcbal")
+        raise CheckpointError("it does not start like a checkpoint of hpcbal")
     if len(seal) < SEAL_BYTES:
         raise CheckpointError(f"it is truncated to {len(seal)} bytes")
     try:
@@ -80,7 +80,7 @@ def _read_seal(file: BinaryIO) -> tuple[int, int, int]:
 
 
 def _checksum(file: BinaryIO, crc32: int) -> int:
-    """The checksum, continued over the rest of `file`."""
+    """Continue the checksum `crc32` over the rest of `file`."""
     buffer = bytearray(_PIECE_BYTES)
     view = memoryview(buffer)
     while num_read := file.readinto(buffer):  # type: ignore[attr-defined]

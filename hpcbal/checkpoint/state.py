@@ -1,4 +1,4 @@
-"""What a checkpoint holds: everything a job needs to go on as if it had never stopped."""
+"""What a checkpoint holds: everything a job needs to continue as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hpcbal.values import EpochRecord, Position
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """One job between two steps: a DNN of an ensemble, or what another kind of run trains.
+    """A job between two steps: a DNN of an ensemble, or what another kind of run trains.
 
     Attributes:
-        name: of the job in the config.
-        epoch: epochs completed, >= 0.
-        position: the sample with which the job goes on.
+        name: name of the job in the config.
+        epoch: completed epochs, >= 0.
+        position: the sample at which training continues.
         history: one record per completed epoch, oldest first.
-        arrays: what is trained, under path-like names (of a DNN: "weights/...", "optimizer/..."); numbers
-            and booleans of any shape, never changed after the state was made. Empty if only the progress
-            was read.
-        fingerprint: of the data; training must not go on with other data.
-        meta: a small value of the kind's own: JSON (None, booleans, numbers, text, lists, and mappings with
-            text as keys). It is read with the progress. Empty for DNNs.
+        arrays: what is trained, under path-like names (for a DNN: "weights/...", "optimizer/..."); numbers
+            and booleans of any shape, never changed after the state was made. Empty if only the progress was
+            read.
+        fingerprint: fingerprint of the data; training must not continue with other data.
+        meta: a small value that belongs to the kind of run, as JSON (None, booleans, numbers, text, lists,
+            and mappings with text as keys). It is read with the progress. Empty for DNNs.
     """
 
     name: str
@@ -41,13 +41,13 @@ class TrainingState:
 
 
 def progress_to_json(state: TrainingState) -> str:
-    """All of `state` but the arrays. Floats survive exactly, NaN included.
+    """All of `state` except the arrays. Floats survive exactly, NaN included.
 
-    The name stands under `dnn_id`, and an empty `meta` is left out: so a DNN's checkpoint is what it was
-    before there were other jobs, and an older hpcbal can read it.
+    The name is stored as `dnn_id`, and an empty `meta` is left out: a DNN's checkpoint stays as it was before
+        other kinds of jobs existed, and an older hpcbal can read it.
 
     Raises:
-        CheckpointError: if `meta` holds something that would not come back as it went in.
+        CheckpointError: if `meta` holds a value that JSON would not restore exactly.
     """
     fields: dict[str, Any] = {
         "dnn_id": state.name,
@@ -72,10 +72,10 @@ def progress_to_json(state: TrainingState) -> str:
 
 
 def progress_from_json(text: str, arrays: Mapping[str, NDArray[np.generic]]) -> TrainingState:
-    """The opposite of `progress_to_json`.
+    """The inverse of `progress_to_json`.
 
     Raises:
-        CheckpointError: if a field is missing or of another type.
+        CheckpointError: if a field is missing or has another type.
     """
     try:
         fields = json.loads(text)
@@ -101,7 +101,7 @@ def progress_from_json(text: str, arrays: Mapping[str, NDArray[np.generic]]) -> 
 
 
 def _check_json(value: Any, where: str) -> None:
-    """Raise if `value` is no JSON; tuples, NumPy's numbers and keys that are not text would change."""
+    """Raise unless `value` is plain JSON; tuples, NumPy numbers and keys other than text would change."""
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         for key, item in value.items():
             _check_json(item, f"{where}.{key}")
@@ -110,6 +110,6 @@ def _check_json(value: Any, where: str) -> None:
             _check_json(item, f"{where}.{index}")
     elif value is not None and type(value) not in (bool, int, float, str):
         raise CheckpointError(
-            f"{where} is {value!r}: the meta of a checkpoint holds None, booleans, numbers, text, lists, and "
-            "dicts with text as keys; arrays belong into `arrays`"
+            f"{where} is {value!r}: the meta of a checkpoint can hold None, booleans, numbers, text, lists, "
+            "and dicts with text as keys; put arrays into `arrays`"
         )

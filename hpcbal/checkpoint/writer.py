@@ -1,7 +1,7 @@
-"""Write a checkpoint so that at every moment a whole one stands under one of its two names.
+"""Write a checkpoint such that a whole one exists at every moment, under one of its two names.
 
-Aside, flushed, renamed: `checkpoint.h5.tmp` is written and brought to the disk, then `checkpoint.h5` becomes
-`checkpoint.previous.h5`, then the new file takes its name. A kill anywhere leaves the old or the new one.
+`checkpoint.h5.tmp` is written and flushed to disk, `checkpoint.h5` is renamed to `checkpoint.previous.h5`,
+then the new file is renamed to `checkpoint.h5`. A kill at any point leaves the old or the new checkpoint.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ASIDE = "checkpoint.h5.tmp"
 ARRAYS = "arrays"
 PROGRESS = "progress"
 
-_PIECE_BYTES = 4 << 20  # written and checksummed in turn, so that the second finds it in the cache
+_PIECE_BYTES = 4 << 20  # each piece is checksummed while it is still in the cache
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Tells whether a file is still the very one that was written."""
+    """Identifies a file, to check that it is still the same one that was written."""
 
     inode: int
     num_bytes: int
@@ -50,20 +50,20 @@ def write_checkpoint(
     *,
     known_whole: FileIdentity | None = None,
 ) -> FileIdentity:
-    """Write `state` as the checkpoint of `directory`; the one before is kept as the previous one.
+    """Write `state` as the checkpoint of `directory`; keep the one before it as the previous checkpoint.
 
     Args:
-        directory: made if missing; one writer at a time.
+        directory: created if missing; only one writer at a time.
         state: its arrays must not change until this returns.
         known_whole: what the last call returned. A `checkpoint.h5` that is not known to be whole is read
-            first: if it is damaged, it is replaced, and the whole previous one stays.
+            first: if it is damaged, it is replaced, and the whole previous checkpoint stays.
 
     Returns:
-        The identity of the file written, for `known_whole` of the next call.
+        The identity of the written file, for `known_whole` of the next call.
 
     Raises:
-        OutputError: if the directory is unwritable or full; the old checkpoints stay, nothing else is left.
-        CheckpointError: if an array's name or type cannot stand in a file.
+        OutputError: if the directory is not writable or full; the old checkpoints stay, nothing else is left.
+        CheckpointError: if an array's name or type is not allowed in a checkpoint.
     """
     folder = Path(directory)
     aside, current = folder / ASIDE, folder / CURRENT
@@ -88,7 +88,7 @@ def write_checkpoint(
 
 
 def _is_whole(path: Path, known_whole: FileIdentity | None) -> bool:
-    """Whether `path` is a checkpoint that may take the place of the previous one."""
+    """Whether `path` is a whole checkpoint, which may replace the previous one."""
     try:
         if known_whole is not None and FileIdentity.of(path) == known_whole:
             return True
@@ -101,13 +101,13 @@ def _is_whole(path: Path, known_whole: FileIdentity | None) -> bool:
 
 
 def _write_sealed(file: BinaryIO, state: TrainingState) -> None:
-    """Write the seal and, in the order of the file, HDF5's own bytes and those of the arrays."""
+    """Write the seal, then HDF5's own bytes and the arrays' bytes in file order."""
     check_arrays(state.arrays)
     contents: dict[str, NDArray[Any]] = {PROGRESS: _progress_array(state)}
     for name, array in state.arrays.items():
         contents[f"{ARRAYS}/{name}"] = np.asarray(array, order="C")
     hdf5, offsets = lay_out(tuple(ArraySpec(name, a.dtype, a.shape) for name, a in contents.items()))
-    file.write(bytes(SEAL_BYTES))  # until the end, so that a half file is never taken for whole
+    file.write(bytes(SEAL_BYTES))  # the seal comes last, so a half-written file is never taken for whole
     crc32, position = start_checksum(), 0
     places = [(at, array) for at, array in zip(offsets, contents.values(), strict=True) if at is not None]
     for offset, array in sorted(places, key=lambda place: place[0]):
@@ -120,7 +120,7 @@ def _write_sealed(file: BinaryIO, state: TrainingState) -> None:
 
 
 def _progress_array(state: TrainingState) -> NDArray[Any]:
-    """The progress as one text, filled up to a power of two, so that the layout seldom changes."""
+    """The progress as one text, padded to a power of two, so that the layout seldom changes."""
     text = progress_to_json(state).encode()
     return np.array(text.ljust(max(4096, 1 << (len(text) - 1).bit_length())))
 
@@ -130,7 +130,7 @@ def _own_bytes(hdf5: SparseFile, start: int, stop: int) -> memoryview:
 
 
 def _write_pieces(file: BinaryIO, data: memoryview, crc32: int) -> int:
-    """Write `data`; the checksum continued. Both let other threads run meanwhile."""
+    """Write `data` and return the continued checksum; both let other threads run."""
     for start in range(0, len(data), _PIECE_BYTES):
         piece = data[start : start + _PIECE_BYTES]
         crc32 = zlib.crc32(piece, crc32)

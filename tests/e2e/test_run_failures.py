@@ -11,8 +11,8 @@ TROUBLES = {
     "builds-not": ({"trouble": "build"}, "error: RuntimeError: no such layer"),
     "saves-not": (
         {"trouble": "name"},
-        "error: array name 'weights/odd//name' cannot stand in a checkpoint: parts between '/' must be "
-        "printable and neither empty nor '.'",
+        "error: array name 'weights/odd//name' is not allowed in a checkpoint: the parts between '/' must be "
+        "printable, not empty and not '.'",
     ),
     "raises": ({"trouble": "raise", "at": 4}, "error: RuntimeError: the layers do not fit"),
     "exits": ({"trouble": "exit", "at": 3}, "error: SystemExit: 4"),

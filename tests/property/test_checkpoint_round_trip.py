@@ -1,4 +1,4 @@
-"""Any arrays and any progress come back from a checkpoint as they went in."""
+"""Any arrays and any progress are read from a checkpoint exactly as they were written."""
 
 import tempfile
 
@@ -53,7 +53,7 @@ def without_names_below_others(arrays: dict[str, np.ndarray]) -> dict[str, np.nd
     texts=st.tuples(st.text(max_size=10), st.text(max_size=10)),
     meta=st.dictionaries(st.text(max_size=5), JSON, max_size=3),
 )
-def test_every_state_comes_back(arrays, history, position, texts, meta):
+def test_every_state_is_read_back_unchanged(arrays, history, position, texts, meta):
     state = TrainingState(texts[0], len(history), position, history, arrays, texts[1], meta)
     with tempfile.TemporaryDirectory() as directory:
         write_checkpoint(directory, state)

@@ -42,8 +42,8 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[str]]:
 def apply_override(root: YamlNode, override: Override) -> str | None:
     """Set the value in place; create missing sections on the path.
 
-    Items of a list are addressed by name, if they have one, or by index. Keys that contain dots (such as names
-    of DNNs) are recognised if they exist.
+    Items of a list are addressed by name, if they have one, or by index. Keys that contain dots (names of
+    DNNs) are recognised if they exist.
 
     Returns:
         None, or the problem.

@@ -1,4 +1,4 @@
-"""The writing thread: order, dropping of what is overtaken, errors, reports."""
+"""The writing thread: order, dropping of outdated states, errors, reports."""
 
 import threading
 
@@ -16,7 +16,7 @@ def state_of(epoch: int, name: str = "dnn") -> TrainingState:
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Holds the thread inside its first write until it is set."""
+    """Blocks the thread in its first write until it is set."""
     opened, entered = threading.Event(), threading.Event()
     write = background.write_checkpoint
 
@@ -41,7 +41,7 @@ def test_a_submitted_state_is_written_and_reported_once(tmp_path):
     assert read_progress(tmp_path)[0].epoch == 3
 
 
-def test_a_waiting_state_gives_way_to_a_newer_one_of_the_same_dnn(tmp_path, gate):
+def test_a_newer_state_of_the_same_dnn_replaces_a_waiting_one(tmp_path, gate):
     with BackgroundWriter() as writer:
         writer.submit(tmp_path / "a", state_of(1, "a"))
         assert gate.entered.wait(20)
@@ -65,7 +65,7 @@ def test_a_final_state_is_never_dropped(tmp_path, gate):
         assert [done.epoch for done in writer.poll()] == [1, 2, 3]
 
 
-def test_close_writes_what_waits(tmp_path, gate):
+def test_close_writes_waiting_states(tmp_path, gate):
     writer = BackgroundWriter()
     writer.submit(tmp_path, state_of(1))
     assert gate.entered.wait(20)
@@ -77,7 +77,7 @@ def test_close_writes_what_waits(tmp_path, gate):
         writer.submit(tmp_path, state_of(3))
 
 
-def test_an_error_is_reported_with_its_dnn_and_the_thread_goes_on(tmp_path):
+def test_an_error_is_reported_with_its_dnn_and_the_thread_continues(tmp_path):
     (tmp_path / "file").write_text("")
     with BackgroundWriter() as writer:
         writer.submit(tmp_path / "file" / "a", state_of(1, "a"))
@@ -102,7 +102,7 @@ def test_a_bug_is_reported_too(tmp_path, monkeypatch):
     assert "ZeroDivisionError" in str(done.error)
 
 
-def test_wait_tells_when_the_time_is_over(tmp_path, gate):
+def test_wait_returns_false_after_the_timeout(tmp_path, gate):
     with BackgroundWriter() as writer:
         writer.submit(tmp_path, state_of(1))
         assert not writer.wait(0.01)

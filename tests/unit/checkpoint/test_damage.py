@@ -1,4 +1,4 @@
-"""Damaged, missing and left-over files: noticed, named, and the newest whole one used."""
+"""Damaged, missing and left-over files are reported, and the newest whole one is used."""
 
 import os
 
@@ -23,7 +23,7 @@ def two(tmp_path):
 
 
 def read_both(directory):
-    """`read_checkpoint`, having checked that `read_progress` agrees."""
+    """Call `read_checkpoint` and check that `read_progress` agrees."""
     state, warnings = read_checkpoint(directory)
     progress, same_warnings = read_progress(directory)
     assert warnings == same_warnings
@@ -34,7 +34,7 @@ def read_both(directory):
 
 
 @pytest.mark.parametrize("keep", [0, 100, 512, 1000, -1])
-def test_a_truncated_file_gives_way_to_the_previous(two, keep):
+def test_the_previous_file_replaces_a_truncated_one(two, keep):
     current = two / "checkpoint.h5"
     os.truncate(current, keep if keep >= 0 else current.stat().st_size + keep)
     state, warnings = read_both(two)
@@ -60,10 +60,10 @@ def test_bytes_added_at_the_end_are_noticed(two):
         file.write(b"x")
     state, warnings = read_both(two)
     assert state.epoch == 1
-    assert "added to" in warnings[0]
+    assert "extended" in warnings[0]
 
 
-def test_with_both_damaged_the_dnn_starts_anew_and_both_are_named(two):
+def test_with_both_damaged_the_dnn_starts_from_the_beginning_and_both_are_named(two):
     for name in ("checkpoint.h5", "checkpoint.previous.h5"):
         (two / name).write_bytes(b"not a checkpoint")
     state, warnings = read_both(two)
@@ -72,27 +72,27 @@ def test_with_both_damaged_the_dnn_starts_anew_and_both_are_named(two):
         "checkpoint.h5",
         "checkpoint.previous.h5",
     ]
-    assert all("starts anew" in text for text in warnings)
+    assert all("starts from the beginning" in text for text in warnings)
 
 
-def test_a_missing_current_file_is_told(two):
+def test_a_missing_current_file_is_reported(two):
     (two / "checkpoint.h5").unlink()
     state, warnings = read_both(two)
     assert state.epoch == 1
     assert "is missing" in warnings[0]
 
 
-def test_a_left_over_is_told_and_ignored(two):
+def test_a_left_over_file_is_reported_and_ignored(two):
     (two / "checkpoint.h5.tmp").write_bytes(b"half")
     state, warnings = read_both(two)
     assert state.epoch == 2
     assert warnings == [
-        f"{two / 'checkpoint.h5.tmp'}: left by an interrupted save, ignored; "
+        f"{two / 'checkpoint.h5.tmp'}: left behind by an interrupted save, ignored; "
         f"using {two / 'checkpoint.h5'} (epoch 2)"
     ]
 
 
-def test_a_damaged_file_never_takes_the_place_of_the_whole_previous_one(two):
+def test_a_damaged_file_never_replaces_the_whole_previous_one(two):
     os.truncate(two / "checkpoint.h5", 1000)
     write_checkpoint(two, state_of(3))
     (two / "checkpoint.h5").unlink()
@@ -109,11 +109,11 @@ def test_a_file_changed_since_it_was_written_is_not_trusted(two):
 
 def test_another_format_version_stops_rather_than_training_again(two, monkeypatch):
     monkeypatch.setattr(seal, "FORMAT_VERSION", 7)
-    with pytest.raises(CheckpointError, match=r"checkpoint\.h5: its format is version 1, .* reads 7"):
+    with pytest.raises(CheckpointError, match=r"checkpoint\.h5: its format is version 1; .* reads 7"):
         read_progress(two)
 
 
-def test_a_seal_that_was_touched_is_noticed_even_where_it_is_blank(two):
+def test_a_changed_seal_is_noticed_even_where_it_is_blank(two):
     data = bytearray((two / "checkpoint.h5").read_bytes())
     data[400] = ord("x")
     (two / "checkpoint.h5").write_bytes(data)

@@ -28,11 +28,11 @@ def run(program: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Stands in for the end of the process."""
 
 
 class Killer:
-    """Lets `num_calls` calls pass, and kills at the next; what comes after a kill does nothing."""
+    """Allows `num_calls` calls and kills at the next one; calls after the kill do nothing."""
 
     def __init__(self, num_calls: int) -> None:
         self.left = num_calls
@@ -48,7 +48,7 @@ class Killer:
 
 
 class KilledWrites:
-    """A file whose writes may be the last."""
+    """A file in which any write may be the last."""
 
     def __init__(self, file, killer):
         self._file = file
@@ -102,12 +102,12 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new(tmp_path, num_before):
 def test_kills_at_random_moments_lose_nothing_that_was_acknowledged(tmp_path):
     done = run("write_until_killed.py", tmp_path, 200, 1)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["epochs"] > 0
-    assert told["aside"] > 0  # some kills did hit the middle of a write
+    counts = json.loads(done.stdout)
+    assert counts["epochs"] > 0
+    assert counts["aside"] > 0  # some kills did hit the middle of a write
 
 
-def test_a_full_disk_is_told_and_the_old_checkpoint_stays(tmp_path):
+def test_a_full_disk_is_reported_and_the_old_checkpoint_stays(tmp_path):
     write_checkpoint(tmp_path, state_of(1))
     (tmp_path / "checkpoint.h5.tmp").symlink_to("/dev/full")
     with pytest.raises(OutputError) as caught:
@@ -120,7 +120,7 @@ def test_a_full_disk_is_told_and_the_old_checkpoint_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.h5"]
 
 
-def test_a_write_that_stops_half_way_leaves_no_half_file(tmp_path):
+def test_a_write_that_stops_half_way_leaves_no_partial_file(tmp_path):
     write_checkpoint(tmp_path, state_of(1))
     done = run("write_with_size_limit.py", tmp_path, 1 << 20)
     assert done.stdout.startswith("OutputError"), done.stderr
@@ -130,7 +130,7 @@ def test_a_write_that_stops_half_way_leaves_no_half_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.h5"]
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path):
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="Not a directory"):
         write_checkpoint(tmp_path / "file" / "dnn", state_of(1))

@@ -1,4 +1,4 @@
-"""What is written comes back as it was."""
+"""What is written is read back unchanged."""
 
 import math
 
@@ -21,7 +21,7 @@ def state_with(**arrays: np.ndarray) -> TrainingState:
     return TrainingState("dnn", 2, Position(2, 640), HISTORY, arrays, "fingerprint")
 
 
-def test_progress_comes_back_exactly(tmp_path):
+def test_progress_is_read_back_exactly(tmp_path):
     state = state_with()
     write_checkpoint(tmp_path, state)
     read, warnings = read_checkpoint(tmp_path)
@@ -29,7 +29,7 @@ def test_progress_comes_back_exactly(tmp_path):
     assert read == state
 
 
-def test_nan_in_the_history_comes_back(tmp_path):
+def test_nan_in_the_history_is_read_back(tmp_path):
     history = (EpochRecord(1, 0, {"loss": np.float32("nan")}, 1.0),)
     write_checkpoint(tmp_path, TrainingState("dnn", 1, Position(1), history))
     read, _ = read_progress(tmp_path)
@@ -61,7 +61,7 @@ def test_an_array_keeps_shape_type_and_values(tmp_path, array):
     assert read.arrays["a"].flags.owndata or read.arrays["a"].flags.writeable
 
 
-def test_names_are_paths_that_any_hdf5_tool_sees(tmp_path):
+def test_names_are_paths_that_any_hdf5_tool_shows(tmp_path):
     arrays = {"weights/conv_1/kernel": np.ones((3, 2)), "optimizer/Größe": np.ones(1)}
     write_checkpoint(tmp_path, TrainingState("dnn", 1, Position(1), (), arrays))
     with h5py.File(tmp_path / "checkpoint.h5") as file:
@@ -78,7 +78,7 @@ def test_progress_is_read_without_arrays(tmp_path):
     assert read.arrays == {}
 
 
-def test_equal_states_give_equal_files(tmp_path):
+def test_equal_states_make_equal_files(tmp_path):
     for name in ("one", "two"):
         write_checkpoint(tmp_path / name, state_with(w=np.arange(10.0)))
     files = [(tmp_path / name / "checkpoint.h5").read_bytes() for name in ("one", "two")]
@@ -92,7 +92,7 @@ def test_a_long_history_fits(tmp_path):
     assert read.history == history
 
 
-def test_the_one_before_is_kept(tmp_path):
+def test_the_previous_checkpoint_is_kept(tmp_path):
     for epoch in (1, 2, 3):
         write_checkpoint(tmp_path, TrainingState("dnn", epoch, Position(epoch)))
     assert read_progress(tmp_path)[0].epoch == 3
@@ -107,14 +107,14 @@ def test_no_checkpoint_is_no_state_and_no_warning(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "/w", "w/", "a//b", "a/./b", "a\0b"])
-def test_a_name_that_would_not_come_back_is_refused(tmp_path, name):
-    with pytest.raises(CheckpointError, match="cannot stand in a checkpoint"):
+def test_a_name_that_cannot_be_restored_is_refused(tmp_path, name):
+    with pytest.raises(CheckpointError, match="is not allowed in a checkpoint"):
         write_checkpoint(tmp_path, TrainingState("dnn", 1, Position(1), (), {name: np.ones(1)}))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_below_another_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="'w/kernel' lies below"):
+    with pytest.raises(CheckpointError, match="'w/kernel' is below"):
         write_checkpoint(tmp_path, state_with(**{"w": np.ones(1), "w/kernel": np.ones(1)}))
 
 
@@ -126,7 +126,7 @@ def test_a_type_that_needs_pickle_is_refused(tmp_path, array):
         write_checkpoint(tmp_path, state_with(w=array))
 
 
-def test_a_checkpoint_without_meta_is_written_as_before_there_was_any():
+def test_a_checkpoint_without_meta_has_the_old_format():
     """An older hpcbal reads these keys and no others; its files hold the same text."""
     state = TrainingState("a", 1, Position(3, 7), (EpochRecord(1, 2, {"loss": 0.5}, 1.5),), {}, "data")
     text = (
@@ -164,7 +164,7 @@ def test_another_kind_of_job_keeps_its_own_state_beside_its_arrays(tmp_path):
         ({"a": np.ones(1)}, "meta.a is array"),
     ],
 )
-def test_meta_that_would_not_come_back_the_same_is_refused(tmp_path, meta, named):
+def test_meta_that_cannot_be_restored_exactly_is_refused(tmp_path, meta, named):
     with pytest.raises(CheckpointError) as caught:
         write_checkpoint(tmp_path, TrainingState("a", 1, Position(1), meta=meta))
     assert named in str(caught.value)

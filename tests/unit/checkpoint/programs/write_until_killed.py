@@ -1,7 +1,7 @@
 """Fork a writer of checkpoints and kill it at a random moment, many times; check what is left each time.
 
 Usage: write_until_killed.py DIRECTORY NUM_KILLS SEED. Prints one JSON object; exits 1 at the first failure.
-A program of its own, so that nothing but this has to survive the forks.
+A separate program, so that only this code has to survive the forks.
 """
 
 import json
@@ -20,7 +20,7 @@ from hpcbal.values import Position
 
 
 def state_of(epoch: int) -> TrainingState:
-    """A state whose every number tells the epoch; its size changes with the epoch too."""
+    """A state in which every number depends on the epoch, and so does its size."""
     arrays = {f"weights/layer_{i}": np.full((997 + epoch % 7, 3), epoch, np.int64) for i in range(12)}
     return TrainingState("dnn", epoch, Position(epoch), (), arrays, "data")
 

@@ -1,4 +1,4 @@
-"""Write a checkpoint where files may not grow beyond a limit: the write stops in its middle.
+"""Write a checkpoint under a limit of the file size: the write fails in the middle.
 
 Usage: write_with_size_limit.py DIRECTORY LIMIT_BYTES. Prints the error's class and message.
 """
