@@ -6,13 +6,13 @@ from hpcbal.errors import HpcbalError
 
 
 class BadSample(HpcbalError):  # noqa: N818 - a fact about data, handled, not an error of the run
-    """Sample `sample_id`, found at `where` (such as a file name), cannot be used because of `reason`."""
+    """Sample `sample_id`, found at `where` (such as a file name), cannot be used, for `reason`."""
 
     def __init__(self, sample_id: int, where: str, reason: str) -> None:
         self.sample_id = sample_id
         self.where = where
         self.reason = reason
-        super().__init__(sample_id, where, reason)  # args: what pickle hands to __init__ again
+        super().__init__(sample_id, where, reason)  # args: pickle passes these to __init__
 
     def __str__(self) -> str:
         return f"sample {self.sample_id} ({self.where}): {self.reason}"

@@ -10,19 +10,19 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
 RawSample = bytes | NDArray[Any]
-"""What `Dataset.read` gives: an encoded image (PNG, JPEG) or an array."""
+"""What `Dataset.read` returns: an encoded image (PNG, JPEG) or an array."""
 
 
 class Dataset(Protocol):
     """Numbered samples 0..len-1; write one as a plain class and name it in `data.dataset`.
 
-    Raise what you like in the constructor: it ends the run with a clear message. Whatever `read`
-    raises marks that one sample as bad. Every rank that preprocesses makes its own object, so
-    open files lazily, in `read`.
+    The constructor may raise any exception: it ends the run with a clear message. An exception from `read`
+    marks that one sample as bad. Every rank that preprocesses makes its own object, so open files lazily, in
+    `read`.
 
-    Two attributes are optional, and so not listed as members: `validation_ids`, a sequence of sample
-    ids, where the set comes with its own split (`data.validation_fraction` is then not used), and
-    `fingerprint`, a string that differs for other data (a run refuses to resume on another one).
+    Two attributes are optional, and therefore not listed as members: `validation_ids`, a sequence of sample
+        ids, if the set comes with its own split (`data.validation_fraction` is then not used), and
+        `fingerprint`, a string that differs for other data (a run refuses to resume with other data).
     """
 
     def __len__(self) -> int:
@@ -31,17 +31,17 @@ class Dataset(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """Labels that are classes lie in 0..num_classes-1; at least 1."""
+        """Labels that are classes are in 0..num_classes-1; at least 1."""
         ...
 
     @property
     def sample_spec(self) -> SampleSpec | None:
-        """The arrays that `read` gives; None when it gives encoded images as bytes."""
+        """The arrays that `read` returns; None if it returns encoded images as bytes."""
         ...
 
     @property
     def label_spec(self) -> LabelSpec:
-        """The labels that `read` gives."""
+        """The labels that `read` returns."""
         ...
 
     def read(self, sample_id: int) -> tuple[RawSample, Any]:
@@ -60,11 +60,11 @@ def check_dataset(dataset: object, name: str) -> None:
     """Check that `dataset` has every member of `Dataset`.
 
     Args:
-        dataset: what the callable of `data.dataset` returned.
+        dataset: what the callable in `data.dataset` returned.
         name: its import path, for the message.
 
     Raises:
-        DataError: members are missing (all are named), or the set is empty.
+        DataError: if members are missing (all are named), or the set is empty.
     """
     missing = [member for member in _MEMBERS if not hasattr(dataset, member)]
     if missing:

@@ -1,4 +1,4 @@
-"""The samples that one worker holds in its own memory, as the dataset gave them: itself a dataset."""
+"""The raw samples that one worker holds in its own memory, as a dataset."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hpcbal.errors import HpcbalError
 
 
 class HeldSamples:
-    """A dataset of which only some samples are there; they come and go.
+    """A dataset that holds only some of its samples; samples are added and removed.
 
     Attributes:
-        num_classes, sample_spec, label_spec: of the dataset that the samples come from.
-        num_bytes: of the samples held.
+        num_classes, sample_spec, label_spec: those of the dataset that the samples come from.
+        num_bytes: bytes of the held samples.
     """
 
     def __init__(self, like: Dataset) -> None:
-        """Begin without samples; `like` is not kept."""
+        """Start without samples; `like` is not kept."""
         self.num_classes: int = like.num_classes
         self.sample_spec: SampleSpec | None = like.sample_spec
         self.label_spec: LabelSpec = like.label_spec
@@ -30,7 +30,7 @@ class HeldSamples:
         self._samples: dict[int, tuple[RawSample, NDArray[Any]]] = {}
 
     def __len__(self) -> int:
-        """Samples of the whole dataset, held or not: ids go up to here."""
+        """Samples of the whole dataset, held or not: all ids are below this."""
         return self._length
 
     def __contains__(self, sample_id: int) -> bool:
@@ -38,27 +38,27 @@ class HeldSamples:
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """What is held, ascending."""
+        """Ids of the held samples, ascending."""
         return np.array(sorted(self._samples), np.int64)
 
     def put(self, sample_id: int, raw: RawSample, label: Any) -> None:
-        """Hold a sample from now on; arrays are copied, so that nothing else stays in memory with them."""
+        """Hold a sample; arrays are copied, so that no larger buffer stays in memory with them."""
         self.drop(sample_id)
         kept = raw.copy() if isinstance(raw, np.ndarray) else bytes(raw)
         self._samples[sample_id] = (kept, np.array(label, self.label_spec.dtype))
         self.num_bytes += num_bytes_of(kept)
 
     def drop(self, sample_id: int) -> None:
-        """Hold it no longer; nothing happens if it was not held."""
+        """Stop holding a sample; does nothing if it was not held."""
         held = self._samples.pop(sample_id, None)
         if held is not None:
             self.num_bytes -= num_bytes_of(held[0])
 
     def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
-        """A sample that is held, and its label.
+        """Return a held sample and its label.
 
         Raises:
-            HpcbalError: another worker holds it.
+            HpcbalError: if another worker holds it.
         """
         try:
             return self._samples[sample_id]
@@ -66,10 +66,10 @@ class HeldSamples:
             raise HpcbalError(f"sample {sample_id} was read, but this worker does not hold it") from None
 
     def describe(self, sample_id: int) -> str:
-        """Its id; files and rows are known only where it was read first."""
+        """Its id; files and rows are known only to the dataset that it came from."""
         return f"sample {sample_id}"
 
 
 def num_bytes_of(raw: RawSample) -> int:
-    """Bytes of a sample as the dataset gave it."""
+    """Bytes of a sample as the dataset returned it."""
     return raw.nbytes if isinstance(raw, np.ndarray) else len(raw)

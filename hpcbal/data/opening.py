@@ -1,4 +1,4 @@
-"""Make the dataset that a config names by import path and arguments."""
+"""Open the dataset that a config names by import path and arguments."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
         args: keyword arguments, as in `data.args`.
 
     Raises:
-        DataError: wrong arguments, an error inside the callable, or a result that is no dataset.
-        InputError: the import path leads nowhere.
+        DataError: if arguments are wrong, the callable raises, or the result is not a dataset.
+        InputError: if nothing exists at the import path.
     """
     from hpcbal.config.imports import load_object
 
@@ -38,7 +38,7 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
 def _check_args(factory: Any, path: str, args: Mapping[str, Any]) -> None:
     try:
         signature = inspect.signature(factory)
-    except ValueError:  # some callables written in C tell no signature
+    except ValueError:  # some callables written in C have no signature
         return
     try:
         signature.bind(**args)

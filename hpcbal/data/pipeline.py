@@ -1,4 +1,4 @@
-"""The chain of operations that the config asks for, checked as a whole before any sample is read."""
+"""The chain of operations in the config, checked as a whole before any sample is read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Pipeline:
 
     Attributes:
         operations: as given.
-        input_spec: what the dataset gives; None for encoded images.
-        output_spec: what comes out; always bounded.
+        input_spec: what the dataset returns; None for encoded images.
+        output_spec: spec of the result; always bounded.
         is_random: whether training samples differ from pass to pass.
     """
 
@@ -32,16 +32,16 @@ class Pipeline:
         input_spec: SampleSpec | None,
         max_sample_bytes: int | None = None,
     ) -> None:
-        """Check that each operation can work on what the one before gives.
+        """Check that each operation can work on the output of the one before it.
 
         Args:
-            operations: may be empty if the dataset gives arrays.
+            operations: may be empty if the dataset returns arrays.
             input_spec: the dataset's `sample_spec`.
-            max_sample_bytes: bound of samples whose size is not known beforehand.
+            max_sample_bytes: upper bound for samples whose size is not known in advance.
 
         Raises:
-            ConfigError: an operation does not fit; the message tells its place in `preprocessing`.
-            DataError: encoded images without `decode`, or samples without a bound.
+            ConfigError: if an operation does not fit; the message names its place in `preprocessing`.
+            DataError: for encoded images without `decode`, or samples without a bound.
         """
         self.operations = tuple(operations)
         self.input_spec = input_spec
@@ -63,13 +63,13 @@ class Pipeline:
         """Preprocess one sample.
 
         Args:
-            sample: of `input_spec`.
+            sample: a sample of `input_spec`.
             rng: the sample's random stream; None in validation.
 
         Returns: a C-contiguous array of `output_spec`, in the machine's byte order.
 
         Raises:
-            UnusableSampleError: an operation cannot use this sample.
+            UnusableSampleError: if an operation cannot use this sample.
         """
         for operation in self.operations:
             sample = operation.apply(sample, rng)
@@ -77,13 +77,13 @@ class Pipeline:
 
 
 def build_operations(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Operation, ...]:
-    """Make operations from names and arguments.
+    """Make operations from their names and arguments.
 
     Args:
         wanted: (name, arguments) in order, as in the config's `preprocessing`.
 
     Raises:
-        ConfigError: unknown names, unknown or missing or wrong arguments; all of them at once.
+        ConfigError: for unknown names, and unknown, missing or wrong arguments; all of them at once.
     """
     operations: list[Operation] = []
     problems: list[str] = []

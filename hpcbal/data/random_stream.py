@@ -1,4 +1,4 @@
-"""A random stream of its own for each (seed, pass, sample), whoever preprocesses the sample."""
+"""A separate random stream for each (seed, pass, sample), whichever process preprocesses the sample."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import numpy as np
 
 
 class SampleStreams:
-    """Random generators keyed by (seed, pass index, sample id) and by nothing else.
+    """Random generators keyed by (seed, pass index, sample id) and nothing else.
 
-    Philox is a counter-based generator: the seed gives the key, and sample id and pass index are two
-    words of its 256-bit counter, so the streams of two samples never overlap (each has 2**64 blocks)
-    and starting one is a matter of setting the counter, about 1.3 microseconds against 9 for making a
-    new generator.
+    Philox is a counter-based generator: the seed gives the key, and sample id and pass index are two words of
+    its 256-bit counter. So the streams of two samples never overlap (each has 2**64 blocks), and starting a
+    stream only sets the counter: about 1.3 microseconds, against 9 for a new generator.
 
     Source: [PHILOX].
     """
 
     def __init__(self, seed: int) -> None:
-        """Args: seed: of the run, >= 0."""
+        """Args: seed: seed of the run, >= 0."""
         key = np.random.SeedSequence((seed, 0x5A3D1E)).generate_state(2, np.uint64)
         self._bits = np.random.Philox(key=key)
         self._generator = np.random.Generator(self._bits)
@@ -30,5 +29,5 @@ class SampleStreams:
         """
         counter = self._start["state"]["counter"]
         counter[:] = (0, sample_id, pass_index, 0)
-        self._bits.state = self._start  # copies, and drops numbers buffered from the stream before
+        self._bits.state = self._start  # copies, and drops numbers buffered from the previous stream
         return self._generator

@@ -33,11 +33,11 @@ class SampleSource:
     Attributes:
         num_train: training samples.
         num_validation: validation samples.
-        num_classes: of the dataset.
-        sample_spec: what `sample` gives.
-        label_spec: its labels.
-        fingerprint: hexadecimal digest of what the stream depends on: the dataset's length, classes, spec
-            and own fingerprint, the split, the operations and the seed.
+        num_classes: number of classes of the dataset.
+        sample_spec: spec of what `sample` returns.
+        label_spec: spec of its labels.
+        fingerprint: hexadecimal digest of everything the stream depends on: the dataset's length, classes,
+            spec and own fingerprint, the split, the operations and the seed.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class SampleSource:
         Args:
             dataset: samples with labels.
             operations: in the order of application.
-            seed: of the run, >= 0; fixes the split, the order and all random operations.
-            validation_fraction: share of the samples held out, in (0, 1); unused where the dataset has its
-                own `validation_ids`.
-            max_sample_bytes: bound of samples whose size is not known beforehand.
+            seed: seed of the run, >= 0; fixes the split, the order and all random operations.
+            validation_fraction: share of the samples held out, in (0, 1); unused if the dataset has its own
+                `validation_ids`.
+            max_sample_bytes: upper bound for samples whose size is not known in advance.
 
         Raises:
-            ConfigError: an operation does not fit the samples.
-            DataError: the split leaves no training or no validation sample, or nothing bounds the samples.
+            ConfigError: if an operation does not fit the samples.
+            DataError: if the split leaves no training or no validation sample, or nothing bounds the samples.
         """
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes)
@@ -92,11 +92,11 @@ class SampleSource:
 
     @property
     def dataset(self) -> Dataset:
-        """Where the samples are read."""
+        """The dataset that the samples are read from."""
         return self._dataset
 
     def over(self, dataset: Dataset) -> SampleSource:
-        """The same split, order and preprocessing for samples that another dataset holds."""
+        """The same split, order and preprocessing, for samples held by another dataset."""
         other = copy.copy(self)
         other._dataset = dataset
         return other
@@ -104,7 +104,7 @@ class SampleSource:
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
         """Sample ids of one pass in order, shape (num_positions,).
 
-        Training ids come first, in an order that depends on seed and pass alone, then the validation ids,
+        Training ids come first, in an order that depends only on seed and pass. The validation ids follow,
         always in the same order.
         """
         order = sample_order(self.num_train, self._seed, pass_index)
@@ -120,10 +120,10 @@ class SampleSource:
 
         Returns:
             The C-contiguous sample of `sample_spec`, and the label of `label_spec`. The sample may share
-            memory with the dataset: copy it out, do not write to it.
+            memory with the dataset: copy it, do not write to it.
 
         Raises:
-            BadSample: it cannot be read, decoded or preprocessed, or is not what the dataset promised.
+            BadSample: if it cannot be read, decoded or preprocessed, or is not what the dataset promised.
         """
         try:
             raw, label = self._read(sample_id)
@@ -138,14 +138,14 @@ class SampleSource:
             return array, label
         except MemoryError:  # the rank is in trouble, not the sample
             raise
-        except (Exception, SystemExit) as error:  # whatever the dataset raises spoils this one sample only
+        except (Exception, SystemExit) as error:  # any exception from the dataset affects only this sample
             raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
 
     def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
-        """Read one sample as the dataset gives it, and its label.
+        """Read one sample as the dataset returns it, and its label.
 
         Raises:
-            BadSample: it cannot be read, or is not what the dataset promised.
+            BadSample: if it cannot be read, or is not what the dataset promised.
         """
         try:
             return self._read(sample_id)
@@ -165,9 +165,9 @@ class SampleSource:
                 return raw
             if isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 1:
                 return raw.tobytes()
-            raise UnusableSampleError(f"the dataset gave {_kind(raw)}, promised: an encoded image as bytes")
+            raise UnusableSampleError(f"the dataset returned {_kind(raw)}, promised: encoded image bytes")
         if not isinstance(raw, np.ndarray) or not promised.admits(raw):
-            raise UnusableSampleError(f"the dataset gave {_kind(raw)}, promised: an array {promised}")
+            raise UnusableSampleError(f"the dataset returned {_kind(raw)}, promised: an array {promised}")
         return raw
 
     def _check_label(self, label: object) -> NDArray[Any]:
@@ -181,7 +181,7 @@ class SampleSource:
     def _where(self, sample_id: int) -> str:
         try:
             return self._dataset.describe(sample_id)
-        except Exception as error:  # naming a bad sample must not hide why it is bad
+        except Exception as error:  # an error here must not hide why the sample is bad
             return f"describe() raised {_reason(error)}"
 
     def _make_fingerprint(self) -> str:
@@ -202,15 +202,15 @@ class SampleSource:
 
 
 def open_source(config: EnsembleConfig) -> SampleSource:
-    """Make the dataset that the config names, with its split and preprocessing.
+    """Open the dataset that the config names, with its split and preprocessing.
 
     Args:
-        config: `data`, `preprocessing`, `seed` and `dataplane.max_sample_bytes` are read.
+        config: uses `data`, `preprocessing`, `seed` and `dataplane.max_sample_bytes`.
 
     Raises:
-        ConfigError: a wrong operation.
-        DataError: the dataset cannot be opened, or does not fit.
-        InputError: the import path leads nowhere.
+        ConfigError: if an operation is wrong.
+        DataError: if the dataset cannot be opened, or does not fit.
+        InputError: if nothing exists at the import path.
     """
     from hpcbal.data.opening import open_dataset
 

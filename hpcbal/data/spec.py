@@ -1,4 +1,4 @@
-"""What samples and labels look like: shapes, types and how many bytes at most."""
+"""What samples and labels look like: shapes, types and largest size in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hpcbal.errors import DataError
 
 UNBOUNDED = 0
-"""`SampleSpec.max_bytes` of samples of which nobody knows yet how large they may get."""
+"""`SampleSpec.max_bytes` of samples whose largest size is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class SampleSpec:
 
     Attributes:
         shape: length of each axis, > 0; None where samples differ. Images are (height, width, channels).
-        dtype: NumPy's name of the element type, such as "uint8" or "float32".
-        max_bytes: no sample is larger; `UNBOUNDED` (0) only inside `hpcbal.data`, never in the
-            spec that a `SampleSource` gives out.
+        dtype: NumPy name of the element type, such as "uint8" or "float32".
+        max_bytes: upper bound of the size of a sample; `UNBOUNDED` (0) only inside `hpcbal.data`, never in
+            the spec of a `SampleSource`.
     """
 
     shape: tuple[int | None, ...]
@@ -32,15 +32,15 @@ class SampleSpec:
 
     @classmethod
     def of(cls, shape: tuple[int | None, ...], dtype: str, max_bytes: int = UNBOUNDED) -> SampleSpec:
-        """A spec whose `max_bytes` follows from the shape where that is static.
+        """Make a spec; `max_bytes` follows from the shape if that is static.
 
         Args:
-            shape: as the attribute.
-            dtype: anything that `numpy.dtype` understands.
-            max_bytes: used only where the shape is not static.
+            shape: see the attribute.
+            dtype: anything that `numpy.dtype` accepts.
+            max_bytes: used only if the shape is not static.
 
         Raises:
-            DataError: an axis without elements, or no numeric or boolean dtype.
+            DataError: if an axis has no elements, or the type is neither numeric nor boolean.
         """
         resolved = _resolve_dtype(dtype)
         if any(length is not None and length < 1 for length in shape):
@@ -61,12 +61,12 @@ class SampleSpec:
         return self.max_bytes != UNBOUNDED
 
     def with_dtype(self, dtype: str) -> SampleSpec:
-        """The same samples with elements of another type; the bound grows or shrinks with the element."""
+        """The same samples with another element type; `max_bytes` is scaled by the element size."""
         old, new = np.dtype(self.dtype).itemsize, _resolve_dtype(dtype).itemsize
         return SampleSpec.of(self.shape, dtype, self.max_bytes // old * new)
 
     def admits(self, array: NDArray[Any]) -> bool:
-        """Whether `array` has the type and, on the static axes, the shape that this spec promises."""
+        """Whether `array` has the type and, on the static axes, the shape of this spec."""
         shape = array.shape
         if shape != self.shape:
             if len(shape) != len(self.shape):

@@ -1,4 +1,4 @@
-"""Which samples train and which validate: the dataset's own split, or a seeded one."""
+"""Choose which samples train and which validate: the dataset's own split, or a seeded one."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from hpcbal.data.dataset import Dataset
 from hpcbal.errors import DataError
 
 _STREAM = 0x591137
-"""Sets the split's random stream apart from other streams of the same seed."""
+"""Separates the split's random stream from other streams with the same seed."""
 
 
 def split_ids(
     dataset: Dataset, seed: int, validation_fraction: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split the sample ids of a dataset; both parts come sorted.
+    """Split the sample ids of a dataset; both parts are sorted.
 
     Args:
-        dataset: its `validation_ids`, where it has any, decide alone.
-        seed: of the run, >= 0.
-        validation_fraction: in (0, 1); the number held out is rounded to the nearest.
+        dataset: its `validation_ids` decide, if it has any.
+        seed: seed of the run, >= 0.
+        validation_fraction: in (0, 1); the number of validation samples is rounded to the nearest integer.
 
-    Returns: training ids and validation ids, each of at least one sample, together all of them.
+    Returns: training ids and validation ids, at least one each; together all ids.
 
     Raises:
-        DataError: one part would be empty, or the dataset's own ids are not valid.
+        DataError: if one part would be empty, or the dataset's own ids are not valid.
     """
     num_samples = len(dataset)
     own = getattr(dataset, "validation_ids", None)
@@ -46,13 +46,13 @@ def _num_held_out(num_samples: int, fraction: float) -> int:
     num_validation = round(num_samples * fraction)
     if num_validation < 1:
         raise DataError(
-            f"data.validation_fraction: got {fraction}, which of {num_samples} samples leaves none for "
+            f"data.validation_fraction: got {fraction}, but that leaves none of {num_samples} samples for "
             f"validation; allowed: at least {1 / num_samples:.3g}"
         )
     if num_validation >= num_samples:
         raise DataError(
-            f"data.validation_fraction: got {fraction}, which of {num_samples} samples leaves none for "
-            "training; lower it, or bring more samples"
+            f"data.validation_fraction: got {fraction}, but that leaves none of {num_samples} samples for "
+            "training; lower it, or add samples"
         )
     return num_validation
 
@@ -70,5 +70,5 @@ def _check_own(ids: NDArray[np.int64], num_samples: int) -> NDArray[np.int64]:
             f"0..{num_samples - 1}"
         )
     if len(unique) == num_samples:
-        raise DataError("the dataset's validation_ids name every sample: none is left for training")
+        raise DataError("the dataset's validation_ids contain every sample: none is left for training")
     return unique

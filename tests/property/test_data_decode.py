@@ -1,4 +1,4 @@
-"""However an image file is damaged, it is decoded or refused: nothing else is raised, nobody is warned."""
+"""A damaged image file is decoded or refused: no other exception is raised, and no warning issued."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES = {file_format: _encode(file_format) for file_format in ("PNG", "JPEG")}
 
 
 def _decode(content: bytes, mode: str) -> NDArray[Any] | str:
-    """The image, or why there is none."""
+    """The image, or the reason why it cannot be decoded."""
     try:
         return Decode(mode).apply(content)
     except UnusableSampleError as error:
@@ -54,5 +54,5 @@ def test_damaged_files_are_decoded_or_refused(
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
-def test_anything_may_be_called_an_image(content: bytes) -> None:
+def test_any_bytes_may_be_passed_as_an_image(content: bytes) -> None:
     assert len(_decode(content, "rgb")) > 0

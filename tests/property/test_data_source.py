@@ -1,4 +1,4 @@
-"""Passes hold every sample once, and no sample depends on who makes it, or on what was made before."""
+"""Passes hold every sample once; no sample depends on who makes it, or on what was made before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcbal.data.operations import CenterCrop, Normalize, RandomCrop, RandomFlip
 
 
 class Noise:
-    """Images of noise, the same whenever asked."""
+    """Images of noise, always the same for one id."""
 
     num_classes = 10
     sample_spec = SampleSpec.of((6, 7, 3), "uint8")
@@ -54,7 +54,7 @@ def test_every_pass_holds_every_sample_once(length: int, seed: int, pass_index: 
 
 @settings(max_examples=40)
 @given(seeds, st.integers(0, 50), st.integers(1, 5), st.randoms(use_true_random=False))
-def test_samples_do_not_depend_on_how_a_pass_is_shared_out(
+def test_samples_do_not_depend_on_how_a_pass_is_divided(
     seed: int, pass_index: int, num_producers: int, random: Any
 ) -> None:
     """Any number of producers, each with its own source and order of work, makes the same pass."""

@@ -1,4 +1,4 @@
-"""Scanned handwritten digits, 1,797 images of 8x8 pixels, out of scikit-learn's wheel."""
+"""Scanned handwritten digits, 1,797 images of 8x8 pixels, from scikit-learn's wheel."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hpcbal.errors import DataError
 def digits() -> InMemoryDataset:
     """The optical recognition of handwritten digits, in `data.dataset: "hpcbal.data:digits"`.
 
-    Images are (8, 8, 1) uint8; the ink of 0..16 is spread over 0..255, as in other images. 10 classes.
+    Images are (8, 8, 1) uint8; ink values 0..16 are scaled to 0..255, as in other images. 10 classes.
 
     Raises:
-        DataError: scikit-learn is not installed.
+        DataError: if scikit-learn is not installed.
 
-    Source: E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998 (the test set of it).
+    Source: E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998 (its test set).
     """
     try:
         from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""Fashion-MNIST, 70,000 images of clothing, 28x28 pixels, out of Debian's package or a directory."""
+"""Fashion-MNIST, 70,000 images of clothing, 28x28 pixels, from Debian's package or a directory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _PARTS = ("train", "t10k")
 
 
 def fashion_mnist(path: str = DEBIAN_PATH) -> InMemoryDataset:
-    """The 60,000 training images, and the 10,000 test images as the validation samples.
+    """The 60,000 training images, and the 10,000 test images as validation samples.
 
-    Images are (28, 28, 1) uint8, 10 classes. `data.validation_fraction` is not used. The files of MNIST
-    and its other relatives have the same names and format and can be read too.
+    Images are (28, 28, 1) uint8, 10 classes. `data.validation_fraction` is not used. MNIST and similar sets
+    have files with the same names and format, and can also be read.
 
     Args:
-        path: directory with {train,t10k}-images-idx3-ubyte[.gz] and -labels-idx1-ubyte[.gz]; a relative one
+        path: directory with {train,t10k}-images-idx3-ubyte[.gz] and -labels-idx1-ubyte[.gz]; a relative path
             starts at the current directory.
 
     Raises:
-        DataError: files are missing or damaged.
+        DataError: if files are missing or damaged.
 
     Source: H. Xiao, K. Rasul and R. Vollgraf, arXiv:1708.07747, 2017.
     """
@@ -83,7 +83,7 @@ def _parse_idx(content: bytes, num_axes: int, file: Path) -> NDArray[np.uint8]:
     shape = tuple(int(length) for length in np.frombuffer(content, ">i4", num_axes, offset=4))
     if len(content) - header_bytes != math.prod(shape):
         raise DataError(
-            f"{file}: got {len(content) - header_bytes} bytes of data, the header tells "
+            f"{file}: got {len(content) - header_bytes} bytes of data, but the header says "
             f"{math.prod(shape)}; the file is damaged"
         )
     return np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape)

@@ -1,4 +1,4 @@
-"""Images and labels in one HDF5 file, opened without locks and anew in each process."""
+"""Images and labels in one HDF5 file; each process opens it itself, without locks."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CACHE_BYTES = 64 * 2**20
-"""Chunk cache per process. Samples are read in random order, so more chunks kept means fewer unpacked."""
+"""Chunk cache per process. Samples are read in random order, so a larger cache unpacks fewer chunks."""
 
-_LOCK_ERRORS = (errno.EAGAIN, errno.ENOLCK, errno.ENOSYS, 524)  # 524: what Lustre and NFS give without locks
+_LOCK_ERRORS = (errno.EAGAIN, errno.ENOLCK, errno.ENOSYS, 524)  # 524: from Lustre and NFS without locks
 _LOCK_WORDS = ("unable to lock file", "file locking")
 
 
 class Hdf5Dataset:
-    """Rows of one HDF5 dataset: equal arrays, encoded images, or arrays of unequal shape.
+    """Rows of one HDF5 dataset: equal arrays, encoded images, or arrays of different shapes.
 
     Attributes:
         num_classes: attribute `num_classes` of the labels, else the largest label + 1.
-        sample_spec: one array; None for encoded images.
+        sample_spec: spec of one array; None for encoded images.
         label_spec: one class.
         fingerprint: digest of shapes and labels.
     """
 
     def __init__(self, path: Path, images: str, labels: str, shapes: str | None) -> None:
-        """Read labels and shapes, and close the file again; see `hdf5` for the arguments."""
+        """Read labels and shapes, then close the file; see `hdf5` for the arguments."""
         import h5py
 
         self._path, self._images_name = path, images
@@ -55,7 +55,7 @@ class Hdf5Dataset:
                     "allowed: as many rows as labels, at least 1"
                 )
             if shapes is not None and h5py.check_vlen_dtype(stored.dtype) is None:
-                raise DataError(f"hdf5: {path}:{images} holds equal arrays: remove data.args.shapes")
+                raise DataError(f"hdf5: {path}:{images} holds arrays of one shape: remove data.args.shapes")
             self._shapes = _read_shapes(_member(file, path, shapes), len(self._labels)) if shapes else None
             self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
             self._adds_channel = _is_gray(stored)
@@ -85,7 +85,7 @@ class Hdf5Dataset:
         return f"{self._path}:{self._images_name}[{sample_id}]"
 
     def close(self) -> None:
-        """Close the file if this process has opened it; reading opens it again."""
+        """Close the file if this process has opened it; the next read opens it again."""
         if self._file is not None and self._file_pid == os.getpid():
             self._file.close()
         self._file = self._rows = None
@@ -103,15 +103,15 @@ def hdf5(path: str, images: str = "images", labels: str = "labels", shapes: str 
     """Samples of an HDF5 file.
 
     Args:
-        path: the file; a relative one starts at the current directory.
-        images: dataset (num_samples, ...) of numbers, where (num_samples, height, width) gets a channel
-            axis; or (num_samples,) of variable-length uint8: encoded images, one file's bytes each.
+        path: the file; a relative path starts at the current directory.
+        images: dataset (num_samples, ...) of numbers; (num_samples, height, width) gets a channel axis. Or
+            (num_samples,) of variable-length uint8: encoded images, the bytes of one file each.
         labels: dataset (num_samples,) of integers >= 0.
         shapes: dataset (num_samples, num_axes) of integers: `images` then holds variable-length arrays that
             get these shapes.
 
     Raises:
-        DataError: no such file or dataset, a lock, or shapes that do not fit.
+        DataError: if the file or dataset does not exist, is locked, or shapes do not fit.
     """
     return Hdf5Dataset(Path(path).expanduser(), images, labels, shapes)
 
@@ -196,7 +196,7 @@ def _is_gray(stored: h5py.Dataset) -> bool:
 
 
 def _cache_bytes(stored: h5py.Dataset, path: Path) -> int:
-    """Chunk cache that holds at least two chunks; tells when random reads unpack far too much."""
+    """Size of a chunk cache for at least two chunks; warns if random reads unpack far too much."""
     if stored.chunks is None:
         return CACHE_BYTES
     chunk_bytes: int = math.prod(stored.chunks) * stored.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Image files in one folder per class, as Caltech-256 and ImageNet come."""
+"""Image files in one folder per class, the layout of Caltech-256 and ImageNet."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ class ImageFolder:
 
 
 def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> ImageFolder:
-    """Find the images of `path`; none is opened yet.
+    """Find the images in `path`; opens none of them.
 
     Args:
-        path: directory with one folder per class; a relative one starts at the current directory.
-        extensions: of the files that are images, without dot, in any case. Other files, hidden files and
-            folders (".DS_Store", "._x.jpg"), and folders inside a class are left out.
+        path: directory with one folder per class; a relative path starts at the current directory.
+        extensions: file extensions of images, without dot, in any case. Other files, hidden files and folders
+            (".DS_Store", "._x.jpg"), and folders inside a class are left out.
 
     Raises:
-        DataError: no such directory, no classes, or a class without images.
+        DataError: if the directory does not exist, has no classes, or a class has no images.
     """
     endings = _endings(extensions)
     root = Path(path).expanduser()
     if not root.is_dir():
         where = f" (from {Path.cwd()})" if not root.is_absolute() else ""
         raise DataError(
-            f"image_folder: {root}{where} is not a directory; set data.args.path to the directory with "
+            f"image_folder: {root}{where} is not a directory; set data.args.path to the directory that has "
             "one folder per class"
         )
     class_names = sorted(entry.name for entry in _scan(root) if entry.is_dir())

@@ -1,4 +1,4 @@
-"""A dataset that is one array in memory, for sets small enough."""
+"""A dataset that is one array in memory, for sets that are small enough."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hpcbal.errors import DataError
 
 
 class InMemoryDataset:
-    """Samples that are rows of an array.
+    """Samples stored as rows of an array.
 
     Attributes:
         num_classes: largest label + 1.
-        sample_spec: one row.
+        sample_spec: spec of one row.
         label_spec: one class.
         validation_ids: the set's own split, or None.
         fingerprint: digest of samples and labels.
@@ -31,16 +31,16 @@ class InMemoryDataset:
         labels: NDArray[Any],
         validation_ids: Sequence[int] | range | None = None,
     ) -> None:
-        """Take the arrays as they are, without a copy.
+        """Use the arrays as they are, without a copy.
 
         Args:
-            name: for messages.
+            name: name for messages.
             samples: (num_samples, ...).
             labels: (num_samples,) integers >= 0.
-            validation_ids: which samples validate.
+            validation_ids: ids of the validation samples.
 
         Raises:
-            DataError: samples and labels differ in number.
+            DataError: if the numbers of samples and labels differ.
         """
         if len(samples) != len(labels):
             raise DataError(f"{name}: got {len(samples)} samples and {len(labels)} labels")
@@ -59,7 +59,7 @@ class InMemoryDataset:
         return len(self._labels)
 
     def read(self, sample_id: int) -> tuple[NDArray[Any], int]:
-        """A view of one row, and its class."""
+        """Return a view of one row, and its class."""
         return self._samples[sample_id], self._labels[sample_id]
 
     def describe(self, sample_id: int) -> str:

@@ -1,4 +1,4 @@
-"""What a preprocessing operation is, and the checks of arguments that all of them share."""
+"""What a preprocessing operation is, and the argument checks that all operations share."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from hpcbal.errors import InputError
 
 
 class OperationError(InputError):
-    """An operation got a wrong argument, or samples that it cannot work on."""
+    """An operation got a wrong argument, or samples that it does not support."""
 
 
 class Operation(Protocol):
-    """One step of the preprocessing: a value without state, so it gives the same in every process."""
+    """One step of the preprocessing: a value without state, so every process computes the same."""
 
     name: ClassVar[str]
     is_random: ClassVar[bool]
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
-        """What comes out for samples of `spec` (None: encoded images).
+        """The output for samples of `spec` (None: encoded images).
 
         Raises:
-            OperationError: the operation cannot work on such samples.
+            OperationError: if the operation does not support such samples.
         """
         ...
 
     def apply(self, sample: Any, rng: np.random.Generator | None) -> NDArray[Any]:
-        """The changed sample; `sample` itself is never written to.
+        """Return the changed sample; never writes to `sample` itself.
 
         Args:
             sample: an array of the spec given to `output_spec` (bytes for `decode`).
-            rng: the sample's random stream; None in validation, where random operations do nothing,
-                and a random crop is a centre crop.
+            rng: the sample's random stream; None in validation: random operations then do nothing, and a
+                random crop becomes a centre crop.
 
         Raises:
-            UnusableSampleError: this one sample cannot be used.
+            UnusableSampleError: if this sample cannot be used.
         """
         ...
 

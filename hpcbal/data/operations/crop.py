@@ -1,4 +1,4 @@
-"""Cut a window of one size out of images: at the centre, or at random after padding."""
+"""Cut a window of fixed size out of images: at the centre, or at random after padding."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CenterCrop:
         check_count(self.name, "width", self.width)
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
-        """Images of one size; an image known to be smaller is an error."""
+        """Images of the window's size; an image that is known to be smaller is an error."""
         return _crop_spec(self.name, spec, self.height, self.width, padding=0)
 
     def apply(self, sample: NDArray[Any], rng: np.random.Generator | None = None) -> NDArray[Any]:
@@ -43,12 +43,12 @@ class CenterCrop:
 
 @dataclass(frozen=True, slots=True)
 class RandomCrop:
-    """A window anywhere in the image, all places alike; the centre in validation.
+    """A window at a uniformly random place in the image; the centre in validation.
 
     Attributes:
         height: pixels, >= 1.
         width: pixels, >= 1.
-        padding: rows and columns of zeros put around the image first, >= 0.
+        padding: rows and columns of zeros added around the image first, >= 0.
     """
 
     name: ClassVar[str] = "random_crop"
@@ -64,7 +64,7 @@ class RandomCrop:
         check_count(self.name, "padding", self.padding, minimum=0)
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
-        """Images of one size; an image known to be smaller, padding counted, is an error."""
+        """Images of the window's size; an image known to be smaller, even with padding, is an error."""
         return _crop_spec(self.name, spec, self.height, self.width, self.padding)
 
     def apply(self, sample: NDArray[Any], rng: np.random.Generator | None) -> NDArray[Any]:
@@ -101,7 +101,7 @@ def _crop(
 
 
 def _window(image: NDArray[Any], top: int, left: int, height: int, width: int) -> NDArray[Any]:
-    """The window that starts at (top, left), which may lie outside; zeros where there is no image."""
+    """The window that starts at (top, left), possibly outside the image; zeros where there is no image."""
     bottom, right = top + height, left + width
     if top >= 0 and left >= 0 and bottom <= image.shape[0] and right <= image.shape[1]:
         return image[top:bottom, left:right]

@@ -1,4 +1,4 @@
-"""Decode PNG and JPEG files into arrays, and say what is wrong with a broken one."""
+"""Decode PNG and JPEG files into arrays, and report what is wrong with a broken file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcbal.data.operations.base import OperationError
 from hpcbal.data.spec import SampleSpec
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
-"""What Pillow may try; formats that run other programs or read other files are left out."""
+"""Formats that Pillow may try; formats that run other programs or read other files are left out."""
 
 _CHANNELS = {"rgb": 3, "gray": 1}
 _PILLOW_MODE = {"rgb": "RGB", "gray": "L"}
@@ -23,10 +23,10 @@ _PILLOW_MODE = {"rgb": "RGB", "gray": "L"}
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """Encoded images become uint8 arrays (height, width, 3 or 1), values 0..255.
+    """Turns encoded images into uint8 arrays (height, width, 3 or 1), values 0..255.
 
-    Transparency is dropped, 16-bit images keep their upper 8 bits, an animation gives its first
-    frame, and the EXIF orientation is not applied.
+    Transparency is dropped, 16-bit images keep their upper 8 bits, only the first frame of an animation is
+    used, and the EXIF orientation is not applied.
 
     Attributes:
         mode: "rgb" or "gray".
@@ -53,14 +53,15 @@ class Decode:
         """Decode the bytes of one image file.
 
         Raises:
-            UnusableSampleError: no known image format, damaged, truncated, or unreasonably large.
+            UnusableSampleError: if the image has no known format, is damaged, truncated, or unreasonably
+                large.
         """
         from PIL import Image, UnidentifiedImageError
 
         if len(sample) == 0:
             raise UnusableSampleError("the file is empty")
         with warnings.catch_warnings():
-            # Odd metadata does not spoil an image, but a decompression bomb must not fill the memory.
+            # Odd metadata does not make an image unusable, but a decompression bomb must not fill the memory.
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             try:

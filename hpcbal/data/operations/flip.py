@@ -14,7 +14,7 @@ from hpcbal.data.spec import SampleSpec
 
 @dataclass(frozen=True, slots=True)
 class RandomFlip:
-    """Each allowed direction is mirrored with probability 1/2; never in validation.
+    """Mirrors each allowed direction with probability 1/2; never in validation.
 
     Attributes:
         horizontal: swap left and right.

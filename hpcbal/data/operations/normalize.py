@@ -44,7 +44,7 @@ class Normalize:
                 f"normalize: got {mean.size} numbers in mean and {std.size} in std, "
                 "allowed: as many as there are channels, or one number for all"
             )
-        # One spelling of the same numbers (0, 0.0, [0]) gives one repr, hence one fingerprint of the data.
+        # One spelling of equal numbers (0, 0.0, [0]) gives one repr, and so one fingerprint of the data.
         object.__setattr__(self, "mean", _plain(mean))
         object.__setattr__(self, "std", _plain(std))
         object.__setattr__(self, "_factor", (self.scale / std).astype(np.float32))

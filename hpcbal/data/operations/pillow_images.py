@@ -1,4 +1,4 @@
-"""Change an array (height, width, channels) through Pillow, whatever its channels."""
+"""Change an array (height, width, channels) with Pillow, for any number of channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def require_pillow_image(name: str, spec: SampleSpec | None) -> SampleSpec:
     """Check that samples are images of a type that Pillow can interpolate.
 
     Raises:
-        OperationError: otherwise.
+        OperationError: if they are not.
     """
     spec = require_image(name, spec)
     if spec.dtype not in SUPPORTED_DTYPES:
@@ -33,7 +33,7 @@ def through_pillow(array: NDArray[Any], change: Callable[[Any], Any]) -> NDArray
 
     Args:
         array: (height, width, channels), uint8 or float32.
-        change: called once for RGB, else once per channel.
+        change: called once for RGB, otherwise once per channel.
 
     Returns: (new height, new width, channels) of the same type.
     """

@@ -15,7 +15,7 @@ from hpcbal.data.spec import SampleSpec
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Bilinear, with a filter as wide as the shrinking asks for (no aliasing); keeps no aspect ratio.
+    """Bilinear, with a filter that widens when images shrink (no aliasing); ignores the aspect ratio.
 
     Attributes:
         height: pixels, >= 1.

@@ -1,4 +1,4 @@
-"""Turn images by a random angle."""
+"""Rotate images by a random angle."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hpcbal.data.spec import SampleSpec
 
 @dataclass(frozen=True, slots=True)
 class RandomRotation:
-    """Turned about the centre by an angle drawn evenly from -degrees..degrees; not in validation.
+    """Rotates about the centre by an angle drawn evenly from -degrees..degrees; not in validation.
 
-    The size stays, corners without image become zero, pixels are interpolated bilinearly.
+    The size stays the same, corners outside the image become zero, pixels are interpolated bilinearly.
 
     Attributes:
-        degrees: greatest angle, 0 < degrees <= 180.
+        degrees: largest angle, 0 < degrees <= 180.
     """
 
     name: ClassVar[str] = "random_rotation"
@@ -39,7 +39,7 @@ class RandomRotation:
         return require_pillow_image(self.name, spec)
 
     def apply(self, sample: NDArray[Any], rng: np.random.Generator | None) -> NDArray[Any]:
-        """Turn one image (height, width, channels)."""
+        """Rotate one image (height, width, channels)."""
         from PIL import Image
 
         if rng is None:

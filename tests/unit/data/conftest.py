@@ -23,7 +23,7 @@ def encode(pixels: NDArray[Any], file_format: str = "PNG") -> bytes:
 
 
 class ArrayDataset:
-    """The least that a user writes: rows of an array."""
+    """The least that a user has to write: rows of an array."""
 
     def __init__(self, samples: NDArray[Any], labels: list[int] | None = None, num_classes: int = 3) -> None:
         self.samples = samples
@@ -44,7 +44,7 @@ class ArrayDataset:
 
 @pytest.fixture
 def pixels() -> NDArray[np.uint8]:
-    """A smooth RGB image, (20, 30, 3): lossy formats and interpolation stay near it."""
+    """A smooth RGB image, (20, 30, 3): lossy formats and interpolation change it little."""
     rows, columns = np.mgrid[0:20, 0:30]
     return np.stack([rows * 10, columns * 8, rows * 4 + columns * 4], axis=2).astype(np.uint8)
 
@@ -61,7 +61,7 @@ def array_dataset() -> type[ArrayDataset]:
 
 @pytest.fixture
 def image_tree(tmp_path: Path, pixels: NDArray[np.uint8]) -> Path:
-    """cat/{a.png,b.jpg}, dog/{c.PNG,d.png,e.jpeg}, and files to be left out."""
+    """cat/{a.png,b.jpg}, dog/{c.PNG,d.png,e.jpeg}, and files that are left out."""
     root = tmp_path / "images"
     for number, name in enumerate(("dog/c.PNG", "dog/d.png", "dog/e.jpeg", "cat/b.jpg", "cat/a.png")):
         file = root / name

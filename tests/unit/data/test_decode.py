@@ -1,4 +1,4 @@
-"""Good images come out as Pillow sees them; broken ones say what is wrong and stop nothing."""
+"""Good images are decoded as Pillow sees them; broken ones report what is wrong and stop nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_sixteen_bits_keep_the_upper_eight(png: Png) -> None:
     np.testing.assert_array_equal(Decode("rgb").apply(png(deep))[:, :, 2], deep >> 8)
 
 
-def test_a_palette_with_transparency_warns_nobody(pixels: NDArray[np.uint8]) -> None:
+def test_a_palette_with_transparency_causes_no_warning(pixels: NDArray[np.uint8]) -> None:
     buffer = io.BytesIO()
     image = Image.fromarray(pixels).convert("P", palette=Image.Palette.ADAPTIVE)
     image.save(buffer, "PNG", transparency=bytes(range(256)))
@@ -90,7 +90,7 @@ def test_a_damaged_png_is_unusable(png: Png) -> None:
         Decode("rgb").apply(bytes(content))
 
 
-def test_text_and_emptiness_are_no_images() -> None:
+def test_text_and_empty_files_are_not_images() -> None:
     with pytest.raises(UnusableSampleError, match=r"not an image that Pillow can read \(known: PNG, JPEG"):
         Decode("rgb").apply(b"<html>404 not found</html>")
     with pytest.raises(UnusableSampleError, match=r"the file is empty"):

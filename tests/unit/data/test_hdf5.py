@@ -45,7 +45,7 @@ def images() -> np.ndarray:
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (2, 6, 5, 3), "compression": "gzip"}])
-def test_equal_arrays_come_back(tmp_path: Path, images: np.ndarray, options: dict[str, Any]) -> None:
+def test_equal_arrays_are_read_back(tmp_path: Path, images: np.ndarray, options: dict[str, Any]) -> None:
     path = write(tmp_path / "a.h5", images, **options)
     dataset: Dataset = hdf5(str(path))
     assert len(dataset) == 4
@@ -166,7 +166,7 @@ def test_missing_and_foreign_files_are_explained(tmp_path: Path) -> None:
         hdf5(str(tmp_path / "text.h5"))
 
 
-def test_missing_datasets_are_explained_by_those_there_are(tmp_path: Path, images: np.ndarray) -> None:
+def test_the_error_for_a_missing_dataset_lists_the_existing_ones(tmp_path: Path, images: np.ndarray) -> None:
     path = write(tmp_path / "a.h5", images)
     with pytest.raises(DataError, match=r"no dataset 'pictures', there are: images, labels"):
         hdf5(str(path), images="pictures")
@@ -199,11 +199,11 @@ def test_variable_length_numbers_need_shapes(tmp_path: Path) -> None:
 
 def test_shapes_of_equal_arrays_are_refused(tmp_path: Path, images: np.ndarray) -> None:
     path = write(tmp_path / "a.h5", images)
-    with pytest.raises(DataError, match=r"holds equal arrays: remove data.args.shapes"):
+    with pytest.raises(DataError, match=r"holds arrays of one shape: remove data.args.shapes"):
         hdf5(str(path), shapes="labels")
 
 
-def test_chunks_that_random_reads_unpack_again_and_again_are_told(
+def test_chunks_that_random_reads_unpack_again_and_again_cause_a_warning(
     tmp_path: Path, images: np.ndarray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import sys

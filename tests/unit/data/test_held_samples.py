@@ -1,4 +1,4 @@
-"""A worker holds copies of some samples of a dataset, and gives them back as the dataset gave them."""
+"""A worker holds copies of some samples of a dataset, and returns them as the dataset did."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpcbal.data.held_samples import HeldSamples
 from hpcbal.errors import HpcbalError
 
 
-def test_samples_come_and_go() -> None:
+def test_samples_are_added_and_removed() -> None:
     dataset = digits()
     held = HeldSamples(dataset)
     assert (len(held), len(held.ids), held.num_bytes) == (len(dataset), 0, 0)

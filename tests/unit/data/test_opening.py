@@ -1,4 +1,4 @@
-"""From a config's import path and arguments to a dataset, with one clear sentence when it fails."""
+"""From a config's import path and arguments to a dataset, with one clear sentence on failure."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_our_own_datasets_explain_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [{}, {"length": 3, "width": 1}])
-def test_wrong_arguments_tell_the_signature(own_module: str, args: dict[str, int]) -> None:
+def test_the_error_for_wrong_arguments_shows_the_signature(own_module: str, args: dict[str, int]) -> None:
     with pytest.raises(
         DataError, match=r"data.args: .*; own_dataset_of_a_test:Series takes \(length, scale=1"
     ):
         open_dataset(f"{own_module}:Series", args)
 
 
-def test_an_object_that_is_no_dataset_tells_what_it_lacks(own_module: str) -> None:
+def test_the_error_for_an_object_that_is_not_a_dataset_lists_what_it_lacks(own_module: str) -> None:
     with pytest.raises(
         DataError, match=r"got a Half without sample_spec, label_spec, read, describe; a dataset"
     ):

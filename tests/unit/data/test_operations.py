@@ -86,7 +86,7 @@ def test_a_random_crop_is_a_center_crop_in_validation(pixels: NDArray[np.uint8])
 
 
 @pytest.mark.parametrize("operation", [CenterCrop(21, 5), RandomCrop(23, 5, padding=1)])
-def test_crops_larger_than_the_images_are_refused_beforehand(operation: CenterCrop | RandomCrop) -> None:
+def test_crops_larger_than_the_images_are_refused_in_advance(operation: CenterCrop | RandomCrop) -> None:
     limit = 20 if isinstance(operation, CenterCrop) else 22
     with pytest.raises(OperationError, match=rf"{operation.name}.height: got \d+, allowed: at most {limit}"):
         operation.output_spec(IMAGES)
@@ -160,7 +160,7 @@ def test_normalize_is_the_same_value_however_its_numbers_are_written() -> None:
     assert repr(Normalize([1, 2], [3, 4])) == repr(Normalize((1.0, 2.0), (3.0, 4.0)))
 
 
-def test_normalize_wants_as_many_numbers_as_channels() -> None:
+def test_normalize_needs_as_many_numbers_as_channels() -> None:
     with pytest.raises(
         OperationError, match=r"normalize.mean: got 2 numbers, allowed: one number, or one for"
     ):
@@ -197,7 +197,7 @@ def test_wrong_arguments_are_named(name: str, args: dict[str, Any], message: str
 @pytest.mark.parametrize(
     "operation", [Resize(4, 4), CenterCrop(4, 4), RandomCrop(4, 4), RandomFlip(), RandomRotation(5)]
 )
-def test_image_operations_want_images(operation: Any) -> None:
+def test_image_operations_need_images(operation: Any) -> None:
     with pytest.raises(OperationError, match=rf"{operation.name}: needs images of shape \(height"):
         operation.output_spec(SampleSpec.of((20, 30), "uint8"))
     with pytest.raises(OperationError, match=r"put 'decode: {mode: rgb}' .* first"):
@@ -205,7 +205,7 @@ def test_image_operations_want_images(operation: Any) -> None:
 
 
 @pytest.mark.parametrize("operation", [Resize(4, 4), RandomRotation(5)])
-def test_interpolation_wants_a_type_that_pillow_knows(operation: Any) -> None:
+def test_interpolation_needs_a_type_that_pillow_supports(operation: Any) -> None:
     with pytest.raises(
         OperationError, match=r"works on uint8 and float32 images, got .* int32; put normalize"
     ):

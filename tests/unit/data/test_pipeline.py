@@ -11,7 +11,7 @@ from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError
 
 
-def test_specs_are_handed_from_operation_to_operation() -> None:
+def test_specs_are_passed_from_operation_to_operation() -> None:
     pipeline = Pipeline([Decode(), Resize(32, 40), RandomCrop(28, 28), Normalize()], None)
     assert pipeline.output_spec == SampleSpec.of((28, 28, 3), "float32")
     assert pipeline.is_random
@@ -40,7 +40,7 @@ def test_encoded_images_need_decode() -> None:
         Pipeline([Resize(8, 8)], None)
 
 
-def test_an_operation_that_does_not_fit_tells_its_place() -> None:
+def test_an_operation_that_does_not_fit_is_reported_with_its_place() -> None:
     with pytest.raises(
         ConfigError, match=r"preprocessing\[2\].random_crop.width: got 41, allowed: at most 40"
     ):
@@ -58,7 +58,7 @@ def test_operations_are_built_from_names() -> None:
     assert build_operations(wanted) == (Decode("rgb"), Resize(4, 5), Normalize((1.0, 2.0, 3.0)))
 
 
-def test_all_problems_of_a_list_are_told_at_once() -> None:
+def test_all_problems_of_a_list_are_reported_together() -> None:
     wanted = [("resise", {}), ("resize", {"height": 4}), ("decode", {"mod": "rgb"}), ("resize", {})]
     with pytest.raises(ConfigError) as caught:
         build_operations([*wanted, ("random_crop", {"height": -4, "width": 4})])

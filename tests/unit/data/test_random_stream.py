@@ -7,7 +7,7 @@ import numpy as np
 from hpcbal.data.random_stream import SampleStreams
 
 
-def test_a_stream_starts_anew_whatever_was_drawn_before() -> None:
+def test_a_stream_starts_again_whatever_was_drawn_before() -> None:
     streams = SampleStreams(seed=3)
     first = streams.stream(2, 5).random(4)
     streams.stream(0, 0).integers(0, 3, 5, np.uint32)  # leaves half a word buffered

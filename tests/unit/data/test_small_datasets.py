@@ -1,4 +1,4 @@
-"""Digits out of scikit-learn, and Fashion-MNIST out of files in its format."""
+"""Digits from scikit-learn, and Fashion-MNIST from files in its format."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_missing_package_is_explained(tmp_path: Path) -> None:
         (lambda content: content[:-40], "cannot be read"),
         (
             lambda content: gzip.compress(gzip.decompress(content)[:-1]),
-            "the header tells 100; the file is dam",
+            "the header says 100; the file is dam",
         ),
         (lambda content: gzip.compress(b"PK" + gzip.decompress(content)), "another format, allowed: IDX"),
         (lambda content: gzip.compress(gzip.decompress(content)[:10]), "another format, allowed: IDX"),

@@ -86,7 +86,7 @@ print(digest.hexdigest())
     assert len(digests.pop().strip()) == hashlib.sha256().digest_size * 2
 
 
-def test_what_read_raises_spoils_that_sample_only(array_dataset: Any, images: np.ndarray) -> None:
+def test_an_exception_from_read_affects_only_that_sample(array_dataset: Any, images: np.ndarray) -> None:
     class Flaky(array_dataset):  # type: ignore[misc]
         def read(self, sample_id: int) -> tuple[Any, Any]:
             if sample_id == 4:
@@ -135,15 +135,15 @@ def test_a_broken_describe_does_not_hide_the_reason(array_dataset: Any, images: 
     [
         (np.zeros((8, 8, 3), np.float64), 0, r"shape \(8, 8, 3\) and type float64, promised: an array \(8"),
         (np.zeros((9, 8, 3), np.uint8), 0, r"shape \(9, 8, 3\) and type uint8, promised"),
-        ([[0]], 0, "gave a list, promised: an array"),
-        (b"png", 0, "gave a bytes, promised: an array"),
+        ([[0]], 0, "returned a list, promised: an array"),
+        (b"png", 0, "returned a bytes, promised: an array"),
         (np.zeros((8, 8, 3), np.uint8), 3, r"label 3, allowed: 0\.\.2"),
         (np.zeros((8, 8, 3), np.uint8), -1, r"label -1, allowed: 0\.\.2"),
         (np.zeros((8, 8, 3), np.uint8), [0, 1], r"label of shape \(2,\), promised: \(\)"),
         (np.zeros((8, 8, 3), np.uint8), "cat", "ValueError: invalid literal"),
     ],
 )
-def test_a_dataset_is_held_to_its_promises(
+def test_samples_that_break_the_datasets_promises_are_bad(
     array_dataset: Any, images: np.ndarray, raw: Any, label: Any, reason: str
 ) -> None:
     class Liar(array_dataset):  # type: ignore[misc]
@@ -191,7 +191,7 @@ def test_encoded_images_may_be_any_kind_of_bytes(array_dataset: Any, png: Any, p
     source = make(encoded(array_dataset, [*files, pixels]), (Decode(),), max_sample_bytes=4000)
     for sample_id in range(4):
         np.testing.assert_array_equal(source.sample(sample_id, 0, training=True)[0], pixels)
-    with pytest.raises(BadSample, match=r"gave an array of shape .*, promised: an encoded image as bytes"):
+    with pytest.raises(BadSample, match=r"returned an array of shape .*, promised: encoded image bytes"):
         source.sample(4, 0, training=True)
 
 
@@ -201,7 +201,7 @@ def test_a_bad_sample_survives_pickling() -> None:
     assert str(bad) == "sample 7 (cat/a.png): truncated"
 
 
-def test_the_fingerprint_tells_other_data_from_the_same(array_dataset: Any, images: np.ndarray) -> None:
+def test_the_fingerprint_differs_for_other_data_only(array_dataset: Any, images: np.ndarray) -> None:
     base = make(array_dataset(images)).fingerprint
     assert make(array_dataset(images)).fingerprint == base
     renamed = array_dataset(images)

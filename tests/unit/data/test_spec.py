@@ -12,7 +12,7 @@ from hpcbal.data.spec import UNBOUNDED
 from hpcbal.errors import DataError
 
 
-def test_a_static_shape_tells_the_bytes() -> None:
+def test_a_static_shape_determines_the_bytes() -> None:
     spec = SampleSpec.of((8, 6, 3), "float32", max_bytes=7)
     assert (spec.max_bytes, spec.is_static, spec.is_bounded) == (8 * 6 * 3 * 4, True, True)
 
@@ -34,7 +34,7 @@ def test_another_type_scales_the_bound() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["nonsense", "object", "S3", "complex64"])
-def test_types_that_are_no_numbers_are_refused(dtype: str) -> None:
+def test_types_other_than_numbers_are_refused(dtype: str) -> None:
     with pytest.raises(DataError, match=f"got '{dtype}', allowed"):
         SampleSpec.of((2,), dtype)
 

@@ -34,14 +34,16 @@ def test_the_number_held_out_is_rounded(ten: Any) -> None:
 
 
 def test_a_split_without_validation_samples_is_refused(ten: Any) -> None:
-    with pytest.raises(DataError, match=r"got 0.04, which of 10 samples leaves none for validation; .* 0.1"):
+    with pytest.raises(
+        DataError, match=r"got 0.04, but that leaves none of 10 samples for validation; .* 0.1"
+    ):
         split_ids(ten, 0, 0.04)
     with pytest.raises(DataError, match=r"got 0.0, allowed: above 0 and below 1"):
         split_ids(ten, 0, 0.0)
 
 
 def test_a_split_without_training_samples_is_refused(ten: Any) -> None:
-    with pytest.raises(DataError, match=r"got 0.99, which of 10 samples leaves none for training"):
+    with pytest.raises(DataError, match=r"got 0.99, but that leaves none of 10 samples for training"):
         split_ids(ten, 0, 0.99)
     with pytest.raises(DataError, match=r"got 1.0, allowed"):
         split_ids(ten, 0, 1.0)
