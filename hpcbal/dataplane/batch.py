@@ -1,4 +1,4 @@
-"""What a trainer gets from the stream: the valid samples of a range of positions."""
+"""What a trainer reads from the stream: the valid samples of a range of positions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Samples in the order of their positions; broken ones are left out.
+    """Samples in the order of their positions, without broken ones.
 
     Attributes:
         ids: int64, shape (n,).
-        x: samples, shape (n, *sample shape); a list of n arrays where the spec's shape is not static.
+        x: samples, shape (n, *sample shape); a list of n arrays if the spec's shape is not static.
         y: labels, shape (n, *label shape).
     """
 

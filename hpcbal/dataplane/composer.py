@@ -1,4 +1,4 @@
-"""Fill a block with preprocessed samples: one at a time, or many at once where the source can."""
+"""Fill a block with preprocessed samples: one at a time, or many at once if the source can do that."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from hpcbal.errors import DataError
 
 
 class StreamSource(Protocol):
-    """What a producer asks of the samples' source; `hpcbal.data.source.SampleSource` is one."""
+    """What a producer requires of a source of samples; `hpcbal.data.source.SampleSource` is one."""
 
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
         """Sample ids in the order of the pass, shape (num_positions,); the same in every process."""
 
     def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        """One preprocessed sample and its label; raises `BadSample` if it cannot be used."""
+        """Return one preprocessed sample and its label; raises `BadSample` if it cannot be used."""
 
 
 class BulkSource(StreamSource, Protocol):
-    """A source that holds prepared samples in one array, and so saves the work per sample."""
+    """A source that holds prepared samples in one array, which saves the work per sample."""
 
     def samples(
         self, ids: NDArray[np.int64], pass_index: int, training: bool
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What `sample` gives for each of `ids`, shape (n,), stacked; may be a view, and is only read.
+        """Return what `sample` returns for each of `ids`, shape (n,), stacked; may be a read-only view.
 
-        Only for samples of static shape of which none is broken.
+        Only for samples of static shape without broken ones.
         """
 
 
 class BlockComposer:
-    """Writes the samples of one block after the other; broken ones leave a hole.
+    """Writes samples into one block after another; a broken sample leaves a hole.
 
-    A source with the method `samples` (`BulkSource`) is asked for all training samples of a block at once,
-    and for all validation samples.
+    If the source has the method `samples` (`BulkSource`), it is asked for all training samples of a block at
+    once, and for all validation samples.
 
     Attributes:
         samples_made: samples written so far.
-        reads: samples asked of the source so far, broken ones included.
-        bad: (id, where, reason) of the broken ones that were not taken yet.
+        reads: samples requested from the source so far, including broken ones.
+        bad: (id, where, reason) of the broken samples that were not taken yet.
     """
 
     def __init__(self, spec: StreamSpec, source: StreamSource) -> None:
@@ -66,7 +66,7 @@ class BlockComposer:
         self.bad: list[tuple[int, str, str]] = []
 
     def begin(self, slot: Slot, generation: int, block: int, first_pass: int) -> None:
-        """Start with a block, counted from `first_pass`, in a slot that is free."""
+        """Start a block, counted from `first_pass`, in a free slot."""
         spec = self._spec
         passes, inside = divmod(block, spec.blocks_per_pass)
         start = inside * spec.block_samples
@@ -78,14 +78,14 @@ class BlockComposer:
         slot.begin(generation, block, ids)
         self._slot, self._block_ids, self._index = slot, ids, 0
         if self._samples is None:
-            self._ids = ids.tolist()  # Python ints: an eighth of NumPy's time for each
+            self._ids = ids.tolist()  # Python ints: each takes an eighth of NumPy's time
         self._num_train = spec.num_train - start
 
     def step(self) -> bool:
-        """Write the next sample, or the next samples; returns whether the block is finished.
+        """Write the next sample or samples; return whether the block is finished.
 
         Raises:
-            DataError: the sample is not of the stream's spec, or larger than its share of a block.
+            DataError: if a sample does not fit the stream's spec, or is larger than its share of a block.
         """
         slot = self._slot
         assert slot is not None
@@ -123,7 +123,7 @@ class BlockComposer:
         samples, labels = self._samples(self._block_ids[first:last], self._pass_index, training)
         if samples.shape != (last - first, *(self._shape or ())) or samples.dtype != self._dtype:
             raise DataError(
-                f"{last - first} samples at once have shape {samples.shape} and type "
+                f"{last - first} samples read together have shape {samples.shape} and type "
                 f"{samples.dtype}, the stream takes {self._spec.sample}"
             )
         slot.put_many(first, samples, labels)

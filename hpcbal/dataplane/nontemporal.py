@@ -1,7 +1,7 @@
 """Write samples past the caches with non-temporal ("streaming") stores.
 
-A plain store first takes each cache line from the cores that have read it. Where that costs more than it
-saves, these stores are quicker. They have nothing to do with the stream of samples (`stream`).
+A plain store first takes each cache line away from the cores that have read it. Where that costs more than it
+saves, these stores are faster. They are unrelated to the stream of samples (`stream`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 log = logging.getLogger(__name__)
 
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
-"""Writes the second array over the first."""
+"""Overwrites the first array with the second."""
 
 MIN_BYTES = 4096
-"""Smaller arrays are written with NumPy.
+"""Arrays smaller than this are written with NumPy.
 
-Where writer and reader sit on cores without a common cache, streaming took 0.4 us for 2 KB (NumPy 1.0),
-0.5 us for 4 KB (2.0) and 1.4 us for 27 KB (12). On one core, with nothing to take away, it took 0.7 us
-more at most.
+With writer and reader on cores without a common cache, streaming took 0.4 us for 2 KB (NumPy 1.0), 0.5 us for
+4 KB (2.0) and 1.4 us for 27 KB (12). On one core, where no line has to be taken away, it took at most 0.7 us
+more than NumPy.
 """
 
 
 def _find_copy() -> Copy | None:
-    """The compiled copy; None where it was not built, or the processor has no streaming stores for it."""
+    """Find the compiled copy; None if it was not built, or the processor has no streaming stores for it."""
     try:
         from hpcbal.dataplane import _streaming
     except ImportError:  # installed without a compiler, or built for another machine
@@ -43,12 +43,12 @@ _plain_copy: Copy = np.copyto
 
 
 def method() -> str:
-    """How large samples can be written into the ring: "streaming stores" or "NumPy"."""
+    """How large samples can be written to the ring: "streaming stores" or "NumPy"."""
     return "NumPy" if _copy is None else "streaming stores"
 
 
 def can_stream(target: NDArray[np.generic], values: NDArray[np.generic]) -> bool:
-    """Whether `write` goes past the caches: C-contiguous, of one type and shape, at least `MIN_BYTES`."""
+    """Whether `write` bypasses the caches: C-contiguous, same type and shape, at least `MIN_BYTES`."""
     return (
         _copy is not None
         and target.nbytes >= MIN_BYTES
@@ -60,16 +60,16 @@ def can_stream(target: NDArray[np.generic], values: NDArray[np.generic]) -> bool
 
 
 def write(target: NDArray[np.generic], values: NDArray[np.generic]) -> None:
-    """Write `values` over `target`, as `target[...] = values` does; past the caches if it `can_stream`.
+    """Write `values` to `target`, like `target[...] = values`; bypasses the caches if it `can_stream`.
 
-    What other processes see is ordered as with plain stores.
+    Other processes see the writes in the same order as plain stores.
 
     Args:
-        target: writable, of numbers, at least one axis.
-        values: of a shape that broadcasts to that of `target`, in different memory.
+        target: writable array of numbers, with at least one axis.
+        values: of a shape that broadcasts to the shape of `target`, in different memory.
 
     Raises:
-        ValueError: the shapes do not fit, or the arrays overlap.
+        ValueError: if the shapes do not fit, or the arrays overlap.
     """
     if _copy is not None and can_stream(target, values):
         _copy(target, values)
@@ -78,40 +78,40 @@ def write(target: NDArray[np.generic], values: NDArray[np.generic]) -> None:
 
 
 class QuickerWrite:
-    """Writes large arrays into a ring in the way that is quicker there: past the caches or with NumPy.
+    """Writes large arrays to a ring in the faster of two ways: past the caches or with NumPy.
 
-    Which one that is cannot be known beforehand. Taking a line from the cores that have read it costs ten
-    times as much as streaming it on one processor, and less than streaming it on another (README). So both
-    are tried in the course of the work; the one of the smaller median time per byte is kept, and after a
-    long while both are tried again.
+    The faster way is not known in advance. Taking a line away from the cores that have read it takes ten
+    times as long as streaming it on one processor, and less time on another (README). So both ways are tried
+    during the work; the one with the smaller median time per byte is kept, and after a long time both are
+    tried again.
 
-    A trial begins when the ring has been written once, as memory that is touched for the first time has to
-    be found by the kernel. Each way then has a lap that does not count, so that afterwards lines were last
-    written in the same way (the only writer's; several mix their ways), and then at least a lap, and
-    `MIN_TIMES` writes, that do. Of a large ring `MAX_LAP_BYTES` will do for a lap: they are in no cache.
+    A trial starts after the ring has been written once, because the kernel has to find memory that is touched
+    for the first time. Each way first has a lap that is not timed, so that all lines were last written in the
+    same way (if this is the only writer; several writers mix their ways). Then at least one lap and
+    `MIN_TIMES` writes are timed. In a large ring, `MAX_LAP_BYTES` are enough for a lap: they are in no cache.
 
     Attributes:
-        streams: whether what comes next goes past the caches.
-        ring_bytes: as given.
+        streams: whether the next write bypasses the caches.
+        ring_bytes: see the argument.
 
     Args:
-        ring_bytes: what this process writes until all of the ring is written, by it and by others, > 0. Where
-            others rest, the ring is written later, which the laps that do not count make up for if at least
-            half of them work.
-        clock: seconds.
+        ring_bytes: bytes that this process writes until it and others have written all of the ring, > 0. If
+            other writers pause, the ring is finished later; the untimed laps make up for that if at least
+            half of the writers work.
+        clock: returns seconds.
     """
 
     def __init__(self, ring_bytes: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.streams = True
         self.ring_bytes = ring_bytes
         self._clock = clock
-        self._times: list[float] | None = None  # seconds per byte; None: they do not count
+        self._times: list[float] | None = None  # seconds per byte; None: not timed
         self._best: bool | None = None
         self._plan = self._try_both(ring_bytes)
         self._left_bytes = next(self._plan)
 
     def __call__(self, target: NDArray[np.generic], values: NDArray[np.generic]) -> None:
-        """Write `values` to `target`, as `write` does, in the way that is quicker."""
+        """Write `values` to `target`, as `write` does, in the faster way."""
         if _copy is None or not can_stream(target, values):
             target[...] = values
             return
@@ -127,7 +127,7 @@ class QuickerWrite:
         self._times.append((self._clock() - began_s) / target.nbytes)
 
     def _try_both(self, ring_bytes: int) -> Iterator[int]:
-        """Say how the next large arrays are written, and yield how many bytes of them, at least."""
+        """Set how the next large arrays are written, and yield how many bytes to write so, at least."""
         lap_bytes = min(ring_bytes, MAX_LAP_BYTES)
         yield max(0, ring_bytes - lap_bytes)  # the rest of it is the first lap
         while True:
@@ -152,8 +152,8 @@ class QuickerWrite:
 
 
 MIN_TIMES, MAX_TIMES = 32, 1000
-"""Writes that are timed of each way; of many small ones not all are needed for a median."""
+"""Timed writes per way; of many small writes, a median does not need all."""
 
 MAX_LAP_BYTES = 32 * 2**20
 LAPS_KEPT = 1000
-"""How long the result of a trial is used, so that trying costs next to nothing."""
+"""How long the result of a trial is used; long enough that trials cost next to nothing."""

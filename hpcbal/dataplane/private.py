@@ -1,4 +1,4 @@
-"""A trainer's own stream: it makes the blocks that it reads, in the thread that waits for them."""
+"""A trainer's own stream: the thread that waits for blocks also makes them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from hpcbal.dataplane.stream import StreamPlan, StreamSpec, round_block
 from hpcbal.values import Position
 
 NUM_BLOCKS_AHEAD = 1
-"""Blocks that fit into the ring besides those of the batch that is read."""
+"""Blocks that fit into the ring in addition to those of the current batch."""
 
 
 class PrivateStream(StreamReader):
-    """The same samples in the same order as those of the shared stream, preprocessed for one trainer alone.
+    """The samples of the shared stream in the same order, preprocessed for one trainer alone.
 
-    It is what the independent paradigm compares sharing with: every DNN pays for its own preprocessing, on
-    the core where it is fed. Ring and producer are those of the shared stream, with one reader.
+    The independent paradigm uses it to compare sharing with not sharing: every DNN pays for its own
+    preprocessing, on the core that feeds it. Ring and producer are those of the shared stream, with one
+    reader.
     """
 
     def __init__(self, spec: StreamSpec, source: StreamSource, max_batch_size: int) -> None:
-        """Make a ring of this process alone.
+        """Make a ring in this process.
 
         Args:
-            spec: of the shared stream.
-            source: of the samples.
-            max_batch_size: samples that are read at once, at most.
+            spec: spec of the shared stream.
+            source: source of the samples.
+            max_batch_size: most samples that are read at once.
 
         Raises:
-            InputError: there is no memory for it.
+            InputError: if there is not enough memory.
         """
         most = min(max_batch_size, spec.num_positions)
         num_blocks = math.ceil((most - 1) / spec.block_samples) + 1 + NUM_BLOCKS_AHEAD
@@ -46,12 +47,12 @@ class PrivateStream(StreamReader):
 
     @property
     def samples_made(self) -> int:
-        """Samples preprocessed so far, over all DNNs."""
+        """Samples preprocessed so far, for all DNNs."""
         return self._producer.samples_made
 
     @property
     def busy_s(self) -> float:
-        """Seconds spent on them."""
+        """Seconds spent on preprocessing."""
         return self._producer.busy_s
 
     def take_bad(self) -> list[tuple[int, str, str]]:
@@ -59,7 +60,7 @@ class PrivateStream(StreamReader):
         return self._producer.take_bad()
 
     def open(self, start: Position) -> None:
-        """Begin a stream at `start`; `end` closes it."""
+        """Start a stream at `start`; `end` closes it."""
         self._generation += 1
         offset = start.offset if start.offset < self._spec.num_positions else 0
         first_pass = start.pass_index if offset == start.offset else start.pass_index + 1
@@ -69,14 +70,14 @@ class PrivateStream(StreamReader):
         self._producer.start(plan)
 
     def end(self) -> None:
-        """Leave the stream; what was made ahead is lost."""
+        """Leave the stream; blocks that were made ahead are lost."""
         super().end()
         self._producer.stop()
         while self._producer.active:
             self._producer.step()
 
     def close(self) -> None:
-        """Free the ring; the last call."""
+        """Free the ring; call nothing after this."""
         self._own_ring.close()
 
     def _pause(self, pause: Callable[[], None]) -> None:

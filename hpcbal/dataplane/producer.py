@@ -1,4 +1,4 @@
-"""A preprocessor rank's end of the stream: make blocks, hand them out, take in those of other nodes."""
+"""A preprocessor rank's end of the stream: make blocks, pass them on, receive those of other nodes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamPlan
 
 QUANTUM_S = 1e-3
-"""`step` returns to the caller, who has messages to look after, about this often."""
+"""`step` returns to its caller, which must handle messages, about this often."""
 
 POLL_INTERVAL_S = 1e-4
-"""Transfers are moved on about this often while samples are made."""
+"""Transfers are progressed about this often while samples are made."""
 
 NUM_PRIVATE_SLOTS = 2
-"""Blocks under way from a node without readers: one is sent while the next is made."""
+"""Blocks in flight from a node without readers: one is sent while the next is made."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """Who lives where.
+    """Which rank is on which node.
 
     Attributes:
         node_of_rank: node of each world rank.
-        gateway_of_node: per node the world rank that receives blocks of other nodes: its first
+        gateway_of_node: per node, the world rank that receives blocks from other nodes: its first
             preprocessor.
     """
 
@@ -36,14 +36,14 @@ class NodeTopology:
 
 
 class Producer:
-    """Makes the blocks that a plan gives this rank, and is its node's gateway if the topology says so.
+    """Makes the blocks that a plan assigns to this rank, and is its node's gateway if the topology says so.
 
-    Everything happens in `step`, in one thread and without blocking: between two samples, transfers are
-    moved on, so slow decoding holds up no other node.
+    Everything happens in `step`, in one thread and without blocking: transfers are progressed between two
+        samples, so slow decoding does not delay other nodes.
 
     Every preprocessor rank that is a producer of the plan, or the gateway of a training node, takes part:
-    `start`, `step` until told to `stop`, `step` until no longer `active`. The next `start` comes after all
-    of them have stopped.
+    call `start`, then `step` until the round ends, `stop`, then `step` until no longer `active`. The next
+    `start` comes after all of them have stopped.
 
     Attributes:
         busy_s: seconds spent making samples so far, over all rounds.
@@ -57,12 +57,12 @@ class Producer:
         source: StreamSource,
         producer_index: int,
     ) -> None:
-        """Prepare; sends nothing.
+        """Prepare the producer; sends nothing.
 
         Args:
-            ring: of this rank's node.
-            comm: all ranks in world order, used by producers only; `OneNode` where all share a node.
-            topology: of all ranks.
+            ring: ring of this rank's node.
+            comm: all ranks in world order, used by producers only; `OneNode` if all share a node.
+            topology: placement of all ranks.
             source: the same samples on all ranks.
             producer_index: 0..num_producers-1 of the ring, different for each producer of the node.
         """
@@ -79,7 +79,7 @@ class Producer:
 
     @property
     def active(self) -> bool:
-        """Whether a round is running, or stopping."""
+        """Whether a round is running or stopping."""
         return self._plan is not None
 
     @property
@@ -89,7 +89,7 @@ class Producer:
 
     @property
     def reads(self) -> int:
-        """Samples asked of the source so far, broken ones included."""
+        """Samples requested from the source so far, including broken ones."""
         return self._composer.reads
 
     def take_bad(self) -> list[tuple[int, str, str]]:
@@ -98,7 +98,7 @@ class Producer:
         return bad
 
     def start(self, plan: StreamPlan) -> None:
-        """Begin a round; all its readers have published their cursors before."""
+        """Start a round; all its readers must have published their cursors before."""
         assert self._plan is None, f"generation {plan.generation} was started while another was running"
         rank, nodes = self._comm.rank, self._topology.node_of_rank
         gateways = self._topology.gateway_of_node
@@ -108,7 +108,7 @@ class Producer:
         self._last_poll_s = 0.0
         self._slot: Slot | None = None
         self._block_of_private = [INACTIVE] * NUM_PRIVATE_SLOTS
-        # Readers never join a running round: without readers now, this node needs no block to its end.
+        # Readers never join a running round: a node without readers now needs no block until its end.
         self._local = self._node in plan.training_nodes
         local_writers = {p for p in plan.producers if nodes[p] == self._node}
         if self._local:
@@ -132,7 +132,7 @@ class Producer:
         self._publish_mark()
 
     def stop(self) -> None:
-        """Ask for the end of the round; `step` then brings it about, until `active` is false."""
+        """Request the end of the round; further `step`s complete it, until `active` is false."""
         if self._plan is None or self._stopping:
             return
         self._stopping = True
@@ -143,7 +143,7 @@ class Producer:
         self._receiver.close()
 
     def step(self) -> bool:
-        """Do about a millisecond of work; returns whether there was any."""
+        """Do about a millisecond of work; return whether there was any."""
         plan = self._plan
         if plan is None:
             return False
@@ -153,7 +153,8 @@ class Producer:
                 self._plan = None
                 did = True
             return did
-        # Several blocks where samples are cheap: looking for messages costs the caller its turn on the core.
+        # Make several blocks if samples are cheap: checking for messages costs the caller its turn on the
+        # core.
         end_s = time.perf_counter() + QUANTUM_S
         while self._slot is not None or self._open_block(plan):
             did = True
@@ -162,7 +163,7 @@ class Producer:
         return did
 
     def _compose(self, plan: StreamPlan, end_s: float) -> bool:
-        """Make samples of the open block to its end, or until `end_s`; returns whether it was that late."""
+        """Make samples of the open block to its end, or until `end_s`; return whether time ran out."""
         began = now = time.perf_counter()
         away_s = 0.0
         finished = False
@@ -186,7 +187,7 @@ class Producer:
             return False
         if self._local:
             self._slot = self._free_slot(block)
-        if not self._local and self._sender.wanted:  # _free_slot may just have seen the last reader leave
+        if not self._local and self._sender.wanted:  # _free_slot may have just seen the last reader leave
             self._slot = self._free_private_slot(block)
         if self._slot is None:
             return False
@@ -194,7 +195,7 @@ class Producer:
         return True
 
     def _hand_out(self, plan: StreamPlan) -> None:
-        """Show the finished block to this node's readers, and send it to the other nodes."""
+        """Publish the finished block to this node's readers, and send it to the other nodes."""
         slot, block = self._slot, self._next_block
         assert slot is not None
         if slot is self._ring.slots[block % self._ring.num_slots]:
@@ -218,14 +219,14 @@ class Producer:
         return did
 
     def _publish_mark(self) -> None:
-        """Tell the node's other writers how far this one has got."""
+        """Publish this writer's progress to the node's other writers."""
         assert self._plan is not None
         if self._is_writer:
             block = min(self._next_block, self._sender.lowest_unsent, self._receiver.lowest_missing)
             self._ring.set_mark(self._index, self._plan.generation, min(block, BLOCK_MASK))
 
     def _free_slot(self, block: int) -> Slot | None:
-        """The ring's slot of `block` if nobody needs what lies in it."""
+        """The ring's slot for `block` if nobody needs its present content."""
         assert self._plan is not None
         ring = self._ring
         if not self._local:
@@ -242,7 +243,7 @@ class Producer:
         return ring.slots[block % ring.num_slots]
 
     def _free_private_slot(self, block: int) -> Slot | None:
-        """Own memory for a block that goes to other nodes only."""
+        """Private memory for a block that goes only to other nodes."""
         for index, held in enumerate(self._block_of_private):
             if not self._sender.is_sending(held):
                 self._block_of_private[index] = block

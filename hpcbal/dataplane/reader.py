@@ -1,4 +1,4 @@
-"""A trainer rank's end of the stream: wait for positions, copy them out, move the cursor on."""
+"""A trainer rank's end of the stream: wait for positions, copy them out, advance the cursor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Batch", "StreamReader"]
 
 
 class StreamReader:
-    """Reads positions of the running pass in any order above its cursor.
+    """Reads positions of the running pass, in any order above its cursor.
 
     Attributes:
         wait_s: seconds spent waiting for blocks so far, over all rounds.
@@ -32,13 +32,13 @@ class StreamReader:
         """Read from `ring` with the cursor `reader_index`, which no other rank uses.
 
         Args:
-            ring: of this rank's node.
+            ring: ring of this rank's node.
             reader_index: 0..num_readers-1 of the ring.
-            poll: called again and again while waiting; what it raises ends the wait.
+            poll: called repeatedly while waiting; an exception from it ends the wait.
         """
         self._ring = ring
         self._spec = spec = ring.spec
-        # Derived sizes are computed anew at each look; a read asks for them thousands of times a second.
+        # Derived sizes are computed on every access, and a read needs them thousands of times a second.
         self._blocks_per_pass = spec.blocks_per_pass
         self._max_read_samples = spec.max_read_samples
         self._is_static = spec.sample.is_static
@@ -49,15 +49,15 @@ class StreamReader:
         self.wait_s = 0.0
 
     def set_poll(self, poll: Callable[[], None]) -> None:
-        """Call `poll` while waiting from now on, instead of what was given before."""
+        """Call `poll` while waiting from now on, instead of the earlier one."""
         self._poll = poll
 
     def begin(self, plan: StreamPlan, position: Position) -> None:
         """Join a round at `position`, before its producers start.
 
         Args:
-            plan: of the round.
-            position: nothing before it will be read; not before block `plan.first_block`.
+            plan: plan of the round.
+            position: no earlier position will be read; not before block `plan.first_block`.
         """
         block = round_block(self._spec, plan.first_pass, position.pass_index, position.offset)
         assert block >= plan.first_block, f"{position} lies before the first block of {plan}"
@@ -65,19 +65,19 @@ class StreamReader:
         self._move(block)
 
     def read(self, pass_index: int, start: int, stop: int, out: NDArray[Any] | None = None) -> Batch:
-        """Wait for positions start..stop-1 of a pass and copy out the valid ones.
+        """Wait for positions start..stop-1 of a pass, and copy out the valid samples.
 
         Args:
             pass_index: a pass of the round.
             start: 0..num_positions.
-            stop: start..num_positions; an empty range is an empty batch and waits for nothing.
-            out: memory for the samples, shape (>= stop - start, *sample shape), used again and again by
-                the caller: the batch's `x` is a view of it. Pages of fresh memory cost more than the copy.
-                Only where shapes are static.
+            stop: start..num_positions; an empty range is an empty batch and needs no waiting.
+            out: memory for the samples, shape (>= stop - start, *sample shape), which the caller uses
+                repeatedly: the batch's `x` is a view of it. Fresh memory pages cost more than the copy. Only
+                for static shapes.
 
         Raises:
-            InputError: the range does not fit in the ring.
-            HpcbalError: the range was released before, or no round is running.
+            InputError: if the range does not fit in the ring.
+            HpcbalError: if the range was already released, or no round is running.
         """
         return self.read_selection(pass_index, Selection(start, stop), out)
 
@@ -120,21 +120,21 @@ class StreamReader:
         return Batch(ids[:filled], samples if x is None else x[:filled], y[:filled])
 
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
-        """Wait for positions start..stop-1 of a pass and count those that hold a sample; errors as `read`."""
+        """Wait for positions start..stop-1 of a pass and count the valid ones; same errors as `read`."""
         return sum(
             last - first if slot.is_whole() else int(np.count_nonzero(slot.valid[first:last]))
             for slot, _, first, last in self._portions(pass_index, start, stop)
         )
 
     def release(self, pass_index: int, position: int) -> None:
-        """Give up everything before `position` (0..num_positions) of a pass; going back does nothing."""
+        """Release everything before `position` (0..num_positions) of a pass; going back has no effect."""
         plan = self._running()
         block = round_block(self._spec, plan.first_pass, pass_index, position)
         if block > self._cursor:
             self._move(block)
 
     def end(self) -> None:
-        """Leave the round; this reader holds no slot any more."""
+        """Leave the round; this reader then holds no slot."""
         self._plan = None
         self._move(INACTIVE)
 
@@ -144,7 +144,7 @@ class StreamReader:
 
     def _running(self) -> StreamPlan:
         if self._plan is None:
-            raise HpcbalError("the stream was read outside a round: begin() comes first")
+            raise HpcbalError("the stream was read outside a round: call begin() first")
         return self._plan
 
     def _empty_labels(self, num_samples: int) -> NDArray[Any]:
@@ -152,7 +152,7 @@ class StreamReader:
         return np.empty((num_samples, *label.shape), label.dtype)
 
     def _portions(self, pass_index: int, start: int, stop: int) -> Iterator[tuple[Slot, int, int, int]]:
-        """Slots that hold the range, as they become ready: slot, its first position, and the range in it."""
+        """Yield the slots that hold the range as they become ready, each with its first position and range."""
         if start == stop:
             return
         plan, spec = self._running(), self._spec
@@ -186,5 +186,5 @@ class StreamReader:
             self.wait_s += time.perf_counter() - began
 
     def _pause(self, pause: Callable[[], None]) -> None:
-        """What to do while a block is awaited."""
+        """Called repeatedly while a block is awaited."""
         pause()

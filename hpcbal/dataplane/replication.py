@@ -1,4 +1,4 @@
-"""Carry blocks between nodes: each travels once to each other node, and the streams end cleanly."""
+"""Carry blocks between nodes: each block goes once to each other node, and all streams end cleanly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUM_END_WORDS = 8
 
 
 class BlockComm(Protocol):
-    """What carries blocks between nodes: an `MPI.Comm`, or `OneNode`."""
+    """Carries blocks between nodes: an `MPI.Comm`, or `OneNode`."""
 
     @property
     def rank(self) -> int: ...
@@ -41,38 +41,38 @@ class BlockComm(Protocol):
 
 
 class OneNode:
-    """In place of a communicator where all ranks share one node: no block ever travels.
+    """Stands in for a communicator if all ranks share one node: no block ever travels.
 
     Args:
-        rank: of this producer in the world.
+        rank: world rank of this producer.
     """
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
     def Issend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:  # noqa: N802
-        """A block for another node, which a plan for one node never asks for."""
+        """Send a block to another node; a plan for one node never requests that."""
         raise RuntimeError(f"a block was sent to rank {dest}, but all ranks share one node")
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> MPI.Request:  # noqa: N802
         return self.Issend(buf, dest, tag)
 
     def Irecv(self, buf: Any, source: int = 0, tag: int = 0) -> MPI.Request:  # noqa: N802
-        """A block of another node, likewise."""
+        """Receive a block from another node; a plan for one node never requests that."""
         raise RuntimeError(f"a block of rank {source} is expected, but all ranks share one node")
 
 
 class BlockSender:
     """A producer's side: sends blocks to the gateways of other nodes.
 
-    Sends are synchronous (Issend): small ones would otherwise complete before anyone wants them, and pile
-    up in the receiver's memory without bound. Every stream from a producer to a gateway ends with one bare
-    header, and every gateway tells every producer exactly once that it needs no more, so a generation
-    leaves no message behind.
+    Sends are synchronous (Issend): small sends would otherwise complete before the receiver wants them, and
+    fill its memory without bound. Every stream from a producer to a gateway ends with one bare header, and
+    every gateway notifies every producer exactly once that it needs no more blocks. So a generation leaves no
+    message behind.
     """
 
     def __init__(self, comm: BlockComm, generation: int, gateways: tuple[int, ...]) -> None:
-        """Send to `gateways` (ranks of `comm`, this rank not among them)."""
+        """Send to `gateways` (ranks of `comm`, without this rank)."""
         self._comm = comm
         self._generation = generation
         self._end = np.array([generation, NO_BLOCK] + [0] * (NUM_END_WORDS - 2), np.int64)
@@ -86,7 +86,7 @@ class BlockSender:
 
     @property
     def wanted(self) -> bool:
-        """Whether any other node still takes blocks."""
+        """Whether any other node still accepts blocks."""
         return bool(self._open)
 
     @property
@@ -100,24 +100,24 @@ class BlockSender:
         return not (self._open or self._requests or self._notice_requests)
 
     def is_sending(self, block: int) -> bool:
-        """Whether the memory of `block` is still being read; never of `INACTIVE`."""
+        """Whether the memory of `block` is still being read; never true for `INACTIVE`."""
         return block != INACTIVE and block in self._block_of_request
 
     def send(self, slot: Slot, block: int) -> None:
-        """Start sending a finished block to every node that wants it; leave `slot` alone until sent."""
-        from mpi4py import MPI  # here, so that a producer whose ranks share one node needs no MPI
+        """Start sending a finished block to every node that wants it; `slot` must not change until sent."""
+        from mpi4py import MPI  # imported here: without other nodes a producer needs no MPI
 
         message = slot.message()
         for rank in self._open:
             self._add(self._comm.Issend([message, MPI.BYTE], dest=rank, tag=Tag.BLOCK), block)
 
     def end(self) -> None:
-        """Send no more blocks of this generation."""
+        """Send no more blocks in this generation."""
         for rank in tuple(self._open):
             self._end_stream(rank)
 
     def poll(self) -> bool:
-        """Move transfers on; returns whether one has ended."""
+        """Progress the transfers; return whether one has ended."""
         did = False
         if self._requests:
             from mpi4py import MPI
@@ -136,7 +136,7 @@ class BlockSender:
 
     def _end_stream(self, rank: int) -> None:
         self._open.discard(rank)
-        # In order after the blocks: MPI keeps the order of messages with one source, tag and communicator.
+        # Arrives after the blocks: MPI keeps the order of messages with one source, tag and communicator.
         self._add(self._comm.Issend(self._end, dest=rank, tag=Tag.BLOCK), INACTIVE)
 
     def _add(self, request: MPI.Request, block: int) -> None:
@@ -146,7 +146,7 @@ class BlockSender:
 
 @dataclass(slots=True)
 class _Stream:
-    """Blocks of one producer on another node."""
+    """The blocks of one producer on another node."""
 
     rank: int
     block: int
@@ -155,11 +155,10 @@ class _Stream:
 
 
 class BlockReceiver:
-    """A gateway's side: receives the blocks of other nodes' producers into this node's ring.
+    """A gateway's side: receives blocks from other nodes' producers into this node's ring.
 
-    One receive per producer is posted at a time, straight into the slot, as soon as the slot is free.
-    Blocks that nobody here needs any more are received into scratch memory, so that senders get rid of
-    them.
+    One receive per producer is posted at a time, straight into the slot, as soon as the slot is free. Blocks
+    that no reader here needs are received into scratch memory, so that their senders can continue.
     """
 
     def __init__(
@@ -175,11 +174,11 @@ class BlockReceiver:
 
         Args:
             comm: the data plane's communicator.
-            generation: of the round.
+            generation: generation of the round.
             first_blocks: by rank of the producers on other nodes, the first block of each.
-            num_producers: step between the blocks of one producer.
-            slot_of_block: gives the slot of a block once it is free, else None.
-            scratch: gives memory for one block that nobody needs, always the same.
+            num_producers: distance between two blocks of one producer.
+            slot_of_block: returns the slot of a block once it is free, else None.
+            scratch: returns memory for one block that nobody needs; always the same memory.
         """
         self._comm = comm
         self._generation = generation
@@ -204,16 +203,16 @@ class BlockReceiver:
         return self._closed and not self._streams and not self._notice_requests
 
     def close(self) -> None:
-        """Tell all producers that this node needs no more blocks of this generation; idempotent."""
+        """Notify all producers that this node needs no more blocks of this generation; idempotent."""
         if self._closed:
             return
         self._closed = True
-        # Streams that have ended by themselves get the notice too: each producer awaits exactly one.
+        # Streams that have already ended get the notice too: each producer waits for exactly one.
         for rank in self._ranks:
             self._notice_requests.append(self._comm.Isend(self._notice, dest=rank, tag=Tag.CLOSE))
 
     def poll(self) -> list[int]:
-        """Move transfers on; returns the blocks that now lie whole in the ring."""
+        """Progress the transfers; return the blocks that are now complete in the ring."""
         arrived: list[int] = []
         for stream in tuple(self._streams):
             if stream.request is None:
@@ -240,7 +239,7 @@ class BlockReceiver:
             stream.request = self._comm.Irecv(memory, source=stream.rank, tag=Tag.BLOCK)
 
     def _take(self, stream: _Stream, arrived: list[int]) -> None:
-        """Look at what a finished receive has brought."""
+        """Handle a finished receive."""
         assert stream.slot is not None
         header = stream.slot.header
         generation, block = header[GENERATION], header[BLOCK]

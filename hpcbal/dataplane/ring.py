@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 INACTIVE = 2**62
-"""Cursor of a reader that needs nothing."""
+"""Cursor of a reader that needs no block."""
 
 BLOCK_BITS = 40
 BLOCK_MASK = 2**BLOCK_BITS - 1
 
 SHARED_MEMORY_DIR = "/dev/shm"
-"""Where Open MPI keeps windows."""
+"""Where Open MPI stores windows."""
 
 
 class NodeRing:
     """Slots that every rank of the node maps, with one single-writer word per rank and per slot.
 
-    Three kinds of words, each on a cache line of its own, tell what is done; no atomic operation is needed
-    because each has one writer at a time:
+    Three kinds of words, each on its own cache line, describe the progress. No atomic operation is needed,
+    because each word has one writer at a time:
 
-    - a *cursor* per reader: the lowest block it still needs, or `INACTIVE`;
+    - a *cursor* per reader: the lowest block that it still needs, or `INACTIVE`;
     - a *mark* per writer (preprocessor rank): all its blocks below it are written, received and sent;
-    - a *stamp* per slot: which block of which generation it holds whole.
+    - a *stamp* per slot: which complete block of which generation it holds.
 
-    The *floor* is the least of cursors and marks. Nobody needs a block below it, and nobody is writing or
-    sending one, so block b may be written to its slot as soon as `b - num_slots` is below the floor.
+    The *floor* is the minimum of all cursors and marks. Nobody needs a block below it, and nobody is writing
+    or sending one, so block b may be written to its slot as soon as `b - num_slots` is below the floor.
 
     Every word is written after, and read before, a full memory barrier (`MPI.Win.Sync`): processors such as
-    POWER and Arm reorder stores, and would show a stamp before the samples it stands for.
+    POWER and Arm reorder stores, and could show a stamp before its samples.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class NodeRing:
         write: Copy,
         free: Callable[[], None] | None = None,
     ):
-        """Use `create` or `private`."""
+        """Do not call; use `create` or `private`."""
         self._free = free
         self._is_open = True
         self.spec = spec
         self.num_slots = spec.num_slots
         slots_at = LINE_BYTES * (num_readers + num_producers + self.num_slots)
         lines = memory[:slots_at].view(np.int64).reshape(-1, LINE_BYTES // 8)
-        # A memoryview gives a word as a Python int in half of NumPy's time: these are polled.
+        # A memoryview returns a word as a Python int in half of NumPy's time, and these words are polled.
         words = [line.data for line in lines]
         self._cursors = words[:num_readers]
         self._marks = words[num_readers : num_readers + num_producers]
@@ -87,13 +87,13 @@ class NodeRing:
             node_comm: ranks that share memory; rank 0 holds the memory.
             spec: the same on all ranks.
             num_readers: trainer ranks of the node; their indices are 0..num_readers-1.
-            num_producers: preprocessor ranks of the node, likewise.
-            num_writers: preprocessor ranks of all nodes, >= 1: each makes its part of what is in the ring.
+            num_producers: preprocessor ranks of the node, with indices 0..num_producers-1.
+            num_writers: preprocessor ranks of all nodes, >= 1: each makes a part of the ring's content.
 
         Raises:
             InputError: on all ranks, if the node has too little shared memory.
         """
-        from mpi4py import MPI  # here, so that a private ring needs no MPI
+        from mpi4py import MPI  # imported here: a private ring needs no MPI
 
         num_bytes = _num_bytes(spec, num_readers, num_producers)
         is_owner = node_comm.rank == 0
@@ -104,7 +104,7 @@ class NodeRing:
             window = MPI.Win.Allocate_shared(num_bytes if is_owner else 0, 1, MPI.INFO_NULL, node_comm)
         except MPI.Exception as error:
             raise InputError(_shortage_text(num_bytes, error.Get_error_string())) from error
-        # Windows are mapped at pages, so the shift to a cache line is the same in all ranks.
+        # Windows are mapped at page boundaries, so the offset to a cache line is the same in all ranks.
         memory = _memory_of(window)
         shift = node_comm.bcast(-memory.ctypes.data % LINE_BYTES if is_owner else None)
         window.Lock_all(MPI.MODE_NOCHECK)
@@ -113,7 +113,7 @@ class NodeRing:
             window.Unlock_all()
             window.Free()
 
-        # What no other process reads lies in no other core's cache.
+        # What no other process reads is in no other core's cache.
         ring_bytes = spec.num_slots * spec.layout.num_bytes
         write: Copy = QuickerWrite(ring_bytes // num_writers) if node_comm.size > 1 else np.copyto
         ring = cls(memory[shift:], window.Sync, spec, num_readers, num_producers, write, free)
@@ -126,10 +126,10 @@ class NodeRing:
 
     @classmethod
     def private(cls, spec: StreamSpec, num_readers: int, num_producers: int) -> NodeRing:
-        """A ring in memory of this process, for its own threads; not collective.
+        """Make a ring in this process's memory, for its own threads; not collective.
 
         Raises:
-            InputError: there is no memory for it.
+            InputError: if there is not enough memory.
         """
         num_bytes = _num_bytes(spec, num_readers, num_producers)
         try:
@@ -139,7 +139,7 @@ class NodeRing:
                 f"no memory for a ring of {num_bytes} bytes; lower batch_size or dataplane.block_samples"
             ) from error
         shift = -memory.ctypes.data % LINE_BYTES
-        # Python's lock orders what the threads of one process write.
+        # Python's lock orders the writes of the threads of one process.
         ring = cls(memory[shift:], lambda: None, spec, num_readers, num_producers, np.copyto)
         ring._clear()
         return ring
@@ -164,7 +164,7 @@ class NodeRing:
         if not self._is_open:
             return
         self._is_open = False
-        # Views of freed memory would crash the process: drop them first.
+        # Views of freed memory would crash the process: drop the views first.
         self.slots = ()
         self._cursors, self._marks, self._stamps = [], [], []
         del self.sync
@@ -172,26 +172,26 @@ class NodeRing:
             self._free()
 
     def set_cursor(self, reader: int, block: int) -> None:
-        """Publish that `reader` needs nothing below `block`; what it copied before stays copied before."""
+        """Publish that `reader` needs nothing below `block`; its earlier copies come before this write."""
         self.sync()
         self._cursors[reader][0] = block
 
     def set_mark(self, producer: int, generation: int, block: int) -> None:
-        """Publish that all blocks of this writer below `block` are written and sent."""
+        """Publish that this writer's blocks below `block` are all written and sent."""
         self.sync()
         self._marks[producer][0] = generation << BLOCK_BITS | block
 
     def floor(self, generation: int, num_writers: int, first_block: int) -> int:
-        """Lowest block that a reader needs or a writer works on; the slots of lower ones are free.
+        """Lowest block that a reader needs or a writer works on; the slots of lower blocks are free.
 
         Args:
-            generation: of the running round.
+            generation: generation of the running round.
             num_writers: preprocessor ranks of this node that publish a mark in this generation.
-            first_block: of the round.
+            first_block: first block of the round.
 
         Returns:
-            A block, or `INACTIVE` if no reader is active. Until all the writers have started, a floor
-            under which no slot is free: a late one may still be busy with the slots of the last round.
+            A block, or `INACTIVE` if no reader is active. Until all writers have started, a floor that frees
+            no slot: a late writer may still be busy with slots of the last round.
         """
         cursor = min([cursor[0] for cursor in self._cursors], default=INACTIVE)
         if cursor == INACTIVE:
@@ -201,12 +201,12 @@ class NodeRing:
         return min(cursor, *marks) if len(marks) >= num_writers else first_block - self.num_slots
 
     def publish(self, generation: int, block: int) -> None:
-        """Tell readers that `block` lies whole in its slot."""
+        """Publish to readers that `block` is complete in its slot."""
         self.sync()
         self._stamps[block % self.num_slots][0] = generation << BLOCK_BITS | block + 1
 
     def has_block(self, generation: int, block: int) -> bool:
-        """Whether `block` lies whole in its slot; only ask while a cursor protects it."""
+        """Whether `block` is complete in its slot; ask only while a cursor protects it."""
         stamp = self._stamps[block % self.num_slots][0]
         wanted = generation << BLOCK_BITS | block + 1
         if stamp == wanted:
@@ -217,7 +217,7 @@ class NodeRing:
 
 
 def _num_bytes(spec: StreamSpec, num_readers: int, num_producers: int) -> int:
-    """Bytes of a ring, with what moving its beginning to a cache line may take."""
+    """Bytes of a ring, including padding to start on a cache line."""
     num_words = num_readers + num_producers + spec.num_slots
     return LINE_BYTES * (1 + num_words) + spec.num_slots * spec.layout.num_bytes
 
@@ -228,14 +228,14 @@ def _memory_of(window: MPI.Win) -> NDArray[np.uint8]:
 
 
 def _shortage(num_bytes: int) -> str | None:
-    """Why `num_bytes` of shared memory cannot be had; None where they can, or where nobody can tell."""
+    """Why `num_bytes` of shared memory are not available; None if they are, or if that is unknown."""
     if not os.path.isdir(SHARED_MEMORY_DIR):
         return None
     space = os.statvfs(SHARED_MEMORY_DIR)
     free_bytes = space.f_bavail * space.f_frsize
     if num_bytes <= free_bytes:
         return None
-    # Beyond the free space the window could be made, and the first write past the end would kill the rank.
+    # The window could be larger than the free space, but the first write past its end would kill the rank.
     return _shortage_text(num_bytes, f"{SHARED_MEMORY_DIR} has {free_bytes} bytes free")
 
 

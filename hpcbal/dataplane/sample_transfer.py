@@ -1,4 +1,4 @@
-"""Carry samples from worker to worker while both go on training, a piece at a time."""
+"""Carry samples from worker to worker while both continue training, one piece at a time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 PIECE_BYTES = 2**20
-"""Samples of about so many bytes travel in one message, so that packing one holds up no step."""
+"""Samples of about this size travel in one message, so that packing one delays no step."""
 
 HEAD_BYTES = 8
-"""Length of a piece's table, at its beginning."""
+"""Length of a piece's table, at the start of the piece."""
 
 Sample = tuple[int, RawSample, NDArray[Any]]
-"""Id, the sample as the dataset gave it, and its label."""
+"""Id, the sample as the dataset returned it, and its label."""
 
 
 class Tag(enum.IntEnum):
@@ -35,17 +35,17 @@ class Tag(enum.IntEnum):
 
 @dataclass(slots=True)
 class _Outgoing:
-    """What one other worker is still to get."""
+    """What one other worker has yet to receive."""
 
     ids: list[int]
     request: MPI.Request | None = None
-    piece: NDArray[np.uint8] | None = None  # alive while MPI reads it
+    piece: NDArray[np.uint8] | None = None  # kept alive while MPI reads it
     num_pieces: int = 0
 
 
 @dataclass(slots=True)
 class _Incoming:
-    """What is still to come from one other worker."""
+    """What one other worker has yet to send."""
 
     num_missing: int
     request: MPI.Request | None = None
@@ -57,19 +57,19 @@ class _Incoming:
 class SampleTransfer:
     """One worker's side of a migration.
 
-    Everything happens in `step`, in the caller's thread and without blocking. Sends are synchronous, so a
-    receiver never has more than one piece of each sender waiting. Samples stay with their sender; what has
-    come in waits in `received` until all workers have everything.
+    Everything happens in `step`, in the caller's thread and without blocking. Sends are synchronous, so at
+    most one piece per sender waits at a receiver. Samples stay with their sender; received samples wait in
+    `received` until all workers have everything.
 
     Args:
-        comm: of the workers, used for nothing else.
+        comm: communicator of the workers, used for nothing else.
         outgoing: ids for each receiver.
         incoming: number of samples from each sender.
-        read: gives a sample of this worker by its id.
+        read: returns a sample of this worker by its id.
 
     Attributes:
-        received: what has come in, in the order of arrival.
-        sent_bytes: of the pieces sent so far.
+        received: received samples, in the order of arrival.
+        sent_bytes: size of the pieces sent so far.
     """
 
     comm: MPI.Intracomm
@@ -88,12 +88,12 @@ class SampleTransfer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that this worker gives has arrived, and all that it gets."""
+        """Whether everything that this worker sends has arrived, and everything that it receives."""
         given = all(to.request is None and not to.ids for to in self._to.values())
         return given and not any(source.num_missing for source in self._from.values())
 
     def step(self) -> None:
-        """Send one more piece and take one in, at most: each costs milliseconds while others wait."""
+        """Send and receive at most one piece each: each costs milliseconds while others wait."""
         free = [rank for rank, to in self._to.items() if self._is_free(to)]
         unserved = next((rank for rank in free if self._to[rank].ids), None)
         if unserved is not None:
@@ -103,25 +103,25 @@ class SampleTransfer:
                 break
 
     def abandon(self) -> None:
-        """End the migration half-way; what was sent is received and forgotten; collective over the workers.
+        """End the migration half-way; pieces that were sent are received and dropped; collective.
 
-        Every sender tells how many pieces it has sent, so that no message stays behind in the communicator.
+        Every sender announces how many pieces it has sent, so that no message stays in the communicator.
         """
         sent, expected = np.zeros(self.comm.size, np.int64), np.empty(self.comm.size, np.int64)
         for rank, to in self._to.items():
             sent[rank] = to.num_pieces
-        told = self.comm.Ialltoall(sent, expected)
+        announced = self.comm.Ialltoall(sent, expected)
         backoff = Backoff()
-        is_told = is_clear = False
-        while not (is_told and is_clear):
+        is_announced = is_clear = False
+        while not (is_announced and is_clear):
             backoff.wait()
-            is_told = is_told or bool(told.Test())
+            is_announced = is_announced or bool(announced.Test())
             is_clear = True
             for to in self._to.values():
                 is_clear = self._is_free(to) and is_clear
             for rank, source in self._from.items():
-                self._receive(rank, source, wanted=not is_told or source.num_pieces < expected[rank])
-                is_clear = is_clear and is_told and source.num_pieces == expected[rank]
+                self._receive(rank, source, wanted=not is_announced or source.num_pieces < expected[rank])
+                is_clear = is_clear and is_announced and source.num_pieces == expected[rank]
         self.received.clear()
 
     @staticmethod
@@ -144,9 +144,9 @@ class SampleTransfer:
         to.request = self.comm.Issend(to.piece, dest=rank, tag=Tag.PIECE)
 
     def _receive(self, rank: int, source: _Incoming, *, wanted: bool) -> bool:
-        """Take what has come from `rank`; returns whether a piece is complete."""
+        """Receive what has come from `rank`; return whether a piece is complete."""
         if source.request is None and wanted:
-            from mpi4py import MPI  # here, so that what only names this class needs no MPI
+            from mpi4py import MPI  # imported here: code that only names this class needs no MPI
 
             status = MPI.Status()
             if self.comm.Iprobe(source=rank, tag=Tag.PIECE, status=status):
@@ -164,7 +164,7 @@ class SampleTransfer:
 
 
 def pack(samples: Sequence[Sample]) -> NDArray[np.uint8]:
-    """Samples as bytes: the length of a pickled table, the table (ids, lengths, labels, shapes), the samples.
+    """Pack samples into bytes: length of the pickled table, table (ids, lengths, labels, shapes), samples.
 
     Args:
         samples: at least one.
@@ -180,7 +180,7 @@ def pack(samples: Sequence[Sample]) -> NDArray[np.uint8]:
 
 
 def unpack(piece: NDArray[np.uint8]) -> Iterator[Sample]:
-    """What `pack` was given; arrays are views of `piece`."""
+    """The inverse of `pack`; arrays are views of `piece`."""
     start = HEAD_BYTES + int.from_bytes(piece[:HEAD_BYTES].tobytes(), "little")
     ids, lengths, labels, shapes = pickle.loads(piece[HEAD_BYTES:start].tobytes())
     for index, (sample_id, length) in enumerate(zip(ids, lengths, strict=True)):

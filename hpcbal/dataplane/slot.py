@@ -1,4 +1,4 @@
-"""One block of samples in memory: where its parts lie, and NumPy views of them."""
+"""One block of samples in memory: the layout of its parts, and NumPy views of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import nontemporal
 
 LINE_BYTES = 64
-"""A cache line; parts start on one so that two ranks never write to the same line."""
+"""A cache line; parts start on one, so that two ranks never write to the same line."""
 
 # Words of a slot's header, int64.
 GENERATION, BLOCK, NUM_SAMPLES, NUM_VALID, MESSAGE_BYTES = range(5)
 
 NO_BLOCK = -1
-"""Block number of a header that ends a producer's blocks."""
+"""Block number in a header that ends a producer's blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
     """Byte offsets of a slot's parts: header, metadata per sample, labels, payload.
 
-    The payload comes last, so that a message is the slot's first `header[MESSAGE_BYTES]` bytes: blocks of
-    samples smaller than the bound travel without the unused rest.
+    The payload comes last, so that a message is the slot's first `header[MESSAGE_BYTES]` bytes: blocks whose
+    samples are smaller than the bound travel without unused bytes.
 
     Attributes:
         block_samples: samples of a full block.
@@ -35,7 +35,7 @@ class SlotLayout:
         label: spec of the labels.
         valid: offset of the flags, uint8 (block_samples,).
         extents: offset of the places, int64 (block_samples, 1 + axes): byte offset in the payload, shape;
-            only used where shapes differ.
+            used only if shapes differ.
         labels: offset of the labels, (block_samples, *label shape).
         payload: offset of the samples.
         num_bytes: size of the slot, a multiple of a cache line.
@@ -58,22 +58,22 @@ class SlotLayout:
         num_axes = 0 if sample.is_static else 1 + len(sample.shape)
         labels = extents + aligned(8 * num_axes * block_samples)
         payload = labels + aligned(label.num_bytes * block_samples)
-        # Samples of unequal size are packed each at a multiple of 16 bytes, enough for every dtype.
+        # Samples of different size are each aligned to 16 bytes, which is enough for every dtype.
         share = sample.max_bytes if sample.is_static else aligned(sample.max_bytes, 16)
         num_bytes = payload + aligned(share * block_samples)
         return cls(block_samples, sample, label, valid, extents, labels, payload, num_bytes)
 
 
 class Slot:
-    """Views of one slot's memory, in the ring or in a rank's own memory.
+    """Views of one slot's memory, in the ring or in private memory.
 
     Attributes:
         memory: uint8, the whole slot.
-        header: int64 words as Python ints (a memoryview: an eighth of NumPy's time per word).
+        header: int64 words as Python ints (a memoryview takes an eighth of NumPy's time per word).
         ids: int64, shape (block_samples,).
         valid: bool, shape (block_samples,).
         y: labels, shape (block_samples, *label shape).
-        x: samples, shape (block_samples, *sample shape); where shapes differ, of shape (0,).
+        x: samples, shape (block_samples, *sample shape); shape (0,) if shapes differ.
     """
 
     __slots__ = (
@@ -95,12 +95,12 @@ class Slot:
     def __init__(
         self, layout: SlotLayout, memory: NDArray[np.uint8], write: nontemporal.Copy = np.copyto
     ) -> None:
-        """View memory of a slot.
+        """View the memory of a slot.
 
         Args:
-            layout: of the slot.
+            layout: layout of the slot.
             memory: uint8 of shape (layout.num_bytes,) that starts on a cache line.
-            write: how large samples are written into it.
+            write: writes large samples into it.
         """
         num, sample = layout.block_samples, layout.sample
         self._layout = layout
@@ -128,13 +128,13 @@ class Slot:
 
     @classmethod
     def private(cls, layout: SlotLayout) -> Slot:
-        """A slot in memory of this rank's own."""
+        """Make a slot in private memory of this rank."""
         raw = np.empty(layout.num_bytes + LINE_BYTES, np.uint8)
         shift = -raw.ctypes.data % LINE_BYTES
         return cls(layout, raw[shift : shift + layout.num_bytes])
 
     def begin(self, generation: int, block: int, ids: NDArray[np.int64]) -> None:
-        """Start a new block with these ids, shape (1..block_samples,); all samples count as broken yet."""
+        """Start a new block with these ids, shape (1..block_samples,); all samples begin as broken."""
         self.ids[: len(ids)] = ids
         self.valid[:] = False
         self._used = 0
@@ -147,7 +147,7 @@ class Slot:
         )
 
     def put(self, index: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
-        """Write one sample that fits the spec; `index` grows from call to call."""
+        """Write one sample that fits the spec; `index` must grow from call to call."""
         if not self._static:
             flat = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
             self._write(self._payload[self._used : self._used + flat.nbytes], flat)
@@ -171,7 +171,7 @@ class Slot:
         self.header[NUM_VALID] += len(samples)
 
     def finish(self) -> None:
-        """Note how many bytes of the slot hold the block."""
+        """Record how many bytes of the slot the block takes."""
         used = self._used
         if self._static:
             used = self.header[NUM_SAMPLES] * self._layout.sample.max_bytes
@@ -186,7 +186,7 @@ class Slot:
         return self.header[NUM_VALID] == self.header[NUM_SAMPLES]
 
     def sample(self, index: int) -> NDArray[Any]:
-        """View of one valid sample where shapes differ; gone when the slot is reused."""
+        """View of one valid sample if shapes differ; invalid once the slot is reused."""
         offset, *shape = self._extents[index].tolist()
         num_bytes = math.prod(shape) * np.dtype(self._layout.sample.dtype).itemsize
         view: NDArray[Any] = self._payload[offset : offset + num_bytes].view(self._layout.sample.dtype)

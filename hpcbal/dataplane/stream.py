@@ -1,4 +1,4 @@
-"""The shared stream of samples: its size, fixed for a run, and who makes it, planned per round."""
+"""The shared stream of samples: its size, fixed for a run, and its producers, planned per round."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from hpcbal.data.source import SampleSource
 
 MIN_SLOTS = 2
-"""With fewer, producing and reading would take turns."""
+"""With fewer slots, producing and reading would take turns."""
 
 MAX_SLOT_BYTES = 2**31 - 1
-"""A block travels as one MPI message, whose count is a C int before MPI 4."""
+"""A block travels as one MPI message, and its count is a C int before MPI 4."""
 
 MAX_GENERATIONS = 2**22
 MAX_BLOCKS = 2**40 - 2
@@ -30,7 +30,7 @@ MAX_BLOCKS = 2**40 - 2
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """What never changes in a run.
+    """What stays the same during a run.
 
     Attributes:
         num_train: training positions of a pass; they come first.
@@ -38,7 +38,7 @@ class StreamSpec:
         block_samples: positions per block, >= 1; the last block of a pass may hold fewer.
         sample: spec of the samples; `max_bytes` is one sample's share of a block.
         label: spec of the labels.
-        ring_bytes: memory that the blocks of one node may take. Each rank's cursor adds 64 bytes.
+        ring_bytes: memory for the blocks of one node. Each rank's cursor adds 64 bytes.
     """
 
     num_train: int
@@ -50,7 +50,7 @@ class StreamSpec:
 
     @classmethod
     def of_source(cls, source: SampleSource, settings: DataplaneConfig) -> StreamSpec:
-        """The stream of a dataset's samples; errors as for the class."""
+        """Make the spec for a dataset's samples; same errors as the class."""
         return cls(
             num_train=source.num_train,
             num_positions=source.num_positions,
@@ -61,22 +61,22 @@ class StreamSpec:
         )
 
     def __post_init__(self) -> None:
-        """Refuse sizes that cannot work.
+        """Reject sizes that cannot work.
 
         Raises:
-            InputError: the ring holds fewer than two blocks, or a block is too large for one message.
+            InputError: if the ring holds fewer than two blocks, or a block is too large for one message.
         """
         if not 0 <= self.num_train <= self.num_positions or self.num_positions < 1:
             raise InputError(
                 f"a pass has {self.num_train} training samples of {self.num_positions}; "
-                "allowed: at least one sample, and no more for training than there are"
+                "allowed: at least one sample, and at most all samples for training"
             )
         if self.block_samples < 1:
             raise InputError(f"dataplane.block_samples: got {self.block_samples}, allowed: >= 1")
         if self.sample.max_bytes < 1:
             raise InputError(
-                "dataplane.max_sample_bytes: the samples' shape does not tell their size; give the bytes "
-                "of the largest sample after preprocessing"
+                "dataplane.max_sample_bytes: the size of the samples does not follow from their shape; give "
+                "the bytes of the largest sample after preprocessing"
             )
         if self.slot_bytes > MAX_SLOT_BYTES:
             raise InputError(
@@ -97,38 +97,38 @@ class StreamSpec:
 
     @property
     def layout(self) -> SlotLayout:
-        """Where the parts of a block lie."""
+        """Layout of the parts of a block."""
         return SlotLayout.of(self.block_samples, self.sample, self.label)
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes that one block takes in the ring, metadata included."""
+        """Bytes that one block takes in the ring, including metadata."""
         return self.layout.num_bytes + LINE_BYTES
 
     @property
     def num_slots(self) -> int:
-        """Slots of each node's ring: what fits, but not much more than one pass.
+        """Slots of each node's ring: as many as fit, but not much more than one pass.
 
-        Whatever is prepared ahead when a round ends was prepared in vain, so small data sets do not fill a
-        large ring with many passes.
+        Blocks that were made ahead are lost when a round ends, so small datasets do not fill a large ring
+        with many passes.
         """
         return min(self.ring_bytes // self.slot_bytes, max(MIN_SLOTS, self.blocks_per_pass + 1))
 
     @property
     def max_read_samples(self) -> int:
-        """Positions that any rank may need at once (a global batch): they must fit in the ring together.
+        """Positions that a rank may need at once (a global batch): they must fit in the ring together.
 
-        One block less than the ring holds, since a range may begin and end inside blocks.
+        One block less than the ring holds, because a range may start and end inside blocks.
         """
         if self.num_slots >= self.blocks_per_pass:
             return self.num_positions
         return (self.num_slots - 1) * self.block_samples + 1
 
     def check_read(self, num_samples: int) -> None:
-        """Refuse a global batch that does not fit in the ring.
+        """Reject a global batch that does not fit in the ring.
 
         Raises:
-            InputError: the batch is larger than `max_read_samples`.
+            InputError: if the batch is larger than `max_read_samples`.
         """
         if num_samples > self.max_read_samples:
             needed = math.ceil((num_samples - 1) / self.block_samples) + 1
@@ -139,7 +139,7 @@ class StreamSpec:
             )
 
     def static_shape(self) -> tuple[int, ...] | None:
-        """Shape of every sample, or None where they differ."""
+        """Shape of every sample, or None if shapes differ."""
         shape = tuple(length for length in self.sample.shape if length is not None)
         return shape if self.sample.is_static else None
 
@@ -153,14 +153,14 @@ class StreamSpec:
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """Who makes the blocks of one round, and from where on.
+    """Which ranks make the blocks of one round, and where the round starts.
 
-    Blocks of a round are counted from its first pass: block b is made by `producers[b % P]`.
+    Blocks are counted from the round's first pass: block b is made by `producers[b % P]`.
 
     Attributes:
         generation: grows from round to round, 1..MAX_GENERATIONS-1; blocks of different rounds never mix.
-        first_pass: pass that block 0 belongs to.
-        first_block: the first block that anyone needs, that of the earliest reader.
+        first_pass: pass of block 0.
+        first_block: the first block that a reader needs: that of the earliest reader.
         producers: world ranks in order, at least one.
         training_nodes: nodes that have readers in this round.
     """
@@ -172,18 +172,18 @@ class StreamPlan:
     training_nodes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Check our own caller."""
+        """Check for errors of our own caller."""
         assert 1 <= self.generation < MAX_GENERATIONS, self.generation
         assert min(self.first_block, self.first_pass) >= 0, self
         assert len(set(self.producers)) == len(self.producers) > 0, self.producers
 
     def first_block_of(self, producer: int) -> int:
-        """First block that the `producer`-th (an index of `producers`) makes."""
+        """First block of the `producer`-th producer (an index into `producers`)."""
         return self.first_block + (producer - self.first_block) % len(self.producers)
 
 
 def round_block(spec: StreamSpec, first_pass: int, pass_index: int, offset: int) -> int:
-    """Block, counted from `first_pass`, of a position; the end of a pass is the next pass's first block."""
+    """Block of a position, counted from `first_pass`; the end of a pass is the next pass's first block."""
     blocks_per_pass = spec.blocks_per_pass
     inside = offset // spec.block_samples if offset < spec.num_positions else blocks_per_pass
     return (pass_index - first_pass) * blocks_per_pass + inside

@@ -56,7 +56,7 @@ def test_streams_on_x86_64_only(compiled: ModuleType) -> None:
     assert (platform.machine() in ("x86_64", "AMD64")) == compiled.STREAMS
 
 
-def test_every_byte_arrives_and_none_beside_them(compiled: ModuleType) -> None:
+def test_every_byte_arrives_and_no_other_byte_changes(compiled: ModuleType) -> None:
     rng = np.random.default_rng(0)
     for _ in range(500):
         target_at, source_at, num_bytes = rng.integers(0, [80, 80, 1000])

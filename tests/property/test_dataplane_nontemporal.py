@@ -18,7 +18,9 @@ GUARD = 128
     num_bytes=st.integers(0, NUM_BYTES),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_every_byte_arrives_and_none_beside_them(target_at: int, source_at: int, num_bytes: int, seed: int):
+def test_every_byte_arrives_and_no_other_byte_changes(
+    target_at: int, source_at: int, num_bytes: int, seed: int
+):
     rng = np.random.default_rng(seed)
     source = rng.integers(0, 256, NUM_BYTES + GUARD, np.uint8)
     target = rng.integers(0, 256, NUM_BYTES + 2 * GUARD, np.uint8)

@@ -14,7 +14,7 @@ from hpcbal.errors import DataError
 
 
 class ListSource:
-    """Ten samples in reverse order; 8 and 9 are for validation; logs what it was asked for."""
+    """Ten samples in reverse order; 8 and 9 are for validation; logs the requests."""
 
     def __init__(self, sample: np.ndarray, bad: tuple[int, ...] = ()) -> None:
         self.log: list[tuple[int, int, bool]] = []
@@ -77,7 +77,7 @@ def test_broken_samples_leave_holes_and_are_named():
     assert (composer.reads, composer.samples_made) == (3, 2)
 
 
-def test_sample_of_another_shape_or_type_is_an_error_that_tells_both():
+def test_sample_of_another_shape_or_type_is_an_error_that_names_both():
     with pytest.raises(DataError, match=r"sample 7 has shape \(3,\).*takes \(2\) float32"):
         compose(ListSource(np.zeros(3, np.float32)), STATIC, 0)
     with pytest.raises(DataError, match="type float64"):

@@ -1,4 +1,4 @@
-"""Writing past the caches gives what NumPy's assignment gives, whether it is built or not."""
+"""Writing past the caches gives the same result as NumPy's assignment, whether it is built or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGE = nontemporal.MIN_BYTES
 
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of what goes past the caches, in bytes."""
+    """Sizes of the arrays written past the caches, in bytes."""
     sizes: list[int] = []
 
     def copy(target: np.ndarray, source: np.ndarray) -> None:
@@ -44,7 +44,7 @@ def test_large_arrays_go_past_the_caches_and_small_ones_do_not(copies: list[int]
     ],
     ids=["transposed", "strided", "other-type", "broadcast", "scalar"],
 )
-def test_what_cannot_be_copied_byte_by_byte_is_left_to_numpy(copies: list[int], values: np.ndarray):
+def test_arrays_that_cannot_be_copied_byte_by_byte_are_left_to_numpy(copies: list[int], values: np.ndarray):
     target = np.zeros((LARGE // 64, 64), np.uint8)
     nontemporal.write(target, values)
     expected = np.zeros_like(target)
@@ -80,7 +80,9 @@ def make_slot(layout: SlotLayout, write: nontemporal.Copy = nontemporal.write) -
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (None, 64)], ids=["static", "ragged"])
-def test_a_slot_writes_large_samples_as_it_was_told(copies: list[int], shape: tuple[int | None, ...]):
+def test_a_slot_writes_large_samples_with_the_given_function(
+    copies: list[int], shape: tuple[int | None, ...]
+):
     slot = make_slot(SlotLayout.of(2, SampleSpec.of(shape, "uint8", LARGE), LabelSpec()))
     slot.begin(1, 0, np.arange(2))
     samples = [np.full((64, 64), index, np.uint8) for index in range(2)]
@@ -113,7 +115,7 @@ def test_memory_that_no_other_process_reads_is_written_plainly(
 
 
 class Machine:
-    """A processor on which the two ways of writing take what a test says, and a clock that knows."""
+    """A processor on which the two ways of writing take as long as a test says, with a matching clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, streaming_s: float, plain_s: float) -> None:
         self.now_s = 0.0
@@ -126,7 +128,7 @@ class Machine:
     def _copy(self, streams: bool, target: np.ndarray, values: np.ndarray) -> None:
         target[...] = values
         self.streamed.append(streams)
-        # Every third write the process loses its core for a while.
+        # In every third write the process loses its core for a while.
         self.now_s += self.streaming_s if streams else self.plain_s
         if self.is_noisy and len(self.streamed) % 3 == 0:
             self.now_s += 1.0
@@ -135,7 +137,7 @@ class Machine:
         return self.now_s
 
     def write(self, writer: nontemporal.QuickerWrite, num_writes: int) -> list[bool]:
-        """Which of them streamed; each is seen to arrive."""
+        """Which of them streamed; checks that each arrives."""
         self.streamed.clear()
         for i in range(num_writes):
             target = np.zeros(LARGE, np.uint8)
@@ -150,7 +152,7 @@ NUM_TRIAL = 4 * LAP
 
 @pytest.mark.parametrize("is_noisy", [False, True])
 @pytest.mark.parametrize(("streaming_s", "plain_s", "streams"), [(1e-4, 7e-4, True), (1.8e-4, 1.3e-4, False)])
-def test_the_quicker_way_is_found_and_kept(
+def test_the_faster_way_is_found_and_kept(
     monkeypatch: pytest.MonkeyPatch,
     streaming_s: float,
     plain_s: float,
@@ -165,7 +167,7 @@ def test_the_quicker_way_is_found_and_kept(
     assert set(machine.write(writer, 10 * LAP)) == {streams}
 
 
-def test_both_ways_are_tried_again_and_the_log_tells_of_a_change(
+def test_both_ways_are_tried_again_and_a_change_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(nontemporal, "LAPS_KEPT", 5)
@@ -182,7 +184,7 @@ def test_both_ways_are_tried_again_and_the_log_tells_of_a_change(
     assert chosen == ["streaming stores", "NumPy"]
 
 
-def test_a_ring_of_few_large_blocks_is_gone_round_often_enough(monkeypatch: pytest.MonkeyPatch):
+def test_a_ring_of_few_large_blocks_gets_enough_laps(monkeypatch: pytest.MonkeyPatch):
     machine = Machine(monkeypatch, 2e-4, 1e-4)
     writer = nontemporal.QuickerWrite(2 * LARGE, machine.clock)
     trial = machine.write(writer, 2 * (2 + nontemporal.MIN_TIMES))
@@ -190,7 +192,7 @@ def test_a_ring_of_few_large_blocks_is_gone_round_often_enough(monkeypatch: pyte
     assert set(machine.write(writer, 100)) == {False}
 
 
-def test_a_large_ring_is_filled_before_the_trial_and_is_not_gone_round_for_it(
+def test_a_large_ring_is_filled_before_the_trial_but_gets_no_whole_laps(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(nontemporal, "MAX_LAP_BYTES", LAP * LARGE)

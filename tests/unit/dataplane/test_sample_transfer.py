@@ -1,4 +1,4 @@
-"""What is packed comes out as it was: encoded images, arrays of one shape or of many, labels of any shape."""
+"""Packed samples are unpacked unchanged: encoded images, arrays of one or of many shapes, any labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One block in memory, of samples of equal and of unequal shape."""
+"""One block in memory, with samples of equal or of different shape."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_samples_of_unequal_shape_come_back():
         np.testing.assert_array_equal(slot.sample(index), array)
 
 
-def test_message_holds_all_and_leaves_out_the_unused_rest():
+def test_message_holds_everything_but_the_unused_rest():
     layout = SlotLayout.of(4, SampleSpec.of((None, 3), "int16", 3000), LabelSpec())
     sent, received = Slot.private(layout), Slot.private(layout)
     sent.begin(1, 0, np.arange(4))

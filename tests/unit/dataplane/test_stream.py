@@ -1,4 +1,4 @@
-"""Sizes of the stream and the errors for those that cannot work."""
+"""Sizes of the stream, and the errors for impossible ones."""
 
 from __future__ import annotations
 
