@@ -1,4 +1,4 @@
-"""The independent paradigm: each DNN alone on one GPU with a stream of its own, the next when one is free."""
+"""The independent paradigm: each DNN trains alone on one GPU, with its own stream."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from hpcbal.values import Position
 
 
 def fill_gpus(core: Core) -> list[Instruction]:
-    """Let the next DNNs have the GPUs that are free; finish when nobody is left.
+    """Give free GPUs to the next DNNs; finish when no DNN is left.
 
-    DNNs that an earlier start has begun come first; the others in a random order that is fixed for the run,
-    so that which DNN a free GPU takes is as random as in the paper and the same after a resume.
+    DNNs that an earlier start began come first; the others follow in a random order that is fixed for the
+    run. So the choice for a free GPU is as random as in the paper, and the same after a resume.
 
     Source: [FLEET] Sec. 6.1, "Baseline": a GPU randomly picks one yet-to-be-trained DNN whenever it becomes
         free until there are no DNN left.
     """
     s = core.state
-    told: list[Instruction] = []
+    instructions: list[Instruction] = []
     if not s.suspend_reason:
         taken = {gpu for group in s.groups.values() for gpu in group.gpus}
         free = [gpu for gpu in range(core.cluster.num_gpus) if gpu not in taken]
-        told = [_start(core, dnn, gpu) for dnn, gpu in zip(_waiting(core), free, strict=False)]
-    return told if s.groups else core.finish()
+        instructions = [_start(core, dnn, gpu) for dnn, gpu in zip(_waiting(core), free, strict=False)]
+    return instructions if s.groups else core.finish()
 
 
 def _waiting(core: Core) -> list[Dnn]:
     order = random_order(list(core.state.dnns), core.settings.seed)
     waiting = [dnn for d in order if (dnn := core.state.dnns[d]).state is DnnState.WAITING]
-    return sorted(waiting, key=lambda dnn: not (dnn.epochs or dnn.position))  # stable: begun ones first
+    return sorted(waiting, key=lambda dnn: not (dnn.epochs or dnn.position))  # stable: started DNNs first
 
 
 def _start(core: Core, dnn: Dnn, gpu: int) -> StartAlone:
@@ -61,17 +61,17 @@ def _start(core: Core, dnn: Dnn, gpu: int) -> StartAlone:
 
 
 def _position(dnn: Dnn, num_positions: int) -> Position:
-    """Where a DNN goes on: inside the pass where it was stopped, else with the pass after its last."""
+    """Where a DNN continues: inside the pass where it stopped, else with the pass after its last one."""
     if dnn.position is not None and 0 < dnn.position.offset < num_positions:
         return dnn.position
     return Position(dnn.history[-1].pass_index + 1 if dnn.history else 0)
 
 
 def on_pass_end(core: Core, group: Group) -> list[Instruction]:
-    """A DNN has finished a pass of its own stream: it goes on at once, or leaves if it has converged."""
+    """A DNN finished a pass of its own stream: it continues at once, or leaves if it has converged."""
     dnn = core.state.dnns[group.dnn_id]
     if group.leaving:
-        return []  # told to suspend while it trained the last step
+        return []  # suspended while it trained the last step
     decision = evaluate(dnn.spec.stop, dnn.history)
     if decision is not None:
         core.move(dnn, DnnState.LEAVING)
@@ -79,5 +79,5 @@ def on_pass_end(core: Core, group: Group) -> list[Instruction]:
         return [LeaveRound(group.dnn_id, "converged", decision.detail)]
     group.training_pass = group.reported_pass + 1
     core.state.next_pass = max(core.state.next_pass, group.training_pass + 1)
-    told = (group.dnn_id,)
-    return [NextPass(told, group.training_pass, told if core.settings.checkpoint_every_pass else ())]
+    ids = (group.dnn_id,)
+    return [NextPass(ids, group.training_pass, ids if core.settings.checkpoint_every_pass else ())]

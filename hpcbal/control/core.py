@@ -1,4 +1,4 @@
-"""What the parts of the state machine share: the state, its log, and the only ways to move a DNN on."""
+"""What the parts of the state machine share: the state, its log, and the ways to change a DNN's state."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from hpcbal.policies import RateTable
 
 
 class Core:
-    """The inner side of `Ensemble`; arguments and errors are the same.
+    """The inside of `Ensemble`, with the same arguments and errors.
 
     Attributes:
         specs, cluster, settings: as given.
-        origin_rates, origin_resume: where the event log starts from.
+        origin_rates, origin_resume: where the event log starts.
         log: the bounded event log.
         state: everything that changes.
-        forgotten: live DNNs that may have the GPUs again that were left out of them, as the hosts are others.
-        too_wide: live DNNs that may have fewer GPUs now than in the interrupted round, which is over thus.
+        forgotten: live DNNs that may use GPUs again that they had dropped, because the hosts have changed.
+        too_wide: live DNNs that may have fewer GPUs now than in the interrupted round, which therefore ends.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Core:
 
     @property
     def is_independent(self) -> bool:
-        """Whether each DNN trains alone, so that there are no rounds."""
+        """Whether each DNN trains alone, without rounds."""
         return self.settings.paradigm == INDEPENDENT
 
     def planner(self) -> rounds.Planner:
-        """Plans rounds with what is known now."""
+        """A planner of rounds with what is known now."""
         s = self.state
         return rounds.Planner(
             self.cluster,
@@ -85,7 +85,7 @@ class Core:
         return {spec.dnn_id: spec.batch_size for spec in self.specs}
 
     def move(self, dnn: Dnn, to: DnnState) -> None:
-        """Change the state of a DNN along the table of legal transitions."""
+        """Change the state of a DNN, along the table of legal transitions."""
         allowed = TRANSITIONS[dnn.state]
         if to not in allowed:
             names = ", ".join(sorted(allowed)) or "none, it is final"
@@ -102,7 +102,7 @@ class Core:
         return dnn
 
     def unexpected(self, event: Event, dnn: Dnn, allowed: str) -> ControlError:
-        """The error for an event that cannot happen in the DNN's state."""
+        """Make the error for an event that cannot happen in the DNN's state."""
         return self.error(
             f"got {event!r} while {dnn.spec.dnn_id} is {dnn.state} (phase {self.state.phase}); "
             f"allowed: {allowed}",
@@ -110,11 +110,11 @@ class Core:
         )
 
     def error(self, problem: str, dnn_id: str = "") -> ControlError:
-        """An error with the story that led to it."""
+        """Make an error with the events that led to it."""
         return ControlError(problem, dnn_id, self.log.of(dnn_id) if dnn_id else (), self.log.events)
 
     def finish(self) -> list[Instruction]:
-        """No group is left and none will start: the run is over."""
+        """End the run: no group is left and none will start."""
         s = self.state
         if s.live_ids():
             s.outcome = "suspended" if s.suspend_reason else "profiled"
@@ -139,13 +139,13 @@ class Core:
         )
 
     def bound_log(self) -> None:
-        """Between two rounds: let a log that is half full begin here, so that it can still be replayed."""
+        """Between two rounds: start a log that is half full again here, so that it can still be replayed."""
         if self.log.is_half_full:
             self.origin_rates, self.origin_resume = self.state.all_rates(), self.resume_state()
             self.log.restart([Started()])
 
     def _forget_left_out(self) -> None:
-        """Nobody has complained of these GPUs; a round that had to shrink for others does not go on."""
+        """Forget all left-out GPUs: the hosts are new. A round that had shrunk for them does not continue."""
         s = self.state
         live_ids = s.live_ids()
         self.forgotten = tuple(d for d in live_ids if d in s.left_out)
@@ -156,7 +156,7 @@ class Core:
         s.left_out = {}
 
     def _above_limit(self, gpus: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-        """Live DNNs that, given these GPUs, would go on with more than settings and batch sizes allow."""
+        """Live DNNs that would have more GPUs than settings and batch sizes allow, if they continued on these."""
         s, limit, batch_sizes = self.state, self.settings.max_gpus_per_dnn, self.batch_sizes
         most = {d: size if limit is None else min(size, limit) for d, size in batch_sizes.items()}
         return tuple(d for d in s.live_ids() if d in gpus and len(s.remaining(d, gpus[d])) > most[d])
@@ -172,7 +172,7 @@ class Core:
         counts = Counter(spec.dnn_id for spec in self.specs)
         repeated = sorted(dnn_id for dnn_id, count in counts.items() if count > 1)
         if repeated:
-            raise self.error(f"DNNs of the same name: {', '.join(repeated)}; every DNN needs its own")
+            raise self.error(f"DNNs with the same name: {', '.join(repeated)}; give every DNN its own name")
         for dnn_id, progress in self.origin_resume.dnns.items():
             if progress.epochs != len(progress.history):
                 raise self.error(

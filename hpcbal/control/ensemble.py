@@ -36,20 +36,20 @@ from hpcbal.policies import RateTable
 class Ensemble:
     """Trains an ensemble to its end: profile, then round after round ([FLEET] Alg. 1).
 
-    The caller feeds what has happened to `handle` and carries out the instructions it returns, in order;
-    the MPI runtime does so with messages, the simulator in virtual time. A round is pass-synchronous: every
-    group trains pass p, reports EpochDone and waits; when all have reported, all is decided at once.
+    The caller passes every event to `handle` and carries out the instructions that it returns, in order. The
+    MPI runtime does so with messages, the simulator in virtual time. A round is pass-synchronous: every group
+    trains pass p, reports EpochDone and waits; when all have reported, the state machine decides for all.
 
     Args:
         specs: the DNNs, in the order of the config.
         cluster: the allocation; at least one GPU.
         settings: how to schedule.
-        rates: training rates that are known; those that are missing are profiled.
-        resume: how far an earlier run came; None: a fresh start.
+        rates: known training rates; missing ones are profiled.
+        resume: the progress of an earlier run; None: a fresh start.
 
     Raises:
-        ClusterError: the allocation has no GPU.
-        ControlError: two DNNs of one name, or a resume state that contradicts itself.
+        ClusterError: if the allocation has no GPU.
+        ControlError: if two DNNs have the same name, or the resume state contradicts itself.
     """
 
     def __init__(
@@ -63,15 +63,16 @@ class Ensemble:
         self._core = Core(specs, cluster, settings, rates, resume or ResumeState())
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take one event in; the only way to change the state.
+        """Handle one event; the only way to change the state.
 
-        Reports about a DNN that has already failed are ignored, since several ranks of a group may report
-        one failure, and others were under way; so is a failure of a DNN that is done and on disk.
+        Reports about a DNN that has already failed are ignored, because several ranks of a group may report
+        one failure, and other reports may be under way. A failure of a DNN that is done and saved is also
+        ignored.
 
         Returns: what to do now, in this order; empty if there is nothing to do but wait.
         Raises:
-            ControlError: the event cannot happen in this state; nothing but the log has changed.
-            InputError: a stop rule names a metric that the DNN does not report, or a rate is not known.
+            ControlError: if the event cannot happen in this state; only the log has changed then.
+            InputError: if a stop rule names a metric that the DNN does not report, or a rate is not known.
         """
         core = self._core
         core.log.append(event)
@@ -92,27 +93,27 @@ class Ensemble:
 
     @property
     def outcome(self) -> str:
-        """Of Finish: 'done', 'failed-dnns', 'suspended' or 'profiled'; empty before."""
+        """The outcome in Finish: 'done', 'failed-dnns', 'suspended' or 'profiled'; empty before."""
         return self._core.state.outcome
 
     @property
     def rates(self) -> RateTable:
-        """All rates known so far, to be kept for the next run."""
+        """All rates known so far, to be saved for the next run."""
         return self._core.state.all_rates()
 
     @property
     def plan(self) -> RoundPlan | None:
-        """The round that runs, or that a suspension has interrupted."""
+        """The round that runs, or that a suspension interrupted."""
         return self._core.state.plan
 
     @property
     def forgotten(self) -> tuple[str, ...]:
-        """Live DNNs that may have the GPUs again that were left out of them: the hosts are others now."""
+        """Live DNNs that may use GPUs again that they had dropped, because the hosts have changed."""
         return self._core.forgotten
 
     @property
     def too_wide(self) -> tuple[str, ...]:
-        """Live DNNs that may have fewer GPUs now than in the interrupted round, which is over thus."""
+        """Live DNNs that may have fewer GPUs now than in the interrupted round, which therefore ends."""
         return self._core.too_wide
 
     @property
@@ -122,25 +123,25 @@ class Ensemble:
 
     @property
     def num_dropped_events(self) -> int:
-        """Events that the log has lost because a single round was longer than its bound; 0: it is whole."""
+        """Events that the log dropped because one round was longer than its bound; 0: it is complete."""
         return self._core.log.num_dropped
 
     @property
     def origin(self) -> tuple[tuple[DnnSpec, ...], Cluster, ScheduleSettings, RateTable, ResumeState]:
-        """What the event log starts from."""
+        """Where the event log starts."""
         core = self._core
         return (core.specs, core.cluster, core.settings, core.origin_rates, core.origin_resume)
 
     @property
     def state(self) -> EnsembleState:
-        """The state itself, for tests and reports; not to be changed."""
+        """The state itself, for tests and reports; do not change it."""
         return self._core.state
 
     def resume_state(self) -> ResumeState:
-        """What a run after this one needs, as far as the schedule knows it.
+        """What the next run needs to know about the schedule.
 
-        While groups train, their checkpoints are behind: a caller that may die replaces `dnns` by what it
-        reads from the checkpoints. After Finish it is exact.
+        While groups train, their checkpoints are older than this: a caller that may die replaces `dnns` by
+            what it reads from the checkpoints. After Finish it is exact.
         """
         return self._core.resume_state()
 
@@ -162,7 +163,7 @@ def replay(
     resume: ResumeState | None,
     events: Iterable[Event],
 ) -> Ensemble:
-    """Go through a recorded log again: the same state, or the same error, as the run that recorded it."""
+    """Replay a recorded log: gives the same state, or the same error, as the run that recorded it."""
     ensemble = Ensemble(specs, cluster, settings, rates, resume)
     for event in events:
         ensemble.handle(event)
@@ -180,7 +181,7 @@ def _on_started(core: Core, event: Started) -> list[Instruction]:
             core.move(dnn, DnnState.WAITING)
         if rounds.is_inside_pass(dnn.position, core.settings.num_positions):
             continue
-        # Its checkpoint is whole and says that it has converged, whatever the run before had noted.
+        # Its checkpoint is whole and says that it has converged, whatever the earlier run recorded.
         decision = evaluate(dnn.spec.stop, dnn.history)
         if decision is not None:
             core.move(dnn, DnnState.DONE)
@@ -203,7 +204,7 @@ def _on_checkpoint_written(core: Core, event: CheckpointWritten) -> list[Instruc
     if group is None or group.is_profiling or event.epoch > dnn.epochs:
         raise core.unexpected(event, dnn, f"a checkpoint of a DNN in the round, of epoch <= {dnn.epochs}")
     if event.epoch < dnn.epochs or not group.leaving:
-        return []  # one of the middle of the round, perhaps overtaken by what came after
+        return []  # written during the round; later events may have overtaken it
     group.is_saved = True
     if group.leaving == "suspended":
         dnn.position = event.position
@@ -222,7 +223,7 @@ def _on_group_left(core: Core, event: GroupLeft) -> list[Instruction]:
         if group.is_profiling and not group.is_measured:
             raise core.unexpected(event, dnn, "RateMeasured or DnnFailed before GroupLeft")
         if not group.is_profiling and not group.leaving:
-            raise core.unexpected(event, dnn, "GroupLeft of a group that was told to leave, or failed")
+            raise core.unexpected(event, dnn, "GroupLeft of a group that was asked to leave, or failed")
         if not group.is_profiling and not group.is_saved:
             raise core.unexpected(event, dnn, f"CheckpointWritten of epoch {dnn.epochs} before GroupLeft")
         core.move(dnn, DnnState.SUSPENDED if group.leaving == "suspended" else DnnState.WAITING)

@@ -1,4 +1,4 @@
-"""What must hold of the ensemble's state after every event."""
+"""What must be true of the ensemble's state after every event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcbal.control.states import TERMINAL, WITH_GROUP, DnnState, Phase
 
 
 def problems(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
-    """Tell every invariant that is broken; nothing if all hold."""
+    """Yield a message for every broken invariant; nothing if all hold."""
     yield from _gpus(state, cluster)
     yield from _groups(state)
     yield from _phase(state)
@@ -72,15 +72,15 @@ def _phase(state: EnsembleState) -> Iterator[str]:
 
 
 def _lock_step(state: EnsembleState) -> Iterator[str]:
-    """Of a round with a shared stream; there is none in the independent paradigm."""
+    """For a round with a shared stream; the independent paradigm has none."""
     if state.phase is Phase.ROUND and state.plan is not None:
         if state.next_pass <= state.pass_index:
-            yield f"pass {state.pass_index} runs, but the next unused one is said to be {state.next_pass}"
+            yield f"pass {state.pass_index} runs, but the next unused pass is recorded as {state.next_pass}"
         staying = state.staying_groups()
         if staying and not any(g.training_pass == state.pass_index for g in staying):
-            yield f"nobody trains pass {state.pass_index}, and nothing was decided"
+            yield f"no group trains pass {state.pass_index}, and nothing was decided"
         if staying and state.suspend_reason:
-            yield f"{staying[0].dnn_id} was not told to suspend"
+            yield f"{staying[0].dnn_id} was not asked to suspend"
 
 
 def _dnns(state: EnsembleState) -> Iterator[str]:
@@ -99,9 +99,9 @@ def _dnns(state: EnsembleState) -> Iterator[str]:
 def _left_out(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     for dnn_id, gpus in state.left_out.items():
         if dnn_id not in state.dnns:
-            yield f"GPUs {gpus} are left out of {dnn_id}, which the ensemble does not have"
+            yield f"{dnn_id} goes on without GPUs {gpus}, but the ensemble has no such DNN"
         if len(set(gpus)) < len(gpus) or not set(gpus) < set(range(cluster.num_gpus)):
-            yield f"of {cluster.num_gpus} GPUs {gpus} are left out of {dnn_id}"
+            yield f"{dnn_id} goes on without GPUs {gpus}, allowed: not all of {cluster.num_gpus}, none twice"
         group = state.groups.get(dnn_id)
         if group is not None and not group.is_profiling and len(set(group.gpus) & set(gpus)) > 1:
-            yield f"{dnn_id} holds GPUs {group.gpus}, though it goes on without {gpus}"
+            yield f"{dnn_id} holds GPUs {group.gpus}, although it goes on without {gpus}"

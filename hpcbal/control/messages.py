@@ -21,19 +21,19 @@ class RoundPlan:
     """One round of [FLEET] Alg. 1: a flotilla with its placement; or one DNN that trains alone.
 
     Attributes:
-        index: rounds count from 0 over the life of the ensemble, resumes included.
+        index: number of the round, counted from 0 over the life of the ensemble, resumes included.
         groups: the flotilla; no GPU occurs twice.
         first_pass: the pass of the shared stream with which the round starts.
-        start: where each DNN starts; (first_pass, 0) unless the round continues an interrupted one. Then
-            it is the point at which the DNN stopped; with the offset at the end of a pass the group has
-            nothing to do until a NextPass names it, and reports nothing for that pass again. After a
-            crash DNNs may start in later passes than first_pass.
+        start: where each DNN starts; (first_pass, 0) unless the round continues an interrupted one. Then it
+            is the point at which the DNN stopped. If that is the end of a pass, the group has nothing to do
+            until a NextPass names it, and does not report that pass again. After a crash, DNNs may start in
+            later passes than first_pass.
         epochs: epochs that each DNN has completed before this round.
-        num_preprocessors: how many preprocessor ranks make blocks, >= 1.
-        predicted_rate_samples_per_s: per DNN, from the rate table; paradigms that decide without rates may
-            know none.
-        num_gpus: GPUs of the flotilla when it was formed (>= those of `groups`, since a continued round
-            lacks the DNNs that had left); the share alpha of [FLEET] Sec. 4.3.2 refers to it. 0: those of
+        num_preprocessors: number of preprocessor ranks that make blocks, >= 1.
+        predicted_rate_samples_per_s: per DNN, from the rate table; empty for paradigms that decide without
+            rates and know none.
+        num_gpus: GPUs of the flotilla when it was formed (>= those of `groups`, since a continued round lacks
+            the DNNs that had left); alpha of [FLEET] Sec. 4.3.2 is a share of this number. 0: those of
             `groups`.
         last_pass: all groups leave after this pass; None: the round ends by the rule of alpha.
     """
@@ -54,7 +54,7 @@ class RoundPlan:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of all events."""
+    """Base class of all events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True)
 class RateMeasured(Event):
-    """A profiling run of `dnn_id` on `num_gpus` trainers gave `samples_per_s`."""
+    """A profiling run of `dnn_id` on `num_gpus` trainers measured `samples_per_s`."""
 
     dnn_id: str
     num_gpus: int
@@ -80,11 +80,11 @@ class PreprocessingMeasured(Event):
 
 @dataclass(frozen=True, slots=True)
 class EpochDone(Event):
-    """A trainer group has finished pass `pass_index`, validation included, and waits.
+    """A trainer group has finished pass `pass_index`, including validation, and waits.
 
-    `metrics` holds at least `loss`, `val_loss`, `val_accuracy`, `accuracy`; `seconds` is the wall time
-    of the epoch, `busy_s` the part of it that was not spent waiting for data. `offered_gpu` (cluster
-    numbering) is a GPU without which the group finds now, at the end, that it would be faster.
+    `metrics` contains at least `loss`, `val_loss`, `val_accuracy`, `accuracy`. `seconds` is the wall time of
+    the epoch, `busy_s` the part of it that was not spent waiting for data. `offered_gpu` (cluster numbering)
+    is a GPU without which the group would be faster, judged at the end of the pass.
     """
 
     dnn_id: str
@@ -97,7 +97,7 @@ class EpochDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWritten(Event):
-    """The checkpoint of `dnn_id` after `epoch` epochs at `position` is whole on disk."""
+    """The checkpoint of `dnn_id` after `epoch` epochs, at `position`, is completely on disk."""
 
     dnn_id: str
     epoch: int
@@ -106,9 +106,9 @@ class CheckpointWritten(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupLeft(Event):
-    """The group of `dnn_id` was told to leave (or failed, or was suspended); its GPUs are free.
+    """The group of `dnn_id` has left, because it was asked to, failed or was suspended; its GPUs are free.
 
-    Whatever checkpoint belongs to leaving was reported written before.
+    If leaving required a checkpoint, CheckpointWritten came before.
     """
 
     dnn_id: str
@@ -116,10 +116,12 @@ class GroupLeft(Event):
 
 @dataclass(frozen=True, slots=True)
 class DnnFailed(Event):
-    """A DNN cannot go on.
+    """A DNN cannot continue.
 
-    `cause` is one of oom, nan, error, checkpoint, data; `detail` is for people. `rank` is the world rank
-    where it happened, -1 if nobody knows.
+    Attributes:
+        cause: one of oom, nan, error, checkpoint, data.
+        detail: the error message, for people.
+        rank: the world rank where it happened; -1 if unknown.
     """
 
     dnn_id: str
@@ -140,12 +142,12 @@ class SuspendRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Base of all instructions."""
+    """Base class of all instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartProfiling(Instruction):
-    """Time these groups at once; answer each with RateMeasured or DnnFailed, then GroupLeft."""
+    """Time these groups side by side; each answers with RateMeasured or DnnFailed, then GroupLeft."""
 
     groups: tuple[GroupPlan, ...]
 
@@ -159,7 +161,7 @@ class StartRound(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class StartAlone(Instruction):
-    """Start the one group of `plan`, on one GPU, beside those that run, with a stream of its own.
+    """Start the one group of `plan`, on one GPU with its own stream, beside the groups that run.
 
     Answer with EpochDone per pass. There is no StopStream: its stream ends when the group leaves.
     """
@@ -169,7 +171,7 @@ class StartAlone(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class NextPass(Instruction):
-    """These groups go on with `pass_index`; those in `checkpoint` snapshot their state first."""
+    """These groups continue with `pass_index`; those in `checkpoint` take a snapshot of their state first."""
 
     dnn_ids: tuple[str, ...]
     pass_index: int
@@ -178,7 +180,7 @@ class NextPass(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class LeaveOut(Instruction):
-    """Remember, over restarts too, that `dnn_id` goes on without `gpu`; nothing has to be answered.
+    """Remember, also over restarts, that `dnn_id` goes on without `gpu`; no answer is expected.
 
     LeaveRound for all groups of the round follows at once.
     """
@@ -191,8 +193,8 @@ class LeaveOut(Instruction):
 class LeaveRound(Instruction):
     """The group of `dnn_id` writes its checkpoint and leaves: CheckpointWritten, then GroupLeft.
 
-    `reason` is 'converged' (with `detail` telling by which rule) or 'regroup' (with `detail` telling who goes
-    on without which GPU, if that is why).
+    `reason` is 'converged' (`detail` names the rule) or 'regroup' (`detail` names the DNNs that go on without
+    a GPU, if that is the reason).
     """
 
     dnn_id: str
@@ -211,7 +213,7 @@ class SuspendGroups(Instruction):
 class StopStream(Instruction):
     """All groups of the round have left: end the shared stream of round `index`.
 
-    `continues`: the next round is this one without some GPUs, also if the run is killed before it begins.
+    `continues`: the next round is this one without some GPUs, even if the run is killed before it starts.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""The paradigms that train DNNs in rounds: who is in the next round, and when it is over."""
+"""The paradigms that train DNNs in rounds: which DNNs are in the next round, and when it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpcbal.policies import (
 )
 
 ROUNDING = 1e-9
-"""Slack for alpha * M, whose product may be a hair above the whole number that was meant (0.55 * 100)."""
+"""Slack for alpha * M: the product may be slightly above the intended whole number (0.55 * 100)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class View:
     """What a paradigm decides from.
 
     Attributes:
-        left_out: by DNN, GPUs that it is better off without.
-        batch_sizes: by DNN, samples per step: it gets no more GPUs than that.
+        left_out: GPUs per DNN that it trains faster without.
+        batch_sizes: samples per step of each DNN; it gets no more GPUs than that.
     """
 
     cluster: Cluster
@@ -39,7 +39,7 @@ class View:
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
-        """The flotilla that [FLEET] Alg. 2 forms of `candidates` (at least one) for so many GPUs."""
+        """The flotilla that [FLEET] Alg. 2 forms from `candidates` (at least one) for `num_gpus` GPUs."""
         settings = self.settings
         return create_flotilla(
             candidates,
@@ -53,9 +53,9 @@ class View:
     def placed(
         self, flotilla: Flotilla, gpus: Sequence[int], kept: Mapping[str, tuple[int, ...]] | None = None
     ) -> Choice:
-        """The flotilla on some of `gpus` (ascending); a DNN may get fewer than planned, to avoid some.
+        """Place the flotilla on `gpus` (ascending); a DNN may get fewer GPUs than planned, to avoid some.
 
-        A DNN of `kept` stays on the GPUs that it has there, as far as that makes no placement worse.
+        A DNN in `kept` stays on its GPUs listed there, where that makes no placement worse.
         """
         index_of = {gpu: j for j, gpu in enumerate(gpus)}
         had = {
@@ -75,7 +75,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The trainer groups of a round, and the rate (samples/s) of each DNN, as far as it is known."""
+    """The trainer groups of a round, and each DNN's rate (samples/s) where it is known."""
 
     groups: tuple[GroupPlan, ...]
     rates: Mapping[str, float]
@@ -89,17 +89,17 @@ class Paradigm(Protocol):
     """How DNNs are put into rounds.
 
     Attributes:
-        needs_rates: whether it decides by training rates, so that these are profiled first.
+        needs_rates: whether it decides by training rates, so that these must be profiled first.
     """
 
     needs_rates: bool
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
-        """The groups of the next round.
+        """Choose the groups of the next round.
 
         Args:
             candidates: DNNs that are not done, in the order of the config, at least one.
-            kept: GPUs of those candidates that were in training when the last round ended.
+            kept: GPUs of the candidates that were in training when the last round ended.
         """
 
     def must_regroup(
@@ -108,19 +108,19 @@ class Paradigm(Protocol):
         """Whether a round ends at the end of a pass.
 
         Args:
-            going_on: GPUs of the DNNs that would go on, at least one.
+            going_on: GPUs of the DNNs that would continue, at least one.
             num_gpus_of_round: GPUs of the round when it was formed.
-            candidates: DNNs that could be in the next round, in order; holds all of `going_on`.
+            candidates: DNNs that could be in the next round, in order; includes all of `going_on`.
         """
 
 
 class Global:
-    """FLEET-G: every round is a new flotilla of all DNNs that are left ([FLEET] Alg. 1)."""
+    """FLEET-G: every round is a new flotilla from all remaining DNNs ([FLEET] Alg. 1)."""
 
     needs_rates = True
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
-        """A flotilla of any candidates on all GPUs; those that can stay where they are for free do so.
+        """A flotilla of any candidates on all GPUs; DNNs that can stay in place at no cost do so.
 
         Source: [FLEET] Alg. 1, lines 4 and 5, which places every flotilla anew.
         """
@@ -130,16 +130,16 @@ class Global:
     def must_regroup(
         self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
     ) -> bool:
-        """When too few of the round's GPUs stay busy.
+        """Whether too few of the round's GPUs stay busy.
 
         Source: [FLEET] Sec. 4.3.2, "Training". Deviations: alpha refers to the GPUs that the flotilla was
-            given, not to all M, which a flotilla bounded by `max_gpus_per_dnn` could never keep busy; and
-            a round does not end if the next flotilla would be the same DNNs with the same numbers of GPUs,
-            since stopping and starting would change nothing.
+            given, not to all M, because a flotilla limited by `max_gpus_per_dnn` could never keep all M busy;
+            and a round does not end if the next flotilla would be the same DNNs with the same numbers of
+            GPUs, because stopping and starting would change nothing.
         """
         if sum(going_on.values()) >= view.settings.alpha * num_gpus_of_round - ROUNDING:
             return False
-        if view.left_out:  # a DNN may get fewer GPUs than its flotilla wants: only placing tells
+        if view.left_out:  # a DNN may get fewer GPUs than its flotilla wants: only placement decides
             chosen = self.choose(view, candidates, {}).groups
             return {group.dnn_id: len(group.gpus) for group in chosen} != dict(going_on)
         flotilla = view.flotilla(candidates, view.cluster.num_gpus)
@@ -147,15 +147,15 @@ class Global:
 
 
 class Local:
-    """FLEET-L: GPUs that become free are filled at once, by the same greedy rule, the others train on."""
+    """FLEET-L: free GPUs are refilled at once by the same greedy rule, while the other DNNs train on."""
 
     needs_rates = True
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
-        """Those who were in training on the GPUs that they had, and a flotilla of the others for the rest.
+        """DNNs in training stay on their GPUs; a flotilla of the others gets the remaining GPUs.
 
         Source: [FLEET] Sec. 4.3.3; Sec. 6.1: "only locally (for the newly released GPUs)". The flotilla of
-            the newcomers has its own reference rate, that of the fastest of them.
+            the newcomers has its own reference rate, the rate of the fastest of them.
         """
         staying = tuple(
             GroupPlan(d, without_left_out(kept[d], view.left_out.get(d, ()))) for d in candidates if d in kept
@@ -172,12 +172,12 @@ class Local:
     def must_regroup(
         self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
     ) -> bool:
-        """When a GPU was released and a DNN waits for one."""
+        """Whether a GPU was released and a DNN waits for one."""
         return sum(going_on.values()) < num_gpus_of_round and len(candidates) > len(going_on)
 
 
 class Homogeneous:
-    """Random subsets, one GPU each, on shared data; the next subset when all of one are done.
+    """Random subsets, one GPU each, on shared data; the next subset follows when all of one are done.
 
     Source: [PITTMAN], as [FLEET] Sec. 6.1 describes it.
     """
@@ -185,7 +185,7 @@ class Homogeneous:
     needs_rates = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
-        """As many DNNs as there are GPUs, the next ones of a random order that is fixed for the run."""
+        """As many DNNs as there are GPUs, taken from a random order that is fixed for the run."""
         chosen = random_order(candidates, view.settings.seed)[: view.cluster.num_gpus]
         rates = {d: view.rates.rate(d, 1) for d in chosen if view.rates.is_measured(d, 1)}
         return Choice(tuple(GroupPlan(d, (gpu,)) for gpu, d in enumerate(chosen)), rates)
@@ -193,15 +193,15 @@ class Homogeneous:
     def must_regroup(
         self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
     ) -> bool:
-        """Never: the others wait for the last of the subset."""
+        """Never: the others wait for the last DNN of the subset."""
         return False
 
 
 PARADIGMS: Mapping[str, Paradigm] = {"global": Global(), "local": Local(), "homogeneous": Homogeneous()}
-"""By the names that `schedule.paradigm` of the config may have, without `INDEPENDENT`: it has no rounds."""
+"""By their names in `schedule.paradigm`, without `INDEPENDENT`, which has no rounds."""
 
 INDEPENDENT = "independent"
-"""Each DNN alone on one GPU with a stream of its own; see `hpcbal.control.alone`."""
+"""Each DNN alone on one GPU with its own stream; see `hpcbal.control.alone`."""
 
 PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
 

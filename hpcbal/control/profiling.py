@@ -27,21 +27,21 @@ def missing_jobs(
     settings: ScheduleSettings,
     batch_sizes: Mapping[str, int] | None = None,
 ) -> tuple[ProfileJob, ...]:
-    """Measurements that can be made now and are still missing.
+    """Find the measurements that are missing and can be made now.
 
-    As long as a live DNN lacks its rate on one GPU, these single-GPU runs alone are returned; M_t follows
-    from them. Then the runs on 2..M_t GPUs.
+    While a live DNN lacks its rate on one GPU, only these single-GPU runs are returned, because M_t depends
+    on them. Then the runs on 2..M_t GPUs follow.
 
     Args:
         live: DNNs that will be trained.
-        all_ids: every DNN, also those done and failed: M_t is computed from all rates that are known, so
-            that it does not change when a DNN drops out or the run is resumed.
-        rates: what has been measured.
+        all_ids: every DNN, including those done and failed: M_t is computed from all known rates, so that it
+            does not change when a DNN drops out or the run is resumed.
+        rates: the rates measured so far.
         cluster: the allocation.
-        settings: `max_profile_gpus` and `max_gpus_per_dnn` bound the number of GPUs.
-        batch_sizes: samples per step by DNN, >= 1; it is measured on no more GPUs than that.
+        settings: `max_profile_gpus` and `max_gpus_per_dnn` limit the number of GPUs.
+        batch_sizes: samples per step of each DNN, >= 1; it is measured on no more GPUs than that.
 
-    Returns: jobs in the order of `live`, smaller counts first; empty when all is known.
+    Returns: jobs in the order of `live`, smaller counts first; empty when nothing is missing.
     Source: [FLEET] App. B.3, steps 1 to 3. Deviation: counts that `max_gpus_per_dnn` or the batch size
         forbid in training are not measured.
     """
@@ -62,21 +62,21 @@ def missing_jobs(
 
 
 def next_wave(jobs: Sequence[ProfileJob], num_gpus: int) -> tuple[ProfileJob, ...]:
-    """The first bin of first-fit-decreasing: the largest jobs first, then whatever still fits.
+    """The first bin of first-fit-decreasing: the largest jobs first, then every job that still fits.
 
-    A DNN is in a wave at most once, since events name a group by its DNN. Of equal jobs the earlier in
-    `jobs` goes first.
+    A DNN is in a wave at most once, because events identify a group by its DNN. Among equal jobs, the earlier
+    one in `jobs` goes first.
 
     Args:
-        jobs: each on at most `num_gpus` GPUs.
+        jobs: measurements on at most `num_gpus` GPUs each.
         num_gpus: M, >= 1.
 
-    Returns: at least one job if there are any; their GPUs sum to at most `num_gpus`.
+    Returns: at least one job if there are any; together they use at most `num_gpus` GPUs.
     """
     wave: list[ProfileJob] = []
     used: set[str] = set()
     free = num_gpus
-    for job in sorted(jobs, key=lambda job: -job.num_gpus):  # sorted() keeps the order of equals
+    for job in sorted(jobs, key=lambda job: -job.num_gpus):  # sorted() keeps the order of equal jobs
         if job.num_gpus <= free and job.dnn_id not in used:
             wave.append(job)
             used.add(job.dnn_id)
@@ -85,7 +85,7 @@ def next_wave(jobs: Sequence[ProfileJob], num_gpus: int) -> tuple[ProfileJob, ..
 
 
 def place_wave(wave: Sequence[ProfileJob], cluster: Cluster) -> tuple[GroupPlan, ...]:
-    """GPUs of each job of a wave, placed as a flotilla would be, so that what is timed is what will run."""
+    """Place the jobs of a wave on GPUs as a flotilla would be placed, so that the times are realistic."""
     nothing = (0.0,) * len(wave)
     flotilla = Flotilla(
         dnn_ids=tuple(job.dnn_id for job in wave),

@@ -1,4 +1,4 @@
-"""Profiling: waves of groups that measure the rates that are missing."""
+"""Profiling: waves of groups that measure the missing rates."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hpcbal.errors import InputError
 
 
 def profile_or_train(core: Core) -> list[Instruction]:
-    """No group is left: start the next profiling wave, or the first round when all rates are known.
+    """No group is left: start the next profiling wave, or the first round once all rates are known.
 
     Raises:
-        InputError: a rate on one GPU is not known, and the settings forbid to measure it.
+        InputError: if a rate on one GPU is not known and the settings do not allow measuring it.
     Source: [FLEET] Alg. 1, line 1; App. B.3.
     """
     s = core.state
@@ -45,7 +45,7 @@ def profile_or_train(core: Core) -> list[Instruction]:
 
 
 def on_rate_measured(core: Core, event: RateMeasured) -> list[Instruction]:
-    """A group of the running wave has timed its steps."""
+    """A group of the running wave has measured its rate."""
     s, dnn = core.state, core.dnn_of(event)
     if dnn.state is DnnState.FAILED:
         return []

@@ -1,4 +1,4 @@
-"""What the ensemble is given, and what is known about its DNNs when a run starts or resumes."""
+"""The ensemble's input, and what is known about its DNNs when a run starts or resumes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hpcbal.values import EpochRecord, Position
 
 @dataclass(frozen=True, slots=True)
 class DnnSpec:
-    """One DNN of the ensemble, as far as scheduling needs to know it.
+    """What scheduling needs to know about one DNN.
 
     Attributes:
-        dnn_id: its name; unique.
+        dnn_id: unique name of the DNN.
         batch_size: samples per step over all its trainers, >= 1.
-        stop: when it is done.
+        stop: when the DNN is done.
     """
 
     dnn_id: str
@@ -35,20 +35,20 @@ class ScheduleSettings:
     """How the ensemble is scheduled; the same for the whole run.
 
     Attributes:
-        num_positions: samples of one pass, training and validation, >= 1; a position with this offset is
-            the end of its pass.
+        num_positions: samples of one pass, training and validation, >= 1; a position with this offset is the
+            end of its pass.
         delta: how close rates in a flotilla must be ([FLEET] Eq. 3).
         alpha: a round ends when fewer than this share of its GPUs stay busy, 0..1 ([FLEET] Sec. 4.3.2).
         max_gpus_per_dnn: most GPUs of one DNN; None: all.
         profile: whether missing rates are measured; if not, all must be known.
         max_profile_gpus: most GPUs of a profiling run; None: M_t of [FLEET] App. B.3.
-        max_preprocessors: preprocessor ranks that there are, >= 1.
-        checkpoint_every_pass: whether NextPass asks for a checkpoint of every DNN that goes on.
+        max_preprocessors: number of preprocessor ranks, >= 1.
+        checkpoint_every_pass: whether NextPass requests a checkpoint of every DNN that continues.
         max_events: bound of the event log, >= 2.
         paradigm: one of `paradigms.PARADIGM_NAMES`.
-        seed: of whatever a paradigm draws at random, >= 0.
-        profile_only: whether the run is over when all rates are known.
-        regroup: whether a DNN may go on without a GPU that its group finds itself better off without.
+        seed: seed of everything that a paradigm draws at random, >= 0.
+        profile_only: whether the run ends when all rates are known.
+        regroup: whether a DNN may continue without a GPU if its group trains faster without it.
     """
 
     num_positions: int
@@ -83,15 +83,15 @@ class ScheduleSettings:
 
 @dataclass(frozen=True, slots=True)
 class DnnProgress:
-    """How far one DNN has come, as its checkpoint and the ledger tell.
+    """The progress of one DNN, from its checkpoint and the ledger.
 
     Attributes:
-        state: 'done' and 'failed' are kept on resume; of any other the rest of the fields decides.
+        state: 'done' and 'failed' are kept on resume; any other state is derived from the other fields.
         epochs: completed epochs, equal to len(history).
         history: one record per completed epoch.
-        position: where the checkpoint stands in the stream; None between rounds.
-        cause: why it failed: oom, nan, error, checkpoint, data; empty if it did not.
-        detail: more about `cause`, or the stop rule by which it is done.
+        position: position of the checkpoint in the stream; None between rounds.
+        cause: why the DNN failed: oom, nan, error, checkpoint, data; empty if it did not.
+        detail: more about `cause`, or the stop rule that ended the training.
     """
 
     state: DnnState = DnnState.PENDING
@@ -104,17 +104,17 @@ class DnnProgress:
 
 @dataclass(frozen=True, slots=True)
 class ResumeState:
-    """All that a run must know of the run before it to continue as if nothing had happened.
+    """Everything a run must know about the earlier run to continue as if nothing had happened.
 
     Attributes:
-        dnns: progress by DNN; a DNN that is missing starts from scratch.
+        dnns: progress by DNN; a missing DNN starts from the beginning.
         next_pass: 1 + the largest pass of the shared stream ever started; 0 if none was.
         next_round_index: index of the next round.
-        interrupted: the round that was running when the run before stopped; None between rounds.
-        cluster: the allocation that `interrupted` and `left_out` are of; None: like the present one.
-        preprocessing_samples_per_s: what one preprocessor makes; None if not measured.
-        kept: GPUs of the DNNs that go on where they are in the next round; see `EnsembleState`.
-        left_out: by DNN, GPUs that it goes on without; see `hpcbal.control.removal`.
+        interrupted: the round that was running when the earlier run stopped; None between rounds.
+        cluster: the allocation that `interrupted` and `left_out` refer to; None: like the present one.
+        preprocessing_samples_per_s: rate of one preprocessor; None if not measured.
+        kept: GPUs of the DNNs that continue in place in the next round; see `EnsembleState`.
+        left_out: GPUs per DNN that it goes on without; see `hpcbal.control.removal`.
     """
 
     dnns: Mapping[str, DnnProgress] = field(default_factory=dict)

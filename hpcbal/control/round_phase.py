@@ -34,7 +34,7 @@ def next_round(core: Core) -> list[Instruction]:
         return core.finish()
     core.bound_log()
     if core.is_independent:
-        s.interrupted = None  # every DNN goes on from where it stands, whatever rounds there were
+        s.interrupted = None  # every DNN continues at its own position, whatever rounds there were
         return alone.fill_gpus(core)
     interrupted, s.interrupted = s.interrupted, None
     plan = _continued_round(core, interrupted) if interrupted is not None else None
@@ -47,7 +47,7 @@ def next_round(core: Core) -> list[Instruction]:
 
 
 def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
-    """The interrupted round without the DNNs that are through, and GPUs left out; None if it was over."""
+    """The interrupted round without finished DNNs and left-out GPUs; None if it was over."""
     s, num_positions = core.state, core.settings.num_positions
     groups, position = [], {}
     for group in interrupted.groups:
@@ -62,7 +62,7 @@ def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
         return None
     first_pass = min(p.pass_index for p in position.values())
     if all(p == Position(first_pass) for p in position.values()):
-        # All stand between two passes: what was to be decided there is decided again, the same way.
+        # All DNNs stand between two passes: the decision that was due is taken again, with the same result.
         going_on = {g.dnn_id: len(g.gpus) for g in groups}
         if _is_over(core, interrupted, first_pass - 1, going_on):
             s.kept = {group.dnn_id: group.gpus for group in groups}
@@ -86,9 +86,9 @@ def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
 
 
 def _catch_up_round(core: Core) -> RoundPlan | None:
-    """A round of DNNs that were stopped inside the same pass, to its end; None if there are none.
+    """A round that finishes the pass of DNNs stopped inside the same pass; None if there are none.
 
-    Needed when the allocation has changed, so that the interrupted round cannot go on as it was.
+    Needed when the allocation has changed, so that the interrupted round cannot continue as it was.
     """
     s, num_positions = core.state, core.settings.num_positions
     position = {
@@ -145,7 +145,7 @@ def _start_round(core: Core, plan: RoundPlan) -> list[Instruction]:
 
 
 def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
-    """A group has finished the pass it trained."""
+    """A group has finished the pass that it trained."""
     dnn = core.dnn_of(event)
     if dnn.state is DnnState.FAILED:
         return []
@@ -155,7 +155,7 @@ def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
         what = "none is trained" if training is None else f"it trains pass {training}"
         raise core.unexpected(event, dnn, f"EpochDone of the pass that it trains ({what})")
     record = EpochRecord(dnn.epochs + 1, event.pass_index, dict(event.metrics), event.seconds)
-    evaluate(dnn.spec.stop, [record])  # a missing metric must be told before anything is changed
+    evaluate(dnn.spec.stop, [record])  # report a missing metric before anything is changed
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
     group.offered_gpu = offer_of(group, event, core.settings)
@@ -163,63 +163,63 @@ def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
 
 
 def decide(core: Core) -> list[Instruction]:
-    """If all groups have finished the pass: who has converged, and does the round go on?
+    """Once all groups have finished the pass: decide which DNNs have converged and whether the round ends.
 
-    Usually one pass is decided. More than one is when groups that were behind after a crash drop out and
-    the others are ahead.
+    Usually one pass is decided. More than one is decided when groups that were behind after a crash drop out
+    and the others are ahead.
 
     Source: [FLEET] Sec. 4.3.2, "Training". Deviation: all groups are judged at the end of the pass,
         together, so that the result does not depend on which group reports first.
     """
     s = core.state
-    told: list[Instruction] = []
+    instructions: list[Instruction] = []
     if s.phase is not Phase.ROUND or core.is_independent:
-        return told
+        return instructions
     assert s.plan is not None
     while staying := s.staying_groups():
         finished = min(group.reported_pass for group in staying)
         if finished < s.pass_index:
             break
         waiting = [g for g in staying if g.reported_pass == finished and g.training_pass is None]
-        told += _leave_if_converged(core, waiting)
+        instructions += _leave_if_converged(core, waiting)
         staying = s.staying_groups()
         shrinks, is_newest = what_shrinks(staying), finished + 1 >= s.next_pass
         is_over = _is_over(core, s.plan, finished, {g.dnn_id: len(g.wanted_gpus) for g in staying})
-        if is_over or (shrinks and is_newest):  # else some are ahead, and may be in the middle of a pass
+        if is_over or (shrinks and is_newest):  # else some groups are ahead, and may be inside a pass
             if is_over:
                 s.kept = {group.dnn_id: group.gpus for group in staying}
             else:
                 s.interrupted = s.plan
-            told += leave_out(s, staying)
-            return told + [_leave(core, group, "regroup", shrinks) for group in staying]
-        told += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
-    return told
+            instructions += leave_out(s, staying)
+            return instructions + [_leave(core, group, "regroup", shrinks) for group in staying]
+        instructions += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
+    return instructions
 
 
 def _leave_if_converged(core: Core, groups: Sequence[Group]) -> list[Instruction]:
-    told: list[Instruction] = []
+    instructions: list[Instruction] = []
     for group in groups:
         dnn = core.state.dnns[group.dnn_id]
         decision = evaluate(dnn.spec.stop, dnn.history)
         if decision is not None:
-            told.append(_leave(core, group, "converged", decision.detail))
-    return told
+            instructions.append(_leave(core, group, "converged", decision.detail))
+    return instructions
 
 
 def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int]) -> bool:
-    """Whether the round ends with pass `finished`, `going_on` (GPUs by DNN) being left of it."""
+    """Whether the round ends with pass `finished`, after which `going_on` (GPUs by DNN) would continue."""
     s = core.state
     if not going_on or (plan.last_pass is not None and finished >= plan.last_pass):
         return True
     if finished + 1 < s.next_pass:
-        return False  # the round had begun the next pass before it was interrupted: that was decided then
+        return False  # the round had begun the next pass when it was interrupted: this was already decided
     leaving = {group.dnn_id for group in s.groups.values() if group.leaving == "converged"}
     candidates = [d for d in s.live_ids() if d not in leaving]
     return core.planner().must_regroup(going_on, rounds.num_gpus_of(plan), candidates)
 
 
 def _next_pass(core: Core, groups: Sequence[Group], pass_index: int) -> list[Instruction]:
-    """Let `groups`, which wait at the end of the pass before, go on; those ahead are not told."""
+    """Let `groups`, which wait at the end of the pass before, continue; groups ahead are not addressed."""
     s = core.state
     s.pass_index = pass_index
     s.next_pass = max(s.next_pass, pass_index + 1)

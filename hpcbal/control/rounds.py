@@ -1,4 +1,4 @@
-"""Plan the rounds of the ensemble: new ones, interrupted ones, and when one must end."""
+"""Plan the rounds of the ensemble: new ones, interrupted ones, and when a round must end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbal.values import EpochRecord, Position
 
 
 class Planner:
-    """Makes plans for one allocation, settings and rates; keeps no state of its own."""
+    """Makes plans for one allocation, settings and rates; keeps no state."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class Planner:
         last_pass: int | None = None,
         kept: Mapping[str, tuple[int, ...]] | None = None,
     ) -> RoundPlan:
-        """Choose some of `candidates` by the paradigm and place them.
+        """Choose from `candidates` by the paradigm and place them.
 
         Args:
             candidates: DNNs that may be chosen, at least one.
-            index, first_pass, last_pass: of the plan.
+            index, first_pass, last_pass: fields of the plan.
             start: where DNNs start that were stopped inside `first_pass`; the others start at its beginning.
             epochs: completed epochs of every candidate.
-            kept: GPUs of candidates that a paradigm may leave where they are.
+            kept: GPUs of candidates that a paradigm may leave in place.
 
         Source: [FLEET] Alg. 1, lines 4 and 5.
         """
@@ -68,7 +68,7 @@ class Planner:
         )
 
     def num_preprocessors(self, rates_samples_per_s: Sequence[float | None]) -> int:
-        """Preprocessors that feed groups of these rates; all that there are while any rate is unknown."""
+        """Number of preprocessors for groups with these rates; all of them while any rate is unknown."""
         known = [rate for rate in rates_samples_per_s if rate is not None]
         if self._preprocessing_samples_per_s is None or len(known) < len(rates_samples_per_s):
             return self._settings.max_preprocessors
@@ -78,12 +78,12 @@ class Planner:
     def must_regroup(
         self, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
     ) -> bool:
-        """Whether a round ends because nobody goes on, or because the paradigm says so.
+        """Whether a round ends, because no DNN continues or because the paradigm says so.
 
         Args:
-            going_on: GPUs of the DNNs that would go on.
+            going_on: GPUs of the DNNs that would continue.
             num_gpus_of_round: GPUs of the flotilla when the round was formed.
-            candidates: DNNs that could be in the next flotilla, in order; holds all of `going_on`.
+            candidates: DNNs that could be in the next flotilla, in order; includes all of `going_on`.
         """
         if not going_on:
             return True
@@ -91,15 +91,15 @@ class Planner:
 
 
 def num_gpus_of(plan: RoundPlan) -> int:
-    """M of the rule of alpha: the GPUs of the flotilla when the round was formed."""
+    """M in the rule of alpha: the GPUs of the flotilla when the round was formed."""
     return plan.num_gpus or sum(len(group.gpus) for group in plan.groups)
 
 
 def fits(plan: RoundPlan | None, made_for: Cluster | None, cluster: Cluster) -> bool:
-    """Whether a plan made for one allocation can run on another as it is.
+    """Whether a plan made for one allocation can run unchanged on another.
 
     Nodes may have other names, but must have the same numbers of GPUs in the same order, so that the plan's
-    placement means the same.
+    placement has the same meaning.
     """
     if plan is None or not is_alike(made_for, cluster):
         return False
@@ -114,7 +114,7 @@ def is_alike(made_for: Cluster | None, cluster: Cluster) -> bool:
 def is_same(made_for: Cluster | None, cluster: Cluster) -> bool:
     """Whether GPU numbers of one allocation (None: like the other) mean the same GPUs on another.
 
-    The hosts' names tell: what was found out about one GPU says nothing of that of another machine.
+    The host names decide: what is known about one GPU does not apply to a GPU of another machine.
     """
     return made_for is None or made_for == cluster
 
@@ -122,14 +122,14 @@ def is_same(made_for: Cluster | None, cluster: Cluster) -> bool:
 def is_short(
     gpus: Mapping[str, Collection[int]], left_out: Mapping[str, Collection[int]], live_ids: Collection[str]
 ) -> bool:
-    """Whether a live DNN would do without a GPU that was left out of it, were it given these.
+    """Whether a live DNN, given these GPUs, would lack a GPU that it goes on without.
 
-    Of groups that were formed before the GPU was left out nothing is missing yet.
+    A group that was formed before the GPU was left out still has it, so it lacks nothing.
 
     Args:
-        gpus: by DNN, those of its group.
-        left_out: by DNN, those it went on without.
-        live_ids: DNNs that have not come to their end.
+        gpus: GPUs of each DNN's group.
+        left_out: GPUs per DNN that it goes on without.
+        live_ids: DNNs that are neither done nor failed.
     """
     return any(not set(left_out.get(d, ())) <= set(own) for d, own in gpus.items() if d in live_ids)
 
@@ -147,7 +147,7 @@ def is_inside_pass(position: Position | None, num_positions: int) -> bool:
 def has_unfinished_pass_before(planned_pass: int, stopped: Position | None, num_positions: int) -> bool:
     """Whether a DNN of an interrupted round must first finish a pass from before that round.
 
-    So it is when the checkpoints of the round are damaged and the one used instead was written by an earlier
+    This happens when the round's checkpoints are damaged and the one used instead was written by an earlier
     suspension.
     """
     if stopped is None or not is_inside_pass(stopped, num_positions):
@@ -158,16 +158,16 @@ def has_unfinished_pass_before(planned_pass: int, stopped: Position | None, num_
 def next_position(
     planned_pass: int, stopped: Position | None, history: Sequence[EpochRecord], num_positions: int
 ) -> Position:
-    """Where a DNN of an interrupted round goes on: the furthest point that is sure.
+    """Where a DNN of an interrupted round continues: the furthest point that is certain.
 
     Args:
-        planned_pass: the pass with which it began in that round. It stands at its beginning if no checkpoint
-            was written since, or only a damaged one.
-        stopped: where its checkpoint stands; one from before the round lies behind `planned_pass`.
+        planned_pass: the pass with which it began in that round. It is at the beginning of that pass if no
+            checkpoint was written since, or only a damaged one.
+        stopped: the position of its checkpoint; a checkpoint from before the round is behind `planned_pass`.
         history: its completed epochs; it has trained all of the last one's pass.
         num_positions: samples of one pass.
 
-    Returns: a position to train from; the end of a pass is given as the beginning of the next one.
+    Returns: a position to train from; the end of a pass is returned as the beginning of the next one.
     """
     known = [Position(planned_pass)]
     if stopped is not None:
@@ -178,9 +178,9 @@ def next_position(
 
 
 def start_of(position: Position, first_pass: int, num_positions: int) -> Position:
-    """`RoundPlan.start` of a DNN that goes on at `position` in a round that begins with `first_pass`.
+    """`RoundPlan.start` of a DNN that continues at `position` in a round that begins with `first_pass`.
 
-    A DNN between passes that is ahead of the round waits at the end of the pass it has finished.
+    A DNN that is ahead of the round, between two passes, waits at the end of the pass that it finished.
     """
     if position.pass_index == first_pass or position.offset > 0:
         return position

@@ -1,4 +1,4 @@
-"""Show the state of the ensemble as plain JSON values."""
+"""Render the state of the ensemble as plain JSON values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcbal.control.stopping import best
 
 
 def render(state: EnsembleState) -> dict[str, Any]:
-    """The state for status.json; strict JSON, values not known are null.
+    """The state for status.json; strict JSON, with null for values that are not known.
 
     Returns: phase, outcome, suspending (the reason or null), round, pass_index, next_pass,
         num_live, num_done, num_failed, and per DNN: state, epochs, max_epochs, metrics (of the
@@ -57,5 +57,5 @@ def _dnn(dnn: Dnn, group: Group | None, left_out: tuple[int, ...]) -> dict[str, 
 
 
 def _to_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics as strict JSON allows them: NaN and infinities become null."""
+    """Metrics in strict JSON: NaN and infinities become null."""
     return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}

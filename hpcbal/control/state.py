@@ -19,13 +19,13 @@ class Dnn:
     spec: DnnSpec
     state: DnnState = DnnState.PENDING
     history: list[EpochRecord] = field(default_factory=list)
-    position: Position | None = None  # where a suspended or interrupted DNN stands
+    position: Position | None = None  # where a suspended or interrupted DNN stopped
     cause: str = ""
     detail: str = ""
 
     @classmethod
     def restored(cls, spec: DnnSpec, progress: DnnProgress) -> Dnn:
-        """The DNN as a resumed run begins with it."""
+        """Make the DNN as a resumed run starts with it."""
         if progress.state in TERMINAL:
             state = DnnState(progress.state)
         elif progress.position is not None:
@@ -51,7 +51,7 @@ class Dnn:
         return self.state not in TERMINAL
 
     def progress(self) -> DnnProgress:
-        """What a resumed run must know of it."""
+        """What a resumed run must know about it."""
         return DnnProgress(
             self.state, self.epochs, tuple(self.history), self.position, self.cause, self.detail
         )
@@ -59,17 +59,17 @@ class Dnn:
 
 @dataclass(slots=True)
 class Group:
-    """GPUs that work for one DNN at present.
+    """The GPUs that currently work for one DNN.
 
     Attributes:
         is_profiling: whether it belongs to a profiling wave, not to a round.
-        is_measured: in a profiling wave, whether the rate has come.
-        training_pass: the pass it trains; None while it waits at the end of `reported_pass`.
+        is_measured: in a profiling wave, whether its rate has been reported.
+        training_pass: the pass that it trains; None while it waits at the end of `reported_pass`.
         reported_pass: the last pass that it has finished.
         leaving: why it will leave: 'converged', 'regroup', 'suspended' or 'failed'; empty if it stays.
-        is_saved: whether the checkpoint that belongs to leaving is on disk.
+        is_saved: whether the checkpoint for leaving is on disk.
         detail: the stop rule by which it has converged.
-        offered_gpu: one of its GPUs that it would do without, as it found at the end of `reported_pass`.
+        offered_gpu: one of its GPUs that it could do without, judged at the end of `reported_pass`.
     """
 
     dnn_id: str
@@ -85,7 +85,7 @@ class Group:
 
     @property
     def wanted_gpus(self) -> tuple[int, ...]:
-        """The GPUs with which it would go on."""
+        """The GPUs with which it would continue."""
         return tuple(gpu for gpu in self.gpus if gpu != self.offered_gpu)
 
 
@@ -94,22 +94,22 @@ class EnsembleState:
     """The state of the whole ensemble.
 
     Attributes:
-        phase: what is going on.
-        dnns: by id, in the order of the config.
-        groups: those that hold GPUs now, by DNN.
-        rates: what was known before the present profiling wave.
-        fresh_rates: what the present wave has measured, by (DNN, number of GPUs).
-        preprocessing_samples_per_s: what one preprocessor makes; None if not measured yet.
-        plan: the round that runs, or that a suspension has interrupted.
-        interrupted: a round of the run before that is to be continued.
-        pass_index: the pass that the round is in; those ahead of it wait for the others.
+        phase: what the ensemble is doing.
+        dnns: DNNs by id, in the order of the config.
+        groups: groups that hold GPUs now, by DNN.
+        rates: rates that were known before the current profiling wave.
+        fresh_rates: rates that the current wave has measured, by (DNN, number of GPUs).
+        preprocessing_samples_per_s: rate of one preprocessor; None if not measured yet.
+        plan: the round that runs, or that a suspension interrupted.
+        interrupted: a round of the earlier run that will be continued.
+        pass_index: the pass of the round; groups ahead of it wait for the others.
         next_pass: 1 + the largest pass ever started.
         next_round_index: index of the next round.
-        kept: GPUs of the DNNs that were in training when the last round ended; a paradigm may leave them
-            where they are.
-        left_out: by DNN, GPUs that it goes on without, in the order in which they were left out.
-        suspend_reason: why a clean stop was asked for; empty if it was not.
-        outcome: of Finish; empty before.
+        kept: GPUs of the DNNs that were in training when the last round ended; a paradigm may leave them in
+            place.
+        left_out: GPUs per DNN that it goes on without, in the order in which they were left out.
+        suspend_reason: why a clean stop was requested; empty if none was.
+        outcome: the outcome in Finish; empty before.
     """
 
     dnns: dict[str, Dnn]
@@ -148,15 +148,15 @@ class EnsembleState:
         return [dnn_id for dnn_id, dnn in self.dnns.items() if dnn.is_live]
 
     def staying_groups(self) -> list[Group]:
-        """Groups that have not been told to leave."""
+        """Groups that have not been asked to leave."""
         return [group for group in self.groups.values() if not group.leaving]
 
     def remaining(self, dnn_id: str, gpus: tuple[int, ...]) -> tuple[int, ...]:
-        """Of `gpus` those that the DNN goes on with; never none."""
+        """The GPUs in `gpus` with which the DNN continues; never empty."""
         return without_left_out(gpus, self.left_out.get(dnn_id, ()))
 
     def all_rates(self) -> RateTable:
-        """Every rate known, those of the present wave included."""
+        """All known rates, including those of the current wave."""
         if not self.fresh_rates:
             return self.rates
         measured = {dnn_id: dict(by_count) for dnn_id, by_count in self.rates.measured.items()}

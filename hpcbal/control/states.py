@@ -1,4 +1,4 @@
-"""The states of a DNN and of the ensemble, and which may follow which."""
+"""The states of a DNN and of the ensemble, and the legal transitions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class DnnState(enum.StrEnum):
     PROFILING = "profiling"  # a group is timing it
     WAITING = "waiting"  # may be put into the next round
     RUNNING = "running"  # a group trains it, or waits with it at the end of a pass
-    LEAVING = "leaving"  # its group was told to write a checkpoint and leave
+    LEAVING = "leaving"  # its group was asked to write a checkpoint and leave
     SUSPENDED = "suspended"  # stopped inside a round; continues where it stopped
     DONE = "done"  # converged, and the checkpoint is on disk
-    FAILED = "failed"  # cannot go on
+    FAILED = "failed"  # cannot continue
 
 
 class Phase(enum.StrEnum):
@@ -44,4 +44,4 @@ TERMINAL = frozenset({DnnState.DONE, DnnState.FAILED})
 """States that no event and no resume changes."""
 
 WITH_GROUP = frozenset({DnnState.PROFILING, DnnState.RUNNING, DnnState.LEAVING})
-"""States in which the DNN must hold GPUs; a done or failed one may until its group has left."""
+"""States in which a DNN must hold GPUs; a done or failed DNN may hold some until its group has left."""

@@ -1,4 +1,4 @@
-"""Decide from a DNN's history whether it has been trained enough."""
+"""Decide from a DNN's history whether its training is done."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class StopRule:
     """When a DNN counts as converged; checked after every epoch.
 
     Attributes:
-        monitor: metric of `EpochRecord.metrics` that target and patience look at.
-        mode: 'max' if larger is better, 'min' if smaller is.
+        monitor: metric in `EpochRecord.metrics` that target and patience use.
+        mode: 'max' if larger is better, 'min' if smaller is better.
         min_delta: an epoch improves on the best one only if it is better by more than this, >= 0.
         patience: stop after this many epochs in a row without improvement, >= 1; None: never.
         target: stop once the metric is this good or better; None: never.
-        max_epochs: stop after this many epochs whatever the metric says, >= 1.
+        max_epochs: stop after this many epochs whatever the metric, >= 1.
 
     Raises:
         InputError: if a value is out of its range.
@@ -58,7 +58,7 @@ class StopDecision:
         reason: 'target', 'patience' or 'max_epochs', the first of these that holds.
         epoch: epochs completed when it stopped, >= 1.
         detail: the rule with its numbers, for people.
-        best_value: best value of the monitored metric; None if it never was a number.
+        best_value: best value of the monitored metric; None if it was never a number.
         best_epoch: the epoch (from 1) that reached it; 0 if none did.
     """
 
@@ -81,9 +81,9 @@ class Best:
 def best(rule: StopRule, history: Sequence[EpochRecord]) -> Best:
     """Follow the monitored metric through `history`.
 
-    The best value is the best seen. Staleness counts from the last epoch that beat the reference by more
-    than `min_delta`, the reference being the value of the improvement before, so that many tiny gains
-    which add up to `min_delta` count as one improvement. A NaN never improves anything.
+    The best value is the best one seen. Staleness counts from the last epoch that beat the reference by more
+    than `min_delta`. The reference is the value at the previous improvement, so many tiny gains that add up
+    to `min_delta` count as one improvement. A NaN never improves anything.
 
     Raises:
         InputError: if an epoch lacks the monitored metric; the message lists those it has.
@@ -108,16 +108,16 @@ def best(rule: StopRule, history: Sequence[EpochRecord]) -> Best:
 
 
 def evaluate(rule: StopRule, history: Sequence[EpochRecord]) -> StopDecision | None:
-    """Say whether a DNN with this history is done, and by which rule.
+    """Decide whether a DNN with this history is done, and by which rule.
 
     Args:
         rule: the DNN's stop rule.
         history: its completed epochs in order; `epoch` counts from 1.
 
     Returns:
-        The decision, or None if the DNN must go on. Of several rules that hold, the first in the order
-        target, patience, max_epochs is named. The answer depends on the history alone, so it is the same
-        after a resume.
+        The decision, or None if the DNN must continue. If several rules hold, the first in the order target,
+        patience, max_epochs is named. The answer depends only on the history, so it is the same after a
+        resume.
 
     Raises:
         InputError: if an epoch lacks the monitored metric.

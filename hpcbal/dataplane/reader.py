@@ -152,7 +152,7 @@ class StreamReader:
         return np.empty((num_samples, *label.shape), label.dtype)
 
     def _portions(self, pass_index: int, start: int, stop: int) -> Iterator[tuple[Slot, int, int, int]]:
-        """Yield the slots that hold the range as they become ready, each with its first position and range."""
+        """Yield the slots that hold the range as they become ready, with first position and range."""
         if start == stop:
             return
         plan, spec = self._running(), self._spec

@@ -55,7 +55,7 @@ QUICK = settings(max_examples=250, deadline=None, phases=(Phase.explicit, Phase.
 
 @dataclass(frozen=True)
 class Model:
-    """How one DNN behaves: the same whatever the schedule is.
+    """How one DNN behaves, under any schedule.
 
     `fails_at` is (epoch, offset), `fails_profiling_on` a number of GPUs; `curve` repeats its last value.
     """
@@ -75,7 +75,7 @@ class Model:
         return self.curve[min(epoch, len(self.curve)) - 1]
 
     def num_epochs(self) -> int:
-        """Epochs that the stop rule asks for, told without the code under test."""
+        """Epochs that the stop rule requires, computed without the code under test."""
         rule, values = self.spec.stop, []
         for epoch in range(1, rule.max_epochs + 1):
             values.append(self.metric(epoch) if rule.mode == "max" else -self.metric(epoch))
@@ -96,7 +96,7 @@ class Model:
 
 @dataclass
 class Weights:
-    """What a DNN's checkpoint holds; `trained` are the stretches (pass, start, stop) that made it."""
+    """The content of a DNN's checkpoint; `trained` are the stretches (pass, start, stop) that led to it."""
 
     position: Position | None = None
     history: list[EpochRecord] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Weights:
 
 @dataclass
 class Actor:
-    """A trainer group: takes commands in order, sends events in order."""
+    """A trainer group: receives commands in order, sends events in order."""
 
     model: Model
     gpus: tuple[int, ...]
@@ -118,7 +118,7 @@ class Actor:
 
 
 class World:
-    """Carries out instructions as the runtime would, in an order that `rng` picks."""
+    """Carries out instructions like the runtime, in an order that `rng` chooses."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class World:
     # ---- running ---------------------------------------------------------------------------------
 
     def run(self) -> str:
-        """Until Finish ('crash' if a crash came first)."""
+        """Run until Finish ('crash' if a crash came first)."""
         self.deliver(Started())
         for _ in range(MAX_ACTIONS):
             if self.finish is not None:
@@ -263,7 +263,7 @@ class World:
         else:
             assert start.offset in (0, NUM_POSITIONS)
             done = weights.history[-1].pass_index if weights.history else -1
-            # One whose last checkpoint was damaged waits with the others for a pass that it never trained.
+            # A DNN whose last checkpoint was damaged waits with the others for a pass that it never trained.
             assert start.pass_index >= done if start.offset else start.pass_index > done
         if start.offset == NUM_POSITIONS:
             self.actors[dnn_id] = Actor(self.models[dnn_id], gpus, weights, None)
@@ -331,7 +331,7 @@ class World:
     # ---- between two runs ------------------------------------------------------------------------
 
     def resume(self, cluster: Cluster) -> None:
-        """Start again as the runtime does: the schedule from the ledger, the DNNs from their checkpoints."""
+        """Restart like the runtime: the schedule from the ledger, the DNNs from their checkpoints."""
         left = self.ensemble.resume_state()
         self.rates = self.ensemble.rates
         assert {d: set(gpus) for d, gpus in left.left_out.items()} == self.left_out
@@ -339,7 +339,8 @@ class World:
             self.left_out = {}
         interrupted = left.interrupted
         if self.plans and self.finish == "suspended" and self.rng.random() < 0.5:
-            # The runtime knows only that a round ran when the stop was asked for, not that it was over.
+            # The runtime knows only that a round was running when the stop was requested, not that it was
+            # over.
             interrupted = self.plans[-1]
         if interrupted is not None:
             interrupted = round_plan(plan_facts(interrupted))
@@ -361,7 +362,7 @@ class World:
         return {d: [r.pass_index for r in dnn.history] for d, dnn in self.ensemble.state.dnns.items()}
 
     def run_to_the_end(self, clusters: list[Cluster]) -> None:
-        """Through all stops; start i uses clusters[i], the last one ever after."""
+        """Run through all stops; start i uses clusters[i], later starts the last one."""
         clusters = list(clusters)
         while self.run() in ("crash", "suspended"):
             self.resume(clusters.pop(0) if clusters else self.cluster)
@@ -384,7 +385,7 @@ class World:
 
 
 def merged(stretches: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Neighbouring stretches of one pass joined; a gap or an overlap stays visible."""
+    """Join neighbouring stretches of one pass; a gap or an overlap stays visible."""
     out: list[tuple[int, int, int]] = []
     for pass_index, start, stop in stretches:
         if out and out[-1][0] == pass_index and out[-1][2] == start:
@@ -445,7 +446,7 @@ def draw_schedule(rng: random.Random) -> ScheduleSettings:
 
 
 def draw_stops(rng: random.Random, num_events: int, kinds: list[str]) -> deque[tuple[int, str]]:
-    """One to four stops, anywhere in a run of about `num_events`; crashes like to follow a suspension."""
+    """One to four stops, anywhere in a run of about `num_events`; crashes often follow a suspension."""
     stops: list[tuple[int, str]] = []
     for _ in range(rng.randint(1, 4)):
         number, kind = rng.randint(0, num_events), rng.choice(kinds)
@@ -456,10 +457,10 @@ def draw_stops(rng: random.Random, num_events: int, kinds: list[str]) -> deque[t
 
 
 class Case:
-    """One drawn ensemble on one cluster.
+    """Draw one ensemble on one cluster.
 
-    All is drawn from one seed: ensembles in which rounds interleave are too rare among those that
-    Hypothesis builds from parts, which it likes small and equal.
+    Everything is drawn from one seed: ensembles with interleaved rounds are too rare among those that
+        Hypothesis builds from parts, which it prefers small and equal.
     """
 
     def __init__(self, seed: int, last_checkpoint_fails: bool = False) -> None:
@@ -475,7 +476,7 @@ class Case:
         return world
 
     def whole_run(self, offers_per_epoch: float = 0.0) -> World:
-        """The run that nothing interrupts."""
+        """The run without interruptions."""
         world = self.world(offers_per_epoch)
         world.run_to_the_end([])
         return world
@@ -489,7 +490,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @QUICK
 @given(seeds)
-def test_every_dnn_ends_done_or_failed_with_the_epochs_its_rule_asks_for(seed: int) -> None:
+def test_every_dnn_ends_done_or_failed_with_the_epochs_of_its_rule(seed: int) -> None:
     Case(seed, last_checkpoint_fails=True).whole_run().check_end()
 
 
@@ -560,7 +561,7 @@ def test_stops_on_changing_clusters_train_every_sample_once_per_epoch(seed: int)
 
 @QUICK
 @given(seeds)
-def test_an_illegal_event_tells_its_story_and_changes_nothing(seed: int) -> None:
+def test_an_illegal_event_raises_with_its_history_and_changes_nothing(seed: int) -> None:
     case = Case(seed)
     world = case.world()
     world.stops = deque([(case.rng.randint(1, 100), "crash")])

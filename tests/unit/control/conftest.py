@@ -1,4 +1,4 @@
-"""A hand-driven ensemble: the test says what happens, one event after the other."""
+"""A hand-driven ensemble: the test decides what happens, one event after another."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Driver:
     """An `Ensemble` whose invariants are checked after every event.
 
     Args:
-        max_epochs: of each DNN, by name; or a whole stop rule.
+        max_epochs: max_epochs of each DNN, by name; or a whole stop rule.
         gpus_per_node: GPUs of each node.
-        rates: samples/s on 1, 2, ... GPUs by DNN; a DNN that is missing is not known. Default: 100 on each
-            GPU for all.
+        rates: samples/s on 1, 2, ... GPUs by DNN; a missing DNN has no known rate. Default: 100 on each GPU
+            for all.
         host: name of the nodes, before their number.
         settings: fields of ScheduleSettings.
     """
@@ -77,18 +77,18 @@ class Driver:
     def epoch(
         self, *dnn_ids: str, val_accuracy: float = 0.5, offers: Mapping[str, int] | None = None
     ) -> list[Instruction]:
-        """These DNNs finish the pass they train; what the last one's report led to.
+        """These DNNs finish their pass; returns the instructions after the last report.
 
-        `offers` are GPUs by DNN that their groups would do without.
+        `offers` are GPUs by DNN that their groups would drop.
         """
-        told: list[Instruction] = []
+        instructions: list[Instruction] = []
         metrics = {"val_accuracy": val_accuracy}
         for dnn_id in dnn_ids:
             pass_index = self.ensemble.state.groups[dnn_id].training_pass
             assert pass_index is not None
             offered = (offers or {}).get(dnn_id)
-            told = self.send(EpochDone(dnn_id, pass_index, metrics, 1.0, offered_gpu=offered))
-        return told
+            instructions = self.send(EpochDone(dnn_id, pass_index, metrics, 1.0, offered_gpu=offered))
+        return instructions
 
     def save(self, dnn_id: str, position: Position | None = None) -> list[Instruction]:
         """The checkpoint of all completed epochs is on disk."""
@@ -98,12 +98,12 @@ class Driver:
         return self.send(CheckpointWritten(dnn_id, dnn.epochs, position))
 
     def leave(self, *dnn_ids: str) -> list[Instruction]:
-        """These groups write their last checkpoint and leave; what the last one's leaving led to."""
-        told: list[Instruction] = []
+        """These groups write their last checkpoint and leave; returns the instructions after the last one."""
+        instructions: list[Instruction] = []
         for dnn_id in dnn_ids:
             self.save(dnn_id)
-            told = self.send(GroupLeft(dnn_id))
-        return told
+            instructions = self.send(GroupLeft(dnn_id))
+        return instructions
 
     def state_of(self, dnn_id: str) -> str:
         return str(self.ensemble.state.dnns[dnn_id].state)

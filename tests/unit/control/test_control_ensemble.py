@@ -43,8 +43,8 @@ END = 100
 CONVERGED = "1 of at most 1 epochs"
 
 
-def flotilla_of(told: list[Any]) -> dict[str, int]:
-    (start,) = [i for i in told if isinstance(i, StartRound)]
+def flotilla_of(instructions: list[Any]) -> dict[str, int]:
+    (start,) = [i for i in instructions if isinstance(i, StartRound)]
     return {group.dnn_id: len(group.gpus) for group in start.plan.groups}
 
 
@@ -74,11 +74,14 @@ def test_checkpoints_between_passes_can_be_switched_off(drive: Drive) -> None:
     assert driver.epoch("a") == [NextPass(("a",), 1, ())]
 
 
-def test_others_go_on_while_enough_gpus_stay_busy(drive: Drive) -> None:
+def test_other_dnns_continue_while_enough_gpus_stay_busy(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 3, "c": 3, "d": 3}, alpha=0.75)
     driver.start()
-    told = driver.epoch("a", "b", "c", "d")
-    assert told == [LeaveRound("a", "converged", CONVERGED), NextPass(("b", "c", "d"), 1, ("b", "c", "d"))]
+    instructions = driver.epoch("a", "b", "c", "d")
+    assert instructions == [
+        LeaveRound("a", "converged", CONVERGED),
+        NextPass(("b", "c", "d"), 1, ("b", "c", "d")),
+    ]
     assert driver.leave("a") == []  # the others train on
     assert driver.epoch("b", "c", "d") == [NextPass(("b", "c", "d"), 2, ("b", "c", "d"))]
 
@@ -86,17 +89,19 @@ def test_others_go_on_while_enough_gpus_stay_busy(drive: Drive) -> None:
 def test_all_leave_when_too_few_gpus_stay_busy(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 3, "c": 3, "d": 3}, alpha=0.8)
     driver.start()
-    told = driver.epoch("a", "b", "c", "d")
-    assert told == [LeaveRound("a", "converged", CONVERGED)] + [LeaveRound(d, "regroup") for d in "bcd"]
-    told = driver.leave("a", "b", "c", "d")
-    assert told[0] == StopStream(0)
-    assert flotilla_of(told) == {"b": 2, "c": 1, "d": 1}
-    assert told[1].plan.first_pass == 1
-    assert told[1].plan.index == 1
-    assert told[1].plan.epochs == {"b": 1, "c": 1, "d": 1}
+    instructions = driver.epoch("a", "b", "c", "d")
+    assert instructions == [LeaveRound("a", "converged", CONVERGED)] + [
+        LeaveRound(d, "regroup") for d in "bcd"
+    ]
+    instructions = driver.leave("a", "b", "c", "d")
+    assert instructions[0] == StopStream(0)
+    assert flotilla_of(instructions) == {"b": 2, "c": 1, "d": 1}
+    assert instructions[1].plan.first_pass == 1
+    assert instructions[1].plan.index == 1
+    assert instructions[1].plan.epochs == {"b": 1, "c": 1, "d": 1}
 
 
-def test_dnns_of_other_speeds_wait_for_their_flotilla(drive: Drive) -> None:
+def test_dnns_with_other_speeds_wait_for_their_flotilla(drive: Drive) -> None:
     driver = drive({"slow": 1, "fast": 1}, (1,), rates={"slow": [10.0], "fast": [100.0]})
     assert flotilla_of(driver.start()) == {"fast": 1}
     assert driver.state_of("slow") == "waiting"
@@ -104,7 +109,7 @@ def test_dnns_of_other_speeds_wait_for_their_flotilla(drive: Drive) -> None:
     assert flotilla_of(driver.leave("fast")) == {"slow": 1}
 
 
-def test_a_round_goes_on_when_regrouping_would_change_nothing(drive: Drive) -> None:
+def test_a_round_continues_if_regrouping_would_change_nothing(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 3}, (4,), max_gpus_per_dnn=2)
     assert flotilla_of(driver.start()) == {"a": 2, "b": 2}
     assert driver.epoch("a", "b")[1:] == [NextPass(("b",), 1, ("b",))]
@@ -112,8 +117,8 @@ def test_a_round_goes_on_when_regrouping_would_change_nothing(drive: Drive) -> N
 
 def test_the_measured_preprocessing_rate_counts_in_the_next_round(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 2}, (2,), max_preprocessors=8)
-    (told,) = driver.start()
-    assert told.plan.num_preprocessors == 8
+    (instruction,) = driver.start()
+    assert instruction.plan.num_preprocessors == 8
     assert driver.send(PreprocessingMeasured(50.0)) == []
     driver.epoch("a", "b")
     assert driver.leave("a", "b")[1].plan.num_preprocessors == 4  # for 200 samples/s
@@ -128,9 +133,9 @@ def test_an_allocation_without_gpus_is_refused(drive: Drive) -> None:
         Ensemble([], Cluster(()), ScheduleSettings(num_positions=END), RateTable({}, 1))
 
 
-def test_two_dnns_of_one_name_are_refused() -> None:
+def test_two_dnns_with_the_same_name_are_refused() -> None:
     specs = [DnnSpec("a", 8, StopRule()), DnnSpec("a", 8, StopRule())]
-    with pytest.raises(ControlError, match="DNNs of the same name: a"):
+    with pytest.raises(ControlError, match="DNNs with the same name: a"):
         Ensemble(specs, Cluster.uniform(1, 1), ScheduleSettings(num_positions=END), RateTable({}, 1))
 
 
@@ -177,7 +182,7 @@ def test_a_done_dnn_stays_done_when_its_group_fails_afterwards(drive: Drive) -> 
 # ---- failures ------------------------------------------------------------------------------------
 
 
-def test_a_failed_dnn_is_no_longer_waited_for(drive: Drive) -> None:
+def test_no_group_waits_for_a_failed_dnn(drive: Drive) -> None:
     driver = drive({"a": 2, "b": 2}, alpha=0.5)
     driver.start()
     driver.epoch("a")
@@ -189,7 +194,7 @@ def test_a_failed_dnn_is_no_longer_waited_for(drive: Drive) -> None:
     assert driver.leave("a") == [StopStream(0), Finish("failed-dnns")]
 
 
-def test_a_failure_in_mid_pass_lets_the_others_finish_the_pass(drive: Drive) -> None:
+def test_after_a_failure_inside_a_pass_the_others_finish_the_pass(drive: Drive) -> None:
     driver = drive({"a": 2, "b": 2})
     driver.start()
     assert driver.send(DnnFailed("b", "error", "bug")) == []
@@ -215,7 +220,7 @@ def test_a_waiting_dnn_can_fail(drive: Drive) -> None:
     assert driver.leave("a") == [StopStream(0), Finish("failed-dnns")]
 
 
-def test_a_metric_that_is_not_reported_is_told_and_changes_nothing(drive: Drive) -> None:
+def test_a_missing_metric_is_an_error_and_changes_nothing(drive: Drive) -> None:
     driver = drive({"a": StopRule(monitor="val_f1", max_epochs=2)})
     driver.start()
     with pytest.raises(InputError, match="val_f1"):
@@ -242,9 +247,9 @@ def test_suspension_stops_all_groups_where_they_are(drive: Drive) -> None:
     assert left.interrupted == driver.ensemble.plan
 
     again = drive({"a": 3, "b": 3}, resume=left)
-    (told,) = again.start()
-    assert told.plan.start == {"a": Position(0, END), "b": Position(0, 40)}
-    assert (told.plan.first_pass, told.plan.index, told.plan.num_gpus) == (0, 1, 4)
+    (instruction,) = again.start()
+    assert instruction.plan.start == {"a": Position(0, END), "b": Position(0, 40)}
+    assert (instruction.plan.first_pass, instruction.plan.index, instruction.plan.num_gpus) == (0, 1, 4)
     assert again.epoch("b") == [NextPass(("a", "b"), 1, ("a", "b"))]
 
 
@@ -258,7 +263,7 @@ def test_an_epoch_reported_just_after_the_request_counts(drive: Drive) -> None:
     assert drive({"a": 1}, resume=driver.ensemble.resume_state()).start() == [Finish("done")]
 
 
-def test_groups_that_leave_already_are_not_told_again(drive: Drive) -> None:
+def test_groups_that_are_leaving_are_not_asked_again(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 2}, alpha=0.5)
     driver.start()
     driver.epoch("a", "b")
@@ -292,10 +297,10 @@ def trained(
 ) -> DnnProgress:
     history = tuple(record(i, p) for i, p in enumerate(passes, start=1))
     cause = "nan" if state is DnnState.FAILED else ""
-    return DnnProgress(state, len(history), history, position, cause, "told")
+    return DnnProgress(state, len(history), history, position, cause, "detail")
 
 
-def test_done_and_failed_dnns_stay_so_and_others_go_on(drive: Drive) -> None:
+def test_done_and_failed_dnns_stay_so_and_others_continue(drive: Drive) -> None:
     resume = ResumeState(
         {
             "a": trained(0, state=DnnState.DONE),
@@ -306,10 +311,10 @@ def test_done_and_failed_dnns_stay_so_and_others_go_on(drive: Drive) -> None:
         next_round_index=4,
     )
     driver = drive({"a": 9, "b": 9, "c": 9, "new": 9}, resume=resume)
-    (told,) = driver.start()
-    assert {group.dnn_id for group in told.plan.groups} == {"c", "new"}
-    assert (told.plan.first_pass, told.plan.index) == (9, 4)
-    assert told.plan.epochs == {"c": 2, "new": 0}
+    (instruction,) = driver.start()
+    assert {group.dnn_id for group in instruction.plan.groups} == {"c", "new"}
+    assert (instruction.plan.first_pass, instruction.plan.index) == (9, 4)
+    assert instruction.plan.epochs == {"c": 2, "new": 0}
     assert (driver.state_of("a"), driver.state_of("b")) == ("done", "failed")
 
 
@@ -322,14 +327,14 @@ def test_a_whole_checkpoint_that_meets_the_rule_makes_a_dnn_done(drive: Drive) -
 
 def test_passes_seen_in_checkpoints_are_not_used_again(drive: Drive) -> None:
     resume = ResumeState({"a": trained(0, 7)})
-    (told,) = drive({"a": 9}, resume=resume).start()
-    assert told.plan.first_pass == 8
+    (instruction,) = drive({"a": 9}, resume=resume).start()
+    assert instruction.plan.first_pass == 8
 
 
 def interrupted_round(drive: Drive) -> Any:
     driver = drive({"a": 9, "b": 9, "c": 9, "d": 9})
-    (told,) = driver.start()
-    return told.plan
+    (instruction,) = driver.start()
+    return instruction.plan
 
 
 def test_after_a_crash_dnns_behind_catch_up_while_the_others_wait(drive: Drive) -> None:
@@ -341,9 +346,9 @@ def test_after_a_crash_dnns_behind_catch_up_while_the_others_wait(drive: Drive) 
     }
     resume = ResumeState(dnns, 3, 1, interrupted_round(drive))
     driver = drive({"a": 9, "b": 9, "c": 9, "d": 9}, resume=resume)
-    (told,) = driver.start()
-    assert told.plan.first_pass == 0
-    assert told.plan.start == {
+    (instruction,) = driver.start()
+    assert instruction.plan.first_pass == 0
+    assert instruction.plan.start == {
         "a": Position(1, END),
         "b": Position(0, END),
         "c": Position(0),
@@ -354,7 +359,7 @@ def test_after_a_crash_dnns_behind_catch_up_while_the_others_wait(drive: Drive) 
     assert driver.epoch("d", "a", "b", "c")[-1].pass_index == 3
 
 
-def test_dnns_ahead_go_on_when_all_those_behind_fail(drive: Drive) -> None:
+def test_dnns_ahead_continue_when_all_those_behind_fail(drive: Drive) -> None:
     dnns = {"a": trained(0, 1, 2, position=Position(2, END)), "b": DnnProgress()}
     resume = ResumeState(dnns, 5, 1, interrupted_round(drive))
     driver = drive({"a": 9, "b": 9}, resume=resume)
@@ -370,15 +375,15 @@ def test_on_another_allocation_only_stopped_passes_are_caught_up(drive: Drive) -
     }
     resume = ResumeState(dnns, 2, 1, interrupted_round(drive), Cluster.uniform(1, 4))
     driver = drive({"a": 9, "b": 9, "c": 9}, (1,), resume=resume)
-    (told,) = driver.start()
-    assert told.plan.start == {"a": Position(1, 30)}
-    assert (told.plan.first_pass, told.plan.last_pass) == (1, 1)
+    (instruction,) = driver.start()
+    assert instruction.plan.start == {"a": Position(1, 30)}
+    assert (instruction.plan.first_pass, instruction.plan.last_pass) == (1, 1)
     assert driver.epoch("a") == [LeaveRound("a", "regroup")]
-    told = driver.leave("a")
-    assert told[1].plan.start == {"b": Position(1, 60)}
+    instructions = driver.leave("a")
+    assert instructions[1].plan.start == {"b": Position(1, 60)}
     driver.epoch("b")
-    told = driver.leave("b")
-    assert (told[1].plan.first_pass, told[1].plan.last_pass) == (2, None)
+    instructions = driver.leave("b")
+    assert (instructions[1].plan.first_pass, instructions[1].plan.last_pass) == (2, None)
 
 
 def test_a_checkpoint_from_inside_an_earlier_pass_is_caught_up_after_the_round(drive: Drive) -> None:
@@ -388,12 +393,12 @@ def test_a_checkpoint_from_inside_an_earlier_pass_is_caught_up_after_the_round(d
         1, plan.groups[:2], 3, {"a": Position(3), "b": Position(3)}, {}, 1, {"a": 1.0, "b": 1.0}, 4
     )
     driver = drive({"a": 2, "b": 2}, resume=ResumeState(dnns, 4, 2, plan))
-    (told,) = driver.start()
-    assert told.plan.start == {"a": Position(3)}
+    (instruction,) = driver.start()
+    assert instruction.plan.start == {"a": Position(3)}
     driver.epoch("a")
-    told = driver.leave("a")
-    assert told[1].plan.start == {"b": Position(0, 20)}
-    assert told[1].plan.last_pass == 0
+    instructions = driver.leave("a")
+    assert instructions[1].plan.start == {"b": Position(0, 20)}
+    assert instructions[1].plan.last_pass == 0
 
 
 def test_a_history_that_does_not_match_its_epochs_is_refused(drive: Drive) -> None:
@@ -410,7 +415,7 @@ def test_a_history_that_does_not_match_its_epochs_is_refused(drive: Drive) -> No
         (Started(), "a second Started"),
         (EpochDone("a", 1, {"val_accuracy": 0.1}, 1.0), "it trains pass 0"),
         (EpochDone("b", 0, {"val_accuracy": 0.1}, 1.0), "none is trained"),
-        (GroupLeft("a"), "a group that was told to leave"),
+        (GroupLeft("a"), "a group that was asked to leave"),
         (GroupLeft("b"), "a DNN that has a group"),
         (CheckpointWritten("a", 1, Position(0)), "of epoch <= 0"),
         (CheckpointWritten("b", 0, Position(0)), "a DNN in the round"),
@@ -418,7 +423,7 @@ def test_a_history_that_does_not_match_its_epochs_is_refused(drive: Drive) -> No
         (Event(), "an event of type Event, allowed: CheckpointWritten, DnnFailed"),
     ],
 )
-def test_illegal_events_tell_what_is_allowed(drive: Drive, event: Event, message: str) -> None:
+def test_errors_for_illegal_events_say_what_is_allowed(drive: Drive, event: Event, message: str) -> None:
     driver = drive({"a": 3, "b": 3}, (1,))
     driver.start()
     with pytest.raises(ControlError, match=message) as caught:
@@ -447,8 +452,8 @@ def test_a_long_run_keeps_a_bounded_log_that_still_replays(drive: Drive) -> None
     driver.start()
     while not driver.ensemble.finished:
         (name,) = driver.ensemble.state.groups
-        told = driver.epoch(name)
-        if isinstance(told[0], LeaveRound):
+        instructions = driver.epoch(name)
+        if isinstance(instructions[0], LeaveRound):
             driver.leave(name)
         assert len(driver.ensemble.events) <= 20
         assert replay(*driver.ensemble.origin, driver.ensemble.events).state == driver.ensemble.state
@@ -456,7 +461,7 @@ def test_a_long_run_keeps_a_bounded_log_that_still_replays(drive: Drive) -> None
     assert driver.ensemble.num_dropped_events == 0
 
 
-def test_replaying_a_failed_run_fails_likewise(drive: Drive) -> None:
+def test_replaying_a_failed_run_fails_in_the_same_way(drive: Drive) -> None:
     driver = drive({"a": 3})
     driver.start()
     with pytest.raises(ControlError) as first:
@@ -491,7 +496,7 @@ def test_the_snapshot_is_strict_json(drive: Drive) -> None:
     assert shown["dnns"]["a"]["gpus"] == []
 
 
-def test_broken_invariants_are_told(drive: Drive) -> None:
+def test_broken_invariants_are_reported(drive: Drive) -> None:
     driver = drive({"a": 3, "b": 3})
     driver.start()
     groups = driver.ensemble.state.groups

@@ -1,4 +1,4 @@
-"""A run that goes on with fewer GPUs for a DNN (`schedule.max_gpus_per_dnn`) than its last round had."""
+"""A run that continues with fewer GPUs for a DNN (`schedule.max_gpus_per_dnn`) than its last round had."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDE_AND_SMALL = {"wide": [62.0, 120.0, 175.0, 230.0], "small": [180.0, 180.0, 1
 
 
 def left_inside_a_pass(drive: Drive, **settings: Any) -> ResumeState:
-    """A run of `wide` on three GPUs and `small` on one, stopped when both stood inside a pass."""
+    """A run of `wide` on three GPUs and `small` on one, stopped when both were inside a pass."""
     driver = drive({"wide": 9, "small": 9}, (4,), WIDE_AND_SMALL, **settings)
     assert groups_of(driver.start()) == {"wide": 3, "small": 1}
     driver.epoch("wide", "small")
@@ -31,32 +31,32 @@ def left_inside_a_pass(drive: Drive, **settings: Any) -> ResumeState:
 
 def groups_of(instructions: list[Any]) -> dict[str, int]:
     """Numbers of GPUs by DNN of the round that starts."""
-    (start,) = [told for told in instructions if isinstance(told, StartRound)]
+    (start,) = [instruction for instruction in instructions if isinstance(instruction, StartRound)]
     return {group.dnn_id: len(group.gpus) for group in start.plan.groups}
 
 
-def test_a_round_with_more_gpus_for_a_dnn_than_it_may_have_now_does_not_go_on(drive: Drive) -> None:
-    """Those inside the pass finish it, then a flotilla is formed anew; no group is above the limit."""
+def test_a_round_with_more_gpus_for_a_dnn_than_now_allowed_does_not_continue(drive: Drive) -> None:
+    """DNNs inside the pass finish it, then a new flotilla is formed; no group is above the limit."""
     again = drive(
         {"wide": 9, "small": 9}, (4,), WIDE_AND_SMALL, left_inside_a_pass(drive), max_gpus_per_dnn=2
     )
     assert again.ensemble.too_wide == ("wide",)
     seen: dict[str, int] = {}
-    told = again.start()
+    instructions = again.start()
     while len(seen) < 2:
-        groups = groups_of(told)
+        groups = groups_of(instructions)
         assert max(groups.values()) <= 2
         plan = again.ensemble.plan
         assert (plan.last_pass, {*plan.start.values()}) == (1, {Position(1, 40)})
         seen |= groups
         again.epoch(*groups)
-        told = again.leave(*groups)
-    assert max(groups_of(told).values()) <= 2
+        instructions = again.leave(*groups)
+    assert max(groups_of(instructions).values()) <= 2
     assert again.ensemble.plan.last_pass is None
 
 
 @pytest.mark.parametrize("limit", [3, None])
-def test_a_round_within_the_limit_of_now_goes_on(drive: Drive, limit: int | None) -> None:
+def test_a_round_within_the_present_limit_continues(drive: Drive, limit: int | None) -> None:
     again = drive(
         {"wide": 9, "small": 9}, (4,), WIDE_AND_SMALL, left_inside_a_pass(drive), max_gpus_per_dnn=limit
     )
@@ -65,7 +65,7 @@ def test_a_round_within_the_limit_of_now_goes_on(drive: Drive, limit: int | None
     assert again.ensemble.plan.last_pass is None
 
 
-def test_a_dnn_that_is_through_or_went_on_with_fewer_gpus_is_not_above_the_limit(drive: Drive) -> None:
+def test_a_finished_dnn_or_one_with_a_gpu_left_out_is_not_above_the_limit(drive: Drive) -> None:
     resume = left_inside_a_pass(drive)
     (wide,) = [group.gpus for group in resume.interrupted.groups if group.dnn_id == "wide"]
     fewer = drive(
@@ -82,8 +82,8 @@ def test_a_dnn_that_is_through_or_went_on_with_fewer_gpus_is_not_above_the_limit
     assert removed.ensemble.plan.last_pass is None
 
 
-def test_a_dnn_that_is_kept_in_place_between_two_rounds_obeys_the_limit_of_now(drive: Drive) -> None:
-    """`local` leaves those in training where they are, unless they have too many GPUs there."""
+def test_a_dnn_kept_in_place_between_two_rounds_obeys_the_present_limit(drive: Drive) -> None:
+    """`local` leaves DNNs in training in place, unless they have too many GPUs there."""
     resume = replace(left_inside_a_pass(drive, paradigm="local"), interrupted=None, kept={"wide": (0, 1, 2)})
     position = Position(1, 100)
     dnns = {dnn_id: replace(progress, position=position) for dnn_id, progress in resume.dnns.items()}

@@ -52,7 +52,7 @@ def test_every_message_class_is_an_event_or_an_instruction() -> None:
             assert issubclass(kind, Event | Instruction), name
 
 
-def test_errors_survive_pickling_with_their_story() -> None:
+def test_errors_survive_pickling_with_their_events() -> None:
     error = ControlError("what", "a", (Started(),), (Started(), SuspendRequested("x")))
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
@@ -63,7 +63,7 @@ def test_errors_survive_pickling_with_their_story() -> None:
     )
 
 
-def test_an_error_tells_the_dnns_story_and_the_ensembles() -> None:
+def test_an_error_shows_the_events_of_the_dnn_and_of_the_ensemble() -> None:
     own = EpochDone("a", 1, {"val_accuracy": 0.5}, 1.0)
     text = str(ControlError("what happened", "a", (own,), (Started(), own)))
     assert text.splitlines()[0] == "what happened"

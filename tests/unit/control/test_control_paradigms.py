@@ -1,4 +1,4 @@
-"""Paradigms: who trains next, and when, told one event after the other."""
+"""Paradigms: which DNNs train next, and when, one event after another."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 
-EQUAL = {name: [100.0, 100.0, 100.0, 100.0] for name in "abcd"}  # no DNN gains by a second GPU
+EQUAL = {name: [100.0, 100.0, 100.0, 100.0] for name in "abcd"}  # no DNN gains from a second GPU
 
 
 def groups_of(instructions: Sequence[Any]) -> dict[str, tuple[int, ...]]:
     """GPUs by DNN of the round that starts."""
-    (start,) = [told for told in instructions if isinstance(told, StartRound)]
+    (start,) = [instruction for instruction in instructions if isinstance(instruction, StartRound)]
     return {group.dnn_id: group.gpus for group in start.plan.groups}
 
 
 def alone_of(instructions: Sequence[Any]) -> dict[str, int]:
-    """GPU by DNN of those that start alone."""
-    plans = [told.plan for told in instructions if isinstance(told, StartAlone)]
+    """GPU by DNN, for DNNs that start alone."""
+    plans = [instruction.plan for instruction in instructions if isinstance(instruction, StartAlone)]
     return {group.dnn_id: group.gpus[0] for plan in plans for group in plan.groups}
 
 
 # ---- local -----------------------------------------------------------------------------------------
 
 
-def test_local_fills_a_released_gpu_at_once_and_moves_nobody(drive: Drive) -> None:
+def test_local_fills_a_released_gpu_at_once_and_moves_no_dnn(drive: Drive) -> None:
     run = drive({"a": 9, "b": 1, "c": 9}, (2,), EQUAL, paradigm="local")
     assert groups_of(run.start()) == {"a": (0,), "b": (1,)}
-    told = run.epoch("a", "b")
-    assert told == [LeaveRound("b", "converged", "1 of at most 1 epochs"), LeaveRound("a", "regroup")]
-    told = run.leave("b", "a")
-    assert isinstance(told[0], StopStream)
-    assert groups_of(told) == {"a": (0,), "c": (1,)}
-    assert told[1].plan.first_pass == 1
+    instructions = run.epoch("a", "b")
+    assert instructions == [LeaveRound("b", "converged", "1 of at most 1 epochs"), LeaveRound("a", "regroup")]
+    instructions = run.leave("b", "a")
+    assert isinstance(instructions[0], StopStream)
+    assert groups_of(instructions) == {"a": (0,), "c": (1,)}
+    assert instructions[1].plan.first_pass == 1
 
 
-def test_local_lets_the_others_train_on_when_nobody_waits(drive: Drive) -> None:
+def test_local_lets_the_others_continue_if_no_dnn_waits(drive: Drive) -> None:
     run = drive({"a": 9, "b": 1}, (2,), EQUAL, paradigm="local")
     run.start()
     assert run.epoch("a", "b") == [
@@ -100,7 +100,7 @@ def test_local_keeps_its_gpus_over_a_suspension_between_two_rounds(drive: Drive)
 # ---- global ----------------------------------------------------------------------------------------
 
 
-def test_global_moves_nobody_who_can_stay_for_free(drive: Drive) -> None:
+def test_global_moves_no_dnn_that_can_stay_at_no_cost(drive: Drive) -> None:
     run = drive({"a": 1, "b": 1, "c": 9, "d": 9, "e": 9}, (2, 2), {**EQUAL, "e": EQUAL["a"]})
     assert groups_of(run.start()) == {"a": (0,), "b": (1,), "c": (2,), "d": (3,)}
     run.epoch("a", "b", "c", "d")
@@ -117,7 +117,7 @@ def test_global_moves_a_dnn_where_staying_would_split_another(drive: Drive) -> N
     assert second["b"] == (1,) or second["c"] == (2,)
 
 
-def test_global_goes_back_to_its_gpus_after_a_suspension_between_two_rounds(drive: Drive) -> None:
+def test_global_returns_to_its_gpus_after_a_suspension_between_two_rounds(drive: Drive) -> None:
     epochs, rates = {"a": 1, "b": 1, "c": 9, "d": 9, "e": 9}, {**EQUAL, "e": EQUAL["a"]}
     run = drive(epochs, (2, 2), rates)
     run.start()
@@ -136,10 +136,10 @@ def test_homogeneous_waits_for_the_last_of_a_subset(drive: Drive) -> None:
     first, second, third = random_order("abc", 3)
     run = drive(names, (2,), EQUAL, paradigm="homogeneous", seed=3)
     assert groups_of(run.start()) == {first: (0,), second: (1,)}
-    told: Sequence[Any] = ()
-    while not any(isinstance(instruction, StartRound) for instruction in told):
-        told = finish_pass(run)
-    assert groups_of(told) == {third: (0,)}
+    instructions: Sequence[Any] = ()
+    while not any(isinstance(instruction, StartRound) for instruction in instructions):
+        instructions = finish_pass(run)
+    assert groups_of(instructions) == {third: (0,)}
 
 
 def test_homogeneous_gives_one_gpu_each_even_when_some_stay_idle(drive: Drive) -> None:
@@ -170,7 +170,7 @@ def test_independent_fills_a_gpu_as_soon_as_its_dnn_has_left(drive: Drive) -> No
     assert run.leave(first) == [Finish("done")]
 
 
-def test_independent_streams_begin_with_the_first_pass_and_go_on_with_the_next(drive: Drive) -> None:
+def test_independent_streams_begin_with_the_first_pass_and_continue_with_the_next(drive: Drive) -> None:
     run = drive({"a": 9, "b": 9}, (1,), EQUAL, paradigm="independent")
     (name,) = alone_of(run.start())
     run.epoch(name)
@@ -178,13 +178,13 @@ def test_independent_streams_begin_with_the_first_pass_and_go_on_with_the_next(d
     run.save(name, Position(1))
     assert run.send(left(name)) == [Finish("suspended")]
     again = drive({"a": 9, "b": 9}, (1,), EQUAL, run.ensemble.resume_state(), paradigm="independent")
-    (told,) = again.start()
-    assert told.plan.groups == (GroupPlan(name, (0,)),)  # the one that was begun comes first
-    assert told.plan.start[name] == Position(1)
-    assert told.plan.epochs[name] == 1
+    (instruction,) = again.start()
+    assert instruction.plan.groups == (GroupPlan(name, (0,)),)  # the DNN that was started comes first
+    assert instruction.plan.start[name] == Position(1)
+    assert instruction.plan.epochs[name] == 1
 
 
-def test_a_failed_independent_dnn_makes_room(drive: Drive) -> None:
+def test_a_failed_independent_dnn_frees_its_gpu(drive: Drive) -> None:
     run = drive({"a": 1, "b": 1}, (1,), EQUAL, paradigm="independent")
     (first,) = alone_of(run.start())
     run.send(failure(first))
@@ -199,7 +199,7 @@ def test_a_failed_independent_dnn_makes_room(drive: Drive) -> None:
 @pytest.mark.parametrize("paradigm", ["homogeneous", "independent"])
 def test_paradigms_that_decide_without_rates_measure_none(drive: Drive, paradigm: str) -> None:
     run = drive({"a": 1, "b": 1}, (2,), {}, paradigm=paradigm, profile=True)
-    assert not any(isinstance(told, StartProfiling) for told in run.start())
+    assert not any(isinstance(instruction, StartProfiling) for instruction in run.start())
 
 
 def test_an_unknown_paradigm_is_refused() -> None:
@@ -218,10 +218,10 @@ def test_a_random_order_does_not_depend_on_who_else_is_left() -> None:
 
 
 def finish_pass(run: Any) -> list[Any]:
-    """All groups finish their pass, and those that are told to leave do; what the last of it led to."""
-    told = run.epoch(*run.ensemble.state.groups)
-    leaving = [t.dnn_id for t in told if isinstance(t, LeaveRound)]
-    return run.leave(*leaving) if leaving else told
+    """All groups finish their pass, and leave if asked to; returns the instructions after the last one."""
+    instructions = run.epoch(*run.ensemble.state.groups)
+    leaving = [t.dnn_id for t in instructions if isinstance(t, LeaveRound)]
+    return run.leave(*leaving) if leaving else instructions
 
 
 def failure(dnn_id: str) -> Event:

@@ -33,13 +33,13 @@ def jobs(*sizes: tuple[str, int]) -> list[ProfileJob]:
 
 
 def measure(driver: Any, started: StartProfiling, rate: Callable[[str, int], float]) -> list[Any]:
-    """Answer a whole wave; what that led to."""
-    told: list[Any] = []
+    """Answer a whole wave; returns the instructions that follow."""
+    instructions: list[Any] = []
     for group in started.groups:
         m = len(group.gpus)
         assert driver.send(RateMeasured(group.dnn_id, m, rate(group.dnn_id, m))) == []
-        told = driver.send(GroupLeft(group.dnn_id))
-    return told
+        instructions = driver.send(GroupLeft(group.dnn_id))
+    return instructions
 
 
 def test_a_wave_packs_the_largest_first_and_each_dnn_once() -> None:
@@ -88,20 +88,20 @@ def test_m_t_counts_dnns_that_have_dropped_out() -> None:
 
 def test_profiling_measures_each_rate_once_and_ends_in_the_first_round(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 1, "c": 1}, (2,), rates={"b": [90.0]}, profile=True)
-    (told,) = driver.start()
+    (instruction,) = driver.start()
     measured = []
-    while isinstance(told, StartProfiling):
-        measured += [(group.dnn_id, len(group.gpus)) for group in told.groups]
-        (told,) = measure(driver, told, lambda dnn_id, m: 100.0 * m)
+    while isinstance(instruction, StartProfiling):
+        measured += [(group.dnn_id, len(group.gpus)) for group in instruction.groups]
+        (instruction,) = measure(driver, instruction, lambda dnn_id, m: 100.0 * m)
     assert sorted(measured) == [("a", 1), ("a", 2), ("b", 2), ("c", 1), ("c", 2)]
-    assert isinstance(told, StartRound)
+    assert isinstance(instruction, StartRound)
     assert driver.ensemble.rates.rate("b", 1) == 90.0
     assert driver.ensemble.rates.rate("c", 2) == 200.0
 
 
 def test_known_rates_skip_profiling(drive: Drive) -> None:
-    (told,) = drive({"a": 1}, profile=True).start()
-    assert isinstance(told, StartRound)
+    (instruction,) = drive({"a": 1}, profile=True).start()
+    assert isinstance(instruction, StartRound)
 
 
 def test_unknown_rates_are_an_error_when_profiling_is_off(drive: Drive) -> None:
@@ -111,7 +111,7 @@ def test_unknown_rates_are_an_error_when_profiling_is_off(drive: Drive) -> None:
 
 def test_a_dnn_that_fails_in_profiling_loses_its_other_runs(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 1}, (2,), rates={}, profile=True)
-    (told,) = driver.start()
+    (instruction,) = driver.start()
     driver.send(DnnFailed("a", "oom", "no memory"))
     assert driver.state_of("a") == "failed"
     assert driver.send(DnnFailed("a", "error", "said by another rank")) == []
@@ -119,11 +119,11 @@ def test_a_dnn_that_fails_in_profiling_loses_its_other_runs(drive: Drive) -> Non
     assert driver.send(RateMeasured("a", 1, 10.0)) == []  # was under way
     driver.send(GroupLeft("a"))
     driver.send(RateMeasured("b", 1, 10.0))
-    (told,) = driver.send(GroupLeft("b"))
-    assert isinstance(told, StartProfiling)
-    assert [group.dnn_id for group in told.groups] == ["b"]
-    (told,) = measure(driver, told, lambda _, m: 10.0 * m)
-    assert [group.dnn_id for group in told.plan.groups] == ["b"]
+    (instruction,) = driver.send(GroupLeft("b"))
+    assert isinstance(instruction, StartProfiling)
+    assert [group.dnn_id for group in instruction.groups] == ["b"]
+    (instruction,) = measure(driver, instruction, lambda _, m: 10.0 * m)
+    assert [group.dnn_id for group in instruction.plan.groups] == ["b"]
 
 
 def test_all_failing_in_profiling_finishes(drive: Drive) -> None:
@@ -143,8 +143,8 @@ def test_suspension_waits_for_the_running_wave_and_keeps_its_rates(drive: Drive)
     again = drive(
         {"a": 1, "b": 1}, (1,), rates={"a": [12.0]}, resume=driver.ensemble.resume_state(), profile=True
     )
-    (told,) = again.start()
-    assert [group.dnn_id for group in told.groups] == ["b"]
+    (instruction,) = again.start()
+    assert [group.dnn_id for group in instruction.groups] == ["b"]
 
 
 @pytest.mark.parametrize(

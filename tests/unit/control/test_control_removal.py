@@ -1,4 +1,4 @@
-"""A GPU that holds its group up is left out, told one event after the other."""
+"""A GPU that slows down its group is left out, one event after another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 
-# `wide` takes what the others leave; `small` and `other` gain nothing by a second GPU.
+# `wide` takes what the others leave; `small` and `other` gain nothing from a second GPU.
 RATES = {
     "wide": [62.0, 120.0, 175.0, 230.0],
     "small": [180.0, 180.0, 180.0, 180.0],
@@ -36,12 +36,12 @@ RATES = {
 
 def groups_of(instructions: Sequence[Any]) -> dict[str, tuple[int, ...]]:
     """GPUs by DNN of the round that starts."""
-    (start,) = [told for told in instructions if isinstance(told, StartRound)]
+    (start,) = [instruction for instruction in instructions if isinstance(instruction, StartRound)]
     return {group.dnn_id: group.gpus for group in start.plan.groups}
 
 
 @pytest.mark.parametrize("paradigm", ["global", "local"])
-def test_the_round_goes_on_without_the_gpu_and_moves_nobody(drive: Drive, paradigm: str) -> None:
+def test_the_round_continues_without_the_gpu_and_moves_no_other_dnn(drive: Drive, paradigm: str) -> None:
     run = drive({"small": 9, "wide": 9}, (4,), RATES, paradigm=paradigm, alpha=0.5)
     first = groups_of(run.start())
     assert len(first["wide"]) == 3
@@ -53,12 +53,12 @@ def test_the_round_goes_on_without_the_gpu_and_moves_nobody(drive: Drive, paradi
         LeaveRound("small", "regroup", why),
         LeaveRound("wide", "regroup", why),
     ]
-    told = run.leave("small", "wide")
-    assert told[0] == StopStream(0, continues=True)
-    assert groups_of(told) == {"small": first["small"], "wide": (first["wide"][0], first["wide"][2])}
-    assert told[1].plan.first_pass == 1
-    assert told[1].plan.num_gpus == 4
-    assert told[1].plan.predicted_rate_samples_per_s == {"small": 180.0, "wide": 120.0}
+    instructions = run.leave("small", "wide")
+    assert instructions[0] == StopStream(0, continues=True)
+    assert groups_of(instructions) == {"small": first["small"], "wide": (first["wide"][0], first["wide"][2])}
+    assert instructions[1].plan.first_pass == 1
+    assert instructions[1].plan.num_gpus == 4
+    assert instructions[1].plan.predicted_rate_samples_per_s == {"small": 180.0, "wide": 120.0}
     assert run.epoch("small", "wide") == [NextPass(("small", "wide"), 2, ("small", "wide"))]
 
 
@@ -71,7 +71,7 @@ def test_with_local_a_dnn_that_waits_gets_the_gpu_at_once(drive: Drive) -> None:
 
 
 def test_with_global_an_idle_gpu_counts_against_alpha(drive: Drive) -> None:
-    """Three of four GPUs are too few, so the next flotilla is formed: GPU 2 is another DNN's then."""
+    """Three of four GPUs are too few, so a new flotilla is formed: GPU 2 then goes to another DNN."""
     run = drive({"wide": 9, "small": 1, "other": 9}, (4,), RATES, alpha=0.8)
     run.ensemble.state.kept = {}
     first = groups_of(run.start())
@@ -84,15 +84,15 @@ def test_with_global_an_idle_gpu_counts_against_alpha(drive: Drive) -> None:
 
 
 def finish_pass(run: Any, offers: dict[str, int] | None = None) -> list[Any]:
-    """Every group finishes its pass, and leaves if it is told to; what the last one's leaving led to."""
-    told = run.epoch(*list(run.ensemble.state.groups), offers=offers)
-    for instruction in told:
+    """Every group finishes its pass, and leaves if asked to; returns the instructions after the last one."""
+    instructions = run.epoch(*list(run.ensemble.state.groups), offers=offers)
+    for instruction in instructions:
         if isinstance(instruction, LeaveRound):
-            told = run.leave(instruction.dnn_id)
-    return list(told)
+            instructions = run.leave(instruction.dnn_id)
+    return list(instructions)
 
 
-def test_one_gpu_goes_after_the_other(drive: Drive) -> None:
+def test_gpus_are_removed_one_after_another(drive: Drive) -> None:
     run = drive({"wide": 9}, (4,), RATES)
     assert groups_of(run.start()) == {"wide": (0, 1, 2, 3)}
     assert run.epoch("wide", offers={"wide": 9}) == [NextPass(("wide",), 1, ("wide",))]  # not one of its own
@@ -104,7 +104,7 @@ def test_one_gpu_goes_after_the_other(drive: Drive) -> None:
 
 
 def test_an_offer_is_forgotten_with_its_pass_if_others_have_begun_the_next(drive: Drive) -> None:
-    """After a kill `wide` is a pass behind: the round goes on until both stand at the same point."""
+    """After a kill, `wide` is a pass behind: the round continues until both are at the same point."""
     run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
     run.start()
     run.epoch("wide", "small")
@@ -129,7 +129,7 @@ def test_a_group_never_shrinks_below_one(drive: Drive) -> None:
     assert run.epoch("wide", offers={"wide": 1}) == [NextPass(("wide",), 2, ("wide",))]
 
 
-def test_no_round_is_ended_again_and_again_for_a_gpu_that_nobody_can_use(drive: Drive) -> None:
+def test_no_round_ends_again_and_again_for_a_gpu_that_no_dnn_can_use(drive: Drive) -> None:
     """Alg. 2 wants all four GPUs for `wide` in every flotilla, and three are below alpha."""
     run = drive({"wide": 9}, (4,), RATES, alpha=1.0)
     run.start()
@@ -140,7 +140,7 @@ def test_no_round_is_ended_again_and_again_for_a_gpu_that_nobody_can_use(drive: 
 
 
 @pytest.mark.parametrize("end", ["converged", "failed", "suspended"])
-def test_offers_of_those_who_go_change_nothing(drive: Drive, end: str) -> None:
+def test_offers_of_leaving_groups_change_nothing(drive: Drive, end: str) -> None:
     run = drive({"wide": 1 if end == "converged" else 9, "small": 9}, (4,), RATES, alpha=0.0)
     offer = {"wide": groups_of(run.start())["wide"][0]}
     if end == "suspended":
@@ -149,12 +149,12 @@ def test_offers_of_those_who_go_change_nothing(drive: Drive, end: str) -> None:
     if end == "failed":
         run.send(DnnFailed("wide", "nan", "loss is NaN"))
         run.send(GroupLeft("wide"))
-    told = run.epoch("small")
-    assert not any(isinstance(each, LeaveOut) for each in told)
+    instructions = run.epoch("small")
+    assert not any(isinstance(each, LeaveOut) for each in instructions)
     assert run.ensemble.state.left_out == {}
 
 
-def test_a_group_that_stops_before_the_pass_is_decided_has_to_find_it_again(drive: Drive) -> None:
+def test_a_group_that_stops_before_the_pass_is_decided_must_offer_again(drive: Drive) -> None:
     run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
     first = groups_of(run.start())
     slow = first["wide"][1]
@@ -185,14 +185,14 @@ def left_out_of_wide(drive: Drive) -> ResumeState:
     return cast(ResumeState, resume)
 
 
-def test_a_later_start_on_the_same_hosts_keeps_in_mind_what_is_left_out(drive: Drive) -> None:
+def test_a_later_start_on_the_same_hosts_remembers_left_out_gpus(drive: Drive) -> None:
     again = drive({"wide": 9}, (4,), RATES, left_out_of_wide(drive), alpha=0.5)
     assert groups_of(again.start()) == {"wide": (0, 2, 3)}
 
 
 @pytest.mark.parametrize("hosts", [("host", (3, 1)), ("other", (4,))])
-def test_on_other_hosts_no_gpu_is_shunned(drive: Drive, hosts: tuple[str, tuple[int, ...]]) -> None:
-    """The numbers of GPUs mean others there; the pass is finished, and the round after it has all four."""
+def test_on_other_hosts_no_gpu_is_avoided(drive: Drive, hosts: tuple[str, tuple[int, ...]]) -> None:
+    """On new hosts the numbers mean other GPUs; the pass is finished, and the next round has all four."""
     name, gpus_per_node = hosts
     resume = left_out_of_wide(drive)
     elsewhere = drive({"wide": 9}, gpus_per_node, RATES, resume, host=name, alpha=0.5)
@@ -202,7 +202,7 @@ def test_on_other_hosts_no_gpu_is_shunned(drive: Drive, hosts: tuple[str, tuple[
 
 
 def left_inside_a_pass_of_small(drive: Drive) -> tuple[ResumeState, dict[str, tuple[int, ...]]]:
-    """A run that was stopped after `wide` was done, of which a GPU had been left out; and its groups."""
+    """A run that was stopped after `wide`, with a GPU left out, was done; and its groups."""
     run = drive({"wide": 2, "small": 9}, (4,), RATES, alpha=0.0)
     slow = groups_of(run.start())["wide"][0]
     run.epoch("wide", "small", offers={"wide": slow})
@@ -219,7 +219,7 @@ def left_inside_a_pass_of_small(drive: Drive) -> tuple[ResumeState, dict[str, tu
 
 @pytest.mark.parametrize("host", ["host", "elsewhere"])
 @pytest.mark.parametrize("wide", [{"wide": 2}, {}], ids=["done", "removed"])
-def test_a_gpu_left_out_of_a_dnn_that_is_through_does_not_end_the_others_round(
+def test_a_gpu_left_out_of_a_finished_dnn_does_not_end_the_others_round(
     drive: Drive, wide: dict[str, int], host: str
 ) -> None:
     resume, groups = left_inside_a_pass_of_small(drive)
@@ -229,20 +229,20 @@ def test_a_gpu_left_out_of_a_dnn_that_is_through_does_not_end_the_others_round(
     assert again.ensemble.forgotten == (), "nobody is left to whom it means anything"
 
 
-@pytest.mark.parametrize(("host", "told"), [("host", ()), ("elsewhere", ("other",))])
+@pytest.mark.parametrize(("host", "forgotten"), [("host", ()), ("elsewhere", ("other",))])
 def test_a_gpu_left_out_of_a_dnn_that_waits_does_not_end_the_others_round(
-    drive: Drive, host: str, told: tuple[str, ...]
+    drive: Drive, host: str, forgotten: tuple[str, ...]
 ) -> None:
     resume, groups = left_inside_a_pass_of_small(drive)
     resume = replace(resume, left_out={"other": (2,)})
     again = drive({"wide": 2, "small": 9, "other": 1}, (4,), RATES, resume, host=host, alpha=0.0)
     assert groups_of(again.start()) == {"small": groups["small"]}
     assert again.ensemble.state.plan.last_pass is None, "the round has become one that only ends the pass"
-    assert again.ensemble.forgotten == told
+    assert again.ensemble.forgotten == forgotten
 
 
-def test_on_other_hosts_a_round_goes_on_with_the_gpu_that_was_to_leave_it(drive: Drive) -> None:
-    """Stopped between the round with it and the round without it."""
+def test_on_other_hosts_a_round_continues_with_the_gpu_that_was_to_leave_it(drive: Drive) -> None:
+    """Stopped between the round with the GPU and the round without it."""
     run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
     first = groups_of(run.start())
     run.epoch("wide", "small", offers={"wide": first["wide"][0]})

@@ -1,4 +1,4 @@
-"""Plans of rounds, and where interrupted DNNs go on."""
+"""Plans of rounds, and where interrupted DNNs continue."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_round_ends_when_fewer_than_alpha_of_its_gpus_stay_busy() -> None:
     assert plan.must_regroup({}, 4, ["b"])
 
 
-def test_alpha_times_m_is_not_spoilt_by_rounding() -> None:
+def test_rounding_does_not_change_alpha_times_m() -> None:
     assert 0.55 * 100 > 55
     many = {f"d{i}": [100.0] for i in range(120)}
     going_on = {f"d{i}": 1 for i in range(55)}
@@ -69,14 +69,14 @@ def test_alpha_times_m_is_not_spoilt_by_rounding() -> None:
     assert plan.must_regroup(dict(list(going_on.items())[:54]), 100, list(many))
 
 
-def test_a_round_does_not_end_when_regrouping_would_change_nothing() -> None:
+def test_a_round_does_not_end_if_regrouping_would_change_nothing() -> None:
     bounded = planner(4, EQUAL, max_gpus_per_dnn=1)
     assert not bounded.must_regroup({"a": 1}, 4, ["a"])
     assert bounded.must_regroup({"a": 1}, 4, ["a", "b"])
     assert planner(4, EQUAL).must_regroup({"a": 1}, 4, ["a"])
 
 
-def test_gpus_of_a_round_are_those_it_was_formed_with() -> None:
+def test_gpus_of_a_round_are_counted_when_it_is_formed() -> None:
     assert rounds.num_gpus_of(PLAN) == 4
     assert rounds.num_gpus_of(RoundPlan(0, PLAN.groups, 0, {}, {}, 1, {})) == 2
 
@@ -102,7 +102,7 @@ def test_a_plan_fits_nodes_of_the_same_sizes() -> None:
         (Position(3, END), 3, Position(5)),  # its checkpoint is from before the round
     ],
 )
-def test_a_dnn_goes_on_at_the_furthest_sure_point(
+def test_a_dnn_continues_at_the_furthest_certain_point(
     stopped: Position | None, last_pass: int | None, expected: Position
 ) -> None:
     history = [] if last_pass is None else [EpochRecord(1, last_pass)]

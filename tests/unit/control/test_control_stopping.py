@@ -95,7 +95,7 @@ def test_best_follows_the_mode() -> None:
     assert best(StopRule(max_epochs=1), history(0.5, 0.7, 0.7)).epoch == 2
 
 
-def test_a_missing_metric_is_told_with_those_that_there_are() -> None:
+def test_the_error_for_a_missing_metric_lists_the_existing_ones() -> None:
     with pytest.raises(InputError, match=r"'val_f1'.*loss, val_accuracy"):
         evaluate(StopRule(monitor="val_f1", max_epochs=3), history(0.1))
 
