@@ -156,7 +156,7 @@ class Core:
         s.left_out = {}
 
     def _above_limit(self, gpus: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-        """Live DNNs that would have more GPUs than settings and batch sizes allow, if they continued on these."""
+        """Live DNNs that would have more GPUs than allowed, if they continued on these."""
         s, limit, batch_sizes = self.state, self.settings.max_gpus_per_dnn, self.batch_sizes
         most = {d: size if limit is None else min(size, limit) for d, size in batch_sizes.items()}
         return tuple(d for d in s.live_ids() if d in gpus and len(s.remaining(d, gpus[d])) > most[d])

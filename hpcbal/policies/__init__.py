@@ -1,7 +1,7 @@
 """Pure decisions: frozen values in, frozen plans out.
 
-Here are those that schedule; those inside a training step are in `batching`, `partitioning` and `migration`,
-which a plan need not load.
+This package exports the scheduling decisions. Decisions inside a training step are in `batching`,
+`partitioning` and `migration`, which a plan need not load.
 """
 
 from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas

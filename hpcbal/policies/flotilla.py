@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """How far a DNN's rate may lie from the reference rate: delta of [FLEET] Eq. 3.
+    """How far a DNN's rate may be from the reference rate: delta of [FLEET] Eq. 3.
 
     Attributes:
         absolute: samples/s, >= 0; or
@@ -51,10 +51,10 @@ class Flotilla:
     """DNNs that train together, and the GPUs of each.
 
     Attributes:
-        dnn_ids: in the order in which they were chosen; the fastest on one GPU first.
-        num_gpus: of each DNN, >= 1, summing to at most the GPUs of the allocation.
-        rates_before: samples/s with the GPUs that Eq. 3 gave, before the extra ones.
-        rates: samples/s with `num_gpus`; nowhere below `rates_before`.
+        dnn_ids: DNNs in the order in which they were chosen; the fastest on one GPU first.
+        num_gpus: GPUs of each DNN, >= 1, summing to at most the GPUs of the allocation.
+        rates_before: samples/s with the GPUs from Eq. 3, before the extra ones.
+        rates: samples/s with `num_gpus`; never below `rates_before`.
         reference_rate: r_fast of Eq. 3, samples/s.
     """
 
@@ -79,40 +79,38 @@ def create_flotilla(
 ) -> Flotilla:
     """Choose the DNNs of the next flotilla and the number of GPUs of each.
 
-    The candidate that is fastest on one GPU gives the reference rate and takes one GPU. Then, one at a time,
-    the DNN joins whose rate on some number of the GPUs left comes nearest to the reference, as long as it
-    comes within delta. What is left goes to the slowest, GPU by GPU.
+    The candidate that is fastest on one GPU sets the reference rate and takes one GPU. Then DNNs join one at
+    a time: the next one is the DNN whose rate on some number of the remaining GPUs is closest to the
+    reference, as long as it is within delta. The remaining GPUs go to the slowest DNN, one by one.
 
-    Ties: the fastest DNN, and the slowest, is the first of equals (in the order of `candidates`, and of
-    joining); Eq. 3 prefers fewer GPUs, then the order of `candidates`.
+    Ties: among equally fast (or slow) DNNs, the first in the order of `candidates` (or of joining) is chosen;
+    Eq. 3 prefers fewer GPUs, then the order of `candidates`.
 
-    Deviations from [FLEET]; with rates that grow with every GPU the first two change nothing:
-        - Eq. 3 leaves out counts on which a DNN is no faster than on fewer (see `Ladders`). Beyond its peak
-          Eq. 5 falls slowly, so at scale it passes the reference rate a second time in finer steps than
-          on its way up, and the letter of Eq. 3 would give a DNN hundreds of GPUs to be as fast as on five,
-          against Principle 2. bench/bench_flotilla.py shows both.
-        - Extra GPUs go to the slowest DNN that gains by them, in the smallest portion by which its rate
-          grows (one, unless its rate dips first). Alg. 2 gives them to the slowest whatever they do: one
-          whose rate falls with m stays the slowest and is made slower with every GPU, until it has them
-          all. A DNN that gains nothing is passed over for the next slowest, which is then ready to run
-          faster when the slow one leaves the round; an idle GPU would serve nobody. GPUs by which no DNN
-          gains stay unassigned.
-        - `max_gpus_per_dnn` bounds both steps, and so does the batch size of each DNN: a GPU without a sample
-          of a step would only take part in the sum of gradients.
-        - `delta` may be relative, so that one value serves ensembles of any speed.
-        - Alg. 2, line 14 indexes m_k by DNN where m_k is ordered by place in the flotilla; we do the latter.
-          Eq. 3's range m = 1..M is cut by its own constraint m <= M - M_k.
-
+    Deviations from [FLEET]; the first two change nothing if rates grow with every GPU:
+      - Eq. 3 skips counts on which a DNN is no faster than on fewer (see `Ladders`). Beyond its peak, Eq. 5
+        falls slowly, so on large allocations it passes the reference rate a second time, in finer steps than
+        on its way up. Eq. 3 to the letter would then give a DNN hundreds of GPUs to be as fast as on five,
+        against Principle 2. bench/bench_flotilla.py shows both.
+      - Extra GPUs go to the slowest DNN that gains from them, in the smallest portion that raises its rate
+        (one GPU, unless its rate dips first). Alg. 2 gives them to the slowest DNN in any case: a DNN whose
+        rate falls with m stays the slowest and gets slower with every GPU, until it has them all. We skip a
+        DNN that gains nothing and take the next slowest, which then runs faster once the slow one leaves the
+        round; an idle GPU would help no DNN. GPUs from which no DNN gains stay unassigned.
+      - `max_gpus_per_dnn` limits both steps, and so does the batch size of each DNN: a GPU without a sample of
+        a step would only take part in the sum of gradients.
+      - `delta` may be relative, so that one value suits ensembles of any speed.
+      - Alg. 2, line 14 indexes m_k by DNN although m_k is ordered by place in the flotilla; we use the
+        latter. The constraint m <= M - M_k of Eq. 3 limits its own range m = 1..M.
     Args:
         candidates: DNNs that are not done, at least one, no repetitions.
-        rates: of all of them.
+        rates: rates of all candidates.
         num_gpus: M, GPUs of the allocation, >= 1.
         delta: threshold between rates.
-        max_gpus_per_dnn: most GPUs of one DNN, >= 1; None: no bound.
-        batch_sizes: samples per step by DNN, >= 1; a DNN never gets more GPUs than that. One that is missing
-            has no such bound.
+        max_gpus_per_dnn: most GPUs of one DNN, >= 1; None: no limit.
+        batch_sizes: samples per step of each DNN, >= 1; a DNN never gets more GPUs than that. A DNN that is
+            missing here has no such limit.
 
-    Raises: PolicyError: an argument is out of range, or a rate is not known.
+    Raises: PolicyError: if an argument is out of range, or a rate is not known.
     Source: [FLEET] Sec. 4.3.2, Eq. 3, Alg. 2.
     """
     planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes or {})
@@ -127,9 +125,9 @@ def plan_all_flotillas(
     max_gpus_per_dnn: int | None = None,
     batch_sizes: Mapping[str, int] | None = None,
 ) -> list[Flotilla]:
-    """All flotillas to the last DNN, if the DNNs of each flotilla converge together.
+    """All flotillas until the last DNN, if the DNNs of each flotilla converge together.
 
-    Arguments and errors are those of `create_flotilla`, but `candidates` may be empty.
+    Arguments and errors as for `create_flotilla`, but `candidates` may be empty.
 
     Source: [FLEET] Alg. 1 without line 6.
     """
@@ -159,7 +157,7 @@ class _Planner:
         batch_sizes: Mapping[str, int],
     ) -> None:
         if not candidates:
-            raise PolicyError("a flotilla was asked for without candidates; give at least one DNN")
+            raise PolicyError("a flotilla was requested without candidates; give at least one DNN")
         if len(set(candidates)) != len(candidates):
             repeated = sorted({dnn_id for dnn_id in candidates if list(candidates).count(dnn_id) > 1})
             raise PolicyError(f"candidates occur more than once: {', '.join(repeated)}")
@@ -193,13 +191,13 @@ class _Planner:
 
     def _choose(self, rows: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
         """(row, number of GPUs) of the members by Eq. 3, in the order of joining."""
-        fastest = int(rows[np.argmax(self._rates[rows, 0])])  # argmax takes the first of equals
+        fastest = int(rows[np.argmax(self._rates[rows, 0])])  # argmax takes the first among equals
         reference = float(self._rates[fastest, 0])
         delta = self._delta.samples_per_s(reference)
         chosen, free = [(fastest, 1)], self._num_gpus - 1
         others = rows[rows != fastest]
-        # Best (distance, count) of each DNN under a limit that only sinks: it stays the best until its
-        # count no longer fits, and only then is asked for again.
+        # Best (distance, count) of each DNN under a limit that only falls: it stays the best until its count
+        # no longer fits, and only then is it computed again.
         distance = np.full(len(others), -1.0)
         count = np.full(len(others), self._num_gpus + 1, dtype=np.int64)
         while free > 0 and len(chosen) < len(rows):
@@ -216,7 +214,7 @@ class _Planner:
         return chosen
 
     def _give_extra_gpus(self, chosen: Sequence[tuple[int, int]]) -> list[int]:
-        """Number of GPUs of each member after the extra ones, in the order of joining."""
+        """Number of GPUs of each member including the extra ones, in the order of joining."""
         counts = [m for _, m in chosen]
         free = self._num_gpus - sum(counts)
         ladders = [self._ladders.rungs(row, m, m + free) for row, m in chosen]
@@ -228,7 +226,7 @@ class _Planner:
             steps, rates = ladders[place]
             nxt = step[place] + 1
             if nxt == len(steps) or steps[nxt] - counts[place] > free:
-                heapq.heappop(slowest)  # gains nothing from what is left, which only gets less
+                heapq.heappop(slowest)  # gains nothing from the remaining GPUs, which only get fewer
                 continue
             free -= steps[nxt] - counts[place]
             counts[place], step[place] = steps[nxt], nxt

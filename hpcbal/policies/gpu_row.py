@@ -1,4 +1,4 @@
-"""Hand out the GPUs of a cluster in a row, and search the order in which DNNs take them."""
+"""Assign the GPUs of a cluster in a row, and search the order in which DNNs take them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hpcbal.cluster.layout import Cluster
 
 IntArray = npt.NDArray[np.int64]
 
-# Scores are sums of quotients: equal ones may differ in the last digits with the order of the sum.
+# Scores are sums of quotients: equal ones may differ in the last digits, depending on the order of the sum.
 SCORE_DIGITS = 9
 
 
 class GpuRow:
-    """The GPUs of a cluster in a row, node after node in a chosen order; nodes without GPUs are left out.
+    """The GPUs of a cluster in a row, node after node in a chosen order; nodes without GPUs are skipped.
 
     Attributes:
         sizes: GPUs of each node, in the row's order.
@@ -40,7 +40,7 @@ class GpuRow:
         return sum(itertools.takewhile(lambda size: size == self.sizes[0], self.sizes))
 
     def hand_out(self, order: Iterable[int], counts: Sequence[int]) -> list[tuple[int, ...]]:
-        """GPUs of each DNN if they are handed out in this order: Alg. 4."""
+        """GPUs of each DNN if they are assigned in this order: Alg. 4."""
         gpus: list[tuple[int, ...]] = [()] * len(counts)
         j = 0
         for i in order:
@@ -49,7 +49,7 @@ class GpuRow:
         return gpus
 
     def scores(self, counts: IntArray, start: int) -> npt.NDArray[np.float64]:
-        """Eq. 4 of many orders at once, from GPU `start` of the row.
+        """Eq. 4 for many orders at once, from GPU `start` of the row.
 
         Args:
             counts: GPUs of the DNN that comes first, second, ...; shape (num_orders, num_dnns).
@@ -62,7 +62,7 @@ class GpuRow:
         return scores
 
     def fitting_order(self, counts: Sequence[int], start: int) -> list[int]:
-        """The counts in an order that crosses few node borders: always the largest that fits."""
+        """The counts in an order that crosses few node borders: always take the largest count that fits."""
         num_waiting = Counter(counts)
         distinct = sorted(num_waiting)
         borders = list(itertools.accumulate(self.sizes))
@@ -70,7 +70,7 @@ class GpuRow:
         j = start
         while distinct:
             room = borders[bisect.bisect_right(borders, j)] - j
-            # Where nothing fits, a large DNN loses least by crossing: Eq. 4 divides by its GPUs.
+            # If nothing fits, a large DNN loses least by crossing: Eq. 4 divides by its GPUs.
             m = distinct[bisect.bisect_right(distinct, room) - 1]  # -1 is the largest
             order.append(m)
             j += m
@@ -81,15 +81,15 @@ class GpuRow:
 
 
 def order_of_least_score(counts: Sequence[int], row: GpuRow, start: int, max_permutations: int) -> list[int]:
-    """Indices of `counts` in the best order of two heuristic ones and `max_permutations` more.
+    """Indices of `counts` in the best of two heuristic orders and `max_permutations` further ones.
 
     Args:
         counts: GPUs of each DNN, >= 1.
-        row: with room for all of them from GPU `start` on.
+        row: row with space for all of them from GPU `start` on.
         start: first free GPU of the row.
         max_permutations: >= 1.
 
-    Returns: a permutation of 0..len(counts)-1; of orders with equal scores the first tried.
+    Returns: a permutation of 0..len(counts)-1; of orders with equal scores the first one tried.
     """
     if not counts:
         return []
@@ -120,7 +120,7 @@ def _distinct_orders(counts: Sequence[int]) -> Iterator[list[int]]:
 
 
 def num_different_orders(counts: Sequence[int], limit: int) -> int:
-    """Different orders of a multiset, or `limit` + 1 if there are more."""
+    """Number of different orders of a multiset, or `limit` + 1 if there are more."""
     total, num_orders = 0, 1
     for multiplicity in Counter(counts).values():
         for k in range(1, multiplicity + 1):

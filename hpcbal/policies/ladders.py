@@ -1,4 +1,4 @@
-"""Know the numbers of GPUs worth giving to a DNN: those that make it faster than any fewer do."""
+"""Find the numbers of GPUs worth giving to a DNN: those on which it is faster than on any fewer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ IntArray = npt.NDArray[np.int64]
 class Ladders:
     """One ladder per DNN: its rungs are the counts m with r(m) > r(m') for all m' < m.
 
-    The first rung is m = 1. A count that is no rung wastes GPUs: a smaller one is as fast or faster. Measured
-    rates have such counts by noise and where a group crosses nodes, and all counts beyond the peak of
-    [FLEET] Eq. 5 are such. Along a ladder rates ascend, so the rung nearest to a given rate is found by
-    bisection, for all DNNs at once.
+    The first rung is m = 1. A count that is not a rung wastes GPUs: some smaller count is at least as fast.
+    Measured rates have such counts because of noise and where a group crosses nodes, and so are all counts
+    beyond the peak of [FLEET] Eq. 5. Rates ascend along a ladder, so the rung nearest to a given rate is
+    found by bisection, for all DNNs at once.
 
     Args:
         rates: finite, shape (num_dnns, max_gpus), max_gpus >= 1; column m - 1 holds the rates on m GPUs.
@@ -32,7 +32,7 @@ class Ladders:
         self._start: IntArray = np.searchsorted(self._cell, np.arange(num_dnns + 1) * max_gpus)
 
     def nearest(self, dnns: IntArray, target: float, limit: int) -> tuple[FloatArray, IntArray]:
-        """The rung of each DNN whose rate is nearest to `target`; of two equally near the lower one.
+        """The rung of each DNN whose rate is nearest to `target`; of two equally near rungs the lower one.
 
         Args:
             dnns: row indices, shape (n,).
@@ -62,7 +62,7 @@ class Ladders:
         low, high = start, end
         while (open_ := low < high).any():
             middle = (low + high) >> 1
-            # A search that is over may point just behind the last ladder.
+            # A finished search may point just behind the last ladder.
             reached = self._rate[np.minimum(middle, len(self._rate) - 1)] >= target
             low = np.where(open_ & ~reached, middle + 1, low)
             high = np.where(open_ & reached, middle, high)

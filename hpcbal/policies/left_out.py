@@ -8,7 +8,7 @@ Gpus = tuple[int, ...]
 
 
 def without_left_out(gpus: Sequence[int], left_out: Collection[int]) -> Gpus:
-    """The GPUs of a group that stay, in their order; the first one where none would be left."""
+    """The GPUs of a group that stay, in their order; the first GPU if none would be left."""
     return tuple(gpu for gpu in gpus if gpu not in left_out) or tuple(gpus[:1])
 
 
@@ -18,18 +18,18 @@ def avoid_left_out(
     free: Iterable[int],
     node_of_gpu: Sequence[int],
 ) -> dict[str, Gpus]:
-    """Give back the GPUs that DNNs are better off without.
+    """Return the GPUs that DNNs are better off without.
 
-    1. Each is exchanged, for a free one or for one of another DNN that does not mind it: on its own node
-       where there is such, which costs no placement anything, free ones first, then by number.
-    2. One that cannot be exchanged stays idle, so that its DNN has a GPU less.
-    3. A DNN keeps such a GPU only if nothing else is left for it: it has no other one, and no exchange is
-       possible even after the others have given theirs back.
+    1. Each such GPU is exchanged for a free one, or for a GPU of another DNN that can use it: GPUs on the
+       same node first, because that does not change the placement's score, then free GPUs, then by number.
+    2. A GPU that cannot be exchanged stays idle, and its DNN has one GPU fewer.
+    3. A DNN keeps such a GPU only if it has no other, and no exchange is possible even after all other DNNs
+       have returned theirs.
 
     Args:
-        gpus: of each DNN, at least one, none twice.
-        left_out: by DNN, GPUs it is better off without.
-        free: GPUs that nobody has, and that may be used.
+        gpus: GPUs of each DNN, at least one, none twice.
+        left_out: by DNN, GPUs that it is better off without.
+        free: GPUs that no DNN has, and that may be used.
         node_of_gpu: node index of each GPU.
 
     Returns: GPUs of each DNN, ascending, at least one, at most as many as given.
@@ -57,7 +57,7 @@ def _exchange(
     left_out: Mapping[str, Collection[int]],
     node_of_gpu: Sequence[int],
 ) -> None:
-    """Rule 1, as long as it finds something: what one DNN gives back another may have waited for."""
+    """Apply rule 1 until it changes nothing: another DNN may be waiting for a GPU that one DNN returns."""
     is_changed = True
     while is_changed:
         is_changed = False

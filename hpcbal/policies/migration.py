@@ -1,4 +1,4 @@
-"""Decide which samples move from slower to faster workers, so that all are seen about equally often."""
+"""Decide which samples move from slower to faster workers, so that all are used about equally often."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.partitioning import Partition, Samples, begun_anew
 
 _CHOICE = 0x30FE
-"""Sets the random stream apart from others of the same seed."""
+"""Separates the random stream from others with the same seed."""
 
 _SURELY_BELOW = 1 - 1e-6
-"""Floating-point numbers tell quickly what needs no exact comparison, which is nearly always."""
+"""Below this share of the limit, floating-point numbers decide; only above it an exact comparison."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Move:
-    """Samples that go from one worker to another.
+    """Samples that move from one worker to another.
 
     Attributes:
         samples: int64, ascending, at least one.
@@ -33,7 +33,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Migration:
-    """Moves that happen together; each sample moves once at most."""
+    """Moves that happen together; each sample moves at most once."""
 
     moves: tuple[Move, ...]
 
@@ -43,7 +43,7 @@ class Migration:
 
 
 def traversal_gap(partition: Partition) -> Fraction:
-    """How many times more the fastest worker has gone through its part than the slowest.
+    """How many more traversals of its part the fastest worker has completed than the slowest.
 
     Source: [LBBSP] Sec. 3.5.
     """
@@ -52,19 +52,19 @@ def traversal_gap(partition: Partition) -> Fraction:
 
 
 def plan_migration(partition: Partition, max_gap: Fraction | float, seed: int) -> Migration | None:
-    """The samples to move, or None while the workers' traversals differ by no more than `max_gap`.
+    """Choose the samples to move; None while the workers' traversals differ by at most `max_gap`.
 
-    Afterwards the parts are as large as what their workers have drawn since the last migration: with the
-    speeds of that time, all go on through their parts at the same pace, and no further migration is needed.
+    Afterwards each part has as many samples as its worker has drawn since the last migration. At the same
+    speeds, all workers then traverse their parts at the same pace, and no further migration is needed.
 
     Args:
-        max_gap: traversals, > 0; compared exactly, so that all workers decide alike.
-        seed: of the run, >= 0; together with the partition's number it chooses the samples.
+        max_gap: traversals, > 0; compared exactly, so that all workers reach the same decision.
+        seed: seed of the run, >= 0; chooses the samples together with the partition's number.
 
-    Returns: a migration of at least one sample that leaves each worker one at least.
-    Source: [LBBSP] Sec. 3.5 and footnote 5, which bounds the gap by 2. The paper does not tell how many
-        samples move, or which: here those that make the pace even, drawn at random, so that what stays is
-        as the whole part was.
+    Returns: a migration of at least one sample that leaves each worker at least one.
+    Source: [LBBSP] Sec. 3.5 and footnote 5, which limits the gap to 2. The paper does not say how many
+        samples move, or which: here as many as make the pace equal, drawn at random, so that the
+        remaining part is a random sample of the whole part.
     """
     times = [drawn / size for drawn, size in zip(partition.drawn, partition.sizes, strict=True)]
     if max(times) - min(times) < _SURELY_BELOW * max_gap or traversal_gap(partition) <= Fraction(max_gap):
@@ -75,7 +75,7 @@ def plan_migration(partition: Partition, max_gap: Fraction | float, seed: int) -
 
 
 def migrate(partition: Partition, migration: Migration) -> Partition:
-    """The partition after a migration; its statistics begin anew."""
+    """Apply a migration to a partition; the statistics start again."""
     owner = partition.owner.copy()
     for move in migration.moves:
         owner[move.samples] = move.receiver
@@ -83,7 +83,7 @@ def migrate(partition: Partition, migration: Migration) -> Partition:
 
 
 def _moves(partition: Partition, goal: Sequence[int], seed: int) -> Iterator[Move]:
-    """Moves that bring the sizes to `goal`: the slowest worker gives to the fastest first."""
+    """Moves that change the sizes to `goal`: the slowest worker gives to the fastest first."""
     times = [Fraction(drawn, size) for drawn, size in zip(partition.drawn, partition.sizes, strict=True)]
     change = [wanted - size for wanted, size in zip(goal, partition.sizes, strict=True)]
     senders = sorted((i for i, number in enumerate(change) if number < 0), key=lambda i: (times[i], i))

@@ -1,4 +1,4 @@
-"""Deal the training samples to the workers of a group, and tell which of its own each worker draws next."""
+"""Assign the training samples to the workers of a group, and choose which samples a worker draws next."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Samples = npt.NDArray[np.int64]
 
 DEALING_RULES = ("random", "contiguous", "by_class")
 NO_PART = -1
-"""Owner of a sample that nobody can use."""
+"""Owner of a sample that is unusable."""
 
 _DEALING, _ORDER = 0xDEA1, 0x04DE4
-"""Set the random streams apart from each other and from others of the same seed."""
+"""Separate the random streams from each other and from others with the same seed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """Which worker holds which samples, and how far each has gone through its part.
+    """Which worker holds which samples, and how far each has traversed its part.
 
     Attributes:
         owner: part of each training sample, or `NO_PART`; int32, shape (num_samples,), never changed.
         sizes: samples of each part.
-        drawn: samples that each worker has drawn since `number` last changed, repetitions counted.
-        number: grows each time that samples change hands; orders are drawn anew then.
+        drawn: samples that each worker has drawn since `number` last changed, counting repetitions.
+        number: grows each time samples change owners; orders are then drawn again.
     """
 
     owner: npt.NDArray[np.int32]
@@ -40,7 +40,7 @@ class Partition:
 
     @classmethod
     def of(cls, owner: npt.NDArray[np.int32], drawn: Sequence[int], number: int) -> Partition:
-        """The partition with these owners; its arrays are its own.
+        """Make the partition with these owners; it has its own arrays.
 
         Args:
             owner: shape (num_samples,), -1..num_parts-1.
@@ -48,7 +48,7 @@ class Partition:
             number: >= 0.
 
         Raises:
-            PolicyError: an owner is no part, or a part has no sample.
+            PolicyError: if an owner is not a part, or a part has no sample.
         """
         kept = np.array(owner, np.int32)
         if len(kept) and not NO_PART <= kept.min() <= kept.max() < len(drawn):
@@ -82,22 +82,22 @@ def deal_parts(
     number: int = 0,
     broken: npt.NDArray[np.bool_] | None = None,
 ) -> Partition:
-    """Give each worker an even part of the samples, and of the broken ones among them.
+    """Give each worker an equal part of the samples, and of the broken samples among them.
 
     Args:
-        num_samples: to be dealt.
+        num_samples: number of samples.
         num_parts: workers, 1..num_samples.
         rule: random: shuffled; contiguous: in the order of the samples; by_class: sorted by label, so that
-            each worker sees few classes only.
-        seed: of the run, >= 0; only `random` depends on it.
-        labels: of all samples, for `by_class`.
-        number: of the partition.
-        broken: which samples are known to be of no use, shape (num_samples,); their labels do not count. They
-            are dealt last, one to each worker in turn, so that no part is empty without them as long as
-            there are enough others. None: nothing is known.
+            each worker sees only few classes.
+        seed: seed of the run, >= 0; used only by `random`.
+        labels: labels of all samples, for `by_class`.
+        number: number of the partition.
+        broken: which samples are known to be unusable, shape (num_samples,); their labels are ignored. They
+            are assigned last, one to each worker in turn, so that no part is empty without them if there are
+            enough other samples. None: nothing is known.
 
-    Returns: parts whose sizes differ by one at most, also without the broken samples; nothing drawn yet.
-    Raises: PolicyError: more parts than samples, an unknown rule, or no labels where they are needed.
+    Returns: parts whose sizes differ by at most one, also without the broken samples; nothing drawn yet.
+    Raises: PolicyError: if there are more parts than samples, the rule is unknown, or labels are missing.
     """
     if not 1 <= num_parts <= num_samples:
         raise PolicyError(
@@ -119,17 +119,17 @@ def deal_parts(
     whole, others = order[~broken[order]], order[broken[order]]
     owner = np.empty(num_samples, np.int32)
     owner[whole] = np.repeat(np.arange(num_parts), split_evenly(len(whole), num_parts))
-    owner[others] = np.arange(len(whole), num_samples) % num_parts  # on from where the larger parts end
+    owner[others] = np.arange(len(whole), num_samples) % num_parts  # continue where the larger parts end
     return Partition.of(owner, [0] * num_parts, number)
 
 
 def without_samples(partition: Partition, unusable: npt.NDArray[np.bool_]) -> Partition:
-    """The same parts without the samples that cannot be used.
+    """The same parts without the unusable samples.
 
     Args:
         unusable: shape (num_samples,).
 
-    Raises: PolicyError: a part would be empty.
+    Raises: PolicyError: if a part would be empty.
     """
     if not unusable.any():
         return partition
@@ -138,33 +138,33 @@ def without_samples(partition: Partition, unusable: npt.NDArray[np.bool_]) -> Pa
 
 
 def with_all_samples(partition: Partition) -> Partition:
-    """The same parts with the samples that nobody had: the user may have mended them meanwhile."""
-    nobodys = np.flatnonzero(partition.owner == NO_PART)
-    if not len(nobodys):
+    """The same parts with the samples that had no owner: the user may have repaired them."""
+    unowned = np.flatnonzero(partition.owner == NO_PART)
+    if not len(unowned):
         return partition
     owner = partition.owner.copy()
-    owner[nobodys] = np.arange(len(nobodys)) % partition.num_parts
+    owner[unowned] = np.arange(len(unowned)) % partition.num_parts
     return Partition.of(owner, partition.drawn, partition.number)
 
 
 def begun_anew(partition: Partition, owner: npt.NDArray[np.int32]) -> Partition:
-    """What follows on `partition` when owners have changed: nothing is drawn yet, and orders are new."""
+    """The successor of `partition` with new owners: nothing is drawn yet, and orders are new."""
     return Partition.of(owner, [0] * partition.num_parts, partition.number + 1)
 
 
 def after_step(partition: Partition, shares: Sequence[int]) -> Partition:
-    """What is true when each worker has drawn its share of a step."""
+    """The partition after each worker has drawn its share of a step."""
     drawn = tuple(count + share for count, share in zip(partition.drawn, shares, strict=True))
     return replace(partition, drawn=drawn)
 
 
 def spans_of_draw(size: int, drawn: int, num_samples: int) -> list[tuple[int, int, int]]:
-    """Where the next samples of a part lie: (traversal, first, last) in the orders of its traversals.
+    """Places of the next samples of a part: (traversal, first, last) in the orders of its traversals.
 
     Args:
-        size: of the part, >= 1.
+        size: size of the part, >= 1.
         drawn: samples drawn from it so far.
-        num_samples: to be drawn now, >= 0; may be more than the part holds.
+        num_samples: samples to draw now, >= 0; may be more than the part holds.
 
     Returns: spans first..last-1 that together hold `num_samples` places.
     """
@@ -179,11 +179,11 @@ def spans_of_draw(size: int, drawn: int, num_samples: int) -> list[tuple[int, in
 
 
 def order_of_part(partition: Partition, part: int, traversal: int, seed: int) -> Samples:
-    """The order in which a worker goes through its part for the `traversal`-th time: each sample once.
+    """The order of a worker's `traversal`-th pass through its part: each sample once.
 
     Args:
         traversal: >= 0, counted since the parts last changed.
-        seed: of the run, >= 0.
+        seed: seed of the run, >= 0.
     """
     generator = _generator(seed, _ORDER, partition.number, part, traversal)
     return generator.permutation(partition.members(part))

@@ -22,7 +22,7 @@ class Placement:
     """Which GPUs train which DNN.
 
     Attributes:
-        gpus: GPUs of each DNN, ascending in the cluster's numbering; the first one's rank is the master.
+        gpus: GPUs of each DNN, ascending in the cluster's numbering; the rank of the first is the master.
         score: the loss of [FLEET] Eq. 4, > 0; lower is better.
     """
 
@@ -35,7 +35,7 @@ def placement_score(gpus: Mapping[str, Sequence[int]], cluster: Cluster) -> floa
 
     Args:
         gpus: GPUs of each DNN, at least one each.
-        cluster: whose GPUs they are.
+        cluster: the cluster that has these GPUs.
 
     Source: [FLEET] Eq. 4.
     """
@@ -50,38 +50,38 @@ def nodes_over_gpus(groups: Iterable[Sequence[int]], node_of_gpu: Sequence[int])
 def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 1024) -> Placement:
     """Give every DNN its number of GPUs, on as few nodes as a bounded search finds.
 
-    GPUs are handed out in a row, one DNN after the other, so only the order of the DNNs is searched:
-    first those that fill whole nodes, then pairs that do so together, then the best found order of the rest.
+    GPUs are assigned in a row, one DNN after another, so only the order of the DNNs is searched: first DNNs
+    that fill whole nodes, then pairs that do so together, then the best order found for the rest.
 
-    Extensions, each kept only where it scores better:
-        - If the whole flotilla has at most `max_permutations` different orders, all are tried, so the score
-          is the least that any order gives. Greedy stages alone can miss it.
-        - Best fit instead of a row, large DNNs first and small DNNs first: a DNN goes where it leaves the
-          least room, and GPUs may stay free in between. Only so can a flotilla that does not use all
-          GPUs profit from that, or a large DNN be spread over what small ones leave.
-        - The flotilla's own order, unsorted: the score is never worse than that of no policy at all.
-        - On a small cluster (see `is_small`) every placement is tried, unless one of these has each DNN on
-          the fewest nodes that hold it.
-    Nodes with unequal numbers of GPUs: the first two stages work on the nodes of the most frequent size and
+    Extensions, each used only if it scores better:
+      - If the whole flotilla has at most `max_permutations` different orders, all are tried, so the score
+        is the minimum over all orders. Greedy stages alone can miss it.
+      - Best fit instead of a row, both large DNNs first and small DNNs first: a DNN goes where it leaves
+        the least space, and GPUs may stay free in between. Only this lets a flotilla that does not use all
+        GPUs benefit from the free ones, or spreads a large DNN over what small ones leave.
+      - The flotilla's own order, unsorted: the score is never worse than without a policy.
+      - On a small cluster (see `is_small`) every placement is tried, unless one of these already has each
+        DNN on the fewest nodes that hold it.
+    Nodes with different numbers of GPUs: the first two stages use the nodes of the most frequent size and
     fill those first; other nodes follow, large ones first.
 
     Deviations from [FLEET] Alg. 3, which lost signs and set differences in print:
-        - Lines 11 and 24 read `remaining = assigned`; it is `remaining` without `assigned`.
-        - Line 21 deletes memo[m % G]; the entry to delete is that of the partner, memo[-m % G].
-        - Line 15 overwrites an earlier DNN of equal remainder, which then can pair with none; we queue them.
-        - Line 3 counts to N; it is N_k. The comment of line 35 means Eq. 4, not Eq. 7.
-        - The search visits different sequences of GPU counts, as DNNs of equal counts are interchangeable,
-          and begins with the orders that a heuristic finds good; [FLEET] only says that it stops at 1,024.
+      - Lines 11 and 24 read `remaining = assigned`; it is `remaining` without `assigned`.
+      - Line 21 deletes memo[m % G]; the entry to delete is that of the partner, memo[-m % G].
+      - Line 15 overwrites an earlier DNN with the same remainder, which then cannot be paired; we queue it.
+      - Line 3 counts to N; it is N_k. The comment of line 35 means Eq. 4, not Eq. 7.
+      - The search visits different sequences of GPU counts, because DNNs with equal counts are
+        interchangeable, and starts with orders from a heuristic; [FLEET] only says that it stops at 1,024.
 
     Args:
         flotilla: DNNs and their numbers of GPUs.
         cluster: with at least as many GPUs.
-        max_permutations: orders that one search tries, >= 1; two heuristic ones are tried besides.
+        max_permutations: orders that one search tries, >= 1; two heuristic orders are tried in addition.
 
-    Raises: PolicyError: the flotilla needs more GPUs than there are, or an argument is out of range.
+    Raises: PolicyError: if the flotilla needs more GPUs than there are, or an argument is out of range.
     Source: [FLEET] Sec. 4.3.2, Eq. 4, App. A, Alg. 3 and 4. On a small cluster the placement is the optimum
-        of Eq. 4, on nodes of equal and of unequal size. On larger ones no bound is proved, unless every DNN
-        is on the fewest nodes that hold it. bench/bench_flotilla.py measures both.
+        of Eq. 4, on nodes of equal and of different size. On larger clusters no bound is proved, unless
+        every DNN is on the fewest nodes that hold it. bench/bench_flotilla.py measures both.
     """
     counts = flotilla.num_gpus
     if sum(counts) > cluster.num_gpus:
@@ -101,17 +101,17 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
     for option in _options(counts, cluster, max_permutations):
         score = nodes_over_gpus(option, node_of_gpu)
         if round(score, SCORE_DIGITS) < round(best_score, SCORE_DIGITS):
-            best, best_score = option, score  # the first of equals stands: the paper's where it is as good
+            best, best_score = option, score  # the first among equals wins: the paper's if it is as good
         if round(best_score, SCORE_DIGITS) <= least:
             break
     return Placement(dict(zip(flotilla.dnn_ids, best, strict=True)), best_score)
 
 
 def least_score(counts: Sequence[int], cluster: Cluster) -> float:
-    """Eq. 4 if each DNN could be on the fewest nodes that hold it; no placement has less.
+    """Eq. 4 if each DNN could use the fewest nodes that hold it; a lower bound for every placement.
 
     Args:
-        counts: GPUs of each DNN, 1 to those of the cluster.
+        counts: GPUs of each DNN, from 1 to all GPUs of the cluster.
     """
     held = list(itertools.accumulate(sorted((node.num_gpus for node in cluster.nodes), reverse=True)))
     return math.fsum((bisect.bisect_left(held, m) + 1) / m for m in counts)
@@ -120,7 +120,7 @@ def least_score(counts: Sequence[int], cluster: Cluster) -> float:
 def _options(
     counts: Sequence[int], cluster: Cluster, max_permutations: int
 ) -> Iterator[list[tuple[int, ...]]]:
-    """Placements, as the docstring of `assign_gpus` lists them."""
+    """Placements, in the order of the docstring of `assign_gpus`."""
     given = GpuRow(cluster, range(len(cluster.nodes)))
     row = GpuRow(cluster, _regular_nodes_first(cluster))
     yield _in_stages(counts, row, max_permutations)
@@ -136,7 +136,7 @@ def _options(
 
 
 def _from_parts(parts: Sequence[Sequence[int]], cluster: Cluster) -> list[tuple[int, ...]]:
-    """GPUs of each DNN from how many it takes of each node: the first that are free there."""
+    """GPUs of each DNN, given how many it takes from each node: the first free ones there."""
     next_gpu = list(itertools.accumulate((node.num_gpus for node in cluster.nodes), initial=0))[:-1]
     gpus = []
     for own in parts:
@@ -146,7 +146,7 @@ def _from_parts(parts: Sequence[Sequence[int]], cluster: Cluster) -> list[tuple[
 
 
 def _regular_nodes_first(cluster: Cluster) -> list[int]:
-    """Node indices: those of the most frequent size (the larger of equals), then the others by size."""
+    """Node indices: nodes of the most frequent size first (the larger size if tied), then others by size."""
     sizes = [node.num_gpus for node in cluster.nodes]
     frequency = Counter(size for size in sizes if size > 0)
     regular = max(frequency, key=lambda size: (frequency[size], size), default=0)
@@ -154,7 +154,7 @@ def _regular_nodes_first(cluster: Cluster) -> list[int]:
 
 
 def _in_stages(counts: Sequence[int], row: GpuRow, max_permutations: int) -> list[tuple[int, ...]]:
-    """Alg. 3: whole nodes, pairs that fill nodes, then the best found order of the rest."""
+    """Alg. 3: whole nodes, pairs that fill nodes, then the best order found for the rest."""
     size, capacity = row.regular_size(), row.num_regular_gpus()
     placed: list[int] = []
     waiting_by_remainder: dict[int, deque[int]] = {}
@@ -178,9 +178,9 @@ def _in_stages(counts: Sequence[int], row: GpuRow, max_permutations: int) -> lis
 
 
 def _best_fit(counts: Sequence[int], cluster: Cluster, large_first: bool) -> list[tuple[int, ...]]:
-    """Each DNN takes the fullest node that has room for it, or the emptiest nodes and then such a one.
+    """Each DNN takes the fullest node with enough space, or the emptiest nodes and then such a node.
 
-    Large ones first packs tightly; small ones first leaves splitting to the large, which lose least by it.
+    Large DNNs first packs tightly; small DNNs first splits only large ones, which lose least by it.
     """
     first_gpu = [0, *itertools.accumulate(node.num_gpus for node in cluster.nodes)]
     end_of_node = first_gpu[1:]

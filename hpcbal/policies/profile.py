@@ -1,4 +1,4 @@
-"""Keep measured rates between runs, in a form that JSON can hold."""
+"""Save measured rates between runs, as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def profile_to_dict(
     previous: Mapping[str, Any] | None = None,
     start_s: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """What `profile.json` holds: measured rates by `rate_key`, and what it takes to start the networks.
+    """The content of `profile.json`: measured rates by `rate_key`, and the times to start the networks.
 
     Args:
         table: measured rates; DNNs without a measurement are left out.
-        key_by_dnn: `rate_key` of each DNN of the table. DNNs of the same key share one entry; where both
-            measured the same count, the later one in the table stands.
-        previous: content of an older profile: its entries stay, but counts measured anew are replaced.
-        start_s: seconds from the beginning of a round to the first step, of the DNNs where it was measured.
+        key_by_dnn: `rate_key` of each DNN in the table. DNNs with the same key share one entry; if both
+            measured the same count, the later one in the table wins.
+        previous: content of an older profile: its entries stay, except for counts that were measured again.
+        start_s: seconds from the start of a round to the first step, for DNNs where it was measured.
 
-    Returns: a JSON-able dict; the entries written last come last.
-    Raises: PolicyError: `previous` is not a profile, or a DNN has no key.
+    Returns: a dict for JSON; the entries written last come last.
+    Raises: PolicyError: if `previous` is not a profile, or a DNN has no key.
     """
     entries: dict[str, Any] = dict(_entries(previous)) if previous is not None else {}
     for dnn_id, rate_by_count in table.measured.items():
         if not rate_by_count:
             continue
         if dnn_id not in key_by_dnn:
-            raise PolicyError(f"the rates of {dnn_id!r} cannot be kept: it has no rate key; give one")
+            raise PolicyError(f"the rates of {dnn_id!r} cannot be saved: it has no rate key; give one")
         key = key_by_dnn[dnn_id]
         before = entries.pop(key, None)
         kept = _rates_for(before, key, table.gpus_per_node)
@@ -54,17 +54,17 @@ def profile_to_dict(
 def profile_from_dict(
     profile: Mapping[str, Any], key_by_dnn: Mapping[str, str], gpus_per_node: int
 ) -> RateTable:
-    """The kept rates that hold for these DNNs on nodes with `gpus_per_node` GPUs.
+    """The saved rates that are valid for these DNNs on nodes with `gpus_per_node` GPUs.
 
-    Rates measured on nodes of another size hold only for groups that fit into one node of either kind;
-    the others are left out, to be measured anew or estimated.
+    Rates measured on nodes of another size are valid only for groups that fit into one node of either size;
+    others are left out, to be measured again or estimated.
 
     Args:
         profile: what `profile_to_dict` returned, possibly through JSON.
-        key_by_dnn: `rate_key` of each DNN that is asked for; those without an entry are left out.
-        gpus_per_node: of the present cluster, >= 1.
+        key_by_dnn: `rate_key` of each requested DNN; DNNs without an entry are left out.
+        gpus_per_node: GPUs per node of the present cluster, >= 1.
 
-    Raises: PolicyError: `profile` is not a profile.
+    Raises: PolicyError: if `profile` is not a profile.
     """
     entries = _entries(profile)
     found = {
@@ -76,9 +76,9 @@ def profile_from_dict(
 
 
 def profile_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str], gpus_per_node: int) -> RateTable:
-    """Rates found by the DNNs' names, for a plan that does not open the data.
+    """Rates by DNN name, for a plan that does not open the data.
 
-    Of several entries of one name the one written last counts. Unlike `profile_from_dict`, this does not
+    If several entries have one name, the last one written counts. Unlike `profile_from_dict`, this does not
     check whether model, batch size, data and device are still the same.
     """
     return profile_from_dict(profile, _keys_by_name(profile, dnn_ids), gpus_per_node)
@@ -91,9 +91,9 @@ def _keys_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str]) -> dict[st
 
 
 def starts_from_dict(profile: Mapping[str, Any], key_by_dnn: Mapping[str, str]) -> dict[str, float]:
-    """Seconds that it takes to start networks, by DNN; of those that a profile knows of.
+    """Seconds to start a network, by DNN, for DNNs in the profile.
 
-    Args and errors: as for `profile_from_dict`.
+    Arguments and errors as for `profile_from_dict`.
     """
     entries = _entries(profile)
     starts = {dnn_id: _start_of(entries.get(key)) for dnn_id, key in key_by_dnn.items()}
@@ -101,7 +101,7 @@ def starts_from_dict(profile: Mapping[str, Any], key_by_dnn: Mapping[str, str]) 
 
 
 def starts_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str]) -> dict[str, float]:
-    """Seconds to start networks, found by the DNNs' names like the rates of `profile_by_name`."""
+    """Seconds to start networks by DNN name, like the rates of `profile_by_name`."""
     return starts_from_dict(profile, _keys_by_name(profile, dnn_ids))
 
 
@@ -116,20 +116,18 @@ def _start_of(entry: object) -> float | None:
 
 def _entries(profile: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(profile, Mapping) or not isinstance(profile.get("entries"), Mapping):
-        raise PolicyError(
-            "this is not a profile: it has no map 'entries'; remove the file, it will be measured anew"
-        )
+        raise PolicyError("this is not a profile: it has no map 'entries'; remove the file to measure again")
     if profile.get("format") != FORMAT:
         raise PolicyError(
             f"profile has format {profile.get('format')!r}, this version reads {FORMAT}; "
-            "remove the file, it will be measured anew"
+            "remove the file to measure again"
         )
     entries: Mapping[str, Any] = profile["entries"]
     return entries
 
 
 def _rates_for(entry: object, key: str, gpus_per_node: int) -> dict[int, float]:
-    """Rates of an entry that hold on nodes of this size, by number of GPUs; none without an entry."""
+    """An entry's rates that are valid on nodes of this size, by number of GPUs; empty without an entry."""
     if entry is None:
         return {}
     try:
@@ -140,7 +138,7 @@ def _rates_for(entry: object, key: str, gpus_per_node: int) -> dict[int, float]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PolicyError(
             f"profile entry {key}: needs dnn, gpus_per_node and a map samples_per_s ({error}); "
-            "remove the entry, it will be measured anew"
+            "remove the entry to measure again"
         ) from error
     if measured_on == gpus_per_node:
         return rates

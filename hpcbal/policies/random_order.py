@@ -1,4 +1,4 @@
-"""Put DNNs into a random order that is the same in every run: what the schedules without rates go by."""
+"""Put DNNs into a random order that is the same in every run, for schedules that do not use rates."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 
 def random_order(dnn_ids: Sequence[str], seed: int) -> tuple[str, ...]:
-    """The DNNs, shuffled.
+    """Shuffle the DNNs.
 
     Args:
         dnn_ids: in any order, no repetitions.
-        seed: of the run.
+        seed: seed of the run.
 
-    Returns: a permutation of `dnn_ids`. Which of two DNNs comes first depends on their names and the seed
-        alone: it is the same after a resume, on any machine, and whatever other DNNs are left.
+    Returns: a permutation of `dnn_ids`. Which of two DNNs comes first depends only on their names and the
+    seed: it is the same after a resume, on any machine, and whichever other DNNs are left.
     Source: [FLEET] Sec. 6.1: the baseline and homogeneous training pick DNNs at random.
     """
 

@@ -1,4 +1,4 @@
-"""Know how fast each DNN trains on m GPUs: measured rates, and Eq. 5 beyond them."""
+"""Know how fast each DNN trains on m GPUs: measured rates, and Eq. 5 for all other counts."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ FloatArray = npt.NDArray[np.float64]
 class RateTable:
     """Training rates r_i(m) of an ensemble.
 
-    Rates of measured counts are returned as they were measured. For other counts the per-GPU rate r(m)/m
-    follows a geometric law, as in [FLEET] Eq. 5:
+    Rates of measured counts are returned as measured. For other counts the per-GPU rate r(m)/m follows a
+    geometric law, as in [FLEET] Eq. 5:
 
         r(m) = m * r(b)/b * e**(m - b),  e = ((r(b)/b) / (r(a)/a)) ** (1/(b - a))
 
-    With b = M_b = 2*gpus_per_node and a = M_b - 1 this is Eq. 5 to the letter.
+    With b = M_b = 2*gpus_per_node and a = M_b - 1 this is exactly Eq. 5.
 
     Deviations from Eq. 5:
-        - Where M_b was not measured (a small allocation, `max_gpus`), b is the largest measured count; where
-          M_b - 1 was not, a is the next measured count below b.
-        - A count between two measured ones is interpolated by the same law between these two.
-        - e is at most 1 beyond the measured counts. A noisy measurement that looks superlinear would else
-          grow exponentially with m and draw whole flotillas onto one DNN.
-        - Where only m = 1 was measured, e is `ASSUMED_EFFICIENCY_PER_ADDED_GPU`. Linear scaling (e = 1)
-          would be too optimistic: gradients must be exchanged ([FLEET] Principle 2), and with linear scaling
-          the best plan is one DNN after another on all GPUs (footnote 3), so one unmeasured DNN
-          would be taken to keep up with any reference rate.
+      - If M_b was not measured (a small allocation, `max_gpus`), b is the largest measured count; if
+        M_b - 1 was not, a is the next measured count below b.
+      - A count between two measured ones is interpolated by the same law between these two.
+      - e is at most 1 beyond the measured counts. A noisy measurement that looks superlinear would
+        otherwise grow exponentially with m and draw whole flotillas onto one DNN.
+      - If only m = 1 was measured, e is `ASSUMED_EFFICIENCY_PER_ADDED_GPU`. Linear scaling (e = 1) would be
+        too optimistic: gradients must be exchanged ([FLEET] Principle 2), and with linear scaling the best
+        plan is one DNN after another on all GPUs (footnote 3), so an unmeasured DNN would appear to keep up
+        with any reference rate.
 
     Attributes:
-        measured: samples/s by number of GPUs by DNN; counts >= 1, rates finite and > 0. May be partial (it
-            fills while profiling goes on), but a rate can only be asked for once m = 1 is measured.
-        gpus_per_node: of the cluster, >= 1; the largest number where nodes differ.
+        measured: samples/s by number of GPUs by DNN; counts >= 1, rates finite and > 0. May be partial (it is
+            filled during profiling), but rates of a DNN are available only once m = 1 is measured.
+        gpus_per_node: GPUs per node of the cluster, >= 1; the largest number if nodes differ.
 
     Raises:
-        PolicyError: a count, rate or `gpus_per_node` is out of range.
+        PolicyError: if a count, a rate or `gpus_per_node` is out of range.
     Source: [FLEET] App. B.3, Eq. 5.
     """
 
@@ -66,23 +66,23 @@ class RateTable:
         object.__setattr__(self, "measured", copy)
 
     def with_measurement(self, dnn_id: str, num_gpus: int, samples_per_s: float) -> RateTable:
-        """The table with one measurement more; one of the same DNN and count is replaced."""
+        """The table plus one measurement, which replaces one of the same DNN and count."""
         measured = dict(self.measured)
         measured[dnn_id] = {**measured.get(dnn_id, {}), num_gpus: samples_per_s}
         return RateTable(measured, self.gpus_per_node)
 
     def is_measured(self, dnn_id: str, num_gpus: int) -> bool:
-        """Whether profiling has this rate already."""
+        """Whether this rate has been measured."""
         return num_gpus in self.measured.get(dnn_id, {})
 
     def rate(self, dnn_id: str, num_gpus: int) -> float:
         """Samples per second of `dnn_id` trained on `num_gpus` >= 1 GPUs.
 
         Raises:
-            PolicyError: the DNN has no measurement on one GPU, or `num_gpus` < 1.
+            PolicyError: if the DNN has no measurement on one GPU, or `num_gpus` < 1.
         """
         if num_gpus < 1:
-            raise PolicyError(f"rate of {dnn_id!r} on {num_gpus} GPUs was asked for; allowed: 1 or more")
+            raise PolicyError(f"rate of {dnn_id!r} on {num_gpus} GPUs was requested; allowed: 1 or more")
         return float(self._rates(dnn_id, np.array([num_gpus], dtype=np.int64))[0])
 
     def matrix(self, dnn_ids: Sequence[str], max_gpus: int) -> FloatArray:
@@ -98,13 +98,13 @@ class RateTable:
         rate_by_count = self.measured.get(dnn_id, {})
         if 1 not in rate_by_count:
             raise PolicyError(
-                f"no rate of {dnn_id!r} on 1 GPU is known (known: {sorted(rate_by_count)}); "
+                f"no rate for {dnn_id!r} on 1 GPU is known (known: {sorted(rate_by_count)}); "
                 "profile it, or give it in the rate table"
             )
         known = np.fromiter(rate_by_count, dtype=np.int64, count=len(rate_by_count))  # ascending
         rates = np.fromiter(rate_by_count.values(), dtype=np.float64, count=len(rate_by_count))
         base, efficiency = self._extrapolation(rate_by_count)
-        # Anchor every count at the measured one at or below it; counts beyond the last at `base`.
+        # Base every count on the measured one at or below it; counts beyond the last use `base`.
         anchor = np.searchsorted(known, counts, side="right") - 1
         decay = np.append(_decay_between(known, rates), efficiency)[anchor]
         beyond = counts > known[-1]
@@ -128,31 +128,31 @@ class RateTable:
 def profiling_counts(
     single_gpu_rates: Iterable[float], gpus_per_node: int, num_gpus: int, max_gpus: int | None = None
 ) -> tuple[int, ...]:
-    """Numbers of GPUs on which every DNN is to be profiled: 1..M_t.
+    """Numbers of GPUs on which every DNN is profiled: 1..M_t.
 
-    M_t = max(M_a, M_b), where M_a GPUs let the slowest DNN reach the fastest one's single-GPU rate if it
-    scaled linearly, and M_b = 2*gpus_per_node shows what crossing a node costs.
+    M_t = max(M_a, M_b): on M_a GPUs the slowest DNN would reach the fastest one's single-GPU rate if it
+    scaled linearly, and M_b = 2*gpus_per_node shows the cost of crossing nodes.
 
     Args:
         single_gpu_rates: samples/s of each DNN on one GPU, > 0.
         gpus_per_node: >= 1.
-        num_gpus: of the allocation, >= 1.
+        num_gpus: GPUs of the allocation, >= 1.
         max_gpus: the user's cap on profiling, >= 1.
 
     Returns: 1, 2, ..., M_t.
-    Raises: PolicyError: no rates, or an argument out of range.
-    Source: [FLEET] App. B.3. Deviation: M_t is cut at `num_gpus` and `max_gpus`; the paper assumes M_t < M.
+    Raises: PolicyError: if there are no rates, or an argument is out of range.
+    Source: [FLEET] App. B.3. Deviation: `num_gpus` and `max_gpus` limit M_t; the paper assumes M_t < M.
     """
     rates = list(single_gpu_rates)
     if not rates:
-        raise PolicyError("profiling was asked for without a single rate; profile every DNN on 1 GPU first")
+        raise PolicyError("profiling was requested without a single rate; profile every DNN on 1 GPU first")
     for rate in rates:
         _check_measurement("a DNN", 1, rate)
     for name, value in (("gpus_per_node", gpus_per_node), ("num_gpus", num_gpus), ("max_gpus", max_gpus)):
         if value is not None and value < 1:
             raise PolicyError(f"{name}: got {value}, allowed: 1 or more")
     limit = num_gpus if max_gpus is None else min(num_gpus, max_gpus)
-    if max(rates) / min(rates) >= limit:  # also where the quotient is too large for an int
+    if max(rates) / min(rates) >= limit:  # also if the quotient is too large for an int
         return tuple(range(1, limit + 1))
     needed = max(math.ceil(max(rates) / min(rates)), 2 * gpus_per_node)
     return tuple(range(1, min(needed, limit) + 1))
@@ -168,19 +168,19 @@ def rate_key(
     num_classes: int,
     device: str,
 ) -> str:
-    """Name what a DNN's rates depend on, so that a kept measurement is reused only where it holds.
+    """Identify what a DNN's rates depend on, so that saved measurements are reused only where valid.
 
     Args:
         model: import path `package.module:callable`.
-        args: the model's arguments; plain values as YAML gives them.
-        optimizer: its fields, likewise.
+        args: the model's arguments; plain values as in YAML.
+        optimizer: the optimizer's fields; plain values as in YAML.
         batch_size: samples per global batch.
-        sample_shape: of one preprocessed sample; None where it varies.
+        sample_shape: shape of one preprocessed sample; None where it varies.
         num_classes: size of the output layer.
-        device: the backend's name for its accelerator, precision included.
+        device: the backend's name for its accelerator, including the precision.
 
-    Returns: 16 hexadecimal digits; the same on every machine and independent of the order of keys.
-    Raises: PolicyError: an argument holds something else than plain values.
+    Returns: 16 hexadecimal digits; the same on every machine and for any order of keys.
+    Raises: PolicyError: if an argument contains anything but plain values.
     """
     fields = {
         "model": model,
@@ -194,7 +194,7 @@ def rate_key(
     try:
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     except TypeError as error:
-        raise PolicyError(f"rates of {model} cannot be kept: {error}; use plain values in args") from error
+        raise PolicyError(f"rates of {model} cannot be saved: {error}; use plain values in args") from error
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Shuffle the training samples of a pass, the same way on every cluster."""
+"""Shuffle the training samples of a pass, in the same way on every cluster."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hpcbal.errors import PolicyError
 def sample_order(num_samples: int, seed: int, pass_index: int) -> npt.NDArray[np.int64]:
     """The order in which pass `pass_index` goes through the training samples.
 
-    A function of these three numbers alone: nodes, ranks, preprocessors, trainer groups and what ran before
-    do not enter, so every DNN sees the same samples in the same order wherever and however often it
-    is stopped and resumed.
+    The order depends only on these three numbers, not on nodes, ranks, preprocessors, trainer groups or
+    earlier runs. So every DNN sees the same samples in the same order, wherever and however often it is
+    stopped and resumed.
 
     Args:
         num_samples: >= 0.
-        seed: of the run, >= 0.
-        pass_index: passes of the shared stream count from 0.
+        seed: seed of the run, >= 0.
+        pass_index: passes of the shared stream are numbered from 0.
 
     Returns: a permutation of 0..num_samples-1, int64, shape (num_samples,).
-    Raises: PolicyError: an argument is negative.
+    Raises: PolicyError: if an argument is negative.
     """
     for name, value in (("num_samples", num_samples), ("seed", seed), ("pass_index", pass_index)):
         if value < 0:

@@ -1,4 +1,4 @@
-"""Find the best of all placements on a small cluster, where every one can be tried."""
+"""Find the best of all placements on a cluster that is small enough to try them all."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 MOST_STATES = 500
-"""Most states of a cluster that is searched. Eight nodes of 4 GPUs have 495, as have four of 8: the search
-takes milliseconds. With twice as many states it can take a tenth of a second."""
+"""Most states of a cluster that is searched. Eight nodes of 4 GPUs have 495 states, and so have four nodes of
+8: the search takes milliseconds. With twice as many states it can take a tenth of a second."""
 
 Rooms = tuple[int, ...]
 """Free GPUs of each node, descending: nodes with equal numbers are interchangeable."""
 
 
 def is_small(node_sizes: Sequence[int]) -> bool:
-    """Whether a cluster can be in no more than `MOST_STATES` different states.
+    """Whether a cluster can have at most `MOST_STATES` different states.
 
-    A state is how many GPUs are free on each node, in any order; n nodes of up to s GPUs have at most
-    (n + s choose s).
+    A state is the number of free GPUs per node, in any order; n nodes of up to s GPUs have at most (n + s
+    choose s) states.
     """
     sizes = [size for size in node_sizes if size > 0]
     largest = max(sizes, default=0)
@@ -26,14 +26,14 @@ def is_small(node_sizes: Sequence[int]) -> bool:
 
 
 def best_parts(counts: Sequence[int], node_sizes: Sequence[int]) -> list[list[int]]:
-    """How many GPUs of each node every DNN takes, so that Eq. 4 is least over all placements.
+    """How many GPUs of each node every DNN takes, with the least Eq. 4 over all placements.
 
-    DNNs are placed one after the other, large ones first, on any nodes with any split between them. The least
-    loss of those that are left depends only on the free GPUs of the nodes, so each such state is solved once.
+    DNNs are placed one after another, large ones first, on any nodes with any split between them. The least
+    loss of the remaining DNNs depends only on the free GPUs of the nodes, so each such state is solved once.
 
     Args:
-        counts: GPUs of each DNN, >= 1, summing to at most those of the nodes.
-        node_sizes: GPUs of each node, >= 0; of a small cluster, see `is_small`.
+        counts: GPUs of each DNN, >= 1, summing to at most the GPUs of the nodes.
+        node_sizes: GPUs of each node, >= 0, of a small cluster, see `is_small`.
 
     Returns: GPUs by node, for each DNN.
     Source: [FLEET] Eq. 4.
@@ -53,7 +53,7 @@ def best_parts(counts: Sequence[int], node_sizes: Sequence[int]) -> list[list[in
 
 
 def _solver(needs: Sequence[int], full_node: int) -> Callable[[int, Rooms], tuple[float, Rooms]]:
-    """A function from the first DNN not placed, and the rooms, to the least loss and that DNN's parts."""
+    """Make a function from (first unplaced DNN, free GPUs) to (least loss, free GPUs after that DNN)."""
     # No placement of DNNs i, i + 1, ... has a smaller loss: each on the fewest full nodes that hold it.
     least = [sum(-(-need // full_node) / need for need in needs[i:]) for i in range(len(needs) + 1)]
 
@@ -77,9 +77,10 @@ def _solver(needs: Sequence[int], full_node: int) -> Callable[[int, Rooms], tupl
 
 
 def _ways(need: int, num_nodes: int, rooms: Rooms, most: int | None = None) -> Iterator[Rooms]:
-    """Parts of each node, to take `need` GPUs from exactly `num_nodes` nodes, each different way once.
+    """Yield each different way to take `need` GPUs from exactly `num_nodes` nodes, as parts per node.
 
-    Nodes of equal room take no more than the one before (`most`, if it has as much room as the first here).
+    Of nodes with equal space, none takes more than the one before (`most`, if that has as much space as the
+    first here).
     """
     if num_nodes == 0:
         if need == 0:

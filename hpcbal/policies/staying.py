@@ -1,4 +1,4 @@
-"""Leave DNNs on the GPUs that they have where that makes the placement no worse."""
+"""Leave DNNs on their GPUs where that makes the placement no worse."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from hpcbal.policies.placement import Placement, assign_gpus, least_score, nodes
 
 LEAST_TRIES = 4
 MOST_GPUS_PLACED = 8192
-"""A call tries as many placements as place so many GPUs, at least `LEAST_TRIES`. A placement takes the
-longer the more GPUs there are, and the first tries bring the most."""
+"""A call tries as many placements as would place this many GPUs, at least `LEAST_TRIES`. A placement takes
+longer with more GPUs, and the first tries gain the most."""
 
 Gpus = tuple[int, ...]
 
 
 def assign_gpus_staying(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]]) -> Placement:
-    """Place a flotilla as `assign_gpus` does, but move no DNN that can stay for free.
+    """Place a flotilla as `assign_gpus` does, but do not move a DNN that can stay at no cost.
 
     A DNN that stays has its network and weights in memory; one that moves is built and loaded again. A DNN
     that needs no more GPUs than it had may stay on them, or on those of its fewest nodes if it needs fewer.
-    All that may stay are tried together; if the others cannot be placed around them without a worse score
-    than that of a free placement, halves of them are tried, then quarters, and so on.
+    First all DNNs that may stay are tried together. If the others cannot be placed around them with a score
+    as good as that of a free placement, halves of them are tried, then quarters, and so on.
 
     Args:
         flotilla: DNNs and their numbers of GPUs.
-        cluster: with at least as many GPUs.
+        cluster: cluster with at least as many GPUs.
         had: GPUs of DNNs when they were last trained; DNNs that are not in the flotilla are ignored.
 
     Returns: a placement with the score of `assign_gpus`, or a better one.
-    Raises: PolicyError: as `assign_gpus`.
+    Raises: PolicyError: as for `assign_gpus`.
     """
     free = assign_gpus(flotilla, cluster)
     node_of_gpu = cluster.node_of_gpus()
@@ -45,11 +45,11 @@ def assign_gpus_staying(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, 
     }
 
     def added_nodes(dnn_id: str) -> int:
-        """Nodes that staying takes beyond those of the free placement; above 0 it may well cost."""
+        """Nodes that staying uses beyond those of the free placement; above 0, staying may have a cost."""
         return num_nodes_used(own[dnn_id], node_of_gpu) - num_nodes_used(free.gpus[dnn_id], node_of_gpu)
 
     best, staying = free, dict[str, Gpus]()
-    blocks = [sorted(own, key=added_nodes)]  # sorted() keeps the flotilla's order of equals
+    blocks = [sorted(own, key=added_nodes)]  # sorted() keeps the flotilla's order among equals
     for _ in range(max(LEAST_TRIES, MOST_GPUS_PLACED // max(1, cluster.num_gpus))):
         if not blocks:
             break

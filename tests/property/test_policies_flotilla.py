@@ -1,4 +1,4 @@
-"""Flotillas equal those of the plain triple loop, and keep what FLEET asks of them."""
+"""Flotillas equal those of the plain triple loop, and meet FLEET's requirements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbal.policies.rates import RateTable
 
 
 def rate_tables(*, growing: bool = False, whole: bool = True) -> st.SearchStrategy[tuple[RateTable, int]]:
-    """Tables of 1 to 7 DNNs that are measured on all of 1..M GPUs, and M; few values, so that ties abound."""
+    """Tables of 1 to 7 DNNs measured on all of 1..M GPUs, and M; few different values, so ties are common."""
     value = st.integers(1, 12).map(float) if whole else st.floats(0.5, 200.0)
 
     def table(num_gpus: int) -> st.SearchStrategy[tuple[RateTable, int]]:
@@ -42,7 +42,7 @@ deltas = st.one_of(
 def literal(
     table: RateTable, num_gpus: int, delta: Delta, skip_slower_counts: bool
 ) -> tuple[list[str], list[int]]:
-    """Members and GPUs by the triple loop."""
+    """Members and GPUs, computed by the triple loop."""
     names = tuple(table.measured)
     matrix = table.matrix(names, num_gpus)
     threshold = delta.samples_per_s(float(matrix[:, 0].max()))
@@ -62,7 +62,7 @@ def test_equals_the_triple_loop_without_slower_counts(case: tuple[RateTable, int
 
 @given(st.one_of(rate_tables(growing=True), rate_tables(growing=True, whole=False)), deltas)
 @settings(deadline=None)
-def test_equals_the_letter_of_eq_3_where_rates_grow(case: tuple[RateTable, int], delta: Delta) -> None:
+def test_equals_eq_3_to_the_letter_where_rates_grow(case: tuple[RateTable, int], delta: Delta) -> None:
     table, num_gpus = case
     flotilla = create_flotilla(tuple(table.measured), table, num_gpus, delta)
     assert (list(flotilla.dnn_ids), list(flotilla.num_gpus)) == literal(table, num_gpus, delta, False)

@@ -1,4 +1,4 @@
-"""Samples in parts: none is lost or doubled whatever happens, and one migration makes the pace even."""
+"""Samples in parts: none is ever lost or doubled, and one migration makes the pace even."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_parts_are_even(partition: Partition) -> None:
     assert partition.drawn == (0,) * partition.num_parts
 
 
-def test_rules_deal_as_they_say() -> None:
+def test_every_rule_assigns_samples_as_documented() -> None:
     labels = [2, 0, 1, 0, 2, 1]
     assert deal_parts(6, 3, "by_class", 1, labels).owner.tolist() == [2, 0, 1, 0, 2, 1]
     assert deal_parts(6, 2, "contiguous", 1).owner.tolist() == [0, 0, 0, 1, 1, 1]
@@ -70,7 +70,7 @@ def test_rules_deal_as_they_say() -> None:
 
 
 @given(st.integers(1, 6), st.sampled_from(DEALING_RULES), SEEDS, st.data())
-def test_broken_samples_that_are_known_empty_no_part(
+def test_known_broken_samples_leave_no_part_empty(
     num_parts: int, rule: str, seed: int, data: st.DataObject
 ) -> None:
     num_samples = data.draw(st.integers(num_parts, 60))
@@ -88,15 +88,15 @@ def test_broken_samples_that_are_known_empty_no_part(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((2, 3, "random", 0), "at least one"),
         ((4, 2, "odd", 0), "contiguous"),
         ((4, 2, "by_class", 0), "label"),
     ],
 )
-def test_what_cannot_be_dealt_is_told(arguments: tuple[int, int, str, int], told: str) -> None:
-    with pytest.raises(PolicyError, match=told):
+def test_impossible_partitions_are_refused(arguments: tuple[int, int, str, int], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
         deal_parts(*arguments)
 
 
@@ -119,7 +119,7 @@ def test_a_worker_goes_through_its_part_again_and_again(
 
 
 @given(dealt(), SEEDS, GAPS, st.data())
-def test_no_sample_is_lost_or_doubled(
+def test_no_sample_is_lost_or_duplicated(
     partition: Partition, seed: int, gap: float, data: st.DataObject
 ) -> None:
     num_samples = len(partition.owner)
@@ -143,7 +143,7 @@ def test_no_sample_is_lost_or_doubled(
 
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=5), st.integers(1, 3), SEEDS)
 def test_steady_speeds_need_one_migration(shares: list[int], scale: int, seed: int) -> None:
-    """Sizes follow the shares within what the steps until the decision tell; the gap stays bounded by 2."""
+    """Sizes follow the shares as far as the steps so far show them; the gap stays at most 2."""
     num_samples = 40 * sum(shares) * scale
     partition = deal_parts(num_samples, len(shares), "random", seed)
     migrations = 0
@@ -160,8 +160,8 @@ def test_steady_speeds_need_one_migration(shares: list[int], scale: int, seed: i
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 30)), min_size=2, max_size=3), SEEDS)
-def test_no_other_sizes_are_nearer_to_what_was_drawn(parts: list[tuple[int, int]], seed: int) -> None:
-    """Against brute force over all sizes: the largest distance from what is proportional is the least."""
+def test_no_other_sizes_are_nearer_to_the_drawn_counts(parts: list[tuple[int, int]], seed: int) -> None:
+    """Brute force over all sizes: no sizes have a smaller largest distance from the proportional ones."""
     owner = np.repeat(np.arange(len(parts)), [size for size, _ in parts]).astype(np.int32)
     drawn = [count for _, count in parts]
     partition = Partition.of(owner, drawn, 0)
@@ -171,7 +171,7 @@ def test_no_other_sizes_are_nearer_to_what_was_drawn(parts: list[tuple[int, int]
     total = len(owner)
     goal = [Fraction(total * count, sum(drawn)) for count in drawn]
     if min(goal) < 1:
-        return  # the least of one sample for each worker decides, not the draws
+        return  # the minimum of one sample per worker decides, not the draws
 
     def distance(sizes: list[int]) -> Fraction:
         return max(abs(size - wanted) for size, wanted in zip(sizes, goal, strict=True))

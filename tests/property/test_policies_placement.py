@@ -1,4 +1,4 @@
-"""Placements are valid, never worse than no policy, and the best in a row where the search is complete."""
+"""Placements are valid, never worse than without a policy, and optimal where the search is complete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster_of(sizes: Sequence[int]) -> Cluster:
 
 
 def score_in_a_row(counts: Sequence[int], order: Sequence[int], cluster: Cluster) -> float:
-    """Eq. 4 if GPUs 0, 1, ... are handed out in this order."""
+    """Eq. 4 if GPUs 0, 1, ... are assigned in this order."""
     gpus, j = {}, 0
     for i in order:
         gpus[f"dnn{i}"] = range(j, j + counts[i])
@@ -92,7 +92,7 @@ def test_no_order_in_a_row_is_better(case: tuple[list[int], list[int]]) -> None:
 
 @st.composite
 def regrouped(draw: st.DrawFn) -> tuple[list[int], list[int], dict[str, tuple[int, ...]]]:
-    """A flotilla for a cluster on which some of its DNNs, and others, have held GPUs at random."""
+    """A flotilla for a cluster on which some of its DNNs, and others, held GPUs at random."""
     counts, sizes = draw(st.one_of(cases(True, 8, 5), cases(False, 8, 5)))
     gpus = draw(st.permutations(range(sum(sizes))))
     had: dict[str, tuple[int, ...]] = {}
@@ -119,9 +119,7 @@ def test_staying_costs_nothing(case: tuple[list[int], list[int], dict[str, tuple
 
 @given(st.one_of(cases(True, 8, 5), cases(False, 8, 5)), st.randoms(use_true_random=False))
 @settings(deadline=None)
-def test_a_flotilla_that_is_well_placed_stays_as_a_whole(
-    case: tuple[list[int], list[int]], rng: random.Random
-) -> None:
+def test_a_well_placed_flotilla_stays_in_place(case: tuple[list[int], list[int]], rng: random.Random) -> None:
     counts, sizes = case
     placed = assign_gpus(flotilla_of(counts), cluster_of(sizes)).gpus
     order = rng.sample(range(len(counts)), len(counts))
@@ -133,7 +131,7 @@ def test_a_flotilla_that_is_well_placed_stays_as_a_whole(
 
 @given(regrouped())
 @settings(deadline=None)
-def test_no_dnn_moves_that_could_have_stayed_beside_those_that_stay(
+def test_no_dnn_moves_if_it_could_stay_beside_those_that_stay(
     case: tuple[list[int], list[int], dict[str, tuple[int, ...]]],
 ) -> None:
     counts, sizes, had = case
@@ -151,7 +149,7 @@ def test_no_dnn_moves_that_could_have_stayed_beside_those_that_stay(
         assert placement_score(fixed, cluster) + rest > placement.score + 1e-10
 
 
-# Flotillas that no order in a row and no best fit places optimally; 1.2 to 1.04 times the optimum.
+# Flotillas that no order in a row and no best fit place optimally; 1.2 to 1.04 times the optimum.
 HARD = [
     ([2, 4, 4], [1, 4, 5]),
     ([2, 2, 2, 3, 3], [4, 4, 5]),

@@ -26,14 +26,14 @@ def test_the_even_split_gives_each_sample_to_one_worker(num_samples: int, num_wo
 
 
 @pytest.mark.parametrize(("num_samples", "num_workers"), [(-1, 2), (4, 0)])
-def test_the_even_split_refuses_what_makes_no_sense(num_samples: int, num_workers: int) -> None:
+def test_the_even_split_refuses_senseless_arguments(num_samples: int, num_workers: int) -> None:
     with pytest.raises(PolicyError, match="cannot split"):
         split_evenly(num_samples, num_workers)
 
 
 @given(st.floats(0, 1e9), st.floats(0.01, 1e9), st.integers(1, 200))
 @settings(deadline=None)
-def test_one_preprocessor_less_would_not_do(wanted: float, each: float, available: int) -> None:
+def test_one_preprocessor_fewer_is_not_enough(wanted: float, each: float, available: int) -> None:
     number = num_preprocessors(wanted, each, available)
     assert 1 <= number <= available
     assert number * each >= wanted or number == available
@@ -42,7 +42,7 @@ def test_one_preprocessor_less_would_not_do(wanted: float, each: float, availabl
 
 @given(st.lists(rates, min_size=1, max_size=20), st.integers(1, 30))
 @settings(deadline=None)
-def test_sharing_never_asks_for_more(values: list[float], num_consumers: int) -> None:
+def test_sharing_never_needs_more(values: list[float], num_consumers: int) -> None:
     assert demand(values, num_consumers) <= demand(values, num_consumers, shared=False) * (1 + 1e-12)
 
 

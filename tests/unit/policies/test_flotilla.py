@@ -48,7 +48,7 @@ def test_extra_gpus_go_to_the_slowest_one_by_one() -> None:
     assert flotilla.rates == (180, 190)
 
 
-def test_a_slowest_dnn_that_gains_nothing_is_passed_over() -> None:
+def test_a_slowest_dnn_that_gains_nothing_is_skipped() -> None:
     table = table_of(a=[100, 150, 180, 200], b=[95, 90, 80, 70])
     assert create_flotilla(("a", "b"), table, 4, WITHIN_20).num_gpus == (3, 1)
 
@@ -98,7 +98,7 @@ def test_max_gpus_per_dnn_bounds_choice_and_extras() -> None:
     assert flotilla.num_gpus == (2,)
 
 
-def test_one_gpu_trains_one_dnn_after_the_other_the_fastest_first() -> None:
+def test_one_gpu_trains_one_dnn_after_another_the_fastest_first() -> None:
     table = table_of(a=[10], b=[30], c=[20])
     flotillas = plan_all_flotillas(("a", "b", "c"), table, 1, WITHIN_20)
     assert [f.dnn_ids for f in flotillas] == [("b",), ("c",), ("a",)]
@@ -113,7 +113,7 @@ def test_a_flotilla_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(flotilla)) == flotilla
 
 
-def test_errors_tell_what_is_wrong() -> None:
+def test_errors_say_what_is_wrong() -> None:
     table = table_of(a=[10.0, 19.0], b=[5.0])
     with pytest.raises(PolicyError, match="without candidates"):
         create_flotilla((), table, 2, WITHIN_20)

@@ -10,12 +10,12 @@ from hpcbal.policies import avoid_left_out, without_left_out
 NODES = (0, 0, 0, 1, 1, 1)
 
 
-def test_a_group_goes_on_with_the_others_but_never_with_none() -> None:
+def test_a_group_continues_with_its_other_gpus_but_never_with_none() -> None:
     assert without_left_out((1, 3, 5), (3, 9)) == (1, 5)
     assert without_left_out((3, 4), (3, 4)) == (3,)
 
 
-def test_whoever_avoids_nothing_is_left_alone() -> None:
+def test_a_dnn_that_avoids_no_gpu_keeps_its_gpus() -> None:
     assert avoid_left_out({"a": (0, 1)}, {"a": (2,), "b": (0,)}, [2], NODES) == {"a": (0, 1)}
 
 
@@ -23,17 +23,17 @@ def test_a_free_gpu_of_the_same_node_comes_first() -> None:
     assert avoid_left_out({"a": (0, 1), "b": (3,)}, {"a": (1,)}, [2, 4], NODES) == {"a": (0, 2), "b": (3,)}
 
 
-def test_another_dnn_takes_it_before_a_second_node_is_used() -> None:
+def test_a_gpu_is_exchanged_with_another_dnn_before_a_second_node_is_used() -> None:
     assert avoid_left_out({"a": (0, 1), "b": (2,)}, {"a": (1,)}, [4], NODES) == {"a": (0, 2), "b": (1,)}
 
 
-def test_what_nobody_can_use_stays_idle() -> None:
+def test_a_gpu_that_no_dnn_can_use_stays_idle() -> None:
     gpus = {"a": (0, 1), "b": (2,)}
     assert avoid_left_out(gpus, {"a": (1,), "b": (1,)}, [], NODES) == {"a": (0,), "b": (2,)}
 
 
-def test_what_another_gives_back_serves_who_has_nothing_else() -> None:
-    """`b` has only GPU 2, which it avoids; GPU 1 is free once `a` has given it back."""
+def test_a_returned_gpu_goes_to_a_dnn_that_has_no_other() -> None:
+    """`b` has only GPU 2, which it avoids; GPU 1 is free once `a` has returned it."""
     gpus = {"b": (2,), "a": (0, 1)}
     assert avoid_left_out(gpus, {"a": (1, 2), "b": (2, 0)}, [], NODES) == {"b": (1,), "a": (0,)}
 
@@ -62,5 +62,5 @@ def test_gpus_stay_distinct_and_a_group_of_several_holds_none_that_it_avoids(
         avoided = left_out.get(dnn_id, set())
         if len(own) > 1:
             assert not avoided & set(own)
-        elif avoided & set(own):  # nothing else is left: no free GPU that it could take
+        elif avoided & set(own):  # it has no other GPU, and could take no free one
             assert not set(range(6)) - set(used) - avoided

@@ -48,7 +48,7 @@ def test_dnns_of_equal_remainder_are_all_paired() -> None:
 
 
 def test_the_order_of_the_rest_is_searched() -> None:
-    # None is whole or paired; only 3+2+1 per node keeps all together.
+    # No DNN fills a node or pairs with another; only 3+2+1 per node keeps all together.
     placement = place((3, 3, 2, 2, 1, 1), (6, 6))
     assert placement.score == pytest.approx(2 * (1 / 3 + 1 / 2 + 1))
 
@@ -80,7 +80,7 @@ def test_many_dnns_are_placed_within_the_cap() -> None:
     assert placement.score == pytest.approx(math.fsum(1 / m for m in counts))
 
 
-def test_a_flotilla_of_nobody_is_placed() -> None:
+def test_an_empty_flotilla_is_placed() -> None:
     assert place((), (4,)) == Placement({}, 0.0)
 
 
@@ -89,7 +89,7 @@ def test_a_placement_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(placement)) == placement
 
 
-def test_errors_tell_what_is_wrong() -> None:
+def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(PolicyError, match="needs 5 GPUs, the cluster has 4"):
         place((5,), (4,))
     with pytest.raises(PolicyError, match="max_permutations 0"):

@@ -27,7 +27,7 @@ print(*sorted(n for n in sys.modules if n.startswith('hpcbal.') and n.count('.')
 
 
 def test_no_module_of_the_room_loads_foreign_packages_or_other_rooms() -> None:
-    """In an interpreter of its own, so what is loaded on the way counts too."""
+    """In a separate interpreter, so what is loaded on the way counts too."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     modules, foreign, rooms = done.stdout.split("\n")[:3]
     assert "hpcbal.policies.batching.fitted" in modules.split()

@@ -31,11 +31,11 @@ def test_unshared_the_m_largest_rates_add_up() -> None:
         (0.3, 0.1, 8, 3),
     ],
 )
-def test_the_least_number_that_suffices(wanted: float, each: float, available: int, number: int) -> None:
+def test_the_least_number_that_is_enough(wanted: float, each: float, available: int, number: int) -> None:
     assert num_preprocessors(wanted, each, available) == number
 
 
-def test_errors_tell_what_is_wrong() -> None:
+def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(PolicyError, match="0 DNNs"):
         demand([], 4)
     with pytest.raises(PolicyError, match="demand of 0"):

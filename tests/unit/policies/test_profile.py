@@ -1,4 +1,4 @@
-"""Kept rates come back for the same DNN, and only for it."""
+"""Saved rates are found again for the same DNN, and only for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def through_json(profile: dict[str, object]) -> dict[str, object]:
     return loaded
 
 
-def test_rates_come_back_through_json() -> None:
+def test_rates_survive_json() -> None:
     kept = through_json(profile_to_dict(TABLE, KEYS))
     assert profile_from_dict(kept, KEYS, 4).measured == {"a": TABLE.measured["a"], "b": {1: 5.5}}
 
@@ -57,8 +57,8 @@ def test_by_name_the_entry_written_last_counts() -> None:
 
 
 @pytest.mark.parametrize("profile", [{}, {"entries": []}, {"format": 99, "entries": {}}, []])
-def test_what_is_no_profile_is_refused(profile: dict[str, object]) -> None:
-    with pytest.raises(PolicyError, match="measured anew"):
+def test_a_value_that_is_not_a_profile_is_refused(profile: dict[str, object]) -> None:
+    with pytest.raises(PolicyError, match="measure again"):
         profile_from_dict(profile, KEYS, 4)
 
 
@@ -82,7 +82,7 @@ def test_a_dnn_without_a_key_is_named() -> None:
         profile_to_dict(TABLE, {"a": "key-a"})
 
 
-def test_what_a_start_takes_is_kept_by_network_until_it_is_measured_anew() -> None:
+def test_the_time_of_a_start_is_kept_per_network_until_it_is_measured_again() -> None:
     table = RateTable({"a": {1: 10.0}, "b": {1: 20.0}}, 2)
     keys = {"a": "key of a", "b": "key of b"}
     first = profile_to_dict(table, keys, start_s={"a": 1.5})
@@ -94,7 +94,7 @@ def test_what_a_start_takes_is_kept_by_network_until_it_is_measured_anew() -> No
 
 
 @pytest.mark.parametrize("start", [-1.0, float("inf"), True, "soon"])
-def test_a_start_that_is_no_time_is_refused(start: object) -> None:
+def test_a_start_that_is_not_a_time_is_refused(start: object) -> None:
     profile = profile_to_dict(RateTable({"a": {1: 10.0}}, 2), {"a": "key"})
     profile["entries"]["key"]["start_s"] = start
     with pytest.raises(PolicyError, match="start_s: got"):

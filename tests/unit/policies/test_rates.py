@@ -136,7 +136,7 @@ def test_profiling_goes_up_to_m_t(
     assert profiling_counts(rates, gpus_per_node, num_gpus, max_gpus) == tuple(range(1, most + 1))
 
 
-def test_profiling_counts_refuse_what_makes_no_sense() -> None:
+def test_profiling_counts_refuse_senseless_arguments() -> None:
     with pytest.raises(PolicyError, match="profile every DNN on 1 GPU"):
         profiling_counts([], 4, 4)
     with pytest.raises(PolicyError, match="max_gpus: got 0"):
@@ -174,10 +174,10 @@ def test_the_rate_key_is_stable() -> None:
         {"device": "gpu/float32"},
     ],
 )
-def test_the_rate_key_tells_what_matters_apart(change: dict[str, object]) -> None:
+def test_the_rate_key_distinguishes_what_matters(change: dict[str, object]) -> None:
     assert rate_key(**(KEY_FIELDS | change)) != rate_key(**KEY_FIELDS)
 
 
-def test_the_rate_key_refuses_what_is_not_plain() -> None:
+def test_the_rate_key_refuses_values_that_are_not_plain() -> None:
     with pytest.raises(PolicyError, match="plain values"):
         rate_key(**(KEY_FIELDS | {"args": {"f": object()}}))

@@ -12,7 +12,7 @@ from hpcbal.policies.sample_order import sample_order
 
 
 def test_the_order_is_pinned() -> None:
-    # A change here would send resumed runs through other samples than before.
+    # A change here would give resumed runs other samples than before.
     assert sample_order(10, seed=7, pass_index=3).tolist() == [3, 5, 4, 7, 8, 0, 9, 2, 1, 6]
 
 

@@ -1,4 +1,4 @@
-"""Which DNNs stay where they are, worked out by hand."""
+"""Which DNNs stay in place, worked out by hand."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def place(counts: Mapping[str, int], sizes: Sequence[int], had: Mapping[str, Seq
     )
 
 
-def test_dnns_stay_and_others_fill_what_is_left() -> None:
+def test_dnns_stay_and_others_fill_the_remaining_gpus() -> None:
     placement = place({"new": 2, "a": 1, "b": 2}, (4, 4), {"a": (5,), "b": (2, 3)})
     assert placement.gpus["a"] == (5,)
     assert placement.gpus["b"] == (2, 3)
     assert placement.score == pytest.approx(1 / 2 + 1 + 1 / 2)
 
 
-def test_who_needs_fewer_gpus_stays_on_its_fullest_node() -> None:
+def test_a_dnn_that_needs_fewer_gpus_stays_on_its_fullest_node() -> None:
     placement = place({"a": 2}, (2, 4), {"a": (1, 3, 4, 5)})
     assert placement.gpus == {"a": (3, 4)}
 
 
-def test_who_needs_more_gpus_than_it_had_is_placed_anew() -> None:
+def test_a_dnn_that_needs_more_gpus_than_it_had_is_placed_again() -> None:
     placement = place({"a": 2, "b": 1}, (1, 2), {"a": (0,), "b": (0,)})
     assert placement.gpus == {"a": (1, 2), "b": (0,)}
 
