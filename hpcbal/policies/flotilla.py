@@ -96,8 +96,8 @@ def create_flotilla(
         rate falls with m stays the slowest and gets slower with every GPU, until it has them all. We skip a
         DNN that gains nothing and take the next slowest, which then runs faster once the slow one leaves the
         round; an idle GPU would help no DNN. GPUs from which no DNN gains stay unassigned.
-      - `max_gpus_per_dnn` limits both steps, and so does the batch size of each DNN: a GPU without a sample of
-        a step would only take part in the sum of gradients.
+      - `max_gpus_per_dnn` limits both steps, and so does the batch size of each DNN: a GPU without a sample
+        of a step would only take part in the sum of gradients.
       - `delta` may be relative, so that one value suits ensembles of any speed.
       - Alg. 2, line 14 indexes m_k by DNN although m_k is ordered by place in the flotilla; we use the
         latter. The constraint m <= M - M_k of Eq. 3 limits its own range m = 1..M.

@@ -1,4 +1,4 @@
-"""Runs in virtual time: the state machine and the policies of a real run, with a made-up clock."""
+"""Runs in virtual time: the state machine and the policies of a real run, with a simulated clock."""
 
 from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.bound import lower_bound

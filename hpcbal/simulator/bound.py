@@ -18,18 +18,18 @@ def lower_bound(
     rates: RateTable,
     passes: PassModel,
 ) -> float:
-    """The larger of: all work done without loss on all GPUs, and the longest DNN at its best.
+    """The larger of: all work done without loss on all GPUs, and the longest DNN at its best rate.
 
-    The work of a DNN is its time on one GPU, since rates grow more slowly than the number of GPUs do; where
-    a measured rate per GPU is above that on one, the best of them counts. Costs, preprocessing and the
-    whole number of passes in a round are left out, so the bound holds for any schedule.
+    The work of a DNN is its time on one GPU, because rates grow more slowly than the number of GPUs; if some
+    measured rate per GPU is higher than on one GPU, the highest one counts. Costs, preprocessing and the
+    whole number of passes in a round are ignored, so the bound holds for any schedule.
 
     Args:
-        epochs: that each DNN has to train; those that are done are left out.
+        epochs: epochs that each DNN has to train; DNNs that are done are left out.
         num_gpus: M, >= 1.
         max_gpus_per_dnn: None: M.
-        rates: of all these DNNs.
-        passes: for the length of an epoch.
+        rates: rates of all these DNNs.
+        passes: determines the length of an epoch.
 
     Returns: seconds; 0 without DNNs.
     """
@@ -38,6 +38,6 @@ def lower_bound(
     most = num_gpus if max_gpus_per_dnn is None else min(num_gpus, max_gpus_per_dnn)
     matrix = rates.matrix(list(epochs), most)
     per_gpu = (matrix / np.arange(1, most + 1)).max(axis=1)
-    samples = np.array(list(epochs.values())) * passes.seconds(1.0)  # as if one second each
+    samples = np.array(list(epochs.values())) * passes.seconds(1.0)  # as if each took one second
     work, longest = samples / per_gpu, samples / matrix.max(axis=1)
     return max(math.fsum(work.tolist()) / num_gpus, float(longest.max()))

@@ -32,19 +32,19 @@ class Row:
 
     Attributes:
         gpus: M.
-        paradigm: as `schedule.paradigm` names it.
-        makespan_s: until the last DNN is done, everything included.
-        makespan_deviation_s: over the seeds.
-        speedup_vs_independent: makespan of the independent schedule over this one, seed by seed.
+        paradigm: name as in `schedule.paradigm`.
+        makespan_s: time until the last DNN is done, including everything.
+        makespan_deviation_s: its deviation over the seeds.
+        speedup_vs_independent: makespan of the independent schedule divided by this one, seed by seed.
         wait_s_per_gpu: time that a GPU had no DNN ([FLEET] Fig. 6).
         lockstep_s_per_gpu: time that a GPU with a DNN waited for the shared stream.
-        rounds: flotillas; with the independent schedule one per DNN.
+        rounds: number of flotillas; with the independent schedule one per DNN.
         running_mean_s, running_deviation_s: running lengths of the DNNs ([FLEET] Table 3).
         scheduling_s, checkpointing_s, profiling_s: overheads ([FLEET] Table 4).
         lower_bound_s: no schedule can be faster.
-        over_lower_bound: makespan over that.
-        published_s: what others have measured; None: nothing.
-        flotillas: of the first seed.
+        over_lower_bound: makespan divided by the lower bound.
+        published_s: makespan measured by others; None: not published.
+        flotillas: rounds of the first seed.
     """
 
     gpus: int
@@ -74,7 +74,7 @@ class Row:
         return values
 
     def percent(self, seconds: float) -> float:
-        """Of the makespan."""
+        """Percentage of the makespan."""
         return 100.0 * seconds / self.makespan_s if self.makespan_s else 0.0
 
 
@@ -86,12 +86,12 @@ def compare(
     Args:
         scenario: what to simulate.
         gpus: numbers of GPUs, each >= 1.
-        paradigms: names; the independent one is simulated in any case, to compare with.
-        seeds: at least one; of the ensemble that is drawn, and of random schedules.
+        paradigms: names; the independent paradigm is always simulated, for comparison.
+        seeds: at least one; a seed selects the ensemble that is drawn, and the order of random schedules.
 
     Returns: a row per number of GPUs and paradigm, in the order given.
     Raises:
-        InputError: an unknown paradigm, or a number of GPUs below 1.
+        InputError: if a paradigm is unknown, or a number of GPUs is below 1.
     """
     unknown = [name for name in paradigms if name not in PARADIGM_NAMES]
     if unknown:
@@ -144,7 +144,7 @@ def _row(
 
 
 def _ratio(a: float, b: float) -> float:
-    """a / b, and 1 where both are nothing (an ensemble that was done before)."""
+    """a / b, and 1 if both are zero (an ensemble that was already done)."""
     return a / b if b > 0.0 else (1.0 if a == 0.0 else math.inf)
 
 

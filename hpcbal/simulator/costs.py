@@ -1,4 +1,4 @@
-"""What a run costs besides the passes themselves: starting, saving, deciding, measuring."""
+"""What a run spends outside the passes: starting, saving, deciding, measuring."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from hpcbal.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds that a simulated run spends beside training; all 0 is a machine without friction.
+    """Seconds that a simulated run spends outside training; all 0 is a machine without overheads.
 
     Attributes:
-        build_s: from the start of a round until a DNN that has never run here trains: the network is built.
-        load_s: likewise for a DNN that has been trained before, on other GPUs: its checkpoint is read.
-            A DNN that goes on where it was needs neither.
-        start_s: by DNN, in place of `build_s` and `load_s`, where it was measured.
-        form_s: until the groups and the stream of a round stand, before anything is built or loaded.
+        build_s: from the start of a round until a DNN that never ran before trains: the network is built.
+        load_s: the same for a DNN that was trained before on other GPUs: its checkpoint is read. A DNN that
+            continues in place needs neither.
+        start_s: by DNN, instead of `build_s` and `load_s`, where it was measured.
+        form_s: until the groups and the stream of a round exist, before anything is built or loaded.
         checkpoint_s: from the order to leave a round until the checkpoint is on disk and the GPUs are free.
-        snapshot_s: how long a checkpoint that is written while training goes on holds the group up.
-        pass_s: of each group in each pass: the first block, the report, the order to go on.
+        snapshot_s: how long a checkpoint that is written during training blocks the group.
+        pass_s: of each group in each pass: the first block, the report, the order to continue.
         scheduling_s: to form and place one flotilla ([FLEET] Table 4).
         profile_start_s: of each profiling run, before its first batch.
 
     Raises:
-        InputError: a cost is negative or not a number.
+        InputError: if a cost is negative or not a number.
     """
 
     build_s: float = 0.0
@@ -47,9 +47,9 @@ class Costs:
                 raise InputError(f"costs.{name}: got {value!r}, allowed: seconds, 0 or more")
 
     def to_start(self, dnn_id: str, *, is_new: bool) -> float:
-        """Seconds until a DNN trains that was not on these GPUs before."""
+        """Seconds until a DNN that was not on these GPUs before trains."""
         return self.start_s.get(dnn_id, self.build_s if is_new else self.load_s)
 
 
 COST_NAMES = tuple(item.name for item in fields(Costs) if item.name != "start_s")
-"""Those that hold for all DNNs."""
+"""Costs that apply to all DNNs."""

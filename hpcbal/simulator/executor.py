@@ -1,4 +1,4 @@
-"""Perform the instructions of the state machine in virtual time, and tell it what has happened."""
+"""Carry out the state machine's instructions in virtual time, and send it the resulting events."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class _Group:
 
     Attributes:
         pass_index, offset: what it trains, or where it stands.
-        ready_s: when it can train (or go on).
-        is_training: whether its EpochDone is under way.
-        held_since_s: since when nothing but waiting goes on; the end of its own work in the last pass.
+        ready_s: when it can train (or continue).
+        is_training: whether its EpochDone is scheduled.
+        held_since_s: since when it only waits; the end of its own work in the last pass.
     """
 
     plan: GroupPlan
@@ -57,7 +57,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Stream:
-    """Groups that read one stream of samples: a round's, or that of a DNN alone."""
+    """Groups that read one stream of samples: the stream of a round, or of a DNN alone."""
 
     plan: RoundPlan
     start_s: float
@@ -70,17 +70,17 @@ class Executor:
     """Runs an ensemble to its end; use it once.
 
     Args:
-        ensemble: fresh, not started.
-        specs: the DNNs, for their batch sizes and what they monitor.
-        pace: how fast trainer groups really are.
-        passes: what a pass is.
-        costs: of everything else.
+        ensemble: a fresh ensemble, not started.
+        specs: the DNNs, for their batch sizes and the metrics that they monitor.
+        pace: speed of the trainer groups.
+        passes: model of a pass.
+        costs: costs of everything else.
         keep_events: whether `events` is filled.
 
     Attributes:
         now_s: virtual time.
         rounds, spans, events: see `SimulatedRun`.
-        num_events: handled so far.
+        num_events: events handled so far.
         profiled_until_s: end of the last profiling wave.
     """
 
@@ -114,11 +114,11 @@ class Executor:
         self._last_gpus: dict[str, tuple[int, ...]] = {}  # where a DNN was trained last
 
     def run(self) -> str:
-        """From Started to Finish.
+        """Run from Started to Finish.
 
         Returns: the outcome.
         Raises:
-            HpcbalError: what `Ensemble.handle` raises.
+            HpcbalError: raised by `Ensemble.handle`.
         """
         self._at(0.0, Started())
         while self._heap:
@@ -131,7 +131,7 @@ class Executor:
             elif isinstance(event, GroupLeft):
                 self._on_left(event.dnn_id)
             self._perform(self._ensemble.handle(event))
-        assert self._ensemble.finished, "nothing is under way, but the ensemble is not finished"
+        assert self._ensemble.finished, "no event is scheduled, but the ensemble is not finished"
         return self._ensemble.outcome
 
     def _perform(self, instructions: list[Instruction]) -> None:
@@ -155,7 +155,7 @@ class Executor:
     # ---- profiling ---------------------------------------------------------------------------
 
     def _profile(self, instruction: StartProfiling) -> None:
-        """The groups of a wave train until all have been timed."""
+        """The groups of a wave train until all have been measured."""
         rates = [self._pace.profiled_rate(group) for group in instruction.groups]
         samples = [self._specs[group.dnn_id].batch_size for group in instruction.groups]
         longest_s = (
@@ -192,12 +192,12 @@ class Executor:
 
     def _start_cost(self, plan: RoundPlan, group: GroupPlan) -> float:
         if set(group.gpus) <= set(self._last_gpus.get(group.dnn_id, ())):
-            return 0.0  # its network is still there
+            return 0.0  # its network is still in memory
         begun = plan.epochs[group.dnn_id] > 0 or plan.start[group.dnn_id].offset > 0
         return self._costs.to_start(group.dnn_id, is_new=not begun)
 
     def _begin_pass(self, stream: _Stream, pass_index: int) -> None:
-        """All groups that stand at the beginning, or inside, of this pass train it to its end."""
+        """All groups that are at the beginning, or inside, of this pass train it to its end."""
         begun = [
             group
             for group in stream.groups.values()
@@ -239,7 +239,7 @@ class Executor:
             self._begin_pass(stream, instruction.pass_index)
 
     def _begin_next_if_none_trains(self, stream: _Stream) -> None:
-        """Groups that began ahead of the others (after a crash) train when those behind have dropped out."""
+        """Groups that started ahead (after a crash) train once the groups behind have dropped out."""
         if any(group.is_training for group in stream.groups.values()):
             return
         ahead = [g.pass_index for g in stream.groups.values() if g.offset < self._passes.num_positions]
@@ -262,7 +262,7 @@ class Executor:
         group.is_training, group.offset = False, self._passes.num_positions
 
     def _on_left(self, dnn_id: str) -> None:
-        """The GPUs of a DNN are free: they leave the stream, and with the last one the round is over."""
+        """The GPUs of a DNN are free: its group leaves the stream, and the last group ends the round."""
         if self._profiled.pop(dnn_id, None) is not None:
             return
         stream = self._stream_of.pop(dnn_id)
@@ -274,7 +274,7 @@ class Executor:
         self.rounds.append(record)
 
     def _nothing(self, instruction: LeaveOut | StopStream | Finish) -> None:
-        """The last group's leaving has ended the stream; after Finish no event is left."""
+        """Nothing to do: the last group to leave has ended the stream, and no event is left after Finish."""
 
 
 _PERFORM: dict[type[Instruction], Callable[[Executor, Any], None]] = {

@@ -1,4 +1,4 @@
-"""How fast a trainer group really trains: its number of GPUs, the nodes it spans, and chance."""
+"""How fast a trainer group really trains, from its number of GPUs, the nodes that it spans, and chance."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from hpcbal.errors import InputError
 from hpcbal.policies import RateTable
 
 _RATES = 0x4A7E
-"""Sets the random stream of the rates apart from others of the same seed."""
+"""Separates the random stream of the rates from others with the same seed."""
 
 
 class GroupRates:
     """Rates of trainer groups on their GPUs.
 
-    A rate table holds the rate of a group on as few nodes as hold it. Gradients travel more slowly between
-    nodes than inside one, so each node more costs a share of the rate:
+    A rate table holds the rate of a group on the fewest possible nodes. Gradients travel more slowly between
+    nodes than inside one, so each added node costs a share of the rate:
 
         rate = r(m) * kept_per_added_node ** (nodes spanned - ceil(m / GPUs of a full node))
 
     Args:
         table: r(m) of every DNN on the fewest nodes.
         cluster: the allocation; its largest node counts as a full one.
-        kept_per_added_node: share of the rate, above 0, at most 1 (the placement has no effect).
+        kept_per_added_node: share of the rate, above 0, at most 1 (placement then has no effect).
 
     Raises:
-        InputError: the share is out of range.
+        InputError: if the share is out of range.
     Source: [FLEET] Sec. 4.3.1, Principle 3, and Sec. 4.3.2, Eq. 4, which count the nodes of a group. The
-        paper gives no figure for what a node costs.
+        paper gives no figure for the cost of a node.
     """
 
     def __init__(self, table: RateTable, cluster: Cluster, kept_per_added_node: float = 1.0) -> None:
@@ -48,25 +48,25 @@ class GroupRates:
         """Samples per second of a DNN on these GPUs of the cluster, at least one.
 
         Raises:
-            PolicyError: the rate of the DNN on one GPU is not known.
+            PolicyError: if the rate of the DNN on one GPU is not known.
         """
         num_added = num_nodes_used(gpus, self._node_of_gpu) - -(-len(gpus) // self._full_node)
         return self._table.rate(dnn_id, len(gpus)) * self._kept**num_added
 
 
 def varied_rates(table: RateTable, deviation: float, seed: int) -> RateTable:
-    """The rates of one run, as they vary from run to run.
+    """The rates of one run; they vary from run to run.
 
-    The rates of a DNN are multiplied by exp(deviation * z), with z from the standard normal distribution:
-    one z for each DNN and seed, whatever the number of GPUs, so that scaling stays as it is.
+    The rates of a DNN are multiplied by exp(deviation * z), with z from the standard normal distribution: one
+    z per DNN and seed, for all numbers of GPUs, so that scaling does not change.
 
     Args:
-        table: rates without chance.
+        table: rates without variation.
         deviation: relative deviation over the seeds, >= 0; 0 returns the table itself.
         seed: >= 0.
 
     Raises:
-        InputError: the deviation is negative or not a number.
+        InputError: if the deviation is negative or not a number.
     """
     if not (math.isfinite(deviation) and deviation >= 0.0):
         raise InputError(f"rate_deviation: got {deviation}, allowed: a number, 0 or more")

@@ -1,4 +1,4 @@
-"""Learn from the ledger of an earlier run what starting and saving cost."""
+"""Measure the costs of starting and saving from the ledger of an earlier run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hpcbal.telemetry.ledger import (
 
 @dataclass(slots=True)
 class _Observed:
-    """Seconds seen, by what they were spent on."""
+    """Observed seconds, by what they were spent on."""
 
     staying: list[float] = field(default_factory=list)
     building: list[float] = field(default_factory=list)
@@ -34,18 +34,18 @@ class _Observed:
 def measured_costs(lines: Iterable[tuple[float, Line]]) -> Costs | None:
     """Mean costs over the rounds of a run.
 
-    A DNN's start is the time from its round's beginning until its first pass began, which is when its epoch
-    was reported minus the length of that epoch. For one that stayed on its GPUs that is what forming groups
-    takes (`form_s`); what a new or moved one takes above that is `build_s` or `load_s`.
+    A DNN's start is the time from the beginning of its round to the beginning of its first pass, which is
+    when its epoch was reported minus the length of that epoch. For a DNN that stayed on its GPUs, this is the
+    time to form groups (`form_s`); what a new or moved DNN takes beyond that is `build_s` or `load_s`.
 
     Args:
         lines: the ledger's lines in order, each with its time in seconds.
 
-    Returns: None if no round of the ledger has come to its first report.
+    Returns: None if no round in the ledger reached its first report.
     """
     seen = _Observed()
     gpus_of: dict[str, tuple[int, ...]] = {}
-    starting: dict[str, tuple[float, list[float]]] = {}  # DNN -> (when its round began, where to note it)
+    starting: dict[str, tuple[float, list[float]]] = {}  # DNN -> (when its round began, list to append to)
     leaving: dict[str, float] = {}
     round_ended_s: float | None = None
     for time_s, line in lines:

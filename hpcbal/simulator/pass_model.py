@@ -1,4 +1,4 @@
-"""How long a pass of a shared stream takes: the slowest sets the pace, the ring gives slack, makers limit."""
+"""How long a pass of a shared stream takes: limited by the slowest group, the ring and the preprocessors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hpcbal.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class PassModel:
-    """The samples of a pass, and what it takes to make and to read them.
+    """The samples of a pass, and how fast they are made and read.
 
     Attributes:
         num_train: training samples of a pass, >= 1.
         num_validation: validation samples after them, >= 0.
-        validation_speedup: how many times faster than training a sample is evaluated, > 0. One forward pass
-            of the three that a training step costs makes 3.
+        validation_speedup: how many times faster a sample is evaluated than trained, > 0. One forward pass of
+            the three that a training step costs makes 3.
         ring_samples: samples that the fastest group can be ahead of the slowest, >= 0: the ring's slots.
-        preprocessing_samples_per_s: what one preprocessor makes, > 0; None: preprocessing never limits.
+        preprocessing_samples_per_s: rate of one preprocessor, > 0; None: preprocessing is never the limit.
         profile_batches: batches of a profiling run, >= 1 ([FLEET] App. B.3: 48).
 
     Raises:
-        InputError: a value is out of its range.
+        InputError: if a value is out of its range.
     """
 
     num_train: int
@@ -53,7 +53,7 @@ class PassModel:
         return self.num_train + self.num_validation
 
     def seconds(self, rate_samples_per_s: float, start: int = 0, end: int | None = None) -> float:
-        """Time that a DNN of this training rate needs for positions start..end of a pass, left alone.
+        """Time that a DNN with this training rate needs for positions start..end of a pass on its own.
 
         Args:
             rate_samples_per_s: > 0.
@@ -65,15 +65,15 @@ class PassModel:
         return (training + validation / self.validation_speedup) / rate_samples_per_s
 
     def finish_times(self, readers: Sequence[Reader], num_preprocessors: int) -> list[float]:
-        """When each reader of a stream comes to the end of the pass.
+        """When each reader of a stream reaches the end of the pass.
 
-        A reader comes there when it has done its own work, when the slowest is so near that the ring holds
-        all that lies between them, and when the last sample has been made. Rates are constant, so these
-        three are all there is.
+        A reader gets there when it has done its own work, when the slowest reader is so close that the ring
+        holds all samples between them, and when the last sample has been made. Rates are constant, so there
+        are no other limits.
 
         Args:
             readers: groups that train this pass, at least one.
-            num_preprocessors: ranks that make its samples, >= 1.
+            num_preprocessors: ranks that make the stream's samples, >= 1.
 
         Returns: seconds on the readers' clock, in their order.
         """
@@ -92,7 +92,7 @@ class PassModel:
         return [max(limit, reader.start_s + self.own_seconds(reader)) for reader in readers]
 
     def own_seconds(self, reader: Reader) -> float:
-        """Time from the reader's start to the end of the pass if nothing held it up."""
+        """Time from the reader's start to the end of the pass if it never waits."""
         return self.seconds(reader.rate_samples_per_s, reader.offset)
 
     @property

@@ -1,4 +1,4 @@
-"""Scenarios that come with hpcbal: ensembles drawn from what papers report of theirs."""
+"""Scenarios that come with hpcbal: ensembles drawn from what papers report."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _NUM_DRAWS_OF_SHAPE = 100_000
 
 @dataclass(frozen=True, slots=True)
 class EnsembleLaw:
-    """From which an ensemble is drawn.
+    """The distribution from which an ensemble is drawn.
 
     Attributes:
-        num_dnns: how many, >= 2.
-        batch_size: of every DNN.
-        min_rate, max_rate: samples/s on one GPU of the slowest and of the fastest.
-        samples_per_epoch: that every DNN reads.
+        num_dnns: number of DNNs, >= 2.
+        batch_size: batch size of every DNN.
+        min_rate, max_rate: samples/s on one GPU of the slowest and of the fastest DNN.
+        samples_per_epoch: samples that every DNN reads.
         mean_run_s, deviation_run_s: length of training on one GPU, over the DNNs.
-        mean_epochs, deviation_epochs: to convergence, over the DNNs; independent of the rates.
-        kept_inside_node: share of the rate per GPU that is kept with each GPU added on the same node.
-        kept_across_nodes: likewise with each GPU added on another node, and with each node that a group
-            spans beyond the fewest that hold it.
-        rate_deviation: of a DNN's rates over the seeds; see `varied_rates`.
+        mean_epochs, deviation_epochs: epochs to convergence, over the DNNs; independent of the rates.
+        kept_inside_node: share of the rate per GPU that is kept for each GPU added on the same node.
+        kept_across_nodes: the same for each GPU added on another node, and for each node that a group spans
+            beyond the fewest that hold it.
+        rate_deviation: deviation of a DNN's rates over the seeds; see `varied_rates`.
         max_profiled_gpus: rates are given for 1..this many GPUs; Eq. 5 gives the rest.
-        order_seed: in which the rates are dealt to the DNNs; the same for all seeds.
+        order_seed: order in which the rates are assigned to the DNNs; the same for all seeds.
     """
 
     num_dnns: int
@@ -64,22 +64,22 @@ class EnsembleLaw:
         1 + CV_run^2 = (1 + CV_epochs^2) * (1 + CV_time^2). To the microsecond.
 
         Raises:
-            InputError: the epochs alone spread the runs more than is given.
+            InputError: if the epochs alone spread the runs more than the given deviation.
         """
         mean = self.mean_run_s / (self.mean_epochs * self.samples_per_epoch)
         spread_of_epochs = 1.0 + (self.deviation_epochs / self.mean_epochs) ** 2
         squared = (1.0 + (self.deviation_run_s / self.mean_run_s) ** 2) / spread_of_epochs - 1.0
         if squared <= 0.0:
             raise InputError(
-                f"runs of {self.mean_run_s} s with deviation {self.deviation_run_s} s cannot come from "
-                f"epochs of {self.mean_epochs} with deviation {self.deviation_epochs}; lower the latter"
+                f"runs of {self.mean_run_s} s with deviation {self.deviation_run_s} s cannot result from "
+                f"epochs of {self.mean_epochs} with deviation {self.deviation_epochs}; lower deviation_epochs"
             )
         return round(mean, 6), round(round(mean, 6) * math.sqrt(squared), 6)
 
     def single_gpu_rates(self) -> list[float]:
         """Rates on one GPU, samples/s, shape (num_dnns,); the same for all seeds.
 
-        Seconds per sample are the quantiles of a beta distribution between the two extremes with the mean and
+        Seconds per sample are quantiles of a beta distribution between the two extremes, with the mean and
         deviation of `sample_time_s`; the outermost two are the extremes themselves.
         """
         mean_s, deviation_s = self.sample_time_s()
@@ -100,18 +100,18 @@ class EnsembleLaw:
         return [1.0 / float(time) for time in times[rng.permutation(self.num_dnns)]]
 
     def rate_factor(self, num_gpus: int, gpus_per_node: int) -> float:
-        """Rate on `num_gpus` over that on one, on as few nodes as hold them."""
+        """Rate on `num_gpus` divided by the rate on one, on the fewest nodes that hold them."""
         across = max(0, num_gpus - gpus_per_node)
         inside = num_gpus - 1 - across
         return num_gpus * self.kept_inside_node**inside * self.kept_across_nodes**across
 
     @property
     def kept_per_added_node(self) -> float:
-        """As for `GroupRates`: on another node, one GPU is added across nodes that was added inside one."""
+        """See `GroupRates`: one GPU more is added across nodes, and one fewer inside a node."""
         return min(1.0, self.kept_across_nodes / self.kept_inside_node)
 
     def draw(self, seed: int, gpus_per_node: int) -> Workload:
-        """The ensemble of a seed: its epochs, and how its rates deviate from those of the law."""
+        """The ensemble of a seed: its epochs, and how its rates deviate from the distribution's."""
         rng = np.random.default_rng(seed)
         drawn = rng.normal(self.mean_epochs, self.deviation_epochs, self.num_dnns)
         names = [f"dnn-{i:0{len(str(self.num_dnns - 1))}d}" for i in range(self.num_dnns)]
@@ -134,14 +134,14 @@ def preset_names() -> list[str]:
 
 
 def load_preset(name: str, overrides: Sequence[str] = ()) -> Scenario:
-    """A scenario by its name.
+    """Load a scenario by name.
 
     Args:
         name: one of `preset_names`.
-        overrides: `section.key=value`, such as "schedule.alpha=0.9", of the preset's numbers.
+        overrides: `section.key=value`, such as "schedule.alpha=0.9", for values of the preset.
 
     Raises:
-        InputError: there is none of that name, or no such key, or a value is out of range.
+        InputError: if there is no such preset or key, or a value is out of range.
     """
     if name not in preset_names():
         raise InputError(f"preset: got {name!r}, allowed: {', '.join(preset_names())}")

@@ -1,4 +1,4 @@
-"""What a simulated run leaves behind: what GPUs did and when, rounds, DNNs, and events with times."""
+"""What a simulated run leaves behind: what GPUs did and when, rounds, DNNs, and timed events."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hpcbal.control import Event, RoundPlan
 FloatArray = npt.NDArray[np.float64]
 
 START, TRAIN, WAIT, SAVE, PROFILE = KINDS = ("start", "train", "wait", "save", "profile")
-"""Kinds of spans. `start`: forming groups, building, loading. `wait`: held up by the shared stream. `save`:
-writing the checkpoint with which a group leaves. A GPU without a span is idle."""
+"""Kinds of spans. `start`: forming groups, building, loading. `wait`: blocked by the shared stream. `save`:
+writing the checkpoint before a group leaves. A GPU without a span is idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """GPUs that did one thing for one DNN from `start_s` to `end_s`.
 
-    Where a group waits for blocks now and then during a pass, its own work is put first and the waiting
-    last, so that both have their length.
+    If a group waits for blocks several times during a pass, its own work comes first in the record and the
+    waiting last, so that both have the right length.
     """
 
     kind: str
@@ -42,10 +42,10 @@ class RoundRecord:
     """One round; for the independent schedule, one DNN on its GPU.
 
     Attributes:
-        plan: as the state machine made it.
+        plan: the plan from the state machine.
         start_s, end_s: from the order to start until all GPUs are free again.
         running_s: by DNN, how long it held its GPUs in this round.
-        num_passes: passes that the slowest-leaving DNN trained.
+        num_passes: passes of the DNN that trained the most.
     """
 
     plan: RoundPlan
@@ -69,11 +69,11 @@ class DnnRecord:
     """What one DNN did.
 
     Attributes:
-        dnn_id: which one.
-        start_s: when it first held a GPU to train.
+        dnn_id: name of the DNN.
+        start_s: when it first held a GPU for training.
         end_s: when it was done.
-        running_s: time in rounds, waiting between them left out: Table 3's running length.
-        gpu_seconds: that time times the GPUs it held.
+        running_s: time in rounds, without waiting between them: the running length of Table 3.
+        gpu_seconds: that time multiplied by the GPUs that it held.
     """
 
     dnn_id: str
@@ -85,7 +85,7 @@ class DnnRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimedEvent:
-    """An event that the state machine was given, and when."""
+    """An event that the state machine received, and its time."""
 
     time_s: float
     event: Event
@@ -93,20 +93,20 @@ class TimedEvent:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """A whole run in virtual time, from 0.
+    """A whole run in virtual time, starting at 0.
 
     Attributes:
-        makespan_s: until the last GPU is free.
-        outcome: of Finish.
-        num_gpus: of the cluster.
-        rounds: in the order in which they began.
-        dnns: in the order of the config; without those that were done before.
-        spans: what GPUs did, in the order of their ends.
-        events: in order; empty unless they were asked for.
-        profiling_s: until the first round began, if rates had to be measured.
-        scheduling_s: all decisions together.
+        makespan_s: time until the last GPU is free.
+        outcome: the outcome in Finish.
+        num_gpus: GPUs of the cluster.
+        rounds: rounds in the order in which they began.
+        dnns: DNNs in the order of the config, without those that were done before.
+        spans: what GPUs did, in the order of the spans' ends.
+        events: events in order; empty unless requested.
+        profiling_s: time until the first round began, if rates had to be measured.
+        scheduling_s: time of all decisions together.
         lower_bound_s: no schedule of these DNNs can be faster; see `lower_bound`.
-        num_events: events that were handled.
+        num_events: number of events handled.
     """
 
     makespan_s: float
@@ -123,7 +123,7 @@ class SimulatedRun:
     _by_kind: dict[str, FloatArray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def gpu_seconds(self, kind: str) -> FloatArray:
-        """Time that each GPU spent with one kind of span, shape (num_gpus,)."""
+        """Time that each GPU spent in one kind of span, shape (num_gpus,)."""
         if not self._by_kind:
             self._by_kind.update({kind: np.zeros(self.num_gpus) for kind in KINDS})
             for span in self.spans:
@@ -131,12 +131,12 @@ class SimulatedRun:
         return self._by_kind[kind]
 
     def idle_seconds(self) -> FloatArray:
-        """Time that each GPU had no DNN while the run went on, shape (num_gpus,): [FLEET] Fig. 6."""
+        """Time that each GPU had no DNN during the run, shape (num_gpus,): [FLEET] Fig. 6."""
         used = sum((self.gpu_seconds(kind) for kind in KINDS), np.zeros(self.num_gpus))
         return np.maximum(0.0, self.makespan_s - used)
 
     def intervals(self, gpu: int) -> list[tuple[float, float, str, str]]:
-        """(start_s, end_s, kind, DNN) of one GPU in order, `idle` with the DNN "" in between."""
+        """(start_s, end_s, kind, DNN) of one GPU in order, with `idle` and DNN "" in between."""
         own = sorted((s for s in self.spans if gpu in s.gpus), key=lambda span: span.start_s)
         result: list[tuple[float, float, str, str]] = []
         now = 0.0
@@ -150,7 +150,7 @@ class SimulatedRun:
         return result
 
     def checkpointing_s(self) -> float:
-        """Time in which a GPU's DNN was saved or restored instead of trained, mean over the GPUs.
+        """Time in which a GPU's DNN was saved or restored instead of trained, averaged over the GPUs.
 
         Source: [FLEET] Table 4, "Checkpointing Overhead"; building a DNN for its first round counts too.
         """

@@ -44,32 +44,32 @@ def simulate(
 ) -> SimulatedRun:
     """Run an ensemble to its end in virtual time.
 
-    The very `Ensemble` of a real run decides, so there is no second copy of a schedule; here only time is
-    made up. Given the same arguments the result is the same.
+    The `Ensemble` of a real run takes the decisions, so there is no second copy of a schedule; only time is
+    simulated. The same arguments give the same result.
 
     Args:
         specs: the DNNs, in the order of the config.
         cluster: the allocation.
         settings: how to schedule; `num_positions` is taken from `passes`.
-        rates: how fast the DNNs really train on as few nodes as hold their GPUs; at least on one GPU each,
-            the rest by Eq. 5.
+        rates: real rates of the DNNs on the fewest nodes that hold their GPUs; at least on one GPU each, the
+            rest by Eq. 5.
         passes: samples of a pass, and how they flow.
-        epochs: after how many epochs each DNN has converged, >= 1; one that is missing trains to its
-            stop rule's max_epochs, the most that it can.
-        known: the rates that the run knows when it starts; others that it needs are profiled, if the
-            settings allow. None: `rates`.
-        costs: None: none.
-        kept_per_added_node: share of its rate that a group keeps for each node more; see `GroupRates`.
-        balancing: unlike GPUs, and how steps are split over them; the rate of a DNN on one GPU is then that
-            of a GPU of speed 1, and rates on more are not used. None: all GPUs are alike.
-        resume: how far an earlier run came.
+        epochs: epochs after which each DNN converges, >= 1; a DNN that is missing trains to its stop rule's
+            max_epochs.
+        known: rates that the run knows when it starts; it profiles others that it needs, if the settings
+            allow that. None: `rates`.
+        costs: None: no costs.
+        kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
+        balancing: unlike GPUs, and how steps are split over them. The rate of a DNN on one GPU is then that
+            of a GPU of speed 1, and rates on more GPUs are not used. None: all GPUs are alike.
+        resume: the progress of an earlier run.
         keep_events: whether `SimulatedRun.events` is filled.
 
     Raises:
-        InputError: a number of epochs is out of range, or of a DNN that there is not; or
-            `kept_per_added_node` is out of range.
-        PolicyError: the rate of a DNN on one GPU is not given.
-        HpcbalError: what `Ensemble` raises.
+        InputError: if a number of epochs is out of range or belongs to no DNN, or `kept_per_added_node` is
+            out of range.
+        PolicyError: if the rate of a DNN on one GPU is missing.
+        HpcbalError: raised by `Ensemble`.
     """
     start = resume or ResumeState()
     converging = _specs_with_epochs(specs, epochs or {}, start)
@@ -112,12 +112,12 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class RemainingRun:
-    """What is left of a run.
+    """What remains of a run.
 
     Attributes:
-        remaining_s: until it is over.
+        remaining_s: seconds until it ends.
         num_rounds: rounds that will begin.
-        done_s: by DNN, when it will be done, from now.
+        done_s: by DNN, seconds from now until it is done.
     """
 
     remaining_s: float
@@ -135,13 +135,13 @@ def predict(
     costs: Costs | None = None,
     resume: ResumeState | None = None,
 ) -> RemainingRun | None:
-    """How long a run will take from here, at most: every DNN trains to its max_epochs.
+    """Predict how long a run still takes, at most: every DNN trains to its max_epochs.
 
     Args:
-        rates: what is known; what the settings want measured besides is counted as profiling.
+        rates: the known rates; measuring what else the settings require is counted as profiling.
         Others: as for `simulate`.
 
-    Returns: None as long as the rate of a DNN that is left is not known even on one GPU.
+    Returns: None while some remaining DNN has no known rate even on one GPU.
     """
     start = resume or ResumeState()
     left = [spec for spec in specs if not _is_over(start, spec.dnn_id)]
@@ -152,7 +152,7 @@ def predict(
 
 
 def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]:
-    """Epochs to train, of the DNNs that are not done or failed."""
+    """Epochs to train, for DNNs that are neither done nor failed."""
     return {
         spec.dnn_id: spec.stop.max_epochs - start.dnns.get(spec.dnn_id, DnnProgress()).epochs
         for spec in specs
@@ -178,7 +178,7 @@ def _specs_with_epochs(
             raise InputError(
                 f"epochs of {spec.dnn_id}: got {count}, allowed: 1 to its max_epochs {spec.stop.max_epochs}"
             )
-        # One that was interrupted where it may have converged already does one epoch more.
+        # A DNN that was interrupted where it may already have converged trains one more epoch.
         trained = start.dnns.get(spec.dnn_id, DnnProgress()).epochs
         if not _is_over(start, spec.dnn_id):
             count = max(count, trained + 1)

@@ -1,4 +1,4 @@
-"""What is to be simulated: an ensemble that can be drawn for any seed, and the machine that trains it."""
+"""What to simulate: an ensemble that can be drawn for any seed, and the machine that trains it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hpcbal.simulator.run import simulate
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An ensemble with all that a run would only find out.
+    """An ensemble, with everything that a real run would only discover.
 
     Attributes:
         specs: the DNNs.
-        rates: how fast each trains on as few nodes as hold its GPUs.
-        epochs: after how many epochs each has converged.
-        known: the rates that the run knows when it starts; the settings decide whether it measures the
-            others. None: all.
+        rates: rate of each DNN on the fewest nodes that hold its GPUs.
+        epochs: epochs after which each DNN has converged.
+        known: rates that the run knows when it starts; the settings decide whether it measures the others.
+            None: all.
     """
 
     specs: tuple[DnnSpec, ...]
@@ -35,12 +35,12 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Measured makespans of the same scenario, to compare with.
+    """Measured makespans of the same scenario, for comparison.
 
     Attributes:
-        source: key of docs/references.md with the table.
-        paradigm: that was measured.
-        makespan_s: by number of GPUs.
+        source: key in docs/references.md, with the table.
+        paradigm: the measured paradigm.
+        makespan_s: makespan by number of GPUs.
     """
 
     source: str
@@ -53,17 +53,17 @@ class Scenario:
     """An ensemble on a kind of machine.
 
     Attributes:
-        name: for people.
-        gpus_per_node: of every node; the last one may have fewer.
-        gpus: numbers of GPUs to try unless others are asked for.
-        draw: the ensemble for a seed.
-        settings: of the schedule; paradigm and seed are set for each run.
-        passes: what a pass is.
-        costs: of everything else.
+        name: name for people.
+        gpus_per_node: GPUs of every node; the last node may have fewer.
+        gpus: numbers of GPUs to simulate by default.
+        draw: draws the ensemble for a seed.
+        settings: settings of the schedule; paradigm and seed are set for each run.
+        passes: model of a pass.
+        costs: costs of everything else.
         max_preprocessors: preprocessor ranks by number of GPUs.
-        kept_per_added_node: share of its rate that a group keeps for each node more; see `GroupRates`.
-        published: what others have measured; None: nothing.
-        balancing: unlike GPUs, and how steps are split over them; None: all are alike.
+        kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
+        published: makespans measured by others; None: not published.
+        balancing: unlike GPUs, and how steps are split over them; None: all GPUs are alike.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Scenario:
 
 
 def cluster_of(num_gpus: int, gpus_per_node: int) -> Cluster:
-    """Full nodes, and one more with what is left (both arguments >= 1)."""
+    """Full nodes, plus one with the remaining GPUs (both arguments >= 1)."""
     full, left = divmod(num_gpus, gpus_per_node)
     sizes = [gpus_per_node] * full + [left] * (left > 0)
     return Cluster(tuple(Node(f"node{i}", size) for i, size in enumerate(sizes)))

@@ -1,4 +1,4 @@
-"""Any ensemble, on any machine, under any schedule: what every simulated run must keep to."""
+"""Any ensemble, on any machine, under any schedule: what is true of every simulated run."""
 
 from __future__ import annotations
 

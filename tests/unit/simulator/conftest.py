@@ -25,9 +25,9 @@ def run(
     costs: Costs | None = None,
     **others: Any,
 ) -> SimulatedRun:
-    """A run of DNNs with these rates (on one GPU, or by number) on nodes with so many GPUs.
+    """A run of DNNs with these rates (on one GPU, or by number) on nodes with this many GPUs.
 
-    A pass has 1,000 samples unless `passes` says else. `others` go to `simulate` or to ScheduleSettings.
+    A pass has 1,000 samples unless `passes` says otherwise. `others` go to `simulate` or ScheduleSettings.
     """
     passes = passes or PassModel(1000)
     direct = {name: others.pop(name) for name in _OF_SIMULATE if name in others}

@@ -1,4 +1,4 @@
-"""What a group's spread over nodes costs, and what a placement is worth in virtual time."""
+"""What a group's spread over nodes costs, and what placement is worth in virtual time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_deviation_out_of_range_is_refused(deviation: float) -> None:
 
 
 def in_order(flotilla: Flotilla, cluster: Cluster, order: Sequence[int]) -> Placement:
-    """The DNNs take the GPUs of `order` one after the other."""
+    """The DNNs take the GPUs of `order` one after another."""
     gpus: dict[str, tuple[int, ...]] = {}
     for dnn_id, count in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True):
         gpus[dnn_id], order = tuple(sorted(order[:count])), order[count:]
@@ -75,7 +75,7 @@ def test_a_worse_placement_takes_longer(sim: Sim, monkeypatch: pytest.MonkeyPatc
     assert run().makespan_s == pytest.approx(3 * 10.0 / 0.8)
 
 
-def test_profiling_measures_the_group_where_it_stands(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profiling_measures_the_group_in_its_place(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling, "assign_gpus", scattered)
     run = sim(
         {"a": {1: 100.0, 2: 190.0}},

@@ -1,4 +1,4 @@
-"""What the ledger of a run tells of its costs."""
+"""The costs of a run are measured from its ledger."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def done(time_s: float, dnn: str, seconds: float) -> TimedLine:
     return time_s, a(EpochDoneLine, dnn=dnn, seconds=seconds)
 
 
-def told(time_s: float, event: str, **fields: Any) -> TimedLine:
+def entry(time_s: float, event: str, **fields: Any) -> TimedLine:
     return time_s, a(LINE_BY_EVENT[event], **fields)
 
 
-def test_new_moved_and_staying_dnns_are_told_apart() -> None:
+def test_new_moved_and_staying_dnns_are_distinguished() -> None:
     lines = [
-        told(0.0, "run-started"),
+        entry(0.0, "run-started"),
         started(1.0, {"a": (0,), "b": (1,)}),
         done(21.0, "a", 10.0),  # began 10 s after the round
         done(23.0, "b", 10.0),  # 12 s
-        done(31.0, "a", 10.0),  # a later pass tells nothing
-        told(32.0, "leave-round", dnn="a"),
-        told(32.0, "leave-round", dnn="b"),
-        told(33.0, "group-left", dnn="a"),
-        told(35.0, "group-left", dnn="b"),
-        told(35.0, "round-ended"),
+        done(31.0, "a", 10.0),  # a later pass shows nothing
+        entry(32.0, "leave-round", dnn="a"),
+        entry(32.0, "leave-round", dnn="b"),
+        entry(33.0, "group-left", dnn="a"),
+        entry(35.0, "group-left", dnn="b"),
+        entry(35.0, "round-ended"),
         started(35.5, {"a": (0,), "b": (2, 3)}, a=2, b=1),
         done(46.5, "a", 10.0),  # stayed: 1 s
         done(49.5, "b", 10.0),  # moved: 4 s
@@ -51,16 +51,16 @@ def test_a_restart_forgets_what_was_in_memory() -> None:
     lines = [
         started(0.0, {"a": (0,)}),
         done(12.0, "a", 10.0),
-        told(50.0, "run-started"),
+        entry(50.0, "run-started"),
         started(51.0, {"a": (0,)}, a=1),
-        done(66.0, "a", 10.0),  # loaded, though on the same GPU: 5 s
+        done(66.0, "a", 10.0),  # loaded, although on the same GPU: 5 s
     ]
     costs = measured_costs(lines)
     assert costs is not None
     assert (costs.form_s, costs.build_s, costs.load_s) == pytest.approx((2.0, 0.0, 3.0))
 
 
-@pytest.mark.parametrize("lines", [[], [told(0.0, "run-started"), started(1.0, {"a": (0,)})]])
+@pytest.mark.parametrize("lines", [[], [entry(0.0, "run-started"), started(1.0, {"a": (0,)})]])
 def test_without_a_report_nothing_is_known(lines: list[TimedLine]) -> None:
     assert measured_costs(lines) is None
 

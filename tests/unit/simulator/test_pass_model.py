@@ -38,7 +38,7 @@ def test_with_room_for_a_pass_readers_do_not_wait() -> None:
     )
 
 
-def test_a_late_reader_holds_the_others_up() -> None:
+def test_a_late_reader_delays_the_others() -> None:
     assert PassModel(1000).finish_times([Reader(0.0, 0, 100.0), Reader(7.0, 0, 100.0)], 1) == pytest.approx(
         [17.0, 17.0]
     )
@@ -68,7 +68,7 @@ def test_preprocessing_limits_the_pace() -> None:
         ({"preprocessing_samples_per_s": math.inf}, "preprocessing_samples_per_s: got inf"),
     ],
 )
-def test_values_out_of_range_are_told(values: dict[str, float], message: str) -> None:
+def test_values_out_of_range_are_refused(values: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         PassModel(**({"num_train": 10} | values))  # type: ignore[arg-type]
 

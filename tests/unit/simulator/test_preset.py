@@ -66,7 +66,7 @@ def test_without_deviation_the_rates_are_the_same_for_all_seeds() -> None:
     assert same_rates.draw(1).rates == same_rates.draw(2).rates
 
 
-def test_rates_deviate_over_seeds_by_the_share_that_is_set() -> None:
+def test_rates_deviate_over_seeds_by_the_configured_share() -> None:
     changed = load_preset("fleet-summitdev", ["ensemble.rate_deviation=0.1"])
     plain = load_preset("fleet-summitdev", ["ensemble.rate_deviation=0"]).draw(0).rates.measured
     ratios = []
@@ -104,7 +104,7 @@ def test_a_preset_can_measure_its_rates_in_virtual_time() -> None:
 
 
 def test_fleet_g_takes_about_as_long_as_in_the_paper_and_wins(fleet: Scenario) -> None:
-    """bench/bench_simulator.py says it over more seeds."""
+    """bench/bench_simulator.py checks it over more seeds."""
     assert fleet.published is not None
     assert tuple(fleet.published.makespan_s.values()) == TOTALS_S
     rows = compare(fleet, (40, 160), ["global", "local", "homogeneous", "independent"], [0, 1])
@@ -119,7 +119,7 @@ def test_fleet_g_takes_about_as_long_as_in_the_paper_and_wins(fleet: Scenario) -
     assert by_gpus[40]["homogeneous"].speedup_vs_independent < 0.7
 
 
-def test_overheads_are_those_of_the_rounds(fleet: Scenario) -> None:
+def test_overheads_are_the_sums_over_the_rounds(fleet: Scenario) -> None:
     row = compare(fleet, [160], ["global"], [0])[0]
     assert row.scheduling_s == pytest.approx(0.47 * row.rounds)
     assert row.checkpointing_s <= (34.0 + 0.47) * row.rounds
@@ -129,19 +129,19 @@ def test_overheads_are_those_of_the_rounds(fleet: Scenario) -> None:
     assert plain["over_published"] == pytest.approx(row.makespan_s / 11825.2)
 
 
-def test_wrong_numbers_and_names_are_told(fleet: Scenario) -> None:
+def test_wrong_numbers_and_names_are_refused(fleet: Scenario) -> None:
     with pytest.raises(InputError, match="gpus: got 0, allowed: 1 or more"):
         compare(fleet, [20, 0], ["global"], [0])
     with pytest.raises(InputError, match="paradigm: got 'best', allowed: global, local"):
         compare(fleet, [20], ["best"], [0])
 
 
-def test_a_law_that_no_distribution_keeps_is_told() -> None:
+def test_values_that_fit_no_distribution_are_refused() -> None:
     law = EnsembleLaw(10, 32, 21.0, 176.0, 1000, 300.0, 120.0, 15.0, 1.0, 0.99, 0.9, 0.0, 9, 0)
     assert len(law.single_gpu_rates()) == 10
     with pytest.raises(InputError, match="no distribution between"):
         replace(law, mean_run_s=3000.0, deviation_run_s=1200.0).single_gpu_rates()
-    with pytest.raises(InputError, match=r"cannot come from epochs of 15\.0 with deviation 9\.0"):
+    with pytest.raises(InputError, match=r"cannot result from epochs of 15\.0 with deviation 9\.0"):
         replace(law, deviation_epochs=9.0).single_gpu_rates()
 
 
@@ -167,7 +167,7 @@ def test_numbers_of_a_preset_can_be_changed(fleet: Scenario) -> None:
         ("costs.load_s=-1", "costs.load_s: got -1.0"),
     ],
 )
-def test_wrong_changes_are_told(override: str, message: str) -> None:
+def test_wrong_changes_are_refused(override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_preset("fleet-summitdev", [override])
 

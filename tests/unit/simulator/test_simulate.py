@@ -1,4 +1,4 @@
-"""Runs in virtual time whose length can be reckoned by hand."""
+"""Runs in virtual time whose length can be calculated by hand."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_dnn_that_moves_is_loaded(sim: Sim) -> None:
     assert result.makespan_s == pytest.approx(5.0 + 10.0 + 1.0 + 3.0 + 2 * 1000 / 190.0 + 1.0)
 
 
-def test_what_a_dnn_takes_to_start_comes_before_what_dnns_take(sim: Sim) -> None:
+def test_the_start_time_of_a_dnn_overrides_that_of_all_dnns(sim: Sim) -> None:
     rates = {"a": {1: 100.0, 2: 190.0}, "b": {1: 100.0, 2: 190.0}}
     costs = Costs(build_s=5.0, load_s=3.0, start_s={"b": 7.0})
     result = sim(rates, {"a": 1, "b": 3}, gpus=(2,), costs=costs)
@@ -210,8 +210,8 @@ def test_a_resumed_run_does_the_rest(sim: Sim) -> None:
     assert result.lower_bound_s <= 20.0
 
 
-def test_an_interrupted_round_goes_on_where_its_dnns_stood() -> None:
-    """One behind, one ahead, as after a crash: who is ahead waits for the other."""
+def test_an_interrupted_round_continues_where_its_dnns_stopped() -> None:
+    """One DNN behind, one ahead, as after a crash: the one ahead waits for the other."""
     specs = [DnnSpec(name, 8, StopRule(max_epochs=3)) for name in "ab"]
     cluster, passes = Cluster.uniform(1, 2), PassModel(100)
     settings = ScheduleSettings(num_positions=100, profile=False)
@@ -228,7 +228,7 @@ def test_an_interrupted_round_goes_on_where_its_dnns_stood() -> None:
     assert result.makespan_s == pytest.approx(20.0)
 
 
-def test_who_is_ahead_goes_on_alone_when_those_behind_have_left() -> None:
+def test_a_dnn_ahead_continues_alone_when_those_behind_have_left() -> None:
     specs = [DnnSpec("a", 8, StopRule(max_epochs=3)), DnnSpec("b", 8, StopRule(max_epochs=2))]
     cluster, passes = Cluster.uniform(1, 2), PassModel(100)
     settings = ScheduleSettings(num_positions=100, profile=False)
@@ -286,11 +286,11 @@ def test_an_ensemble_that_is_done_takes_no_time(sim: Sim) -> None:
         ({"z": 1}, "epochs: the ensemble has no DNN z"),
     ],
 )
-def test_wrong_epochs_are_told(epochs: dict[str, int], message: str, sim: Sim) -> None:
+def test_wrong_epochs_are_refused(epochs: dict[str, int], message: str, sim: Sim) -> None:
     with pytest.raises(InputError, match=message):
         sim({"a": 100.0}, epochs)
 
 
-def test_a_dnn_without_a_rate_is_told(sim: Sim) -> None:
-    with pytest.raises(PolicyError, match="no rate of 'a' on 1 GPU is known"):
+def test_a_dnn_without_a_rate_is_named(sim: Sim) -> None:
+    with pytest.raises(PolicyError, match="no rate for 'a' on 1 GPU is known"):
         sim({"a": {2: 100.0}}, {"a": 1}, paradigm="independent")
