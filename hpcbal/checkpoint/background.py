@@ -48,7 +48,7 @@ class BackgroundWriter:
     ones. Every state that is not dropped is reported by `poll` exactly once, including errors.
 
     The thread starts with the first submission. It dies with the process: a half-written file is never
-        mistaken for a whole one. Use as a context manager, or call `close`.
+    mistaken for a whole one. Use as a context manager, or call `close`.
     """
 
     def __init__(self) -> None:

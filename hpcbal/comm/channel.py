@@ -1,4 +1,4 @@
-"""Control messages between ranks: what a role may ask of its channel, whatever carries the messages."""
+"""Control messages between ranks: the interface of a channel, for any transport."""
 
 from __future__ import annotations
 

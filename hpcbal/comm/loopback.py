@@ -14,7 +14,7 @@ class LoopbackChannel(Channel):
     """One end of a set of mailboxes in this process; ends may live in different threads.
 
     A message is pickled and unpickled on its way, as it would be between processes: what cannot travel over
-        MPI cannot travel here, and no two ranks share a value.
+    MPI cannot travel here, and no two ranks share a value.
     """
 
     def __init__(self, rank: int, mailboxes: Sequence[deque[tuple[int, bytes]]]) -> None:

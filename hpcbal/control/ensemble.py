@@ -141,7 +141,7 @@ class Ensemble:
         """What the next run needs to know about the schedule.
 
         While groups train, their checkpoints are older than this: a caller that may die replaces `dnns` by
-            what it reads from the checkpoints. After Finish it is exact.
+        what it reads from the checkpoints. After Finish it is exact.
         """
         return self._core.resume_state()
 

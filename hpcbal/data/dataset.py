@@ -21,8 +21,8 @@ class Dataset(Protocol):
     `read`.
 
     Two attributes are optional, and therefore not listed as members: `validation_ids`, a sequence of sample
-        ids, if the set comes with its own split (`data.validation_fraction` is then not used), and
-        `fingerprint`, a string that differs for other data (a run refuses to resume with other data).
+    ids, if the set comes with its own split (`data.validation_fraction` is then not used), and `fingerprint`,
+    a string that differs for other data (a run refuses to resume with other data).
     """
 
     def __len__(self) -> int:

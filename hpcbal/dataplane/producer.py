@@ -39,7 +39,7 @@ class Producer:
     """Makes the blocks that a plan assigns to this rank, and is its node's gateway if the topology says so.
 
     Everything happens in `step`, in one thread and without blocking: transfers are progressed between two
-        samples, so slow decoding does not delay other nodes.
+    samples, so slow decoding does not delay other nodes.
 
     Every preprocessor rank that is a producer of the plan, or the gateway of a training node, takes part:
     call `start`, then `step` until the round ends, `stop`, then `step` until no longer `active`. The next

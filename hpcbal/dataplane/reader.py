@@ -60,7 +60,7 @@ class StreamReader:
             position: no earlier position will be read; not before block `plan.first_block`.
         """
         block = round_block(self._spec, plan.first_pass, position.pass_index, position.offset)
-        assert block >= plan.first_block, f"{position} lies before the first block of {plan}"
+        assert block >= plan.first_block, f"{position} is before the first block of {plan}"
         self._plan = plan
         self._move(block)
 

@@ -1,1 +1,1 @@
-"""What `plan`, `simulate` and a run's own prediction share: DNNs with rates, flotillas, memory, wall time."""
+"""Shared by `plan`, `simulate` and a run's own prediction: DNNs with rates, flotillas, memory, wall time."""

@@ -58,7 +58,7 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
         is the minimum over all orders. Greedy stages alone can miss it.
       - Best fit instead of a row, both large DNNs first and small DNNs first: a DNN goes where it leaves
         the least space, and GPUs may stay free in between. Only this lets a flotilla that does not use all
-        GPUs benefit from the free ones, or spreads a large DNN over what small ones leave.
+        GPUs benefit from the free ones, or spreads a large DNN over GPUs that small ones leave.
       - The flotilla's own order, unsorted: the score is never worse than without a policy.
       - On a small cluster (see `is_small`) every placement is tried, unless one of these already has each
         DNN on the fewest nodes that hold it.

@@ -79,8 +79,8 @@ def _solver(needs: Sequence[int], full_node: int) -> Callable[[int, Rooms], tupl
 def _ways(need: int, num_nodes: int, rooms: Rooms, most: int | None = None) -> Iterator[Rooms]:
     """Yield each different way to take `need` GPUs from exactly `num_nodes` nodes, as parts per node.
 
-    Of nodes with equal space, none takes more than the one before (`most`, if that has as much space as the
-    first here).
+    A node gives no more than the node before it with the same number of free GPUs (`most`, if that node
+    comes before the first one here).
     """
     if num_nodes == 0:
         if need == 0:

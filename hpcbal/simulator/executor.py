@@ -41,7 +41,7 @@ class _Group:
     """A trainer group in a stream.
 
     Attributes:
-        pass_index, offset: what it trains, or where it stands.
+        pass_index, offset: the pass that it trains, and its position in it.
         ready_s: when it can train (or continue).
         is_training: whether its EpochDone is scheduled.
         held_since_s: since when it only waits; the end of its own work in the last pass.

@@ -138,7 +138,7 @@ def predict(
     """Predict how long a run still takes, at most: every DNN trains to its max_epochs.
 
     Args:
-        rates: the known rates; measuring what else the settings require is counted as profiling.
+        rates: the known rates; measuring further rates that the settings require counts as profiling.
         Others: as for `simulate`.
 
     Returns: None while some remaining DNN has no known rate even on one GPU.

@@ -1,7 +1,7 @@
 """Read YAML into nodes that know their line numbers; duplicate keys and similar accidents are errors.
 
 Scalars follow the core schema of YAML 1.2, not YAML 1.1 as in PyYAML: `1e-3` is a number, `no` and `12:30:00`
-    are text.
+are text.
 """
 
 from __future__ import annotations
