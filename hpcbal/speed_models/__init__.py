@@ -1,4 +1,4 @@
-"""Speed predictors that are fitted to recordings, with libraries that policies do not import."""
+"""Speed predictors fitted to recordings, with libraries that policies do not import."""
 
 from hpcbal.speed_models.fitters import FITTERS, FitJob, Fitter
 from hpcbal.speed_models.learner import SpeedLearner

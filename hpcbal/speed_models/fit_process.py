@@ -1,4 +1,4 @@
-"""Fit speed models in a process of its own, beside training and never in its way."""
+"""Fit speed models in a separate process, beside training and without slowing it down."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hpcbal.policies.batching.speed import SpeedPredictor
 from hpcbal.speed_models.fitters import FitJob
 from hpcbal.speed_models.packing import pack_job, unpack_model
 
-FIT_LIMIT_S = 1800.0  # at the lowest priority, on cores that are full, a fit of seconds may take minutes
+FIT_LIMIT_S = 1800.0  # at the lowest priority on busy cores, a fit of seconds may take minutes
 COMMAND = (sys.executable, "-m", "hpcbal.speed_models")
-# What launchers tell their ranks: a process that inherits it would take itself for a rank.
+# Variables that launchers set for ranks: a process that inherits them would behave like a rank.
 LAUNCHER_PREFIXES = (
     "HOROVOD_", "HYDI_", "HYDRA_", "I_MPI_", "JSM_", "LSB_", "LSF_", "MPICH_", "MPIR_", "MV2_",
     "OMPI_", "OPAL_", "ORTE_", "PALS_", "PMI_", "PMIX_", "PRTE_", "SLURM_", "UCX_",
@@ -28,17 +28,17 @@ ONE_THREAD = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREA
 
 
 class FitFailedError(HpcbalError):
-    """The process that fits ended without a model, or did not end."""
+    """The fitting process ended without a model, or did not end."""
 
 
 class FitProcess:
-    """Starts a process per fit and holds its result until it is asked for.
+    """Starts one process per fit and keeps its result until it is taken.
 
-    The process has the lowest priority, one thread, no accelerator, and knows nothing of MPI. It ends when
-    this one does, even if that is killed.
+    The process has the lowest priority, one thread, no accelerator, and does not use MPI. It ends when this
+    process does, even if this process is killed.
 
     Args:
-        command: what to start, given one more argument, the lifeline; another one in tests.
+        command: what to start, with the lifeline as one more argument; tests pass another command.
         limit_s: a fit that takes longer is killed.
     """
 
@@ -53,25 +53,25 @@ class FitProcess:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a fit is under way, or its result has not been taken."""
+        """Whether a fit is running, or its result has not been taken."""
         return self._fitted is not None
 
     def start(self, job: FitJob, keep: Callable[[SpeedPredictor], None] | None = None) -> None:
-        """Begin a fit; not while one `is_busy`. Returns at once: packing and starting is a thread's work.
+        """Start a fit; not allowed while `is_busy`. Returns at once: a thread packs the job and starts it.
 
         Args:
-            keep: called by that thread with the model, before it can be taken.
+            keep: called by that thread with the model, before the model can be taken.
         """
-        assert self._fitted is None, "a fit is under way"
+        assert self._fitted is None, "a fit is running"
         self._fitted = Future()
         arguments = (job, self._fitted, keep)
         self._thread = threading.Thread(target=self._fit, args=arguments, name="fit", daemon=True)
         self._thread.start()
 
     def take(self) -> SpeedPredictor | None:
-        """The model, once, when it is there.
+        """Return the model, once, when it is ready.
 
-        Raises: FitFailedError: there will be none; told once.
+        Raises: FitFailedError: if there will be no model; raised once.
         """
         if self._fitted is None or not self._fitted.done():
             return None
@@ -79,7 +79,7 @@ class FitProcess:
         return fitted.result()
 
     def close(self) -> None:
-        """End what is under way; its result is lost."""
+        """End the running fit; its result is lost."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -98,7 +98,7 @@ class FitProcess:
             if keep is not None:
                 keep(model)
             fitted.set_result(model)
-        except Exception as error:  # whatever went wrong is told where the result is taken
+        except Exception as error:  # any error is raised when the result is taken
             failed = error if isinstance(error, FitFailedError) else FitFailedError(f"{error}")
             failed.__cause__ = None if failed is error else error
             fitted.set_exception(failed)
@@ -116,22 +116,22 @@ class FitProcess:
                     stderr=subprocess.PIPE,
                     env=fit_environment(os.environ),
                     pass_fds=(lifeline,),
-                    start_new_session=True,  # Ctrl-C is left to us, and it can give way to all others
+                    start_new_session=True,  # only we handle Ctrl-C, and the session can get a low weight
                 )
             with process:
                 try:
-                    answer, told = process.communicate(job, self._limit_s)
+                    answer, output = process.communicate(job, self._limit_s)
                 except subprocess.TimeoutExpired as error:
                     process.kill()
                     raise FitFailedError(f"it was not done after {self._limit_s:.0f} s") from error
             with self._lock:
                 self._process = None
             if process.returncode:
-                last = told.decode(errors="replace").strip().rpartition("\n")[2]
+                last = output.decode(errors="replace").strip().rpartition("\n")[2]
                 how = f"with code {process.returncode}"
                 if process.returncode < 0:
                     how = f"by {signal.Signals(-process.returncode).name}"
-                raise FitFailedError(f"it ended {how}: {last or 'it told nothing'}")
+                raise FitFailedError(f"it ended {how}: {last or 'no output'}")
             return unpack_model(answer)[2]
         finally:
             os.close(lifeline)
@@ -139,7 +139,7 @@ class FitProcess:
 
 
 def fit_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the process: that of this one, without its launcher, accelerators and threads."""
+    """The environment of the process: like this one's, without launcher, accelerators and threads."""
     kept = {name: value for name, value in environ.items() if not name.startswith(LAUNCHER_PREFIXES)}
     package = str(Path(hpcbal.__file__).parents[1])
     kept["PYTHONPATH"] = os.pathsep.join(part for part in (package, kept.get("PYTHONPATH")) if part)

@@ -11,7 +11,7 @@ from hpcbal.speed_models.arima import fit_arima
 from hpcbal.speed_models.narx import fit_narx
 from hpcbal.speed_models.recurrent import fit_lstm, fit_rnn
 
-# (recording, the predictor used so far) -> a model; libraries are imported when one is called.
+# (recording, previous predictor) -> model; the libraries are imported only when one is called.
 Fitter = Callable[[SpeedHistory, SpeedPredictor | None], SpeedPredictor]
 
 FITTERS: Mapping[str, Fitter] = MappingProxyType(
@@ -21,11 +21,11 @@ FITTERS: Mapping[str, Fitter] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitJob:
-    """One fit that is due; calling it does it, here and now.
+    """One fit that is due; call it to fit in the current process.
 
     Attributes:
-        name: of the fitter.
-        recording: what it is fitted to.
+        name: name of the fitter.
+        recording: data to fit.
         previous: the predictor used so far.
     """
 
@@ -34,5 +34,5 @@ class FitJob:
     previous: SpeedPredictor | None
 
     def __call__(self) -> SpeedPredictor:
-        """The fitted model."""
+        """Return the fitted model."""
         return FITTERS[self.name](self.recording, self.previous)

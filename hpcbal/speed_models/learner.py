@@ -1,4 +1,4 @@
-"""Say when a group's speed model is to be fitted, and what predicts until then."""
+"""Decide when a group's speed model is fitted, and what predicts until then."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ DEFAULT_GUARD = Guard()
 
 
 class SpeedLearner:
-    """The predictor of one group: the average at first, then models fitted to ever more iterations.
+    """The predictor of one group: first an average, then models fitted to more and more iterations.
 
-    Fitting takes far longer than an iteration may wait, so it is not done here: `job` hands out what may be
-    done in another process (`FitProcess`), and `use` takes its result when it is there.
+    Fitting takes far longer than an iteration may wait, so it is not done here: `job` returns a job that
+    another process may run (`FitProcess`), and `use` accepts its result.
 
     Args:
-        name: of a predictor: `memoryless`, `ema`, or one that is fitted.
-        num_workers: of the group, >= 1.
-        model: fitted in an earlier run, to start with instead of the average; None: there is none.
+        name: name of a predictor: `memoryless`, `ema`, or one that is fitted.
+        num_workers: workers of the group, >= 1.
+        model: model of an earlier run, to start with instead of the average; None: there is none.
         first_fit, refit_every: iterations, >= 1.
         guard: limits what wrong predictions may cost; None: nothing does.
 
@@ -37,8 +37,8 @@ class SpeedLearner:
         policy: Alg. 1 with the newest predictor.
 
     Raises:
-        PolicyError: no predictor is called so, or an argument is out of range.
-        InputError: the package that fits the predictor is not installed.
+        PolicyError: if there is no such predictor, or an argument is out of range.
+        InputError: if a package that the predictor needs is not installed.
     Source: [LBBSP] Sec. 4.
     """
 
@@ -58,7 +58,7 @@ class SpeedLearner:
         if missing:
             raise InputError(
                 f"speed predictor {name} needs {' and '.join(missing)}, not installed here; pip install "
-                f"'hpcbal[{FITTED_EXTRAS}]', or take one of {', '.join(sorted(PREDICTORS))}"
+                f"'hpcbal[{FITTED_EXTRAS}]', or use one of {', '.join(sorted(PREDICTORS))}"
             )
         if first_fit < 1 or refit_every < 1:
             raise PolicyError(
@@ -73,18 +73,18 @@ class SpeedLearner:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether a fitted model predicts, not what stands in for it."""
+        """Whether a fitted model predicts, not its substitute."""
         return self.policy.predictor not in PREDICTORS.values()
 
     def record(self, observations: Sequence[Observation]) -> None:
-        """Remember one iteration."""
+        """Record one iteration."""
         self._recording.add(observations)
 
     def job(self) -> FitJob | None:
-        """What is to be run now, anywhere, to get a better model; None while nothing is due.
+        """Return a job to run now, anywhere, for a better model; None while nothing is due.
 
-        It holds a copy of the recording, so recording may go on. The next one is due `refit_every` iterations
-        later, whether or not this one is run.
+        The job holds a copy of the recording, so recording may continue. The next job is due `refit_every`
+        iterations later, whether or not this one is run.
         """
         if self.name not in FITTERS or self._recording.num_recorded < self._due_at:
             return None
@@ -92,7 +92,7 @@ class SpeedLearner:
         return FitJob(self.name, self._recording.snapshot(), self.policy.predictor)
 
     def postpone(self) -> None:
-        """The job that was handed out last came to nothing: it is due again."""
+        """Make the last job due again, because it gave no model."""
         self._due_at = min(self._due_at, self._recording.num_recorded + 1)
 
     def use(self, model: SpeedPredictor) -> None:

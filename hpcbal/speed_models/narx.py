@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     import keras
 
 NUM_HIDDEN = 6
-RIDGE = 1e-3  # per row, of the linear model that the networks start from
+RIDGE = 1e-3  # ridge penalty per row of the linear model that the networks start from
 
 
 def fit_narx(recording: SpeedHistory, previous: SpeedPredictor | None = None, seed: int = 0) -> Narx:
-    """Networks fitted to a recording, with early stopping.
+    """Fit networks to a recording, with early stopping.
 
-    A worker's weights start from those of `previous`, if given, so that a refit takes few steps; the inputs'
-    scales are then kept as well. Else they start from the best linear model, so that fitting can only add to
-    it. A worker of which fewer than 40 complete rows are recorded, or whose CPU and memory were not measured,
-    gets a network that always answers NaN: `Narx` falls back to the average.
+    A worker's weights start from those of `previous`, if given, so that a refit takes few steps; the scales
+    of the inputs are then kept as well. Otherwise they start from the best linear model, which fitting can
+    then only improve. A worker with fewer than 40 complete rows, or without measured CPU and memory, gets a
+    network that always returns NaN: `Narx` then falls back to the average.
 
     Args:
-        recording: of one group; see `SpeedRecording.snapshot`.
-        previous: the model that was fitted before, of as many workers; of another kind, it is ignored.
-        seed: of the first weights.
+        recording: recording of one group; see `SpeedRecording.snapshot`.
+        previous: an earlier model for the same number of workers; ignored if it is of another kind.
+        seed: seed of the first weights.
 
-    Raises: PolicyError: `previous` is of another number of workers.
+    Raises: PolicyError: if `previous` is for another number of workers.
     Source: [LBBSP] Sec. 3.2.2, Sec. 4. Deviations: the linear start; see also `Narx`.
     """
     reused = previous if isinstance(previous, Narx) else None
@@ -68,7 +68,9 @@ def fit_narx(recording: SpeedHistory, previous: SpeedPredictor | None = None, se
 
 
 def build_narx(weights: Weights) -> keras.Model:
-    """The networks of a group as one model: inputs (n, num_workers, NUM_INPUTS), outputs (n, num_workers, 1).
+    """Build a group's networks as one model.
+
+    Inputs have shape (n, num_workers, NUM_INPUTS), outputs (n, num_workers, 1).
 
     Args:
         weights: hidden weights and bias, output weights, direct weights, output bias, as in `Narx`.
@@ -92,7 +94,7 @@ def build_narx(weights: Weights) -> keras.Model:
 
 
 def read_narx(network: keras.Model) -> Weights:
-    """What `build_narx` was given, as it is now."""
+    """The present weights of `network`, in the form that `build_narx` takes."""
     hidden_weights, hidden_bias = network.get_layer("hidden").get_weights()
     output_weights, output_bias = network.get_layer("output").get_weights()
     (direct_weights,) = network.get_layer("direct").get_weights()
@@ -100,7 +102,7 @@ def read_narx(network: keras.Model) -> Weights:
 
 
 def _rows_of(recording: SpeedHistory) -> Rows:
-    """Inputs as `narx_inputs` orders them, and the root of the next speed."""
+    """Inputs in the order of `narx_inputs`, and the square root of the next speed."""
     roots, cpu, memory = np.sqrt(recording.speeds), recording.cpu, recording.memory
     count = max(roots.shape[1] - LOOK_BACK - 1, 0)
     columns = [roots[:, LOOK_BACK - lag :][:, :count] for lag in range(LOOK_BACK)]
@@ -111,7 +113,7 @@ def _rows_of(recording: SpeedHistory) -> Rows:
 
 
 def _first_weights(rows: Rows, previous: Narx | None, rng: np.random.Generator) -> Weights:
-    """Those of `previous` where it knows a worker; else the linear model, and hidden units that do little."""
+    """Weights of `previous` for workers it knows; else the linear model with nearly idle hidden units."""
     workers = rows.num_workers
     direct = np.stack([_linear(rows.inputs[:, i], rows.targets[:, i]) for i in range(workers)])
     new = (

@@ -1,4 +1,4 @@
-"""Fit a small network per worker with Keras, all of a group at once, and stop before they learn the noise."""
+"""Fit a small network per worker with Keras, all of a group at once, and stop before they fit the noise."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 DTYPE = "float32"
 BATCH_ROWS = 128
-PASSES = 5  # over the rows, in one epoch of Keras: starting an epoch costs as much as ten steps
+PASSES = 5  # over the rows per Keras epoch: starting an epoch costs as much as ten steps
 FIRST_EPOCHS, REUSED_EPOCHS = 40, 15
 PATIENCE_EPOCHS = 5
 FIRST_RATE, REUSED_RATE = 0.02, 0.005
-PENALTY = 1e-3  # of squared weights, per squared unit of standardised error
+PENALTY = 1e-3  # on squared weights, per squared unit of standardised error
 
 # A network's weights as NumPy arrays whose first axis is the worker.
 Weights = tuple[FloatArray, ...]
 
 
 def import_keras() -> Any:
-    """Keras on TensorFlow, which is imported now."""
+    """Import Keras with TensorFlow."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
 
@@ -36,7 +36,7 @@ def import_keras() -> Any:
 
 
 def penalty(num_workers: int) -> keras.Regularizer:
-    """Of large weights; the loss that it is added to is a mean over workers."""
+    """Penalty on large weights; the loss that it is added to is a mean over workers."""
     regularizer: keras.Regularizer = import_keras().regularizers.L2(PENALTY / num_workers)
     return regularizer
 
@@ -49,17 +49,17 @@ def train(
     shape: Callable[[FloatArray], FloatArray],
     is_reused: bool,
 ) -> Weights:
-    """The weights of each worker's network with the least error on the rows held out.
+    """Return, for each worker, the weights with the least error on the rows held out.
 
-    The networks of all workers are one model, in which nothing leads from one worker to another; so each has
-    its own best epoch. Training ends when none has had a better one for `PATIENCE_EPOCHS`.
+    The networks of all workers are one model without connections between workers, so each has its own best
+    epoch. Training ends when no worker has improved for `PATIENCE_EPOCHS`.
 
     Args:
-        network: with weights to begin with; outputs of shape (n, num_workers, 1).
+        network: network with its initial weights; outputs of shape (n, num_workers, 1).
         rows: standardised, in the order of time.
-        read: the weights by worker.
-        shape: makes of inputs (n, num_workers, num_inputs) what the network takes.
-        is_reused: whether the first weights were fitted before: then they are changed with more care.
+        read: returns the weights by worker.
+        shape: converts inputs (n, num_workers, num_inputs) to the network's input.
+        is_reused: whether the initial weights were fitted before: they are then changed in smaller steps.
 
     Source: [LBBSP] Sec. 4 (Keras, model reusing, early stopping).
     """
@@ -84,7 +84,7 @@ def train(
         sample_weight=fitted.weights[order],
         batch_size=BATCH_ROWS,
         epochs=num_epochs,
-        shuffle=False,  # done above, by a seed of our own
+        shuffle=False,  # done above, with our own seed
         verbose=0,
         callbacks=[best],
     )
@@ -95,7 +95,7 @@ def train(
 def _keep_best(
     inputs: FloatArray, held_out: Rows, read: Callable[[keras.Model], Weights], network: keras.Model
 ) -> Any:
-    """A callback whose `weights` are those of each worker's best epoch so far."""
+    """Make a callback whose `weights` are those of each worker's best epoch so far."""
     library = import_keras()
     tensor = library.ops.convert_to_tensor(inputs)
 

@@ -1,4 +1,4 @@
-"""Fitted models and the jobs that fit them as bytes: NumPy's .npz without pickles, checked when read."""
+"""Fitted models and fit jobs as bytes: NumPy's .npz without pickles, checked when read."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _KINDS: Mapping[str, type[SpeedPredictor]] = {
     "rnn": Recurrent,
 }
 _HISTORY = ("speeds", "cpu", "memory")
-_NOTE = "note"  # format version, kind and, of a job, whether a previous model follows
+_NOTE = "note"  # format version, kind and, for a job, whether a previous model follows
 
 
 class DamagedModelError(InputError):
-    """Bytes that are no whole model, or no whole job, of this version."""
+    """Bytes that are not a whole model, or not a whole job, of this version."""
 
 
 def pack_model(name: str, model: SpeedPredictor) -> bytes:
-    """A model that the fitter `name` has made."""
+    """Pack a model that the fitter `name` has made."""
     return _pack(name, _arrays_of(name, model))
 
 
 def unpack_model(data: bytes) -> tuple[str, int, SpeedPredictor]:
-    """Name of the fitter, number of workers, and the model, which answers for these without error.
+    """Name of the fitter, number of workers, and the model, which was tried out for these workers.
 
     Raises: DamagedModelError: with the reason.
     """
@@ -48,7 +48,7 @@ def unpack_model(data: bytes) -> tuple[str, int, SpeedPredictor]:
 
 
 def pack_job(job: FitJob) -> bytes:
-    """All that another process needs to do `job`; a `previous` that its fitter would ignore is left out."""
+    """Pack what another process needs to run `job`; drop a `previous` that the fitter would ignore."""
     arrays = {f"recording/{field}": getattr(job.recording, field) for field in _HISTORY}
     if isinstance(job.previous, _KINDS[job.name]):
         previous = _arrays_of(job.name, job.previous)
@@ -57,7 +57,7 @@ def pack_job(job: FitJob) -> bytes:
 
 
 def unpack_job(data: bytes) -> FitJob:
-    """The job that was packed.
+    """Unpack a job.
 
     Raises: DamagedModelError: with the reason.
     """
@@ -82,13 +82,13 @@ def _array_fields(name: str) -> list[str]:
 
 
 def _model_of(name: str, arrays: Mapping[str, FloatArray]) -> SpeedPredictor:
-    """The model, after a trial: arrays that do not fit each other fail here, not between two iterations."""
+    """Make the model and try it: arrays that do not fit each other fail here, not between two iterations."""
     if sorted(arrays) != sorted(_array_fields(name)):
         raise DamagedModelError(
-            f"a model of kind {name} has {_array_fields(name)}, this one {sorted(arrays)}"
+            f"a model of kind {name} has {_array_fields(name)}, but this one has {sorted(arrays)}"
         )
     if len({array.shape[:1] for array in arrays.values()}) != 1 or not next(iter(arrays.values())).shape:
-        raise DamagedModelError("the parts of the model are of different numbers of workers")
+        raise DamagedModelError("the parts of the model are for different numbers of workers")
     cell = {"cell": name} if _KINDS[name] is Recurrent else {}
     num_workers = len(next(iter(arrays.values())))
     trial = SpeedHistory(*(np.full((num_workers, 8), value) for value in (1.0, 0.5, 0.5)))
@@ -98,20 +98,20 @@ def _model_of(name: str, arrays: Mapping[str, FloatArray]) -> SpeedPredictor:
     except (ValueError, IndexError) as error:
         raise DamagedModelError(f"the parts of the model do not fit each other: {error}") from error
     if answer.shape != (num_workers,):
-        raise DamagedModelError(f"the model answers {answer.shape} for {num_workers} workers")
+        raise DamagedModelError(f"the model returns shape {answer.shape} for {num_workers} workers")
     return model
 
 
 def _pack(name: str, arrays: Mapping[str, FloatArray]) -> bytes:
     if name not in FITTERS:
-        raise KeyError(f"{name} is no fitter; known: {', '.join(sorted(FITTERS))}")
+        raise KeyError(f"{name} is not a fitter; known: {', '.join(sorted(FITTERS))}")
     buffer = io.BytesIO()
     np.savez(buffer, **{_NOTE: np.array([str(FORMAT_VERSION), name]), **arrays})
     return buffer.getvalue()
 
 
 def _unpack(data: bytes) -> tuple[str, dict[str, FloatArray]]:
-    """Kind and arrays; each part carries a checksum, which is compared when it is read."""
+    """Kind and arrays; each part carries a checksum, which is verified on reading."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             parts = {key: file[key] for key in file.files}
@@ -123,7 +123,7 @@ def _unpack(data: bytes) -> tuple[str, dict[str, FloatArray]]:
     version, name = note.tolist()
     if version != str(FORMAT_VERSION) or name not in FITTERS:
         raise DamagedModelError(
-            f"it is {name!r} of format {version}; this hpcbal reads format {FORMAT_VERSION} of "
+            f"it is {name!r} in format {version}; this hpcbal reads format {FORMAT_VERSION} of "
             f"{', '.join(sorted(FITTERS))}"
         )
     wrong = [key for key, array in parts.items() if array.dtype.kind != "f"]

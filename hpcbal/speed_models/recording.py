@@ -1,4 +1,4 @@
-"""Keep what the workers of a group did, for models of their speed to be fitted to."""
+"""Record what the workers of a group did, to fit models of their speed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.speed import SpeedHistory
 from hpcbal.policies.batching.task import Observation
 
-MAX_ITERATIONS = 4000  # of a worker: as floats, about 100 kB
+MAX_ITERATIONS = 4000  # per worker: as floats, about 100 kB
 
 
 class SpeedRecording:
     """The last iterations of a group, newest last; the oldest beyond `max_iterations` are dropped.
 
-    Not locked: record in one thread, and give `snapshot()` to the one that fits.
+    Not locked: record in one thread, and pass `snapshot()` to the thread that fits.
 
     Args:
-        num_workers: of the group, >= 1.
+        num_workers: workers of the group, >= 1.
         max_iterations: >= 1.
 
-    Raises: PolicyError: an argument is out of range.
+    Raises: PolicyError: if an argument is out of range.
     """
 
     def __init__(self, num_workers: int, max_iterations: int = MAX_ITERATIONS) -> None:
@@ -31,7 +31,7 @@ class SpeedRecording:
                 f"recording of {num_workers} workers over {max_iterations} iterations; allowed: 1 or more"
             )
         self._max_iterations = max_iterations
-        # Twice as long as needed, so that whole columns move only once in `max_iterations`.
+        # Twice the needed length, so that whole columns move only once in `max_iterations`.
         self._columns = np.full((3, num_workers, 2 * max_iterations), np.nan)
         self._end = 0
         self.num_recorded = 0
@@ -39,7 +39,7 @@ class SpeedRecording:
     def add(self, observations: Sequence[Observation]) -> None:
         """Record one iteration; a worker without samples keeps its last speed.
 
-        Raises: PolicyError: not one observation per worker.
+        Raises: PolicyError: unless there is one observation per worker.
         """
         if len(observations) != self._columns.shape[1]:
             raise PolicyError(
@@ -56,7 +56,7 @@ class SpeedRecording:
         self.num_recorded += 1
 
     def snapshot(self) -> SpeedHistory:
-        """A copy of what is kept."""
+        """A copy of the recording."""
         return self._window(self._max_iterations)
 
     def _window(self, num_iterations: int) -> SpeedHistory:

@@ -15,27 +15,27 @@ from hpcbal.speed_models.rows import Rows, Scales
 if TYPE_CHECKING:
     import keras
 
-# Keras has an LSTM's gates as input, forget, candidate, output; `Recurrent` has the candidate last.
+# Keras orders an LSTM's gates input, forget, candidate, output; `Recurrent` has the candidate last.
 KERAS_GATES = {"rnn": (0,), "lstm": (0, 1, 3, 2)}
 
 
 def fit_rnn(recording: SpeedHistory, previous: SpeedPredictor | None = None, seed: int = 0) -> Recurrent:
-    """Plain recurrent networks fitted to a recording; see `fit_lstm`."""
+    """Fit plain recurrent networks to a recording; see `fit_lstm`."""
     return _fit("rnn", recording, previous, seed)
 
 
 def fit_lstm(recording: SpeedHistory, previous: SpeedPredictor | None = None, seed: int = 0) -> Recurrent:
-    """LSTM networks fitted to a recording, with early stopping.
+    """Fit LSTM networks to a recording, with early stopping.
 
-    A worker's weights start from those of `previous`, if it is of the same cell, and its scales are kept. A
+    A worker's weights start from those of `previous`, if it has the same cell, and its scales are kept. A
     worker with fewer than 40 known triples of speeds is not fitted: `Recurrent` falls back to the average.
 
     Args:
-        recording: of one group; see `SpeedRecording.snapshot`.
-        previous: the model that was fitted before, of as many workers; of another kind, it is ignored.
-        seed: of the first weights.
+        recording: recording of one group; see `SpeedRecording.snapshot`.
+        previous: an earlier model for the same number of workers; ignored if it is of another kind.
+        seed: seed of the first weights.
 
-    Raises: PolicyError: `previous` is of another number of workers.
+    Raises: PolicyError: if `previous` is for another number of workers.
     Source: [LBBSP] Sec. 5.4, Table 3.
     """
     return _fit("lstm", recording, previous, seed)
@@ -64,12 +64,12 @@ def _fit(cell: Cell, recording: SpeedHistory, previous: SpeedPredictor | None, s
 
 
 def build_recurrent(cell: Cell, weights: FloatArray) -> keras.Model:
-    """The networks of a group as one model: inputs (n, LOOK_BACK, num_workers), outputs (n, num_workers, 1).
+    """Build a group's networks as one model: inputs (n, LOOK_BACK, num_workers), outputs (n, num_workers, 1).
 
-    The units of all workers are one layer, whose weights between units of different workers stay 0.
+    The units of all workers form one layer; weights between units of different workers stay 0.
 
     Args:
-        weights: as in `Recurrent`, shape (num_workers, n).
+        weights: see `Recurrent`, shape (num_workers, n).
     """
     keras = import_keras()
     num_workers, gates = len(weights), NUM_GATES[cell]
@@ -109,7 +109,7 @@ def build_recurrent(cell: Cell, weights: FloatArray) -> keras.Model:
 
 
 def read_recurrent(cell: Cell, network: keras.Model, num_workers: int) -> Weights:
-    """What `build_recurrent` was given, as it is now."""
+    """The present weights of `network`, in the form that `build_recurrent` takes."""
     gates, workers = NUM_GATES[cell], np.arange(num_workers)
     kernel, recurrent, bias = network.get_layer("hidden").get_weights()
     out, last = network.get_layer("output").get_weights()
@@ -122,7 +122,7 @@ def read_recurrent(cell: Cell, network: keras.Model, num_workers: int) -> Weight
 
 
 def _by_gate(cell: Cell, weights: FloatArray) -> tuple[FloatArray, ...]:
-    """The weights that `Recurrent.unpack` returns, gates in Keras' order on an axis of their own."""
+    """The weights that `Recurrent.unpack` returns, with gates in Keras' order on a separate axis."""
     gates, order = NUM_GATES[cell], np.argsort(KERAS_GATES[cell])
     sizes = np.cumsum([gates * NUM_HIDDEN, gates * NUM_HIDDEN**2, gates * NUM_HIDDEN, NUM_HIDDEN])
     wx, u, bias, out, last = np.split(weights, sizes, axis=1)
@@ -136,7 +136,7 @@ def _by_gate(cell: Cell, weights: FloatArray) -> tuple[FloatArray, ...]:
 
 
 def _rows_of(recording: SpeedHistory) -> Rows:
-    """The roots of two speeds, the older one first, and of the next one."""
+    """Square roots of two speeds, the older one first, and of the next one."""
     roots = np.sqrt(recording.speeds)
     count = max(roots.shape[1] - LOOK_BACK, 0)
     inputs = np.stack([roots[:, lag : lag + count] for lag in range(LOOK_BACK)], axis=-1)

@@ -1,4 +1,4 @@
-"""Make of a recording what networks are fitted to: standardised rows of all workers, some held out."""
+"""Turn a recording into what networks are fitted to: standardised rows of all workers, some held out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from hpcbal.policies.batching.curves import FloatArray
 
-# Every fifth stretch of so many iterations is kept from fitting: single ones would be too alike to their
-# neighbours, and the newest alone may all be of one kind.
+# Every fifth stretch of this many iterations is held out: single iterations would be too similar to their
+# neighbours, and the newest ones may all be of one kind.
 HELD_OUT_STRETCH = 20
 HELD_OUT_EVERY = 5
 LEAST_ROWS = 40
@@ -18,7 +18,7 @@ LEAST_ROWS = 40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scales:
-    """By what inputs and targets are standardised.
+    """The scales of inputs and targets.
 
     Attributes:
         input_mean, input_scale: shape (num_workers, num_inputs).
@@ -33,12 +33,12 @@ class Scales:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """What the workers' networks see, and what followed; row k is of the same iteration for all workers.
+    """What the workers' networks see, and what followed; row k is the same iteration for all workers.
 
     Attributes:
         inputs: shape (n, num_workers, num_inputs).
         targets: shape (n, num_workers).
-        weights: shape (n, num_workers); 0 where something was not measured, inputs and target being 0 there.
+        weights: shape (n, num_workers); 0 where something was not measured; inputs and target are 0 there.
     """
 
     inputs: FloatArray
@@ -47,7 +47,7 @@ class Rows:
 
     @classmethod
     def of(cls, inputs: FloatArray, targets: FloatArray) -> Rows:
-        """Rows with gaps, given as NaN."""
+        """Make rows; gaps are given as NaN."""
         whole = np.isfinite(inputs).all(axis=2) & np.isfinite(targets)
         return cls(
             np.where(whole[..., None], inputs, 0.0), np.where(whole, targets, 0.0), whole.astype(float)
@@ -58,9 +58,9 @@ class Rows:
         return int(self.targets.shape[1])
 
     def scales(self, previous: Scales | None) -> Scales:
-        """Means and deviations of the whole rows; those of `previous` where it knows a worker.
+        """Means and deviations of the complete rows; from `previous` for workers that it knows.
 
-        A model that starts from weights fitted before must see its inputs as it did then.
+        A model that starts from earlier weights must get its inputs on the same scale as then.
         """
         enough = self.weights.sum(axis=0) >= LEAST_ROWS
         input_mean, input_scale = _moments(self.inputs, self.weights[..., None])
@@ -77,7 +77,7 @@ class Rows:
         )
 
     def standardised(self, scales: Scales) -> Rows:
-        """In units of `scales`; workers with too few rows count nothing."""
+        """The rows in units of `scales`; workers with too few rows get weight 0."""
         known = np.isfinite(scales.target_mean)
         targets = (self.targets - np.where(known, scales.target_mean, 0.0)) / scales.target_scale
         inputs = (self.inputs - scales.input_mean) / scales.input_scale
@@ -89,11 +89,11 @@ class Rows:
         return Rows(self.inputs[chosen], self.targets[chosen], self.weights[chosen])
 
     def split(self) -> tuple[Rows, Rows]:
-        """Rows to fit to, and those held out; in both, each worker's weights sum to the number of rows."""
+        """Rows to fit to, and rows held out; in both, each worker's weights sum to the number of rows."""
         number = np.arange(len(self.targets))
         held_out = number // HELD_OUT_STRETCH % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
         seen = self.weights.sum(axis=0) > 0
-        if not (self.weights[held_out].sum(axis=0)[seen] > 0).all():  # too few rows, or all of them in gaps
+        if not (self.weights[held_out].sum(axis=0)[seen] > 0).all():  # too few rows, or all of them are gaps
             held_out = number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
         return self.where(~held_out)._balanced(), self.where(held_out)._balanced()
 
@@ -103,7 +103,7 @@ class Rows:
 
 
 def _moments(values: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weighted means and standard deviations along the first axis; the latter 1 where nothing varies."""
+    """Weighted means and standard deviations along the first axis; a deviation is 1 if nothing varies."""
     total = np.maximum(weights.sum(axis=0), 1.0)
     mean = (values * weights).sum(axis=0) / total
     spread = np.sqrt((np.square(values - mean) * weights).sum(axis=0) / total)

@@ -1,4 +1,4 @@
-"""Whatever a speed predictor is shown, batches can be made of what it answers."""
+"""Whatever a speed predictor observes, its answers can be turned into batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ shares = st.none() | st.floats(0.0, 1.0)
 
 @functools.cache
 def predictor_called(name: str) -> SpeedPredictor:
-    """The last worker of a fitted one was never measured."""
+    """The last worker of a fitted predictor was never measured."""
     if name in PREDICTORS:
         return PREDICTORS[name]
     rng = np.random.default_rng(0)

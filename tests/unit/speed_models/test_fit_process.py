@@ -1,4 +1,4 @@
-"""A fit runs in a process of its own: it answers as a fit in place, fails loudly, and outlives nobody."""
+"""A fit in a separate process gives the same model, fails loudly, and does not outlive its owner."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def script(text: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("name", ["arima", "narx"])
-def test_the_model_is_that_of_a_fit_in_place(name: str) -> None:
+def test_the_model_equals_that_of_a_fit_in_this_process(name: str) -> None:
     job, fitting = a_job(name), FitProcess()
     fitting.start(job)
     assert fitting.is_busy
@@ -58,18 +58,18 @@ def test_the_model_is_that_of_a_fit_in_place(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("import sys; sys.exit('no such table')", "ended with code 1: no such table"),
-        ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: it told nothing"),
+        ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: no output"),
         ("import sys; sys.stdin.buffer.read(); print('hello')", "cannot be read"),
         ("pass", "cannot be read"),
     ],
 )
-def test_a_process_that_fails_is_told_of_once(text: str, told: str) -> None:
+def test_a_process_that_fails_is_reported_once(text: str, message: str) -> None:
     fitting = FitProcess(script(text))
     fitting.start(a_job())
-    with pytest.raises(FitFailedError, match=told):
+    with pytest.raises(FitFailedError, match=message):
         result_of(fitting)
     assert fitting.take() is None
     fitting.close()
@@ -83,7 +83,7 @@ def test_a_process_that_hangs_is_killed() -> None:
     fitting.close()
 
 
-def test_closing_kills_what_is_under_way(tmp_path: Path) -> None:
+def test_closing_kills_the_running_fit(tmp_path: Path) -> None:
     fitting = FitProcess(script(f"open({str(tmp_path / 'up')!r}, 'w'); import time; time.sleep(1000)"))
     fitting.start(a_job())
     wait_for((tmp_path / "up").exists)
@@ -125,7 +125,7 @@ def test_a_killed_owner_leaves_no_process_behind() -> None:
     wait_for(lambda: not is_alive(pid))
 
 
-def test_the_process_takes_itself_for_no_rank_and_sees_no_accelerator() -> None:
+def test_the_process_is_not_a_rank_and_sees_no_accelerator() -> None:
     environ = {
         "PATH": "p",
         "PMIX_RANK": "1",
@@ -140,12 +140,12 @@ def test_the_process_takes_itself_for_no_rank_and_sees_no_accelerator() -> None:
 
 
 def test_the_process_has_the_lowest_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = (
+    message = (
         "import os, sys, hpcbal.speed_models.__main__ as fit\n"
         "fit.unpack_job = lambda data: sys.exit(f'nice {os.nice(0)}')\n"
         "fit.main(int(sys.argv[1]))"
     )
-    fitting = FitProcess(script(told))
+    fitting = FitProcess(script(message))
     fitting.start(a_job())
     with pytest.raises(FitFailedError, match="nice 19"):
         result_of(fitting)

@@ -1,4 +1,4 @@
-"""What the policies evaluate in NumPy is what the libraries would answer with the same weights."""
+"""The policies' NumPy models give the same answers as the libraries with the same weights."""
 
 from __future__ import annotations
 

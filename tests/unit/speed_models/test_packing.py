@@ -1,4 +1,4 @@
-"""Models and jobs survive as bytes, and damaged bytes are refused, never half believed."""
+"""Models and jobs survive as bytes, and damaged bytes are refused, never partly used."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_flipped_byte_is_noticed(place: float) -> None:
             found.append(unpack_model(bytes(broken)))
         except DamagedModelError:
             continue
-    for kind, _, model in found:  # a byte that nothing depends on, such as a time in the archive
+    for kind, _, model in found:  # a byte on which nothing depends, such as a time in the archive
         assert kind == "narx"
         np.testing.assert_array_equal(model.predict(HISTORY), MODELS["narx"].predict(HISTORY))
 
@@ -82,10 +82,10 @@ NOTE = np.array(["1", "arima"])
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "message"),
     [
         ({"phi": np.zeros((2, 2))}, "not written by hpcbal"),
-        ({"note": np.array(["9", "arima"])}, "of format 9; this hpcbal reads format 1"),
+        ({"note": np.array(["9", "arima"])}, "in format 9; this hpcbal reads format 1"),
         ({"note": np.array(["1", "oracle"])}, "it is 'oracle'"),
         ({"note": NOTE, "phi": np.zeros((2, 2))}, "this one"),
         ({"note": NOTE, "phi": np.zeros((2, 2)), "theta": np.zeros(3)}, "different numbers of workers"),
@@ -93,8 +93,8 @@ NOTE = np.array(["1", "arima"])
         ({"note": NOTE, "phi": np.zeros((2, 2)), "theta": np.array(["a", "b"])}, "theta: not floating-point"),
     ],
 )
-def test_what_is_no_model_is_refused(arrays: dict[str, Any], told: str) -> None:
-    with pytest.raises(DamagedModelError, match=told):
+def test_bytes_that_are_not_a_model_are_refused(arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(DamagedModelError, match=message):
         unpack_model(packed(**arrays))
 
 

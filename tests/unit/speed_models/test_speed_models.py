@@ -36,7 +36,7 @@ def shared_workers(num_iterations: int, seed: int = 0) -> SpeedHistory:
 
 @functools.cache
 def model_of_200(name: str) -> SpeedPredictor:
-    """Fitted to 200 iterations; fits take a second each."""
+    """Fitted to 200 iterations; each fit takes a second."""
     return FITTERS[name](shared_workers(200), None)
 
 
@@ -61,7 +61,7 @@ def observe(recording: SpeedHistory, k: int, batch: int = 16) -> list[Observatio
     ]
 
 
-def test_narx_sees_in_the_resources_what_an_average_learns_too_late() -> None:
+def test_narx_predicts_from_resources_what_an_average_learns_too_late() -> None:
     recording = shared_workers(700)
     model = fit_narx(part(recording, 500))
     assert (rmse(model, recording, 500) <= 0.5 * rmse(Ema(), recording, 500)).all()
@@ -99,14 +99,14 @@ def test_a_fit_is_repeatable_and_survives_pickling(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FITTERS)
-def test_a_model_reused_is_at_least_as_good_on_what_it_is_refitted_to(name: str) -> None:
+def test_a_refitted_model_is_at_least_as_good_on_its_new_recording(name: str) -> None:
     recording, model = shared_workers(400), model_of_200(name)
     again = FITTERS[name](recording, model)
     assert (rmse(again, recording, 10) <= 1.05 * rmse(model, recording, 10)).all()
 
 
 @pytest.mark.parametrize("name", FITTERS)
-def test_what_was_not_recorded_is_predicted_by_the_average(name: str) -> None:
+def test_the_average_predicts_what_was_not_recorded(name: str) -> None:
     recording = shared_workers(30)
     nothing = np.full(recording.speeds.shape, np.nan)
     for unknown in (part(recording, 4), SpeedHistory(nothing, nothing, nothing)):
@@ -132,7 +132,7 @@ def test_constant_workers_are_predicted_to_stay_so(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FITTERS)
-def test_a_model_of_other_workers_is_refused(name: str) -> None:
+def test_a_model_for_another_number_of_workers_is_refused(name: str) -> None:
     model = model_of_200(name)
     alone = SpeedHistory(*(np.ones((1, 9)) for _ in range(3)))
     with pytest.raises(
@@ -155,7 +155,7 @@ def test_a_recording_keeps_the_newest() -> None:
     assert recording.num_recorded == 130
 
 
-def test_a_recording_refuses_what_makes_no_sense() -> None:
+def test_a_recording_refuses_senseless_arguments() -> None:
     with pytest.raises(PolicyError, match="recording of 0 workers"):
         SpeedRecording(0)
     with pytest.raises(PolicyError, match="got 0 observations of 2 workers"):
@@ -163,7 +163,7 @@ def test_a_recording_refuses_what_makes_no_sense() -> None:
 
 
 def learn(learner: SpeedLearner, source: SpeedHistory, iterations: Sequence[int]) -> list[int]:
-    """Iterations after which a fit was due; each result is put to use at once."""
+    """Iterations after which a fit was due; each result is used at once."""
     due = []
     state = learner.policy.start(BatchTask.uniform(32, WORKERS))
     for k in iterations:
@@ -189,7 +189,7 @@ def test_a_learner_starts_with_the_model_of_an_earlier_run() -> None:
     assert SpeedLearner("narx", WORKERS, model).policy.predictor is model
 
 
-def test_what_needs_no_fit_is_never_fitted() -> None:
+def test_a_predictor_that_needs_no_fit_is_never_fitted() -> None:
     learner = SpeedLearner("memoryless", WORKERS, first_fit=2, refit_every=1)
     assert learn(learner, shared_workers(20), range(10)) == []
     assert learner.policy.predictor == Memoryless()
@@ -198,16 +198,16 @@ def test_what_needs_no_fit_is_never_fitted() -> None:
 @pytest.mark.parametrize(
     ("name", "needs"), [("narx", "keras and psutil and tensorflow"), ("arima", "statsmodels")]
 )
-def test_without_its_package_a_fitted_predictor_tells_what_to_install(
+def test_without_its_package_a_fitted_predictor_says_what_to_install(
     name: str, needs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hpcbal.speed_models.learner.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=rf"needs {needs}, .*or take one of ema, memoryless"):
+    with pytest.raises(InputError, match=rf"needs {needs}, .*or use one of ema, memoryless"):
         SpeedLearner(name, WORKERS)
     assert SpeedLearner("ema", WORKERS).policy.predictor == Ema()
 
 
-def test_a_learner_refuses_what_makes_no_sense() -> None:
+def test_a_learner_refuses_senseless_arguments() -> None:
     with pytest.raises(PolicyError, match="got 'nrax', allowed: "):
         SpeedLearner("nrax", 2)
     with pytest.raises(PolicyError, match="first fit after 0 iterations"):
