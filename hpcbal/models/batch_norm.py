@@ -1,4 +1,4 @@
-"""The batch normalisation of our networks: of each rank's own samples, or over all ranks of the group."""
+"""Batch normalisation for our networks: over each rank's own samples, or over all ranks of the group."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ BATCH_NORMS = ("local", "sync")
 
 
 def check_batch_norm(kind: str) -> None:
-    """Refuse kinds that do not exist.
+    """Reject unknown kinds.
 
     Raises:
-        ValueError: tells what was given and what is allowed.
+        ValueError: if there is no such kind; the message lists the known ones.
     """
     if kind not in BATCH_NORMS:
         raise ValueError(f"batch_norm: got {kind!r}, allowed: {', '.join(map(repr, BATCH_NORMS))}")
 
 
 def normalised(x: Any, batch_norm: str, name: str) -> Any:
-    """Batch normalisation of a Keras tensor; variables and their names do not depend on its kind.
+    """Apply batch normalisation to a Keras tensor; variables and their names are the same for both kinds.
 
     Args:
         x: (n, ..., channels).
         batch_norm: "local" (Keras' own) or "sync" (`SyncBatchNormalization`).
-        name: of the layer.
+        name: name of the layer.
     """
     from keras import layers
 

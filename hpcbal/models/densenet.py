@@ -29,25 +29,25 @@ def densenet(
     stem: Literal["small", "large"] | None = None,
     batch_norm: Literal["local", "sync"] = "local",
 ) -> keras.Model:
-    """A DenseNet that returns logits.
+    """Build a DenseNet that returns logits.
 
     Args:
         input_shape: (height, width, channels) of an image.
         num_classes: >= 2.
-        depth: layers with weights. Small stem: `num_blocks` + 1 more than a multiple of `num_blocks`
-            (with bottlenecks of 2 * `num_blocks`), such as 10, 13, 16, 22, 40 for three blocks.
-            Large stem: 121, 169, 201, 264.
+        depth: layers with weights. Small stem: `num_blocks` + 1 more than a multiple of `num_blocks` (with
+            bottlenecks: of 2 * `num_blocks`), such as 10, 13, 16, 22, 40 for three blocks. Large stem: 121,
+            169, 201, 264.
         growth_rate: channels that each layer adds, >= 1.
-        num_blocks: dense blocks, >= 1; between them the image is halved. Large stem: always 4.
+        num_blocks: dense blocks, >= 1; the image is halved between them. Large stem: always 4.
         compression: share of the channels that a transition keeps, above 0 and at most 1.
         bottleneck: whether a 1x1 convolution to 4 * `growth_rate` channels comes before each 3x3 one;
-            where not given, only with the large stem.
-        stem: "small" or "large"; by the image's size where not given (`LARGE_IMAGE_PIXELS`).
-        batch_norm: "local": every rank normalises by its own samples; "sync": by those of all ranks of its
-            trainer group.
+            default: only with the large stem.
+        stem: "small" or "large"; default: by the image's size (`LARGE_IMAGE_PIXELS`).
+        batch_norm: "local": every rank normalises by its own samples; "sync": by the samples of all ranks of
+            its trainer group.
 
     Raises:
-        ValueError: tells what was given and what is allowed.
+        ValueError: if an argument is out of range; the message says what is allowed.
     Source: [DENSENET] Sec. 3, Table 1; DenseNet-BC is bottleneck=True, compression=0.5.
     """
     if stem is None:

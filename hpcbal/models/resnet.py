@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import keras
 
 LARGE_IMAGE_PIXELS = 64
-"""Images at least this high and wide get the ImageNet stem (stride 4 before the first block)."""
+"""Images of at least this height and width get the ImageNet stem (stride 4 before the first block)."""
 
 _IMAGENET_BLOCKS = {
     18: ("basic", (2, 2, 2, 2)),
@@ -30,22 +30,22 @@ def resnet(
     stem: Literal["small", "large"] | None = None,
     batch_norm: Literal["local", "sync"] = "local",
 ) -> keras.Model:
-    """A ResNet that returns logits.
+    """Build a ResNet that returns logits.
 
     Args:
         input_shape: (height, width, channels) of an image.
         num_classes: >= 2.
         depth: layers with weights. Small stem: 6n+2 (8, 14, 20, 32, 56, 110), three stages of basic blocks.
             Large stem: 18, 34 (basic blocks), 50, 101, 152 (bottleneck blocks).
-        width: channels of the first stage, >= 1, doubled from stage to stage; 16 (small) or 64 (large)
-            where not given.
-        stem: "small" (3x3, stride 1) or "large" (7x7 and pooling, stride 4); by the image's size where not
-            given (`LARGE_IMAGE_PIXELS`).
-        batch_norm: "local": every rank normalises by its own samples; "sync": by those of all ranks of its
-            trainer group.
+        width: channels of the first stage, >= 1, doubled from stage to stage; default: 16 (small) or 64
+            (large).
+        stem: "small" (3x3, stride 1) or "large" (7x7 and pooling, stride 4); default: by the image's size
+            (`LARGE_IMAGE_PIXELS`).
+        batch_norm: "local": every rank normalises by its own samples; "sync": by the samples of all ranks of
+            its trainer group.
 
     Raises:
-        ValueError: tells what was given and what is allowed.
+        ValueError: if an argument is out of range; the message says what is allowed.
     Source: [RESNET] Sec. 4.1 and 4.2; stride in the 3x3 convolution of a bottleneck (v1.5).
     """
     if stem is None:
@@ -90,7 +90,7 @@ def _plan(depth: int, stem: str) -> tuple[str, tuple[int, ...]]:
 def _convolution(
     x: Any, channels: int, size: int, stride: int, name: str, batch_norm: str, relu: bool = True
 ) -> Any:
-    """Convolution, batch norm, mostly ReLU. x: (n, h, w, c) -> (n, h/stride, w/stride, channels)."""
+    """Convolution, batch norm, and usually ReLU. x: (n, h, w, c) -> (n, h/stride, w/stride, channels)."""
     from keras import layers
 
     x = layers.Conv2D(

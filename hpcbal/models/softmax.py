@@ -1,4 +1,4 @@
-"""Softmax regression in NumPy: the model of the emulated backend, small but really learning."""
+"""Softmax regression in NumPy: the model of the emulated backend, small but able to learn."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Arrays = dict[str, Array]
 
 
 class EmulatedModel:
-    """What the emulated backend trains; override its methods to train something else.
+    """The model that the emulated backend trains; override its methods to train something else.
 
-    The model holds no weights: they come in as `parameters`, so that the backend can keep, sum, save and
-    load them.
+    The model holds no weights: it gets them as `parameters`, so that the backend can keep, sum, save and load
+    them.
 
     Args:
-        num_features: inputs of the regression, >= 1; a sample is flattened and `num_features` of its numbers
-            are taken at even distances.
+        num_features: inputs of the regression, >= 1; a sample is flattened, and `num_features` of its numbers
+            are picked at even distances.
         num_classes: >= 2.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: if an argument is out of range.
     """
 
     def __init__(self, num_features: int, num_classes: int) -> None:
@@ -37,7 +37,7 @@ class EmulatedModel:
         self.num_classes = num_classes
 
     def initial_parameters(self, rng: np.random.Generator) -> Arrays:
-        """The weights to start with, by path-like names, of any floating-point type."""
+        """The initial weights, by path-like names, of any floating-point type."""
         scale = 1.0 / math.sqrt(self.num_features)
         return {
             "softmax/kernel": rng.normal(0.0, scale, (self.num_features, self.num_classes)),
@@ -45,10 +45,10 @@ class EmulatedModel:
         }
 
     def loss(self, parameters: Mapping[str, Array], x: Array | list[Array], y: Array) -> tuple[float, int]:
-        """Sum of the cross entropies, and how many samples are predicted right.
+        """Sum of the cross entropies, and number of correctly predicted samples.
 
         Args:
-            parameters: as `initial_parameters`.
+            parameters: weights, with the names of `initial_parameters`.
             x: samples, shape (n, ...), or a list of n arrays of different shapes.
             y: classes, shape (n,).
         """
@@ -58,7 +58,7 @@ class EmulatedModel:
     def loss_and_gradient(
         self, parameters: Mapping[str, Array], x: Array | list[Array], y: Array
     ) -> tuple[float, int, Arrays]:
-        """What `loss` returns, and the gradients of the SUM of the losses by names of parameters."""
+        """The result of `loss`, and the gradients of the SUM of the losses by name of the parameter."""
         loss, correct, error, features = self._forward(parameters, x, y)
         error[np.arange(len(y)), y] -= 1.0  # now (n, num_classes): d loss / d logits
         return loss, correct, {"softmax/kernel": features.T @ error, "softmax/bias": error.sum(axis=0)}
@@ -94,12 +94,12 @@ class EmulatedModel:
 
 
 def softmax(input_shape: tuple[int | None, ...], num_classes: int, max_features: int = 256) -> EmulatedModel:
-    """Softmax regression for the emulated backend.
+    """Make a softmax regression for the emulated backend.
 
     Args:
-        input_shape: of one sample; None where samples differ.
+        input_shape: shape of one sample; None where samples differ.
         num_classes: >= 2.
-        max_features: no more inputs than this, >= 1, so that a step costs next to nothing.
+        max_features: most inputs, >= 1, so that a step costs next to nothing.
     """
     if None in input_shape:
         return EmulatedModel(max_features, num_classes)

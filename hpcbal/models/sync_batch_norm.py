@@ -1,4 +1,4 @@
-"""Batch normalisation by the mean and variance of the whole step, however it is split over the ranks."""
+"""Batch normalisation by mean and variance of the whole step, however it is split over the ranks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _all_sum: ContextVar[AllSum | None] = ContextVar("all_sum", default=None)
 
 @contextlib.contextmanager
 def summing_with(all_sum: AllSum) -> Iterator[None]:
-    """Let the layers of models that are called in here sum over ranks; for backends.
+    """Make the layers of models that are called in this context sum over ranks; for backends.
 
     Args:
-        all_sum: float64 of shape (n,) to its sum over the ranks, and its gradient likewise.
+        all_sum: maps a float64 tensor of shape (n,) to its sum over the ranks, with a matching gradient.
     """
     token = _all_sum.set(all_sum)
     try:
@@ -35,40 +35,41 @@ def summing_with(all_sum: AllSum) -> Iterator[None]:
 class SyncBatchNormalization(keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` over the samples of all ranks of a trainer group.
 
-    In a training step every rank normalises by the mean and variance of the step's whole batch, each sample
-    counting once, and the gradient flows through the other ranks' samples too: a step gives what one process
-    would get on the same samples, whatever the shares, and so do the moving statistics. In inference, in a
-    group of one, and outside of hpcbal it is the plain layer. Arguments, variables and names are those of the
-    plain layer as well, so checkpoints of either fit the other.
+    In a training step every rank normalises by the mean and variance of the step's whole batch, in which each
+    sample counts once. The gradient flows through the other ranks' samples too. So a step, and the moving
+    statistics, are the same as in one process with the same samples, whatever the shares. In inference, in a
+    group of one, and outside hpcbal it is the plain layer. Arguments, variables and names are also those of
+    the plain layer, so the checkpoints of the two are interchangeable.
 
-    Each such layer costs the group two small all-reduces in a step, in each of which the ranks wait for their
-    slowest.
+    Each such layer costs the group two small all-reduces per step, in which the ranks wait for the slowest.
 
     Raises:
-        InputError: this version of Keras is not known to the layer.
+        InputError: if the layer does not support this version of Keras.
 
     Example:
         x = SyncBatchNormalization(momentum=0.9)(keras.layers.Conv2D(16, 3)(x))
     """
 
     def __init__(self, *args: Any, name: str | None = None, **kwargs: Any) -> None:
-        if not hasattr(keras.layers.BatchNormalization, "_moments"):  # what is overridden here is not public
+        if not hasattr(keras.layers.BatchNormalization, "_moments"):  # this class overrides a private method
             raise InputError(
-                f"Keras {keras.__version__} takes batch statistics in a way that SyncBatchNormalization does "
-                "not know; install Keras 3.15, or use batch_norm: local (keras.layers.BatchNormalization)"
+                f"Keras {keras.__version__} computes batch statistics in a way that SyncBatchNormalization "
+                "does not support; install Keras 3.15, or use batch_norm: local "
+                "(keras.layers.BatchNormalization)"
             )
-        # A layer without a name gets the next one that Keras has for the plain layer.
+        # A layer without a name gets the next name that Keras would give the plain layer.
         super().__init__(*args, name=name or keras.layers.BatchNormalization().name, **kwargs)
 
     def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of each channel, as the plain layer asks for them.
+        """Mean and variance of each channel, as the plain layer requests them.
 
-        The squares of large numbers lose what their small differences have. So squares are taken around the
-        rank's own mean, and carried over to zero, where ranks can add them, in float64.
+        Squares of large numbers lose the precision of small differences. So each rank sums squares around its
+        own mean, then shifts them to zero in float64, where ranks can add them.
 
         Args:
             inputs: floating point, at least float32; channels on `axis`.
-            mask: None, or which positions count, of the inputs' shape without channels, which are last then.
+            mask: None, or which positions count, of the inputs' shape without channels, which must then be
+                the last axis.
 
         Returns:
             Both of shape (channels,), in the type of the inputs.
@@ -84,7 +85,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         else:
             counts = tf.broadcast_to(tf.cast(mask, tf.bool)[..., tf.newaxis], tf.shape(inputs))
             counted = tf.reduce_sum(tf.cast(counts, tf.float64)) / channels
-            softener = keras.backend.epsilon()  # the plain layer's, against positions of which none counts
+            softener = keras.backend.epsilon()  # as in the plain layer, in case no position counts
             first = tf.reduce_sum(tf.where(counts, inputs, 0.0), axes, keepdims=True)
         center = tf.stop_gradient(first / tf.cast(tf.maximum(counted, 1.0), inputs.dtype))
         around = inputs - center if mask is None else tf.where(counts, inputs - center, 0.0)
@@ -101,7 +102,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
 
 def synchronised_layers(model: keras.Model) -> list[SyncBatchNormalization]:
-    """Those in a built model, also in models within it."""
+    """All such layers in a built model, also in models within it."""
     return [layer for layer in model._flatten_layers() if isinstance(layer, SyncBatchNormalization)]
 
 

@@ -1,4 +1,4 @@
-"""Phases outside of steps (build, load): all ranks of a group go on, or all learn why not."""
+"""Phases outside steps (build, load): all ranks of a group continue, or all learn why they cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbal.training.backend import Replica
 from hpcbal.training.failure import CAUSES, Cause, GroupFailed, cause_of, detail_of
 
 DETAIL_BYTES = 2000
-"""How much of a failure's detail travels: enough for the end of a traceback."""
+"""How much of a failure's detail is sent: enough for the end of a traceback."""
 
 _NO_FAILURE = 255
 
@@ -22,14 +22,14 @@ def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], No
     """Learn whether any rank of the group failed; collective over the group.
 
     Args:
-        comm: of the group.
-        error: what went wrong on this rank, if anything. A `GroupFailed` is passed on with its detail,
-            so that after a failed step the master can learn from the failing rank what happened.
-        poll: called again and again while others are not there yet.
+        comm: communicator of the group.
+        error: what went wrong on this rank, if anything. A `GroupFailed` is passed on with its detail, so
+            that after a failed step the master can learn from the failing rank what happened.
+        poll: called repeatedly while other ranks are missing.
 
     Raises:
-        GroupFailed: on all ranks, with rank, cause and detail of the first rank that failed; on a rank that
-            failed itself, with its own.
+        GroupFailed: on all ranks, with rank, cause and detail of the first rank that failed; a failed rank
+            raises its own.
     """
     mine = np.zeros(1 + DETAIL_BYTES, np.uint8)
     mine[0] = _NO_FAILURE
@@ -51,7 +51,7 @@ def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], No
 
 
 def _tail(detail: str) -> bytes:
-    """The last `DETAIL_BYTES`: a traceback's end tells more than its beginning."""
+    """The last `DETAIL_BYTES`: the end of a traceback is more useful than its beginning."""
     encoded = detail.encode("utf-8", errors="replace")
     return encoded[-DETAIL_BYTES:]
 
@@ -59,19 +59,19 @@ def _tail(detail: str) -> bytes:
 def share_state(comm: GroupComm, replica: Replica) -> bool:
     """Give all ranks the master's weights and optimizer state; collective over the group.
 
-    Compares checksums first, so that equal replicas (the rule: initial weights depend on the seed only)
-    send 4 bytes per rank. When they differ, rank 0's arrays are sent: after a checkpoint that only the
-    master read, or when a user's model draws its weights from a source of its own.
+    Compares checksums first, so that equal replicas (the normal case: initial weights depend only on the
+    seed) send 4 bytes per rank. If they differ, rank 0's arrays are sent: after a checkpoint that only the
+    master read, or if a user's model draws its weights from another source.
 
     Args:
-        comm: of the group.
+        comm: communicator of the group.
         replica: built from the same config on all ranks.
 
     Returns:
         Whether arrays had to be sent.
 
     Raises:
-        GroupFailed: on all ranks, if the arrays do not fit the model of some rank.
+        GroupFailed: on all ranks, if the arrays do not fit the model on some rank.
     """
     arrays = replica.state()
     everyone = comm.all_gather(np.array(checksum(arrays), np.uint32))
@@ -81,14 +81,14 @@ def share_state(comm: GroupComm, replica: Replica) -> bool:
     error: Exception | None = None
     try:
         replica.load_state(received)
-    except Exception as misfit:  # told to the peers by agree
+    except Exception as misfit:  # agree reports it to the peers
         error = misfit
     agree(comm, error)
     return True
 
 
 def _broadcast(comm: GroupComm, arrays: Arrays) -> Arrays:
-    """Rank 0's arrays on every rank: a pickled table of contents, then one buffer of bytes."""
+    """Return rank 0's arrays on every rank: a pickled table of contents, then one buffer of bytes."""
     contents = pickle.dumps([(name, a.shape, a.dtype.str) for name, a in arrays.items()])
     lengths = np.array([len(contents), sum(a.nbytes for a in arrays.values())], np.int64)
     comm.broadcast(lengths)

@@ -1,4 +1,4 @@
-"""Named arrays of a replica: do they fit the model, and are they equal on two ranks?"""
+"""Named arrays of a replica: whether they fit the model, and whether two ranks have equal ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Arrays = dict[str, Array]
 
 
 def check_fit(given: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
-    """Refuse arrays that are not exactly those that the model has.
+    """Reject arrays that differ from those of the model in name, shape or type.
 
     Args:
-        given: from a checkpoint or another rank.
-        expected: the model's own, for names, shapes and types.
+        given: arrays from a checkpoint or another rank.
+        expected: the model's own arrays, for names, shapes and types.
 
     Raises:
         CheckpointError: names the first array that is missing, unknown or different.
@@ -35,7 +35,7 @@ def check_fit(given: Mapping[str, Array], expected: Mapping[str, Array]) -> None
             raise CheckpointError(f"/{name} has type {array.dtype}, the model expects {own.dtype}")
     unknown = [name for name in given if name not in expected]
     if unknown:
-        raise CheckpointError(f"/{unknown[0]} is not in the model (of {len(unknown)} such arrays the first)")
+        raise CheckpointError(f"/{unknown[0]} is not in the model (the first of {len(unknown)} such arrays)")
 
 
 def checksum(arrays: Mapping[str, Array]) -> int:

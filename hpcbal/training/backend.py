@@ -17,7 +17,7 @@ class Batch(Protocol):
 
     Attributes:
         ids: sample ids, int64, shape (n,), n >= 0.
-        x: samples, shape (n, *sample shape), or a list of n arrays when their shapes differ.
+        x: samples, shape (n, *sample shape), or a list of n arrays if their shapes differ.
         y: labels, shape (n, *label shape).
     """
 
@@ -78,11 +78,11 @@ class DnnSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Sums over samples, never means: sums of uneven shares add up, means of them do not.
+    """Sums over samples, never means: sums of uneven shares add up, means do not.
 
     Attributes:
         loss: sum of the samples' losses.
-        correct: samples whose class was predicted right.
+        correct: correctly predicted samples.
         count: samples, >= 0.
     """
 
@@ -95,12 +95,12 @@ class Sums:
 
     @property
     def mean_loss(self) -> float:
-        """NaN over no samples."""
+        """Mean loss; NaN without samples."""
         return self.loss / self.count if self.count else float("nan")
 
     @property
     def accuracy(self) -> float:
-        """Share of samples predicted right, 0..1; NaN over no samples."""
+        """Share of correctly predicted samples, 0..1; NaN without samples."""
         return self.correct / self.count if self.count else float("nan")
 
 
@@ -109,9 +109,9 @@ class Contribution:
     """One rank's share of a step.
 
     Attributes:
-        tensors: in the backend's own type; their sum over the ranks of the group goes to `apply`. All of
-            one floating-point type, and of the same shapes in the same order on every rank.
-        sums: of this rank's samples.
+        tensors: in the backend's own type; their sum over the ranks of the group is passed to `apply`. All
+            have one floating-point type, and the same shapes in the same order on every rank.
+        sums: sums over this rank's samples.
     """
 
     tensors: Sequence[Any]
@@ -122,11 +122,11 @@ class Replica(Protocol):
     """One rank's copy of a DNN and its optimizer.
 
     Attributes:
-        num_parameters: trainable numbers.
-        num_bytes: of everything that `state()` returns.
-        broken: set by `train_step` when an update failed half-way; reported with the next collective.
-        exchange: of a model with synchronised layers, whose ranks meet within a step; `train_step` opens and
-            closes it. None for all others.
+        num_parameters: number of trainable numbers.
+        num_bytes: size of everything that `state()` returns.
+        broken: set by `train_step` if an update failed half-way; reported with the next collective.
+        exchange: for a model with synchronised layers, whose ranks meet within a step; `train_step` opens and
+            closes it. None for all other models.
     """
 
     num_parameters: int
@@ -135,15 +135,15 @@ class Replica(Protocol):
     exchange: StepExchange | None
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
-        """The gradients of sum(loss_i) / `num_samples_total` over this rank's samples; changes no weight.
+        """Compute gradients of sum(loss_i) / `num_samples_total` over this rank's samples; changes no weight.
 
         Args:
             batch: at least one sample.
             num_samples_total: samples of the whole step, over all ranks of the group, >= len(batch).
 
         Raises:
-            NonFiniteError: the loss or a gradient is NaN or infinite.
-            MemoryError: host or device memory does not suffice.
+            NonFiniteError: if the loss or a gradient is NaN or infinite.
+            MemoryError: if host or device memory is not enough.
         """
 
     def zeros(self) -> Contribution:
@@ -153,7 +153,7 @@ class Replica(Protocol):
         """Update the weights with contributions summed over the group."""
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Loss and hits of at least one sample, in inference mode.
+        """Evaluate at least one sample in inference mode: loss and correct predictions.
 
         Raises:
             NonFiniteError, MemoryError: as for `compute`.
@@ -163,24 +163,25 @@ class Replica(Protocol):
         """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
-        """Take over what `state()` returned, here or in another process; all or nothing.
+        """Load what `state()` returned, here or in another process; all or nothing.
 
         Raises:
-            CheckpointError: an array is missing, unknown, or of another shape or type; names it.
+            CheckpointError: if an array is missing, unknown, or has another shape or type; the message names
+                it.
         """
 
     def resize(self, num_trainers: int) -> None:
-        """The replica trains in a group of `num_trainers` >= 1 ranks from now on; 1 after `build`."""
+        """From now on, train in a group of `num_trainers` >= 1 ranks; 1 after `build`."""
 
     def close(self) -> None:
-        """Free memory; the replica is of no use afterwards."""
+        """Free memory; the replica must not be used afterwards."""
 
 
 class Backend(Protocol):
     """Builds replicas.
 
     Attributes:
-        name: as in the config.
+        name: name in the config.
         device: what computes, for people and for the key of measured rates.
     """
 
@@ -188,16 +189,16 @@ class Backend(Protocol):
     device: str
 
     def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> Replica:
-        """A new replica with initial weights that depend on `seed` and `dnn.name` only.
+        """Build a replica with initial weights that depend only on `seed` and `dnn.name`.
 
         Args:
-            dnn: which model, with what arguments and optimizer.
+            dnn: the model, its arguments and its optimizer.
             sample: shape and type of one sample.
             num_classes: labels are 0..num_classes-1.
-            seed: of the run.
+            seed: seed of the run.
 
         Raises:
-            InputError: the model cannot be built from this config.
+            InputError: if the model cannot be built from this config.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Sum gradients over a trainer group; one interface, several ways."""
+"""Sum gradients over a trainer group: one interface, several implementations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GradientCollective(Protocol):
 
     Attributes:
         size: ranks in the group, >= 1.
-        rank: this one, 0..size-1; 0 is the master.
+        rank: rank of this process, 0..size-1; 0 is the master.
         meets: whether the ranks meet before they sum, so that they can `consult`.
     """
 
@@ -27,42 +27,42 @@ class GradientCollective(Protocol):
         """One fused all-reduce; returns when all ranks of the group have called it.
 
         Args:
-            tensors: of one floating-point type, with equal shapes on all ranks, or none at all.
-            status: shape (k,), k >= 1; rides in the same operation, in the type of the tensors.
+            tensors: of one floating-point type, with equal shapes on all ranks; may be empty.
+            status: shape (k,), k >= 1; summed in the same operation, in the type of the tensors.
 
         Returns:
-            The sums of the tensors, valid until the next call, and of the status, float64 of shape (k,).
-            Both are equal on all ranks.
+            The sums of the tensors, valid until the next call, and of the status, float64 of shape (k,). Both
+            are equal on all ranks.
         """
 
     def exchange(self, numbers: Array) -> None:
         """Sum a short vector in the middle of a step, by MPI; returns when all ranks have called it.
 
-        Also from another thread than the one that calls `sum`, but never while that is in it.
+        May be called from another thread than `sum`, but never during `sum`.
 
         Args:
-            numbers: float64, contiguous, equally long on all ranks; the sums take their place.
+            numbers: float64, contiguous, equally long on all ranks; replaced by the sums.
         """
 
     def tell(self, numbers: Array) -> None:
         """Send a short vector from the master to all ranks, by MPI; returns when this rank has it.
 
         Args:
-            numbers: as for `exchange`; the master's take the place of the others'.
+            numbers: as for `exchange`; on the other ranks replaced by the master's.
         """
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
-        """Meet before `sum`: the master gets the numbers of all ranks, and its answer goes to all.
+        """Meet before `sum`: the master gets the numbers of all ranks, and its answer goes to all ranks.
 
-        The ranks meet in it as they otherwise do in the `sum` that must follow, which then comes at once: a
-        question that is answered costs one wait for the slowest rank, not two. Only where it `meets`: ranks
-        of Horovod negotiate while they wait, and would begin with that too late.
+        The ranks wait for each other here instead of in the following `sum`, which is then fast: a question
+        and its answer cost one wait for the slowest rank, not two. Allowed only if the collective `meets`:
+        Horovod's ranks negotiate while they wait, and would start that too late.
 
         Args:
-            numbers: of this rank, float64, shape (k,), contiguous, k equal on all ranks.
-            answer: the master's, of the numbers by rank, shape (size, k); gives float64, shape (length,). It
-                must not raise, since the others wait for it.
-            length: numbers of the answer, equal on all ranks.
+            numbers: numbers of this rank, float64, shape (k,), contiguous, k equal on all ranks.
+            answer: called on the master with the numbers by rank, shape (size, k); returns float64, shape
+                (length,). It must not raise, because the other ranks wait for it.
+            length: length of the answer, equal on all ranks.
 
         Returns: the answer, equal on all ranks.
         """
@@ -72,24 +72,24 @@ class GradientCollective(Protocol):
 
 
 class LocalCollective(GradientCollective):
-    """The group of one rank: nothing to sum."""
+    """The collective of a group of one rank, with nothing to sum."""
 
     size = 1
     rank = 0
     meets = True
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
-        """The same tensors, not copied."""
+        """Return the same tensors, without a copy."""
         return tensors, status.astype(np.float64)
 
     def exchange(self, numbers: Array) -> None:
-        """The numbers are the sums."""
+        """Do nothing: the numbers are the sums."""
 
     def tell(self, numbers: Array) -> None:
-        """Nobody else is there."""
+        """Do nothing: there are no other ranks."""
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
         return answer(numbers[np.newaxis])
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""

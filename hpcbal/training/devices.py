@@ -1,4 +1,4 @@
-"""Share a node's GPUs and cores out to its trainer ranks."""
+"""Divide a node's GPUs and cores among its trainer ranks."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from hpcbal.errors import ClusterError
 
 
 def gpu_of_slot(num_visible_gpus: int, local_slot: int) -> int | None:
-    """Which of the GPUs that this process sees is its own.
+    """Choose this process's GPU among the visible ones.
 
     Args:
         num_visible_gpus: GPUs that TensorFlow lists, >= 0.
-        local_slot: number of this trainer on its node, from 0.
+        local_slot: index of this trainer on its node, from 0.
 
     Returns:
-        Index of the GPU; None on a machine without GPUs. A launcher that shows each rank just one GPU
-        has pinned already: then it is that one.
+        Index of the GPU; None on a machine without GPUs. If a launcher shows each rank only one GPU, it is
+        that one.
 
     Raises:
-        ClusterError: more trainers than GPUs on the node.
+        ClusterError: if the node has more trainers than GPUs.
     """
     if num_visible_gpus <= 1:
         return 0 if num_visible_gpus else None
     if local_slot >= num_visible_gpus:
         raise ClusterError(
-            f"slot {local_slot} of this node has no GPU of its own: {num_visible_gpus} are visible; "
+            f"there is no GPU for slot {local_slot} of this node: {num_visible_gpus} are visible; "
             f"set slots.per_node to at most {num_visible_gpus}"
         )
     return local_slot
@@ -34,14 +34,14 @@ def gpu_of_slot(num_visible_gpus: int, local_slot: int) -> int | None:
 def threads_of_slot(
     own_cores: frozenset[int], num_local_slots: int, cores_of_slots: Sequence[frozenset[int]] | None = None
 ) -> int:
-    """How many threads a trainer may use so that the node's trainers do not get in each other's way.
+    """Number of threads for a trainer such that the node's trainers do not slow each other down.
 
     Args:
         own_cores: affinity mask of this rank.
         num_local_slots: trainers on the node, >= 1.
-        cores_of_slots: masks of all the node's trainers, this one included. Where they are known, only the
-            trainers whose mask overlaps with this one's share its cores: a launcher that binds ranks to
-            cores has shared them out already.
+        cores_of_slots: masks of all the node's trainers, including this one. If they are known, only trainers
+            whose masks overlap with this one's share its cores: a launcher that binds ranks to cores has
+            already divided them.
 
     Returns:
         At least 1.
@@ -53,11 +53,11 @@ def threads_of_slot(
 
 
 def thread_counts(environment: Mapping[str, str], share: int) -> tuple[int, int]:
-    """Threads inside an operation, and operations at once; what the user set in the environment wins.
+    """Threads inside an operation, and parallel operations; the user's environment variables win.
 
     Args:
-        environment: with maybe TF_NUM_INTRAOP_THREADS, TF_NUM_INTEROP_THREADS, OMP_NUM_THREADS.
-        share: from `threads_of_slot`.
+        environment: may contain TF_NUM_INTRAOP_THREADS, TF_NUM_INTEROP_THREADS, OMP_NUM_THREADS.
+        share: threads from `threads_of_slot`.
     """
     omp = _positive(environment.get("OMP_NUM_THREADS", "").split(",")[0])
     intra = _positive(environment.get("TF_NUM_INTRAOP_THREADS", "")) or omp or share

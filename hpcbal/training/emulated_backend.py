@@ -1,4 +1,4 @@
-"""Steps take the time that a rate table gives, the learning is real: a backend without accelerators."""
+"""A backend without accelerators: steps take the time from a rate table, but the learning is real."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 
 EVALUATION_SPEEDUP = 3.0
-"""Inference needs one forward pass, training costs about three of them (forward, and twice backward)."""
+"""Inference needs one forward pass, training about three (forward, and twice backward)."""
 
 WAKE_EARLY_S = 3e-4
-"""How long before the end of a step the emulated device is watched instead of slept for."""
+"""How long before the end of a step to watch the emulated device instead of sleeping."""
 
 
 class Model(Protocol):
@@ -48,7 +48,7 @@ class Model(Protocol):
 
 
 class WorkerSettings(Protocol):
-    """How one emulated GPU differs from the others, as `hpcbal.config` holds it.
+    """How one emulated GPU differs from others, as `hpcbal.config` holds it.
 
     Its time for x samples is max(floor_s, launch_s + x / (rate on 1 GPU * speed)), the curves of [LBBSP]
     Sec. 3.3.1.
@@ -65,20 +65,20 @@ class WorkerSettings(Protocol):
 
 
 class EmulatedReplica(Replica):
-    """Weights in NumPy, SGD with momentum, and a clock; see `hpcbal.training.backend.Replica`.
+    """NumPy weights, SGD with momentum, and a clock; see `hpcbal.training.backend.Replica`.
 
-    A rate of several trainers is that of their whole step, the sum of the gradients included, as profiling
-    would measure it ([FLEET] App. B.3). So what a group spends in that sum is taken off its next step.
+    The rate of several trainers covers their whole step, including the sum of the gradients, as profiling
+    would measure it ([FLEET] App. B.3). So the time that a group spends in that sum is subtracted from its
+    next step.
 
     Args:
         model: computes losses and gradients.
-        parameters: to start with; taken over.
+        parameters: initial parameters; not copied.
         optimizer: learning rate, momentum, nesterov and weight decay are used.
-        group_rate: samples/s of the whole trainer group by its number of ranks; None computes as fast as
-            it can.
-        worker: how this rank differs from others; with it a step takes what the rank's own share takes, and
-            the sum of the gradients comes on top.
-        by_share: likewise without a worker, each of the group's ranks having its part of the group's rate.
+        group_rate: samples/s of the whole trainer group by its number of ranks; None computes at full speed.
+        worker: how this rank differs from others; a step then takes the time of the rank's own share, plus
+            the sum of the gradients.
+        by_share: the same without a worker; each rank of the group has an equal part of the group's rate.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class EmulatedReplica(Replica):
         self._worker = worker
         self._by_share = by_share
         self._num_trainers = 1
-        self._computed_s: float | None = None  # when the last step's own gradient was there
-        self._summing_s = 0.0  # what the last step spent on the sum
+        self._computed_s: float | None = None  # when the last step's own gradient was ready
+        self._summing_s = 0.0  # time that the last step spent on the sum
         self.num_parameters = sum(array.size for array in parameters.values())
         self.num_bytes = num_bytes(self.state())
 
     def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
-        """Lasts `num_samples_total` / rate, the sum of the gradients included.
+        """Takes `num_samples_total` / rate, including the sum of the gradients.
 
-        With a worker, or `by_share`, it lasts what this rank's own share takes, and the sum comes on top.
+        With a worker, or `by_share`, it takes the time of this rank's own share, plus the sum.
         """
         if self._worker is not None:
             deadline_s = self._own_deadline(self._worker, len(batch.ids), 1.0)
@@ -136,7 +136,7 @@ class EmulatedReplica(Replica):
         return Contribution(self._zeros, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
-        """Heavy-ball momentum as Keras has it: v = mu*v - lr*g, w += v; weight decay w *= 1 - lr*decay."""
+        """Heavy-ball momentum as in Keras: v = mu*v - lr*g, w += v; weight decay w *= 1 - lr*decay."""
         if self._num_trainers > 1 and self._computed_s is not None:
             self._summing_s = time.perf_counter() - self._computed_s
         rate, momentum = self._optimizer.learning_rate, self._optimizer.momentum
@@ -149,7 +149,7 @@ class EmulatedReplica(Replica):
         self._iteration += 1
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Lasts this rank's share at the group's rate, `EVALUATION_SPEEDUP` times faster."""
+        """Takes the time of this rank's share at the group's rate, `EVALUATION_SPEEDUP` times faster."""
         y = np.asarray(batch.y).reshape(-1)
         if self._worker is None:
             deadline_s = self._deadline(len(y) * self._num_trainers / EVALUATION_SPEEDUP)
@@ -190,7 +190,7 @@ class EmulatedReplica(Replica):
             array[...] = arrays[name]
 
     def resize(self, num_trainers: int) -> None:
-        """The group's rate follows."""
+        """Use the group's rate for this number of trainers."""
         self._num_trainers = num_trainers
         self._computed_s, self._summing_s = None, 0.0
 
@@ -205,11 +205,11 @@ class EmulatedBackend(Backend):
     Args:
         rates: samples/s by number of trainers by DNN name; other numbers follow [FLEET] Eq. 5, and a DNN
             without rates is not slowed down.
-        gpus_per_node: for Eq. 5.
+        gpus_per_node: used in Eq. 5.
         precision: "float32" or "float64".
-        worker: how the GPU of this rank differs; None: all are alike.
-        by_share: DNNs whose steps are not always split evenly (any policy but `even`): those of a rank last
-            as long as its share takes, and the sum of the gradients on top.
+        worker: how this rank's GPU differs; None: all are alike.
+        by_share: DNNs whose steps are not always split evenly (any policy but `even`): a rank's step takes
+            the time of its share, plus the sum of the gradients.
     """
 
     name = "emulated"
@@ -232,18 +232,18 @@ class EmulatedBackend(Backend):
         """A replica of a model with `loss_and_gradient`.
 
         Raises:
-            InputError: the model or the optimizer is not one for this backend.
+            InputError: if this backend does not support the model or the optimizer.
         """
         if dnn.optimizer.name.lower() != "sgd":
             raise InputError(
                 f"DNN {dnn.name}: optimizer.name: got {dnn.optimizer.name!r}, "
-                "the emulated backend allows: 'sgd'"
+                "allowed with the emulated backend: 'sgd'"
             )
         model = load_object(dnn.model)(tuple(sample.shape), num_classes, **dnn.args)
         if not hasattr(model, "loss_and_gradient"):
             raise InputError(
                 f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, the emulated backend "
-                "allows what has `loss_and_gradient`, such as hpcbal.models:softmax; "
+                "needs an object with `loss_and_gradient`, such as hpcbal.models:softmax; "
                 "for Keras models set backend.name to tensorflow"
             )
         initial = model.initial_parameters(np.random.default_rng(dnn_seed(seed, dnn.name)))
@@ -254,14 +254,14 @@ class EmulatedBackend(Backend):
         return EmulatedReplica(model, parameters, dnn.optimizer, group_rate, self._worker, by_share)
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 def _sleep_until(deadline_s: float) -> None:
-    """Sleep to an absolute time, so that the computing before it is part of the step, not added to it.
+    """Sleep until an absolute time, so that computing before it is part of the step, not added to it.
 
-    A sleep ends a tenth of a millisecond late and wakes up with cold caches, which a device would not: the
-    last moments are spent yielding, as a host thread does that waits for its device.
+    A sleep ends a tenth of a millisecond late and wakes up with cold caches, unlike a device. So the last
+    moments are spent yielding, like a host thread that waits for its device.
     """
     remaining_s = deadline_s - time.perf_counter()
     if remaining_s > WAKE_EARLY_S:

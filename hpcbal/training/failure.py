@@ -1,4 +1,4 @@
-"""How a trainer group fails: all ranks together, with a cause that people and the scheduler understand."""
+"""How a trainer group fails: all ranks together, with a cause for people and for the scheduler."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hpcbal.errors import HpcbalError
 Cause = Literal["error", "oom", "nan"]
 
 CAUSES: tuple[Cause, ...] = ("error", "oom", "nan")
-"""In the order of precedence when ranks of one group fail differently in the same step."""
+"""In order of precedence, if ranks of one group fail differently in the same step."""
 
 
 USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
-"""What a user's model may raise; it ends its own DNN, not the job."""
+"""What a user's model may raise; it ends only its own DNN, not the job."""
 
 
 def as_exception(error: BaseException) -> Exception:
-    """`error`, or one that names it where it is none (a model that calls `sys.exit`)."""
+    """`error`, or an Exception that names it if it is none (a model that calls `sys.exit`)."""
     if isinstance(error, Exception):
         return error
     wrapped = RuntimeError(f"{type(error).__name__} was raised: {error}")
@@ -31,11 +31,11 @@ class NonFiniteError(HpcbalError):
 
 
 class GroupFailed(HpcbalError):  # noqa: N818  (an event of the group, not a mistake)
-    """Raised on every rank of a trainer group when any of them failed; no update was applied.
+    """Raised on every rank of a trainer group if any of them failed; no update was applied.
 
     Attributes:
         cause: 'error' (an exception), 'oom' (out of memory) or 'nan' (a loss or gradient is not finite).
-        detail: for people; on the rank where it happened it holds the traceback.
+        detail: for people; on the failing rank it contains the traceback.
         local: whether it happened on this rank.
         rank: rank of the group where it happened; -1: not known on this rank.
     """
@@ -53,10 +53,10 @@ class GroupFailed(HpcbalError):  # noqa: N818  (an event of the group, not a mis
 
 
 def cause_of(error: BaseException) -> Cause:
-    """The cause under which an exception is reported.
+    """The cause that is reported for an exception.
 
-    Backends turn their library's out-of-memory errors into `MemoryError`, so that nobody else needs
-    to know them.
+    Backends turn their library's out-of-memory errors into `MemoryError`, so that no other code has to know
+    them.
     """
     if isinstance(error, GroupFailed):
         return error.cause
@@ -68,7 +68,7 @@ def cause_of(error: BaseException) -> Cause:
 
 
 def detail_of(error: BaseException) -> str:
-    """What to tell people: the message of our own errors, the whole traceback of foreign ones."""
+    """Text for people: the message of our own errors, the whole traceback of all others."""
     if isinstance(error, GroupFailed):
         return error.detail
     if isinstance(error, HpcbalError):

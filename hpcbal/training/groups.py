@@ -1,4 +1,4 @@
-"""Trainer groups come and go with the rounds; what MPI and Horovod make of them looks the same."""
+"""Trainer groups are formed and dissolved with the rounds; MPI and Horovod groups look the same."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 
 class TrainerGroups(Protocol):
-    """The trainer groups of the moment. A group is a tuple of ranks of the trainer communicator.
+    """The current trainer groups. A group is a tuple of ranks of the trainer communicator.
 
     The first rank of a group is its master: rank 0 of its collective and of its communicator.
     """
 
     def open(self, groups: Sequence[tuple[int, ...]]) -> None:
-        """Close the groups of before and form these; collective over ALL trainers.
+        """Close the earlier groups and form these; collective over ALL trainers.
 
         Args:
-            groups: equal on all trainers, also on those that are in none; no rank occurs twice.
+            groups: the same on all trainers, also on those in no group; no rank occurs twice.
         """
 
     def comm_of(self, group: tuple[int, ...]) -> GroupComm:
         """The group's small collectives; only for its members."""
 
     def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
-        """What sums the gradients of the group; only for its members."""
+        """The collective that sums the group's gradients; only for its members."""
 
     def close_all(self) -> None:
         """Dissolve the groups; collective over ALL trainers."""
@@ -67,4 +67,4 @@ COLLECTIVES: dict[str, Callable[[MPI.Intracomm], TrainerGroups]] = {
     "horovod": _horovod_groups,
     "mpi": _mpi_groups,
 }
-"""By the names that `backend.collective` of the config may have."""
+"""By their names in `backend.collective` of the config."""

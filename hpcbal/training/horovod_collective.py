@@ -25,13 +25,13 @@ import tensorflow as tf
 class HorovodCollective(GradientCollective):
     """Grouped all-reduce over a process set.
 
-    The call is eager, outside of the backend's traced functions, so that a model is not traced again
-    for every new process set. `hvd.join` is not used: it knows no process sets.
+    The call is eager, outside the backend's traced functions, so that a model is not traced again for every
+    new process set. `hvd.join` is not used: it does not support process sets.
 
     Args:
-        process_set: initialised, of all ranks of the group; removed by who added it.
-        comm: of the group, in the group's order (Horovod sorts its sets, we do not); owned by the caller.
-        name: names the operation, equal on all ranks of the group.
+        process_set: initialised set of all ranks of the group; whoever added it removes it.
+        comm: communicator in the group's order (Horovod sorts its sets, we do not); owned by the caller.
+        name: name of the operation, equal on all ranks of the group.
     """
 
     meets = False
@@ -44,9 +44,9 @@ class HorovodCollective(GradientCollective):
         self._name = name
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
-        """Takes and returns TensorFlow's tensors (NumPy's are converted).
+        """Sum and return TensorFlow tensors (NumPy arrays are converted).
 
-        A status alone goes by MPI, in microseconds; Horovod needs some of its cycles of 1 ms.
+        A status without tensors is sent by MPI, in microseconds; Horovod needs several of its 1 ms cycles.
         """
         if not tensors:
             return self._by_mpi.sum((), status)
@@ -57,25 +57,25 @@ class HorovodCollective(GradientCollective):
         return sums, total.numpy().astype(np.float64)
 
     def exchange(self, numbers: Array) -> None:
-        """By MPI, which is quicker within a step and needs no names."""
+        """Sums by MPI, which is faster within a step and needs no names."""
         self._by_mpi.exchange(numbers)
 
     def tell(self, numbers: Array) -> None:
         self._by_mpi.tell(numbers)
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
-        """Not allowed: ranks of Horovod do not meet before they sum."""
-        raise NotImplementedError("ranks of Horovod do not meet before they sum")
+        """Not allowed: Horovod's ranks do not meet before they sum."""
+        raise NotImplementedError("Horovod's ranks do not meet before they sum")
 
     def close(self) -> None:
-        """Nothing to free: the process set is removed by `HorovodGroups`."""
+        """Do nothing: `HorovodGroups` removes the process set."""
 
 
 class HorovodGroups:
     """Trainer groups as Horovod process sets; see `hpcbal.training.groups.TrainerGroups`.
 
-    Horovod is initialised at the first `open`, on the trainers only: it hijacks every rank that it is
-    given, and schedulers and preprocessors take no part in its background traffic.
+    Horovod is initialised at the first `open`, only on the trainers: it takes over every rank that it is
+    given, and the scheduler and preprocessors must not take part in its background traffic.
 
     Args:
         trainer_comm: all trainers; owned by the caller, MPI with THREAD_MULTIPLE.

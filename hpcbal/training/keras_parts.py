@@ -1,4 +1,4 @@
-"""What a replica takes from a Keras model: optimizer and variables by name, moving variances."""
+"""What a replica needs from a Keras model: optimizer, variables by name, moving variances."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hpcbal.training.backend import DnnSettings, OptimizerSettings, SampleShape
 
 
 def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
-    """An optimizer by its Keras name, any case.
+    """Make an optimizer by its Keras name, in any case.
 
     Raises:
-        InputError: no such optimizer, or it does not have a setting that was given.
+        InputError: if there is no such optimizer, or it does not have a given setting.
     """
     by_name = {
         name.lower(): kind
@@ -39,10 +39,10 @@ def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimize
 
 
 def check_model(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int) -> None:
-    """Build a user's model for samples of this shape, if it is not yet.
+    """Build a user's model for samples of this shape, if it is not built yet.
 
     Raises:
-        InputError: it is no Keras model, or does not return the logits of `num_classes` classes.
+        InputError: if it is not a Keras model, or does not return the logits of `num_classes` classes.
     """
     if not isinstance(model, keras.Model):
         raise InputError(
@@ -59,7 +59,7 @@ def check_model(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: 
 
 
 def named_variables(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """All variables but the learning rate, which is the config's, by unique path-like names."""
+    """All variables except the learning rate (set by the config), by unique path-like names."""
     named: dict[str, keras.Variable] = {}
     for variable in model.variables:
         _add(named, f"weights/{variable.path}", variable)
@@ -79,9 +79,9 @@ def _add(named: dict[str, keras.Variable], name: str, variable: keras.Variable) 
 def moving_variances(
     model: keras.Model, statistics: Sequence[keras.Variable]
 ) -> dict[int, tuple[int, float]]:
-    """Of each layer with batch norm, by the place of its moving variance: that of its mean, and their rate.
+    """For each layer with batch norm, by its moving variance: its moving mean, and the rate of both.
 
-    A step moves both by `rate` times what is new in its batch. A layer that moves by nothing is left out.
+    A step moves both by `rate` times the difference to its batch. A layer with rate 0 is left out.
     """
     place = {id(variable): index for index, variable in enumerate(statistics)}
     return {

@@ -1,4 +1,4 @@
-"""Sum gradients with mpi4py: one buffer per group, gathered, reduced in place, handed out as views."""
+"""Sum gradients with mpi4py: one buffer per group, gathered, reduced in place, returned as views."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _QUESTION, _ANSWER = 1, 2
 class MpiCollective(GradientCollective):
     """All-reduce over an mpi4py communicator.
 
-    The ranks first meet in a non-blocking barrier, waiting with a backoff: the others may compute for long.
-    Then they reduce with the blocking all-reduce, whose algorithms are better than those of the non-blocking
-    one, and in which nobody waits long any more.
+    The ranks first meet in a non-blocking barrier and wait with a backoff, because other ranks may compute
+    for a long time. Then they use the blocking all-reduce, which has better algorithms than the non-blocking
+    one, and in which no rank waits long.
 
     Args:
-        comm: of the group; freed by who made it.
+        comm: communicator of the group; whoever made it frees it.
     """
 
     meets = True
@@ -39,7 +39,7 @@ class MpiCollective(GradientCollective):
         self._have_met = False
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
-        """Takes anything that NumPy can view, returns views of one buffer."""
+        """Accepts anything that NumPy can view, returns views of one buffer."""
         arrays = [np.asarray(tensor) for tensor in tensors]
         dtype = arrays[0].dtype if arrays else status.dtype
         if any(array.dtype != dtype for array in arrays):
@@ -61,21 +61,21 @@ class MpiCollective(GradientCollective):
         return views, flat[stop:].astype(np.float64)
 
     def exchange(self, numbers: Array) -> None:
-        """Without the barrier of `sum`, which would double the cost of a short vector."""
+        """Sums without the barrier of `sum`, which would double the cost of a short vector."""
         wait_for(self._comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.SUM))
 
     def tell(self, numbers: Array) -> None:
-        """The message goes straight to each rank, see `consult`."""
+        """The message goes directly to each rank, see `consult`."""
         if self.rank == 0:
             self._answer(numbers)
         else:
             wait_for(self._comm.Irecv(numbers, 0, _ANSWER))
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
-        """Takes the place of the barrier in `sum`.
+        """Replaces the barrier in `sum`.
 
-        Messages go straight to the master and back: in a tree each hop would wait for a rank that sleeps
-        between two looks, and at hundreds of ranks the master's decision takes longer than its messages.
+        Messages go directly to the master and back: in a tree, each hop would wait for a rank that sleeps
+        between two polls, and with hundreds of ranks the master's decision takes longer than its messages.
         """
         self._have_met = True
         if self.rank != 0:
@@ -93,7 +93,7 @@ class MpiCollective(GradientCollective):
         return answered
 
     def _answer(self, numbers: Array) -> None:
-        """From the master to all others."""
+        """Send the master's numbers to all other ranks."""
         for reply in [self._comm.Isend(numbers, i, _ANSWER) for i in range(1, self.size)]:
             wait_for(reply)
 

@@ -8,7 +8,7 @@ import zlib
 def dnn_seed(seed: int, dnn_name: str) -> int:
     """A seed in 0..2**32-1 for the initial weights of `dnn_name`.
 
-    Two DNNs of one run start differently even when their models are equal, and a DNN starts the same
-    whatever else is in the ensemble.
+    Two DNNs of one run start differently even if their models are equal, and a DNN starts the same whatever
+    else is in the ensemble.
     """
     return zlib.crc32(f"{seed}/{dnn_name}".encode())

@@ -24,14 +24,14 @@ _NOTHING = np.zeros(0)
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step gave, equal on all ranks of the group.
+    """The result of a step, equal on all ranks of the group.
 
     Attributes:
-        sums: over the samples of all ranks.
-        suspend: whether any rank asked to stop; the step itself was done.
-        report: sum of what the ranks reported, float64, shape (k,); empty where they report nothing.
-        met_s, summed_s: `time.monotonic` when this rank went to meet the others, and when it had the sums,
-            so waiting for the slowest rank is included; equal in a group of one, which has nobody to meet.
+        sums: sums over the samples of all ranks.
+        suspend: whether any rank requested a stop; the step itself was done.
+        report: sum of what the ranks reported, float64, shape (k,); empty if they report nothing.
+        met_s, summed_s: `time.monotonic` when this rank was ready to meet and when it had the sums;
+            the difference includes waiting for the slowest rank. Equal in a group of one rank.
     """
 
     sums: Sums
@@ -51,25 +51,25 @@ def train_step(
 ) -> StepOutcome:
     """Compute on this rank's samples, sum over the group, apply; collective over the group.
 
-    A rank that fails still enters the all-reduce, with zeros and a flag, so that no rank waits for ever
-    and none applies an update that another one lacks; `StepExchange` does the same for the sums within the
-    step of models with synchronised layers. A failure of the update itself, after the sum,
-    cannot be told to the peers in this step; it is told in the next one (or in `evaluate_step`), which
-    fails before anything is saved.
+    A rank that fails still enters the all-reduce, with zeros and a flag. So no rank waits forever, and none
+    applies an update that another one lacks; `StepExchange` does the same for the sums within the step in
+    models with synchronised layers. If the update itself fails, after the sum, the peers cannot learn of it
+    in this step. They learn of it in the next step (or in `evaluate_step`), which fails before anything is
+    saved.
 
     Args:
         replica: weights that are equal on all ranks of the group.
         batch: this rank's samples; may be empty.
         num_samples_total: samples of the step over all ranks; 0 (all samples broken) changes no weight.
-        collective: of the group.
+        collective: collective of the group.
         suspend: whether this rank wants the group to stop after this step.
         report: called when this rank has computed and goes to meet the others, with the seconds that it has
-            waited for them within the step (synchronised layers); the numbers that it returns, shape (k,),
-            k equal on all ranks, are summed with the gradients. They travel in the gradients' type: float32
-            holds whole numbers up to 2**24.
+            waited for them within the step (synchronised layers). The numbers that it returns, shape (k,), k
+            equal on all ranks, are summed with the gradients. They have the gradients' type: float32 holds
+            whole numbers up to 2**24.
 
     Raises:
-        GroupFailed: on all ranks, if any rank failed; no weight has changed in this step.
+        GroupFailed: on all ranks, if any rank failed; this step has changed no weight.
 
     Source: weights samples/total as in [LBBSP] Eq. 7.
     """
@@ -84,8 +84,8 @@ def train_step(
             exchange.follow()
         error = exchange.end(error)
     met_s = time.monotonic()
-    told = report(exchange.waited_s if exchange is not None else 0.0) if report is not None else _NOTHING
-    tensors, outcome = reduce_step(collective, contribution, error, suspend, told, met_s)
+    reported = report(exchange.waited_s if exchange is not None else 0.0) if report is not None else _NOTHING
+    tensors, outcome = reduce_step(collective, contribution, error, suspend, reported, met_s)
     if outcome.sums.count != num_samples_total:
         raise GroupFailed(
             "error",
@@ -103,7 +103,7 @@ def train_step(
 def evaluate_step(
     replica: Replica, batch: Batch, collective: GradientCollective, suspend: bool = False
 ) -> StepOutcome:
-    """Evaluate this rank's samples (maybe none) and add up over the group; collective over the group.
+    """Evaluate this rank's samples, if any, and sum over the group; collective over the group.
 
     Raises:
         GroupFailed: on all ranks, if any rank failed.
@@ -123,7 +123,7 @@ def _attempt(
         return nothing, None
     try:
         return compute(), None
-    except USER_ERRORS as error:  # whatever a model raises must reach the peers as a flag
+    except USER_ERRORS as error:  # any exception from a model must reach the peers as a flag
         return nothing, as_exception(error)
 
 
@@ -135,12 +135,12 @@ def reduce_step(
     report: Array = _NOTHING,
     met_s: float | None = None,
 ) -> tuple[Sequence[Any], StepOutcome]:
-    """What lies between computing and applying: sum tensors and status, and find out who failed.
+    """The part between computing and applying: sum tensors and status, and find out which ranks failed.
 
     Args:
-        contribution: of this rank; zeros when it failed.
+        contribution: contribution of this rank; zeros if it failed.
         error: what went wrong on this rank, if anything.
-        suspend: this rank's wish to stop.
+        suspend: whether this rank wants to stop.
         report: further numbers to sum, shape (k,).
         met_s: when this rank went to meet the others; None: now.
 
@@ -148,7 +148,7 @@ def reduce_step(
         The summed tensors, and the outcome.
 
     Raises:
-        GroupFailed: on all ranks, if any rank failed; carries the detail where it happened.
+        GroupFailed: on all ranks, if any rank failed; includes the detail on the failing rank.
     """
     status = np.zeros(STATUS_LENGTH + report.size)
     status[STATUS_LENGTH:] = report
@@ -164,7 +164,7 @@ def reduce_step(
         if status[flag] > 0.0:
             if error is not None:
                 raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
-            raise GroupFailed(cause, "another rank of the group failed and tells more", local=False)
+            raise GroupFailed(cause, "another rank of the group failed; its log has the details", local=False)
     total = Sums(float(status[LOSS]), float(status[CORRECT]), round(float(status[COUNT])))
     is_suspended = bool(status[SUSPEND] > 0.0)
     return tensors, StepOutcome(total, is_suspended, status[STATUS_LENGTH:], began_s, summed_s)

@@ -1,7 +1,7 @@
-"""Sums over a trainer group inside of a step, where all ranks meet: those without samples or with bugs too.
+"""Sums over a trainer group within a step, where all ranks meet, even those without samples or with errors.
 
-A synchronised layer cannot go on before it knows the other ranks' sums. So a rank that fails while others
-wait in such a sum must still meet them there, though it may not even know at which one they are.
+A synchronised layer cannot continue before it knows the other ranks' sums. So a rank that fails while others
+wait in such a sum must still meet them there, although it may not know in which one they are.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from hpcbal.training.collective import GradientCollective
 from hpcbal.training.failure import NonFiniteError
 
 FAILED, COMPUTING, CLOSING, PLACE, PLACE_SQUARED = range(5)
-"""What stands before the numbers; of each the sum over the ranks is what all of them learn."""
+"""Fields before the numbers; all ranks learn the sum of each over the ranks."""
 HEADER_LENGTH = PLACE_SQUARED + 1
 
 
 class StepExchange:
     """The meetings of one rank with the others of its group, step after step.
 
-    Every meeting is one all-reduce of the same length, whatever it is for: a layer's numbers, a failure, or
-    the end of the step. So each rank can take part in it without knowing where the others are.
+    Every meeting is one all-reduce of the same length, whatever its purpose: a layer's numbers, a failure, or
+    the end of the step. So each rank can take part without knowing where the others are.
 
-    - A rank that computes meets the others once per `sum`, and once more when it has come to its `end`.
-    - A rank without samples would add zeros to everything: it meets them with zeros until they end.
-    - A rank that fails meets them once, and says so; all leave the step then. The step's own all-reduce,
-      which follows on every rank, tells the cause.
+    - A rank that computes meets the others once per `sum`, and once more at its `end`.
+    - A rank without samples would add zeros to everything: it meets the others with zeros until they end.
+    - A rank that fails meets them once with a failure flag; then all ranks leave the step. The step's own
+      all-reduce, which follows on every rank, reports the cause.
 
-    What a meeting means follows from its sums alone, so all ranks draw the same conclusion.
+    The meaning of a meeting follows from its sums alone, so all ranks reach the same conclusion.
 
     Args:
         length: most numbers of one `sum`, >= 1, equal on all ranks.
 
     Attributes:
-        is_open: whether a step goes on in which this rank has to meet the others.
+        is_open: whether a step is running in which this rank has to meet the others.
         waited_s: seconds that this rank has spent in the meetings of the current or last step.
     """
 
@@ -47,47 +47,47 @@ class StepExchange:
         self._numbers = np.zeros(HEADER_LENGTH + length)
         self._collective: GradientCollective | None = None
         self._error: Exception | None = None
-        # `sum` is called by the library's threads, the rest by the rank's own: one meeting at a time.
+        # The library's threads call `sum`, the rank's own thread calls the rest: one meeting at a time.
         self._lock = threading.Lock()
 
     def begin(self, collective: GradientCollective) -> None:
-        """A step of the group begins; all ranks call it, or none."""
+        """Start a step of the group; all ranks call it, or none."""
         self._collective = collective
         self.is_open = True
         self.waited_s = 0.0
         self._error = None
 
     def sum(self, numbers: Array, place: int) -> Array:
-        """The sum over the ranks of the group; called in the same order on all ranks that have samples.
+        """Sum over the ranks of the group; called in the same order on all ranks that have samples.
 
-        Once the step has failed nobody meets any more, and the numbers come back as they are: the rest of
-        the step is computed for nothing, and thrown away.
+        Once the step has failed, no rank meets any more, and the numbers are returned unchanged: the rest of
+        the step is computed, but discarded.
 
         Args:
-            numbers: float64, shape (n,), n <= `length`; those of this rank.
-            place: of this sum in the model, 1 or more; what the ranks compare.
+            numbers: float64, shape (n,), n <= `length`; the numbers of this rank.
+            place: place of this sum in the model, 1 or more; the ranks compare it.
         """
         with self._lock:
             if not self.is_open:
                 return numbers
             if not np.isfinite(numbers).all():
-                # Here its origin is known. One sum later every rank would have it.
+                # The origin of the NaN is known here. One sum later, every rank would have it.
                 self._error = NonFiniteError("the sums of a synchronised layer are not finite")
                 self._meet(failed=True)
                 return numbers
             return self._meet(numbers, place)[: numbers.size]
 
     def follow(self) -> None:
-        """Meet the others without samples of one's own until they have ended or failed."""
+        """Meet the others, without own samples, until they have ended or failed."""
         with self._lock:
             while self.is_open:
                 self._meet()
 
     def end(self, error: Exception | None = None) -> Exception | None:
-        """This rank has computed, or failed with `error`; call it once in each step.
+        """End this rank's part of a step, computed or failed with `error`; call it once in each step.
 
         Returns:
-            What went wrong on this rank, if anything: what follows from another rank's failure is left out.
+            What went wrong on this rank, if anything; consequences of another rank's failure are left out.
         """
         with self._lock:
             if not self.is_open:
@@ -99,8 +99,8 @@ class StepExchange:
     def _meet(
         self, numbers: Array | None = None, place: int = 0, *, failed: bool = False, closing: bool = False
     ) -> Array:
-        """One all-reduce; without numbers and not closing, as one that has no samples."""
-        assert self._collective is not None, "begin comes first"
+        """Do one all-reduce; without numbers and not closing, like a rank without samples."""
+        assert self._collective is not None, "call begin first"
         computes = (numbers is not None or closing) and not failed
         header, own = self._numbers[:HEADER_LENGTH], self._numbers[HEADER_LENGTH:]
         header[:] = failed, computes, computes and closing, place, place * place

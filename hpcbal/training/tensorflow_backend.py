@@ -1,7 +1,7 @@
 """Train Keras 3 models with TensorFlow: one traced function computes, another applies.
 
-Between the two lies the all-reduce, outside of the traced code: trainer groups come and go without a new
-trace. The batch axis has no fixed length, so shares of changing size are traced once as well.
+Between the two is the all-reduce, outside the traced code: trainer groups can change without a new trace. The
+batch axis has no fixed length, so shares of changing size are also traced only once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from hpcbal import env
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import; 0 shows TensorFlow's own log again
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import; 0 shows TensorFlow's own log
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-os.environ.setdefault("CUDA_DEVICE_ORDER", env.DRIVERS_ORDER)  # else the fastest GPU is number 0
+os.environ.setdefault("CUDA_DEVICE_ORDER", env.DRIVERS_ORDER)  # otherwise the fastest GPU is number 0
 
 import keras
 import tensorflow as tf
@@ -48,28 +48,28 @@ SEED_STATE = "seed_generator_state"
 """How Keras calls the state of a random layer: a seed, and a counter of draws."""
 
 MAX_DRAWS_PER_STEP = 1024
-"""By so much `apply` advances that counter: more than one layer draws in a step, even a recurrent one."""
+"""`apply` advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
 
 log = logging.getLogger(__name__)
-# TensorFlow warns of retracing when one method is traced for several replicas, as ours must be.
+# TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
 def setup_tensorflow(
     local_slot: int, num_local_slots: int, cores_of_slots: Sequence[frozenset[int]] | None = None
 ) -> str:
-    """Give this process its GPU, or its share of the cores; before any other use of TensorFlow.
+    """Give this process its GPU, or its share of the cores; call before any other use of TensorFlow.
 
     Args:
-        local_slot: number of this trainer on its node, from 0.
+        local_slot: index of this trainer on its node, from 0.
         num_local_slots: trainers on the node.
-        cores_of_slots: affinity masks of the node's trainers, where the caller has gathered them.
+        cores_of_slots: affinity masks of the node's trainers, if the caller has gathered them.
 
     Returns:
         The device, for people and for the key of measured rates.
 
     Raises:
-        ClusterError: more trainers than GPUs on the node.
+        ClusterError: if the node has more trainers than GPUs.
     """
     share = threads_of_slot(frozenset(os.sched_getaffinity(0)), num_local_slots, cores_of_slots)
     intra, inter = thread_counts(os.environ, share)
@@ -87,18 +87,18 @@ def setup_tensorflow(
 class TensorFlowReplica(Replica):
     """A Keras model and its optimizer; see `hpcbal.training.backend.Replica`.
 
-    Synchronised layers sum over the group within `compute`; in a group of one they are plain ones.
+    Synchronised layers sum over the group within `compute`; in a group of one they are plain layers.
 
-    `compute` runs the model without changing it (Keras' stateless call). What moving statistics (batch
-    normalisation) would have become travels as a difference, weighted n_j/n like the gradients, so that all
-    ranks move them equally. To that of a variance the square of its mean's is added on the way: so it becomes
-    the variance of the whole step, between the ranks' means too. Random layers (dropout) draw from their
-    saved state, which `apply` advances equally on all ranks, salted with the share's first sample id, which
-    differs between them.
+    `compute` runs the model without changing it (Keras' stateless call). The change of the moving statistics
+    (batch normalisation) travels as a difference, weighted n_j/n like the gradients, so that all ranks move
+    them equally. The difference of a variance also includes the square of the mean's difference, so it
+    becomes the variance of the whole step, including the variance between the ranks' means. Random layers
+    (dropout) draw from their saved state, which `apply` advances equally on all ranks, salted with the
+    share's first sample id, which differs between ranks.
 
     Args:
-        model: built; returns logits of shape (n, num_classes).
-        optimizer: not yet built.
+        model: a built model that returns logits of shape (n, num_classes).
+        optimizer: not built yet.
         sample: shape and type of a sample.
     """
 
@@ -124,7 +124,7 @@ class TensorFlowReplica(Replica):
         left = [v.path for i, v in enumerate(model.non_trainable_variables) if i not in carried]
         if left:
             log.warning(
-                "not updated in training, since they are no floating-point numbers: %s", ", ".join(left)
+                "not updated in training, because they are not floating-point numbers: %s", ", ".join(left)
             )
         self._dtype = keras.config.floatx()
         self._sample_dtype = sample.dtype
@@ -179,7 +179,7 @@ class TensorFlowReplica(Replica):
             for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
         ]
         finite = tf.math.is_finite(loss)
-        for gradient in gradients:  # a sum is not finite as soon as one of its terms is not
+        for gradient in gradients:  # a sum is not finite if one of its terms is not
             finite &= tf.math.is_finite(tf.reduce_sum(gradient))
         differences = [moved[i] - others[i] for i, _ in self._statistics]
         for variance, (mean, rate) in self._variances.items():
@@ -191,13 +191,13 @@ class TensorFlowReplica(Replica):
     def _traced_compute_together(
         self, x: tf.Tensor, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The same in a group, for models whose layers sum over its ranks; alone these need not."""
+        """The same for a group, if the model's layers sum over its ranks; a rank alone does not need it."""
         assert self.exchange is not None
         with summing_with(TracedExchange(self.exchange).sum):
             return self._traced_compute(x, y, total, salt)
 
     def zeros(self) -> Contribution:
-        """The tensors were made with the replica."""
+        """Return tensors that were made with the replica."""
         return Contribution(self._zeros, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
@@ -209,7 +209,7 @@ class TensorFlowReplica(Replica):
         gradients, differences = sums[: len(self._trainable)], sums[len(self._trainable) :]
         self._optimizer.apply(gradients, self._trainable)
         for variance, (mean, rate) in self._variances.items():
-            least = -rate * self._statistics[variance][1].value  # that of samples which do not vary at all
+            least = -rate * self._statistics[variance][1].value  # for samples that do not vary at all
             difference = differences[variance] - tf.square(differences[mean]) / rate
             differences[variance] = tf.maximum(difference, least)
         for (_, variable), difference in zip(self._statistics, differences, strict=True):
@@ -239,7 +239,7 @@ class TensorFlowReplica(Replica):
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
 
     def _shapes(self) -> Arrays:
-        """Arrays like those of `state()` that take no memory."""
+        """Arrays like those of `state()`, but without memory."""
         return {
             name: np.broadcast_to(np.zeros((), v.dtype), tuple(v.shape)) for name, v in self._named.items()
         }
@@ -250,10 +250,10 @@ class TensorFlowReplica(Replica):
             variable.assign(arrays[name])
 
     def resize(self, num_trainers: int) -> None:
-        """Nothing here depends on the size of the group."""
+        """Do nothing: nothing here depends on the size of the group."""
 
     def close(self) -> None:
-        """Drop model, optimizer and traced functions, which refer to each other in circles."""
+        """Drop model, optimizer and traced functions, which have circular references."""
         for name in ("_model", "_optimizer", "_compute", "_compute_together", "_apply", "_evaluate"):
             self.__dict__.pop(name, None)
         self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
@@ -265,7 +265,7 @@ class TensorFlowBackend(Backend):
 
     Args:
         device: what `setup_tensorflow` returned.
-        precision: "float32" or "float64", of weights and arithmetic in the whole process.
+        precision: "float32" or "float64", for weights and arithmetic in the whole process.
     """
 
     name = "tensorflow"
@@ -275,16 +275,16 @@ class TensorFlowBackend(Backend):
         self._precision = precision
 
     def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> TensorFlowReplica:
-        """A replica of a Keras model. The session is cleared, so layers get the same names every time.
+        """Build a replica of a Keras model. Clears the session, so layers get the same names every time.
 
         Raises:
-            InputError: samples of unequal size, an unknown optimizer, a model that does not fit, or one with
-                synchronised layers where MPI does not allow for them.
+            InputError: if samples differ in size, the optimizer is unknown, the model does not fit, or it has
+                synchronised layers and MPI does not support them.
         """
         if None in sample.shape:
             raise InputError(
-                f"DNN {dnn.name}: samples of shape {sample.shape} differ in size, the tensorflow backend "
-                "takes batches of equal ones; add resize, center_crop or random_crop to preprocessing"
+                f"DNN {dnn.name}: samples of shape {sample.shape} differ in size, but the tensorflow backend "
+                "needs samples of one size; add resize, center_crop or random_crop to preprocessing"
             )
         keras.utils.clear_session(free_memory=False)
         keras.config.set_floatx(self._precision)
@@ -300,7 +300,7 @@ class TensorFlowBackend(Backend):
         return replica
 
     def close(self) -> None:
-        """Give memory back to the process."""
+        """Return memory to the process."""
         keras.utils.clear_session()
 
 

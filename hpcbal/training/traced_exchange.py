@@ -1,4 +1,4 @@
-"""Sums over a trainer group as part of a traced function, forward and backward, in one order on all ranks."""
+"""Sums over a trainer group in a traced function, forward and backward, in one order on all ranks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hpcbal.training.step_exchange import StepExchange
 
 
 class TracedExchange:
-    """The sums of one trace, each of which waits for the one before.
+    """The sums of one trace; each of them waits for the one before.
 
-    TensorFlow runs what does not depend on each other in any order, and in another one on every rank: the two
-    branches of a residual block. Which group the sums are taken over is not part of the trace, so groups may
-    change without a new one.
+    TensorFlow runs independent operations in any order, which may differ between ranks: for example the two
+    branches of a residual block. The group over which the sums are taken is not part of the trace, so groups
+    may change without a new trace.
 
     Args:
-        exchange: what the sums go through when the traced function runs.
+        exchange: carries out the sums when the traced function runs.
     """
 
     def __init__(self, exchange: StepExchange) -> None:
@@ -29,17 +29,17 @@ class TracedExchange:
         self._num_sums = 0
 
     def sum(self, numbers: tf.Tensor) -> tf.Tensor:
-        """The sum over the ranks of `numbers`, float64, shape (n,), n known while tracing.
+        """Sum `numbers`, float64, shape (n,), n known while tracing, over the ranks.
 
-        What this rank's number changes, it changes on all ranks: its gradient is the sum of all ranks'.
+        A change of this rank's number changes the sum on all ranks: its gradient is the sum of all ranks'.
 
         Raises:
-            InputError: within a loop or a branch, whose number of turns could differ between the ranks.
+            InputError: within a loop or a branch, which could run a different number of times on each rank.
         """
         if tf.compat.v1.get_default_graph() is not self._graph:
             raise InputError(
-                "a synchronised layer stands within a loop, a branch or a traced function of the model; use "
-                "it outside of them, or one that is not synchronised (keras.layers.BatchNormalization)"
+                "a synchronised layer is inside a loop, a branch or a traced function of the model; use it "
+                "outside of them, or use a layer that is not synchronised (keras.layers.BatchNormalization)"
             )
         self._num_sums += 1
         forward = partial(self._meet, place=2 * self._num_sums - 1)
@@ -56,15 +56,15 @@ class TracedExchange:
 
 
 def check_threads(dnn_name: str) -> None:
-    """TensorFlow calls MPI from its own threads, one at a time.
+    """Check that MPI allows TensorFlow to call it from other threads, one at a time.
 
     Raises:
-        InputError: this MPI was built or started without threads.
+        InputError: if this MPI was built or started without thread support.
     """
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
         raise InputError(
             f"DNN {dnn_name}: synchronised layers need an MPI that threads may call (MPI_THREAD_SERIALIZED), "
-            "this one allows for the main thread only; use batch_norm: local, or an MPI with threads"
+            "but this one allows only the main thread; use batch_norm: local, or an MPI with thread support"
         )

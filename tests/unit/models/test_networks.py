@@ -1,4 +1,4 @@
-"""ResNets and DenseNets have the depth, the shapes and the parameters that their papers give them."""
+"""ResNets and DenseNets have the depth, shapes and parameters of their papers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcbal.models.sync_batch_norm import synchronised_layers
 
 
 def depth_of(model: Any) -> int:
-    """Layers with weights on the longest path: convolutions but shortcuts, and the last dense layer."""
+    """Layers with weights on the longest path: convolutions except shortcuts, and the last dense layer."""
     weighted = [x for x in model.layers if isinstance(x, layers.Conv2D | layers.Dense)]
     return sum("shortcut" not in layer.name for layer in weighted)
 
@@ -75,7 +75,7 @@ def test_densenet_121_has_the_parameters_of_the_reference() -> None:
         (lambda: densenet((96, 96, 1), 10, depth=22), r"got 22, allowed: \[121"),
     ],
 )
-def test_impossible_networks_tell_what_is_allowed(call: Any, message: str) -> None:
+def test_errors_for_impossible_networks_say_what_is_allowed(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 

@@ -1,4 +1,4 @@
-"""The synchronised layer: over ranks that are played by slices, and plain wherever nobody sums."""
+"""The synchronised layer: sums over ranks simulated by slices, and is plain if no rank sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpcbal.models.sync_batch_norm import (
 
 
 class Parts:
-    """Both halves of a batch in one process: first their numbers are noted, then the sums are given out."""
+    """Both halves of a batch in one process: records their numbers first, then returns the sums."""
 
     def __init__(self) -> None:
         self.noted: list[tf.Tensor] = []
@@ -34,7 +34,7 @@ class Parts:
 
 
 def moments(layer: SyncBatchNormalization, parts: list[Any], masks: list[Any]) -> Any:
-    """Mean and variance over all parts, as each of them sees them; the first one's."""
+    """Mean and variance over all parts, as each part sees them; those of the first part."""
     ranks = Parts()
     with summing_with(ranks.note):
         for part, mask in zip(parts, masks, strict=True):
@@ -69,7 +69,7 @@ def test_masked_positions_do_not_count() -> None:
     np.testing.assert_allclose(variance, plain_variance, rtol=1e-9)
 
 
-def test_where_nobody_sums_it_is_the_plain_layer() -> None:
+def test_outside_a_sum_it_is_the_plain_layer() -> None:
     x = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
     layer, plain = SyncBatchNormalization(momentum=0.7), keras.layers.BatchNormalization(momentum=0.7)
     for training in (True, False):
@@ -114,7 +114,7 @@ def test_layers_are_found_in_models_within_models() -> None:
     assert exchange_length(found) == 1 + 2 * 7
 
 
-def test_a_keras_that_takes_its_statistics_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsupported_version_of_keras_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(keras.layers.BatchNormalization, "_moments")
     with pytest.raises(InputError, match="install Keras"):
         SyncBatchNormalization()

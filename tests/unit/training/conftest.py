@@ -1,4 +1,4 @@
-"""Small values that stand for what config and data plane give to a trainer."""
+"""Small values that stand in for what config and data plane give to a trainer."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def make_batch() -> Callable[..., Batch]:
 
 @pytest.fixture(autouse=True)
 def _models_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The models of the MPI tests (`training_models:...`) serve here too."""
+    """The models of the MPI tests (`training_models:...`) are used here too."""
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "mpi" / "programs"))

@@ -1,4 +1,4 @@
-"""A node's GPUs and cores are shared out, and the user's own settings win."""
+"""A node's GPUs and cores are divided among its trainers, and the user's own settings win."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hpcbal.training.devices import gpu_of_slot, thread_counts, threads_of_slot
 @pytest.mark.parametrize(
     ("num_visible", "slot", "gpu"), [(0, 3, None), (4, 0, 0), (4, 3, 3), (1, 0, 0), (1, 3, 0)]
 )
-def test_each_slot_gets_a_gpu_of_its_own(num_visible: int, slot: int, gpu: int | None) -> None:
+def test_each_slot_gets_its_own_gpu(num_visible: int, slot: int, gpu: int | None) -> None:
     assert gpu_of_slot(num_visible, slot) == gpu
 
 
-def test_more_slots_than_gpus_tells_how_many_there_are() -> None:
+def test_the_error_for_more_slots_than_gpus_gives_the_number_of_gpus() -> None:
     with pytest.raises(ClusterError, match=r"set slots\.per_node to at most 4"):
         gpu_of_slot(4, 4)
 

@@ -1,4 +1,4 @@
-"""The emulated backend learns for real, in the time that its rate table gives."""
+"""The emulated backend really learns, and takes the time in its rate table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def backend() -> EmulatedBackend:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time at which each wait ends; nobody sleeps and the clock stands at 100 s."""
+    """The time at which each wait ends; no test sleeps and the clock stands at 100 s."""
     deadlines: list[float] = []
     monkeypatch.setattr(emulated_backend, "_sleep_until", deadlines.append)
     monkeypatch.setattr(emulated_backend.time, "perf_counter", lambda: 100.0)
@@ -64,7 +64,7 @@ def test_step_lasts_its_samples_over_the_groups_rate(
 
 
 @pytest.mark.parametrize(("num_trainers", "summing_s"), [(1, 0.0), (2, 0.03)])
-def test_a_groups_rate_holds_the_sum_of_its_gradients(
+def test_a_groups_rate_includes_the_sum_of_its_gradients(
     clock: list[float],
     monkeypatch: pytest.MonkeyPatch,
     make_dnn: Make,
@@ -73,7 +73,7 @@ def test_a_groups_rate_holds_the_sum_of_its_gradients(
     num_trainers: int,
     summing_s: float,
 ) -> None:
-    """What a step's sum took is taken off the next step; alone there is none."""
+    """The time of a step's sum is subtracted from the next step; a rank alone has no sum."""
     replica = EmulatedBackend({"dnn": {1: 100.0, 2: 100.0}}).build(make_dnn(), make_spec(), 5, seed=0)
     replica.resize(num_trainers)
     own = replica.compute(make_batch(10), 10)
@@ -96,7 +96,7 @@ def test_rate_of_an_unmeasured_group_size_follows_from_the_measured(
 def test_where_steps_are_split_by_speed_each_rank_has_its_part_of_the_rate(
     clock: list[float], monkeypatch: pytest.MonkeyPatch, make_dnn: Make, make_spec: Make, make_batch: Make
 ) -> None:
-    """What a rank waits for others does not make its own next step shorter: it would look fast."""
+    """A rank's waiting for others does not shorten its own next step; otherwise it would seem fast."""
     backend = EmulatedBackend({"dnn": {1: 100.0, 2: 180.0}}, by_share=["dnn"])
     replica = backend.build(make_dnn(), make_spec(), 5, seed=0)
     replica.resize(2)
@@ -108,7 +108,7 @@ def test_where_steps_are_split_by_speed_each_rank_has_its_part_of_the_rate(
     assert clock == pytest.approx([100.1, 107.1, 107.0 + 3 * 2 / 180.0])
 
 
-def test_a_worker_of_its_own_kind_takes_what_its_own_share_takes(
+def test_a_worker_with_its_own_speed_takes_the_time_of_its_share(
     clock: list[float], make_dnn: Make, make_spec: Make, make_batch: Make
 ) -> None:
     worker = WorkerConfig(speed=0.5, launch_s=0.01, floor_s=0.08)
@@ -208,7 +208,7 @@ def test_misfit_changes_nothing(backend: EmulatedBackend, make_dnn: Make, make_s
     np.testing.assert_array_equal(replica.state()["weights/softmax/kernel"], before["weights/softmax/kernel"])
 
 
-def test_nan_sample_is_an_error_that_says_so(
+def test_nan_sample_is_an_error_that_names_the_cause(
     backend: EmulatedBackend, make_dnn: Make, make_spec: Make, make_batch: Make
 ) -> None:
     replica = backend.build(make_dnn(), make_spec(), 5, seed=0)
@@ -223,7 +223,9 @@ def test_nan_sample_is_an_error_that_says_so(
     assert (failed.value.cause, failed.value.local) == ("nan", True)
 
 
-def test_samples_of_unequal_size_train(backend: EmulatedBackend, make_dnn: Make, make_spec: Make) -> None:
+def test_samples_of_different_size_can_be_trained(
+    backend: EmulatedBackend, make_dnn: Make, make_spec: Make
+) -> None:
     samples = [np.full(shape, 200, np.uint8) for shape in [(3, 9, 1), (5, 5, 1), (40, 2, 1)]]
     replica = backend.build(make_dnn(max_features=16), make_spec((None, None, 1), "uint8"), 5, seed=0)
     batch = type("Batch", (), {"ids": np.arange(3), "x": samples, "y": np.array([0, 1, 2])})()
@@ -239,12 +241,12 @@ def test_integers_are_scaled_to_one() -> None:
     )
 
 
-def test_what_is_no_emulated_model_or_optimizer_is_refused(
+def test_unsupported_models_and_optimizers_are_refused(
     backend: EmulatedBackend, make_dnn: Make, make_spec: Make
 ) -> None:
-    with pytest.raises(InputError, match="the emulated backend allows: 'sgd'"):
+    with pytest.raises(InputError, match="allowed with the emulated backend: 'sgd'"):
         backend.build(make_dnn(optimizer="adam"), make_spec(), 5, seed=0)
-    with pytest.raises(InputError, match="returned bool, the emulated backend allows"):
+    with pytest.raises(InputError, match="returned bool, the emulated backend needs"):
         backend.build(make_dnn(model="operator:contains"), make_spec((3,)), 1, seed=0)
 
 

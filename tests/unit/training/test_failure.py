@@ -1,4 +1,4 @@
-"""Failures keep their cause and their words on the way to other ranks."""
+"""Failures keep their cause and their message on the way to other ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_causes() -> None:
     assert cause_of(GroupFailed("nan", "", local=False)) == "nan"
 
 
-def test_foreign_exceptions_bring_their_traceback_and_ours_their_message() -> None:
+def test_other_exceptions_show_their_traceback_and_ours_their_message() -> None:
     assert detail_of(InputError("no such optimizer")) == "no such optimizer"
     try:
         _ = 1 // 0

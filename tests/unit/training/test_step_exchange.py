@@ -1,4 +1,4 @@
-"""Ranks that meet within a step all leave it, whatever happens to whom, and draw the same conclusion."""
+"""Ranks that meet within a step all leave it, whichever rank fails, and reach the same conclusion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 20.0
 
 @dataclass
 class Meeting:
-    """What threads sum together."""
+    """The sums of threads."""
 
     size: int
     rows: dict[int, np.ndarray] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Meeting:
 
 @dataclass
 class ThreadRank:
-    """A rank that is a thread; a rank that others wait for in vain breaks the barrier for all."""
+    """A rank that is a thread; if others wait for it in vain, it breaks the barrier for all."""
 
     meeting: Meeting
     rank: int
@@ -54,13 +54,13 @@ class ThreadRank:
         raise AssertionError("the step's own all-reduce is not for here")
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 def together(
     size: int, work: Callable[[int, StepExchange], Any], length: int = 3
 ) -> tuple[list[Any], Meeting]:
-    """What `work` gives on each of `size` ranks, with its step begun."""
+    """What `work` returns on each of `size` ranks, with its step begun."""
     meeting = Meeting(size)
 
     def run(rank: int) -> Any:
@@ -88,7 +88,7 @@ def test_ranks_without_samples_add_nothing_and_leave_with_the_others() -> None:
     assert meeting.num_meetings == 3
 
 
-def test_a_step_in_which_nobody_has_samples_ends_at_once() -> None:
+def test_a_step_in_which_no_rank_has_samples_ends_at_once() -> None:
     def work(rank: int, exchange: StepExchange) -> Exception | None:
         exchange.follow()
         return exchange.end()
@@ -101,7 +101,7 @@ def test_a_step_in_which_nobody_has_samples_ends_at_once() -> None:
 def test_numbers_that_are_not_finite_fail_on_the_rank_that_has_them() -> None:
     def work(rank: int, exchange: StepExchange) -> Exception | None:
         exchange.sum(np.array([np.nan if rank else 1.0]), 1)
-        exchange.sum(np.ones(3), 2)  # comes back as it is
+        exchange.sum(np.ones(3), 2)  # returned unchanged
         return exchange.end()
 
     (first, second), meeting = together(2, work)
@@ -110,7 +110,7 @@ def test_numbers_that_are_not_finite_fail_on_the_rank_that_has_them() -> None:
     assert meeting.num_meetings == 1
 
 
-def test_what_follows_from_the_failure_of_another_rank_is_not_told_as_ones_own() -> None:
+def test_consequences_of_another_ranks_failure_are_not_reported_as_own() -> None:
     def work(rank: int, exchange: StepExchange) -> Exception | None:
         if rank == 0:
             return exchange.end(MemoryError("full"))
@@ -136,12 +136,12 @@ def test_models_that_differ_are_an_error_on_all_ranks(places: tuple[list[int], l
     assert ["must be the same on all ranks" in str(error) for error in errors] == [True] * 3
 
 
-def test_waiting_is_measured_and_starts_anew_with_a_step() -> None:
+def test_waiting_is_measured_per_step() -> None:
     gate = threading.Event()
 
     def work(rank: int, exchange: StepExchange) -> float:
         if rank == 1:
-            gate.wait(0.05)  # nobody opens it: this rank is late
+            gate.wait(0.05)  # no rank opens it: this rank is late
         exchange.end()
         waited_s = exchange.waited_s
         exchange.begin(ThreadRank(Meeting(1), 0))
@@ -166,7 +166,9 @@ def steps(draw: st.DrawFn) -> tuple[int, list[str], list[int]]:
 
 @given(steps())
 @settings(max_examples=60, deadline=None)
-def test_all_ranks_leave_and_each_failure_is_told_by_its_rank(step: tuple[int, list[str], list[int]]) -> None:
+def test_all_ranks_leave_and_each_failure_is_reported_by_its_rank(
+    step: tuple[int, list[str], list[int]],
+) -> None:
     num_sums, kinds, places = step
 
     def work(rank: int, exchange: StepExchange) -> Exception | None:
@@ -186,7 +188,7 @@ def test_all_ranks_leave_and_each_failure_is_told_by_its_rank(step: tuple[int, l
         return exchange.end()
 
     errors, _ = together(len(kinds), work)
-    # A NaN at the place of the end is none, and only the first failures are seen before all leave.
+    # A NaN at the place of the end counts as none, and only the first failures are seen before all leave.
     ends = [
         num_sums if kind == "computes" or (kind == "nan" and place == num_sums) else place
         for kind, place in zip(kinds, places, strict=True)

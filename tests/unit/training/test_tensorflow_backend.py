@@ -1,4 +1,4 @@
-"""Keras models train exactly, are traced once, and are saved and loaded whole."""
+"""Keras models train exactly, are traced once, and are saved and loaded completely."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_shares_add_up_to_the_whole_step(build: Make, make_batch: Make) -> None:
     assert sum(part.sums.loss for part in parts) == pytest.approx(whole.sums.loss, rel=1e-12)
 
 
-def test_step_equals_what_keras_does_itself(build: Make, make_batch: Make) -> None:
+def test_step_equals_keras_own_training_step(build: Make, make_batch: Make) -> None:
     """The oracle: Keras' own training loop on the same batches, batch norm included."""
     replica = build(NORMALISED, learning_rate=0.05, momentum=0.9, nesterov=True, weight_decay=0.01)
     twin = keras.models.clone_model(replica._model)
@@ -72,7 +72,7 @@ def test_step_equals_what_keras_does_itself(build: Make, make_batch: Make) -> No
 
 
 def test_moving_statistics_are_those_of_the_whole_step(build: Make, make_batch: Make) -> None:
-    """Of the first layer with batch norm: what later ones see depends on the ranks' own statistics."""
+    """For the first layer with batch norm: the input of later ones depends on the ranks' own statistics."""
     split, whole, batch = build(NORMALISED), build(NORMALISED), make_batch(9)
     batch.x[3:] += 5.0  # the ranks' means are far apart
     for _ in range(3):
@@ -134,20 +134,20 @@ def test_dropout_changes_from_step_to_step_and_from_share_to_share(build: Make, 
     assert replica.evaluate(batch) == replica.evaluate(batch)
 
 
-def test_state_that_cannot_be_summed_is_warned_of_once_and_stays(
+def test_state_that_cannot_be_summed_causes_one_warning_and_stays(
     build: Make, make_batch: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         replica = build("training_models:counting")
         train_step(replica, make_batch(4), 4, LocalCollective())
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith("not updated in training, since they are no floating-point numbers: ")
+    assert warning.startswith("not updated in training, because they are not floating-point numbers: ")
     assert warning.endswith("/calls")
     assert [int(array) for name, array in replica.state().items() if name.endswith("calls")] == [0]
 
 
 @pytest.mark.parametrize("model", [LINEAR, NORMALISED, "training_models:random"])
-def test_models_of_which_all_state_is_carried_give_no_warning(
+def test_models_whose_whole_state_is_summed_cause_no_warning(
     build: Make, caplog: pytest.LogCaptureFixture, model: str
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -164,7 +164,7 @@ def test_initial_weights_depend_on_seed_and_name_only(build: Make) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_training_goes_on_from_saved_state_as_if_never_saved(
+def test_training_continues_from_saved_state_as_if_never_saved(
     build: Make, make_batch: Make, optimizer: str
 ) -> None:
     given = {"optimizer": optimizer, "momentum": 0.9 if optimizer == "sgd" else 0.0}
@@ -188,7 +188,7 @@ def test_names_in_the_state_do_not_depend_on_what_was_built_before(build: Make) 
     } <= set(names)
     assert "optimizer/iteration" in names
     assert any(name.startswith("optimizer/") and "momentum" in name for name in names)
-    assert not any("learning_rate" in name for name in names)  # that one is the config's
+    assert not any("learning_rate" in name for name in names)  # the config sets that one
 
 
 def test_array_that_does_not_fit_is_named_and_nothing_is_loaded(build: Make) -> None:
@@ -212,7 +212,7 @@ def test_nan_is_found_in_loss_and_gradients(build: Make, make_batch: Make) -> No
     assert_equal_states(replica, untouched)
 
 
-def test_exhausted_memory_is_called_so(
+def test_exhausted_memory_is_reported_as_memory_error(
     build: Make, make_batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = build()
@@ -246,7 +246,7 @@ def test_wrong_models_and_samples_are_refused(
         build("training_models:headless")
 
 
-def test_optimizers_go_by_their_keras_name_in_any_case(make_dnn: Make) -> None:
+def test_optimizers_are_found_by_their_keras_name_in_any_case(make_dnn: Make) -> None:
     settings = make_dnn(optimizer="AdamW", learning_rate=0.01, weight_decay=0.1, momentum=0.0).optimizer
     optimizer = make_optimizer("dnn", settings)
     assert isinstance(optimizer, keras.optimizers.AdamW)

@@ -1,4 +1,4 @@
-"""Traced sums keep one order, flow back as sums, and stay out of loops."""
+"""Traced sums keep one order, propagate back as sums, and are not allowed in loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpcbal.training.traced_exchange import TracedExchange
 
 
 class Twice:
-    """A group of two equal ranks; notes what is summed, and where."""
+    """A group of two equal ranks; records what is summed, and where."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, list[float]]] = []
@@ -30,7 +30,7 @@ class Twice:
 
 
 def trace(group: Twice) -> Any:
-    """Four sums that do not depend on each other, the first of which has to wait the longest."""
+    """Four independent sums; the first has to wait the longest."""
 
     @tf.function
     def step(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -45,11 +45,11 @@ def trace(group: Twice) -> Any:
     return step
 
 
-def test_sums_have_one_order_and_flow_back_as_sums() -> None:
+def test_sums_have_one_order_and_sums_as_gradients() -> None:
     x = np.ones((300, 300))
     forward = [(1, [90000.0]), (3, [1.0, 1.0]), (5, [2.0, 2.0]), (7, [3.0, 3.0])]
     orders = set()
-    for _ in range(2):  # ranks trace for themselves
+    for _ in range(2):  # every rank traces for itself
         group = Twice()
         step = trace(group)
         for _ in range(5):
@@ -74,12 +74,12 @@ def test_a_layer_within_a_loop_is_refused() -> None:
         with summing_with(TracedExchange(Twice()).sum):
             return tf.map_fn(lambda row: layer(row, training=True), x)
 
-    with pytest.raises(InputError, match=r"within a loop.*keras\.layers\.BatchNormalization"):
+    with pytest.raises(InputError, match=r"inside a loop.*keras\.layers\.BatchNormalization"):
         step(tf.ones((2, 4, 3)))
 
 
 @pytest.mark.parametrize(("level", "is_refused"), [("THREAD_FUNNELED", True), ("THREAD_SERIALIZED", False)])
-def test_mpi_must_allow_for_threads(
+def test_mpi_must_support_threads(
     make_dnn: Callable[..., Any],
     make_spec: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,7 +99,7 @@ def test_mpi_must_allow_for_threads(
         backend.build(synchronised, make_spec(), 5, 0)
 
 
-def test_alone_a_synchronised_network_trains_as_its_plain_twin(
+def test_alone_a_synchronised_network_trains_like_the_plain_one(
     make_dnn: Callable[..., Any], make_spec: Any, make_batch: Callable[..., Any]
 ) -> None:
     backend = TensorFlowBackend(precision="float64")
@@ -114,4 +114,4 @@ def test_alone_a_synchronised_network_trains_as_its_plain_twin(
     assert list(ours) == list(theirs)
     for name, array in ours.items():
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
-    assert replicas[0].num_traces == 2  # compute and apply: what sums over a group is not traced
+    assert replicas[0].num_traces == 2  # compute and apply: the version that sums over a group is not traced
