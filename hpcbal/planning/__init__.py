@@ -1,1 +1,1 @@
-"""Shared by `plan`, `simulate` and a run's own prediction: DNNs with rates, flotillas, memory, wall time."""
+"""What `plan` and `simulate` share: DNNs with rates, flotillas, memory, wall time."""

@@ -13,14 +13,60 @@ from hpcbal.config import load_config
 from hpcbal.errors import ExitCode
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("hpcbal/**/*.md")),
+]
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a document."""
+    without_code = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", without_code, flags=re.MULTILINE)
+    texts = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-") for text in texts}
+
+
+def broken_links(document: Path) -> list[str]:
+    """The relative links of a document that lead to no file, or to no heading of a Markdown file."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = document.parent / name if name else document
+        if not target.exists() or (anchor and anchor not in anchors_of(target.read_text())):
+            broken.append(link)
+    return broken
+
+
+def test_links_to_no_file_and_to_no_heading_are_found(tmp_path: Path) -> None:
+    (tmp_path / "b.md").write_text("# `b.py` and more\n```\n# code\n```\n")
+    document = tmp_path / "a.md"
+    document.write_text(
+        "# A\n[1](b.md#bpy-and-more) [2](b.md#code) [3](c.md) [4](#a) [5](#b) [6](https://x.y/z#q)\n"
+    )
+    assert broken_links(document) == ["b.md#code", "c.md", "#b"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_relative_links_lead_to_files(document: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text())
-    broken = [link for link in links if "://" not in link and not (document.parent / link).exists()]
-    assert broken == []
+def test_relative_links_lead_to_files_and_headings(document: Path) -> None:
+    assert broken_links(document) == []
+
+
+def test_the_architecture_lists_every_room() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| (`.*?`) \|", text, flags=re.MULTILINE)
+    listed = {name.rstrip("/") for row in rows for name in re.findall(r"`([a-z_/]+)`", row)}
+    below = {path for folder in ("hpcbal", "hpcbal/runtime") for path in (ROOT / folder).iterdir()}
+    rooms = {
+        path.stem
+        for path in below
+        if (path / "__init__.py").exists() or (path.suffix == ".py" and not path.stem.startswith("__"))
+    }
+    assert listed == rooms
 
 
 def test_configuration_in_the_readme_is_valid(tmp_path: Path) -> None:
