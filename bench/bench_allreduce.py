@@ -76,7 +76,7 @@ def measure(args: argparse.Namespace) -> None:
     from mpi4py import MPI
 
     from hpcbal.training.backend import Contribution, Sums
-    from hpcbal.training.groups import COLLECTIVES
+    from hpcbal.training.collectives import COLLECTIVES
     from hpcbal.training.tensorflow_backend import setup_tensorflow
 
     comm = MPI.COMM_WORLD

@@ -15,8 +15,8 @@ from hpcbal.dataplane.ring import INACTIVE, NodeRing
 from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamPlan, round_block
 from hpcbal.errors import HpcbalError
-from hpcbal.policies.selection import Selection
 from hpcbal.values import Position
+from hpcbal.values.selection import Selection
 
 __all__ = ["Batch", "StreamReader"]
 

@@ -1,15 +1,12 @@
-"""Trainer groups are formed and dissolved with the rounds; MPI and Horovod groups look the same."""
+"""What a trainer asks of the groups that are formed and dissolved with the rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.training.collective import GradientCollective
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 class TrainerGroups(Protocol):
@@ -49,22 +46,3 @@ def check_groups(groups: Sequence[tuple[int, ...]], num_trainers: int) -> None:
         raise ValueError(
             f"trainer groups {list(groups)}: each of 0..{num_trainers - 1} at most once, none empty"
         )
-
-
-def _horovod_groups(trainer_comm: MPI.Intracomm) -> TrainerGroups:
-    from hpcbal.training.horovod_collective import HorovodGroups
-
-    return HorovodGroups(trainer_comm)
-
-
-def _mpi_groups(trainer_comm: MPI.Intracomm) -> TrainerGroups:
-    from hpcbal.training.mpi_collective import MpiGroups
-
-    return MpiGroups(trainer_comm)
-
-
-COLLECTIVES: dict[str, Callable[[MPI.Intracomm], TrainerGroups]] = {
-    "horovod": _horovod_groups,
-    "mpi": _mpi_groups,
-}
-"""By their names in `backend.collective` of the config."""

@@ -32,7 +32,7 @@ hpcbal            | -                                     | -
 errors            | -                                     | -
 env               | -                                     | -
 stderr            | -                                     | -
-values            | -                                     | -
+values            | numpy                                 | errors
 cluster.layout    | -                                     | -
 machines          | -                                     | errors
 comm              | mpi4py numpy                          | errors stderr
@@ -71,7 +71,7 @@ config            | -                                     | config.schema config
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
 data              | PIL h5py numpy sklearn                | errors policies config.imports
-dataplane         | mpi4py numpy                          | errors values comm policies data
+dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env comm policies config.imports models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
@@ -90,7 +90,7 @@ runtime.wire      | -                                     | comm control telemet
                   |                                       | dataplane
 runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.host runtime.handoff
                   |                                       | runtime.wire
-runtime.balance   | numpy                                 | errors env cluster policies.batching policies
+runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | control telemetry.files telemetry.host
                   |                                       | speed_models config.schema config.balance config
                   |                                       | dataplane training
@@ -105,10 +105,10 @@ runtime.record    | -                                     | errors env cluster.l
                   |                                       | telemetry.views telemetry simulator config.checks
                   |                                       | config dataplane report runtime.handoff
                   |                                       | runtime.wire runtime.resuming
-runtime.group     | numpy                                 | errors values comm policies telemetry.streams
+runtime.group     | numpy                                 | errors values comm telemetry.streams
                   |                                       | telemetry.ledger checkpoint config dataplane
                   |                                       | training runtime.balance runtime.rank
-runtime.parts     | numpy                                 | errors comm cluster policies data dataplane
+runtime.parts     | numpy                                 | errors values comm cluster policies data dataplane
                   |                                       | training runtime.wire runtime.balance runtime.rank
                   |                                       | runtime.group
 runtime.roles     | mpi4py numpy                          | errors values comm cluster policies.batching
@@ -253,6 +253,18 @@ def test_rooms_import_downwards_only_so_that_there_is_no_circle() -> None:
         if order.index(target) >= order.index(room)
     ]
     assert upwards == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules_of = {
+        name: {inside for top, _, inside in (target.partition(".") for target in imported) if top == "hpcbal"}
+        for name, imported in IMPORTS.items()
+    }
+    known = set(IMPORTS)
+    graph = {name: {t for t in targets if t in known} - {name} for name, targets in modules_of.items()}
+    while leaves := {name for name, targets in graph.items() if not targets}:
+        graph = {name: targets - leaves for name, targets in graph.items() if name not in leaves}
+    assert graph == {}, "these modules are in a circle, or above one"
 
 
 def test_a_room_is_allowed_nothing_that_it_does_not_use() -> None:

@@ -14,7 +14,6 @@ from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.control.splitting import scaled_to_step, step_task
 from hpcbal.policies.batching import BatchingPolicy, split_evenly
 from hpcbal.policies.batching.guard import Guard
-from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
 from hpcbal.runtime.balance.device_memory import DeviceMemory
 from hpcbal.runtime.balance.kept_models import KeptModel
@@ -26,6 +25,7 @@ from hpcbal.speed_models.fit_process import FitProcess
 from hpcbal.telemetry.host.resource_use import ResourceProbe
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective
+from hpcbal.values.selection import StepShares
 
 log = logging.getLogger(__name__)
 

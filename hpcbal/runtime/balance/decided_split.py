@@ -26,7 +26,6 @@ from hpcbal.control.splitting import (
     step_task,
 )
 from hpcbal.policies.batching import BatchingPolicy, Cadence
-from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.speed_learning import SpeedLearning
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.balance.step_report import (
@@ -38,6 +37,7 @@ from hpcbal.runtime.balance.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective
+from hpcbal.values.selection import StepShares
 
 log = logging.getLogger(__name__)
 

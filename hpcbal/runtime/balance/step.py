@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcbal.dataplane.batch import Batch
-from hpcbal.policies.selection import StepShares
+from hpcbal.values.selection import StepShares
 
 
 @dataclass(frozen=True, slots=True)

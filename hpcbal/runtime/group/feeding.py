@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.training.arrays import Array
+from hpcbal.values.selection import StepShares
 
 NUM_BUFFERS = 2  # one that is computed on, one that is being filled
 POLL_INTERVAL_S = 0.1

@@ -16,12 +16,12 @@ from hpcbal.dataplane.batch import Batch
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import Partition, Samples, order_of_part, spans_of_draw
-from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Batches, Buffers
 from hpcbal.runtime.parts.part import Parts
 from hpcbal.training.arrays import Array
+from hpcbal.values.selection import StepShares
 
 NUM_ORDERS = 2
 """Orders of traversals that are kept: a step may begin in one and end in the next."""

@@ -33,7 +33,7 @@ from hpcbal.runtime.record.run_timeline import RunTimeline
 from hpcbal.runtime.resuming.kept_profile import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.resume import Account
-from hpcbal.runtime.wire.protocol import CheckpointFacts, StartFacts
+from hpcbal.runtime.wire.protocol import CheckpointFacts, ProfileFacts
 from hpcbal.telemetry import (
     MetricsWriter,
     ResultRow,
@@ -114,7 +114,7 @@ class Journal:
         self._ledger.append_done(ensemble)
 
     def note_facts(
-        self, event: Event, facts: StartFacts | CheckpointFacts | EpochFacts | None
+        self, event: Event, facts: ProfileFacts | CheckpointFacts | EpochFacts | None
     ) -> Sequence[str]:
         """Call this as soon as a message has arrived: it writes what is measured by the clock.
 
@@ -125,7 +125,7 @@ class Journal:
         """
         notes: Sequence[str] = ()
         match event, facts:
-            case RateMeasured(), StartFacts(start_s):
+            case RateMeasured(), ProfileFacts(start_s):
                 self._profile.note_start(event.dnn_id, start_s)
             case EpochDone(), EpochFacts():
                 notes = self._note_epoch(event, facts)

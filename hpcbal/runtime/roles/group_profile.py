@@ -13,7 +13,7 @@ from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import UNTRAINED
 from hpcbal.runtime.roles.wave import Wave
-from hpcbal.runtime.wire.protocol import Happened, StartFacts
+from hpcbal.runtime.wire.protocol import Happened, ProfileFacts
 from hpcbal.training.arrays import Arrays
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import GroupFailed
@@ -52,7 +52,7 @@ class GroupProfile:
                 self._reader.end()
             with self._context.slices.during("profile", f"profile {name}"):
                 rate, start_s = self._measure(batch, total)
-            self._report(RateMeasured(name, member.collective.size, rate), StartFacts(start_s))
+            self._report(RateMeasured(name, member.collective.size, rate), ProfileFacts(start_s))
         except GroupFailed as error:
             failure = member.failure_for_people(error)
             member.cache.drop(name)
@@ -131,6 +131,6 @@ class GroupProfile:
     def _keep_in_touch(self) -> None:
         self._context.keep_in_touch(f"profiling {self._member.dnn.name}")
 
-    def _report(self, event: Event, facts: StartFacts | None = None) -> None:
+    def _report(self, event: Event, facts: ProfileFacts | None = None) -> None:
         if self._member.is_master:
             self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))

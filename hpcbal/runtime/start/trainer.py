@@ -18,7 +18,7 @@ from hpcbal.runtime.roles.mpi_wave import MpiWave
 from hpcbal.runtime.roles.trainer import Trainer
 from hpcbal.runtime.start.recipe import Recipe
 from hpcbal.training.backend import Backend
-from hpcbal.training.groups import COLLECTIVES
+from hpcbal.training.collectives import COLLECTIVES
 
 
 class TrainerRecipe(Recipe):

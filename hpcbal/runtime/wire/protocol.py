@@ -121,7 +121,7 @@ class PreprocessorReport(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class StartFacts:
+class ProfileFacts:
     """A profiled group took `start_s` from its beginning to its first step."""
 
     start_s: float
@@ -140,12 +140,12 @@ class Happened(Message):
     """Trainer-group master -> scheduler: an event for the state machine, of the groups of `serial`.
 
     `facts` are measurements that no decision depends on: a RateMeasured, CheckpointWritten or EpochDone comes
-    with StartFacts, CheckpointFacts or EpochFacts, other events with none.
+    with ProfileFacts, CheckpointFacts or EpochFacts, other events with none.
     """
 
     serial: int
     event: Event
-    facts: StartFacts | CheckpointFacts | EpochFacts | None = None
+    facts: ProfileFacts | CheckpointFacts | EpochFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.collective import LocalCollective
+from hpcbal.training.collectives import COLLECTIVES
 from hpcbal.training.failure import GroupFailed, NonFiniteError
-from hpcbal.training.groups import COLLECTIVES
 from hpcbal.training.step import evaluate_step, train_step
 
 PARTITIONS: list[Partition] = [[(0,), (1, 2)], [(2, 0, 1)], [(1, 0)], [(2,), (0,)], [(0, 2), (1,)]]

@@ -36,9 +36,9 @@ from hpcbal.runtime.wire.protocol import (
     OpenGroups,
     PreprocessorReport,
     Proceed,
+    ProfileFacts,
     ReaderReady,
     Shutdown,
-    StartFacts,
     StartStream,
     StopRequest,
     StreamEnded,
@@ -383,7 +383,7 @@ def test_unknown_rates_are_measured_before_the_first_round(stage) -> None:
             waves.append([(group.dnn_id, len(group.gpus)) for group in on.opened.groups])
             for group in on.opened.groups:
                 rate = RateMeasured(group.dnn_id, len(group.gpus), 100.0 * len(group.gpus))
-                on.report(on.opened.serial, rate, StartFacts(0.5))
+                on.report(on.opened.serial, rate, ProfileFacts(0.5))
                 on.report(on.opened.serial, GroupLeft(group.dnn_id))
             yield
             yield from on.end_stream()
