@@ -159,13 +159,17 @@ class Done:
 
 
 class Running:
-    """A start of the program that goes on; all its processes share one session."""
+    """A start of the program that continues; all its processes share one session."""
 
     def __init__(self, command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
         # Files, not pipes: a process that outlives its parent would keep a pipe open.
         self._paths = [cwd / ".stdout", cwd / ".stderr"]
         with self._paths[0].open("wb") as out, self._paths[1].open("wb") as err:
-            self.process = subprocess.Popen(list(command), cwd=cwd, env=dict(env), stdout=out, stderr=err)
+            # A session of its own: the kernel shares cores among sessions, so low priority inside a run does not
+            # mean that tests beside it take everything.
+            self.process = subprocess.Popen(
+                list(command), cwd=cwd, env=dict(env), stdout=out, stderr=err, start_new_session=True
+            )
         self._token = env["HPCBAL_TEST_TOKEN"]
 
     def pids(self) -> dict[int, int]:

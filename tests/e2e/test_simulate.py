@@ -139,7 +139,7 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
         ([], "hpcbal: give either CONFIG or --preset NAME"),
         (["run.yaml", "--preset", "fleet-summitdev"], "hpcbal: give either CONFIG or --preset NAME"),
         (["--preset", "none"], "hpcbal: preset: got 'none', allowed: fleet-summitdev"),
-        (["--preset", "fleet-summitdev", "--samples", "3"], "hpcbal: --samples: belongs to CONFIG"),
+        (["--preset", "fleet-summitdev", "--samples", "3"], "hpcbal: --samples: allowed only with CONFIG"),
         (
             ["--preset", "fleet-summitdev", "--set", "alpha=1"],
             "hpcbal: --set alpha=1: unknown key of the preset",
@@ -148,8 +148,14 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
         (["run.yaml", "--gpus", "0"], "argument --gpus: got '0', allowed: a whole number, 1 or more"),
         (["run.yaml", "--epochs", "2"], "argument --epochs: got '2', allowed: a number above 0, at most 1"),
         (["run.yaml", "--epochs", "none.csv"], "hpcbal: none.csv: cannot read: No such file or directory"),
-        (["--preset", "fleet-summitdev", "--kept-per-node", "0.9"], "hpcbal: --kept-per-node: belongs to"),
-        (["--preset", "fleet-summitdev", "--rate-deviation", "1"], "hpcbal: --rate-deviation: belongs to"),
+        (
+            ["--preset", "fleet-summitdev", "--kept-per-node", "0.9"],
+            "hpcbal: --kept-per-node: allowed only with",
+        ),
+        (
+            ["--preset", "fleet-summitdev", "--rate-deviation", "1"],
+            "hpcbal: --rate-deviation: allowed only with",
+        ),
         (["run.yaml", "--kept-per-node", "0"], "argument --kept-per-node: got '0', allowed: a number above"),
         (["run.yaml", "--rate-deviation", "x"], "argument --rate-deviation: got 'x', allowed: a number, 0"),
         (["run.yaml", "--cost", "tea_s=3"], "hpcbal: --cost: got 'tea_s', allowed: build_s, load_s,"),

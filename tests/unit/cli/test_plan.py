@@ -255,7 +255,7 @@ def test_the_known_size_of_the_digits_is_right(capsys: Capture) -> None:
 
 
 def test_a_walltime_that_is_too_short_is_reported_with_one_that_is_enough(capsys: Capture) -> None:
-    config = write_config(DNNS + EMULATED + "walltime: 600\n")
+    config = write_config(DNNS.replace("batch_size: 4", "batch_size: 512") + EMULATED + "walltime: 600\n")
     arguments = (config, "--gpus", "4", "--samples", "10000")
     outlook = plan(capsys, *arguments)["forecast"]
     assert (outlook["fits"], outlook["num_starts"]) == (False, 3)

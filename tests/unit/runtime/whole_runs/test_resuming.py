@@ -45,7 +45,7 @@ def test_both_checkpoints_damaged_or_gone_start_that_dnn_anew(stopped: Any, caps
         (stopped.out / "dnns" / gone / name).unlink(missing_ok=True)
     capsys.readouterr()
     assert stopped.run() == 0
-    assert "there is no whole checkpoint, so training starts anew" in capsys.readouterr().out
+    assert "there is no whole checkpoint, so training starts from the beginning" in capsys.readouterr().out
     assert stopped.states() == {dnn: ("done", epochs) for dnn, epochs in stopped.epochs.items()}
 
 
