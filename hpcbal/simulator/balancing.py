@@ -1,4 +1,4 @@
-"""What the executor asks about the speed of trainer groups, and the answer for GPUs that are alike."""
+"""The speed of trainer groups as the executor queries it, and the answer for equal GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WorkerSpeed(Protocol):
-    """How one GPU differs from the others, as `backend.workers` of a configuration says.
+    """How one GPU differs from the others, from `backend.workers` of a configuration.
 
     Its time for x samples is max(floor_s, launch_s + x / (rate on 1 GPU * speed)).
     """
@@ -32,12 +32,12 @@ class WorkerSpeed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Balancing:
-    """Unlike GPUs, and how the steps of each DNN are split over them.
+    """Unlike GPUs, and the policy that splits the steps of each DNN over them.
 
     Attributes:
-        workers: by number of the GPU, again from the first if there are more; at least one.
+        workers: by number of the GPU, at least one; more GPUs repeat them from the first.
         policies: by DNN.
-        max_samples_per_gpu: as `balance.max_samples_per_gpu`.
+        max_samples_per_gpu: the key `balance.max_samples_per_gpu`.
     """
 
     workers: tuple[WorkerSpeed, ...]
@@ -45,7 +45,7 @@ class Balancing:
     max_samples_per_gpu: int | None = None
 
     def fastest(self, rates: RateTable, num_gpus: int) -> RateTable:
-        """Rates that no split reaches: those of the fastest GPUs, if launching a batch took no time."""
+        """Upper bounds of the rates: the fastest GPUs, without launch costs."""
         speeds = [self.workers[gpu % len(self.workers)].speed for gpu in range(num_gpus)]
         speeds.sort(reverse=True)
         measured = {
@@ -56,23 +56,23 @@ class Balancing:
 
 
 class Pace(Protocol):
-    """How fast groups are, for the executor."""
+    """The speed of groups, for the executor."""
 
     def begin_round(self, group: GroupPlan) -> None:
-        """The group is formed."""
+        """Note that the group is formed."""
 
     def profiled_rate(self, group: GroupPlan) -> float:
         """Samples/s that a profiling run of the group measures."""
 
     def pass_rate(self, group: GroupPlan, offset: int) -> float:
-        """Samples/s of the group's training steps in the pass that it trains now, from `offset` on."""
+        """Samples/s of the group's training steps in its current pass, from `offset` on."""
 
     def offered_gpu(self, group: GroupPlan) -> int | None:
-        """The GPU without which the group would be faster, at the end of that pass."""
+        """The GPU without which the group would be faster, after that pass; None: none."""
 
 
 class RatePace(Pace):
-    """All GPUs are alike, and a group is as fast as its number of GPUs and of nodes makes it."""
+    """All GPUs are equal; a group's speed depends on its numbers of GPUs and nodes."""
 
     def __init__(self, rates: GroupRates) -> None:
         self._rates = rates

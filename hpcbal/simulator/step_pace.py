@@ -1,4 +1,4 @@
-"""How fast trainer groups are in virtual time on unlike GPUs: step by step, as their policies split them."""
+"""The speed of trainer groups on unlike GPUs: steps in virtual time, split by the groups' policies."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hpcbal.simulator.virtual_group import Counts, VirtualGroup
 
 
 class StepPace(Pace):
-    """GPUs differ, so groups take their passes step by step, as their policies split them.
+    """Groups take their passes step by step, because GPUs differ and policies split every step.
 
-    A group's rate is the mean of one pass: within a pass it counts as constant. Once a group's policy has
-    decided the same for long, its passes all take as long as the last one.
+    A group's rate is the mean over one pass and counts as constant within the pass. Once its policy has made
+    the same decision many times, all further passes take as long as the last one.
 
     Args:
         specs: the DNNs, by name.
-        rates: of DNNs on one GPU; others are not used.
+        rates: of DNNs on one GPU; rates on more GPUs are not used.
         passes: samples of a pass.
         balancing: GPUs and policies.
     """
@@ -37,7 +37,7 @@ class StepPace(Pace):
         self._steady: dict[tuple[GroupPlan, int], float] = {}
 
     def begin_round(self, group: GroupPlan) -> None:
-        """As `Pace.begin_round`; a group that was formed before goes on with what it knew."""
+        """Note that the group is formed; a group that was formed before keeps what it has learnt."""
         if group in self._groups:
             self._groups[group].begin_round()
             return
@@ -48,14 +48,13 @@ class StepPace(Pace):
         self._groups[group] = VirtualGroup(balancing.policies[group.dnn_id], task)
 
     def profiled_rate(self, group: GroupPlan) -> float:
-        """As `Pace.profiled_rate`: batches are split evenly in profiling."""
+        """Samples/s that a profiling run of the group measures, with even shares."""
         batch_size = min(self._specs[group.dnn_id].batch_size, self._passes.num_train)
         return batch_size / max(
             self._seconds(group, split_evenly(batch_size, len(group.gpus)), training=True)
         )
 
     def pass_rate(self, group: GroupPlan, offset: int) -> float:
-        """As `Pace.pass_rate`."""
         if (group, offset) in self._steady:
             return self._steady[group, offset]
         virtual = self._groups[group]
@@ -69,7 +68,6 @@ class StepPace(Pace):
         return rate
 
     def offered_gpu(self, group: GroupPlan) -> int | None:
-        """As `Pace.offered_gpu`."""
         rank = self._groups[group].remove
         return None if rank is None else group.gpus[rank]
 
@@ -84,7 +82,7 @@ class StepPace(Pace):
         return sizes
 
     def _seconds(self, group: GroupPlan, shares: Counts, training: bool) -> Sequence[float]:
-        """What each GPU of the group takes for its share; none takes time for no samples."""
+        """Seconds that each GPU of the group needs for its share; 0 without samples."""
         rate, workers = self._rates.rate(group.dnn_id, 1), self._balancing.workers
         speedup = 1.0 if training else self._passes.validation_speedup
         seconds = []

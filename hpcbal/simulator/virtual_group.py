@@ -18,8 +18,8 @@ from hpcbal.control.splitting import (
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Observation, split_evenly
 
 STEADY_AFTER = 64
-"""Decisions in a row that change nothing. No policy looks further back, and times in virtual time have no
-noise, so it would decide the same for ever."""
+"""Decisions in a row that change nothing before a group counts as steady. No policy looks further back, and
+virtual times have no noise, so the policy would always make the same decision."""
 
 Counts = tuple[int, ...]
 Times = Sequence[float]
@@ -27,12 +27,12 @@ Times = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class VirtualStep:
-    """One step, of training or of validation.
+    """One step of training or validation.
 
     Attributes:
         shares: samples of each rank.
-        training: whether it trains.
-        seconds: of each rank.
+        training: whether it is a training step.
+        seconds: computing time of each rank.
     """
 
     shares: Counts
@@ -43,17 +43,17 @@ class VirtualStep:
 class VirtualGroup:
     """One group's steps, pass by pass.
 
-    It plans, measures and follows announcements at the same moments as a rank of a real run does (the
-    runtime's `Feeder` and `DecidedSplit`). Only time is made up: a decision in the background is ready before
-    the step after ends, and no decision takes time.
+    It plans, measures and follows announcements at the same points as a rank of a real run (the runtime's
+    `Feeder` and `DecidedSplit`). Only time is virtual: decisions take none, and a decision in the background
+    is ready before the next step ends.
 
     Args:
-        policy: splits the steps; one that never decides keeps its first split.
+        policy: splits the steps; a policy that never decides keeps its first split.
         task: a full step.
-        is_noisy: whether equal shares may take unequal times, so that it never becomes steady.
+        is_noisy: whether equal shares may take unequal times; such a group never becomes steady.
 
     Attributes:
-        machine: the group's; None where the policy never decides.
+        machine: the group's splitting machine; None if the policy never decides.
     """
 
     def __init__(self, policy: BatchingPolicy[Any], task: BatchTask, *, is_noisy: bool = False) -> None:
@@ -66,18 +66,18 @@ class VirtualGroup:
 
     @property
     def is_steady(self) -> bool:
-        """Whether no step will be split in another way any more, as long as all stay as fast as they are."""
+        """Whether the split will not change any more, provided that the speeds of all ranks stay the same."""
         if self.machine is None or self.machine.gave_up:
             return True
         return not self._is_noisy and self._num_same >= STEADY_AFTER
 
     @property
     def remove(self) -> int | None:
-        """Rank without which the group would be faster."""
+        """Rank without which the group would be faster; None: none."""
         return None if self.machine is None else self.machine.remove
 
     def begin_round(self) -> None:
-        """The group has been formed again: its first steps are not shown to the policy."""
+        """Form the group again: its policy does not see the first steps."""
         if self.machine is not None:
             self._collect()
             machine = self.machine
@@ -97,9 +97,9 @@ class VirtualGroup:
         """Take the steps of one pass.
 
         Args:
-            sizes: samples of each step, and whether it trains.
-            seconds_of: how long each rank computes on its share, > 0 where it has samples; asked once for
-                each step, in order, with the shares and whether it trains.
+            sizes: for each step its samples, and whether it is a training step.
+            seconds_of: returns the seconds that each rank computes on its share, > 0 if it has samples.
+                Called once for each step, in order, with the shares and whether it is a training step.
         """
         planned: Counts | None = None
         for number, (num_samples, training) in enumerate(sizes):
@@ -114,7 +114,7 @@ class VirtualGroup:
             yield VirtualStep(shares, training, seconds)
 
     def _measure(self, shares: Counts, seconds: Times) -> None:
-        """What the ranks do when they meet at the end of a training step."""
+        """Do what the ranks do when they meet at the end of a training step."""
         machine = self.machine
         if machine is None or self.is_steady:
             return
@@ -135,7 +135,7 @@ class VirtualGroup:
                 self._pending = action
 
     def _collect(self) -> None:
-        """Let the policy answer what it was asked."""
+        """Let the policy answer."""
         if self._pending is None or self.machine is None:
             return
         ask, self._pending = self._pending, None

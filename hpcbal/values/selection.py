@@ -15,14 +15,14 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Positions of a pass that one rank takes in one step: a run of neighbours, or any others.
+    """The positions of a pass that one rank takes in one step: a run of neighbours, or any others.
 
     Attributes:
-        start, stop: all positions are in start..stop-1; equal where there are none.
+        start, stop: all positions are in start..stop-1; equal if there are none.
         picked: the positions in increasing order, int64, shape (n,); None: all from start to stop-1.
 
     Raises:
-        PolicyError: the positions do not increase, or lie outside.
+        PolicyError: the positions do not increase, or one is out of range.
     """
 
     start: int
@@ -43,7 +43,7 @@ class Selection:
 
     @classmethod
     def of(cls, positions: Sequence[int] | Positions) -> Selection:
-        """These positions, in increasing order; neighbours are kept as a run."""
+        """A selection of these positions, in increasing order; neighbours are stored as a run."""
         picked = np.asarray(positions, np.int64)
         if not len(picked):
             return cls(0, 0)
@@ -56,7 +56,7 @@ class Selection:
         return np.arange(self.start, self.stop) if self.picked is None else self.picked
 
     def within(self, start: int, stop: int) -> slice | Positions:
-        """Where in start..stop-1 its positions are, counted from `start`: a slice, or indices."""
+        """The places of its positions, counted from `start`: a slice, or indices."""
         if self.picked is None:
             return slice(max(self.start, start) - start, max(min(self.stop, stop), start) - start)
         first, last = np.searchsorted(self.picked, (start, stop))
@@ -73,15 +73,15 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class StepShares:
-    """How one step is dealt out: every position of start..stop-1 goes to exactly one rank.
+    """The assignment of one step: every position of start..stop-1 goes to exactly one rank.
 
     Attributes:
         start: first position of the step.
-        counts: positions of each rank.
-        selections: what each rank takes; None: neighbours, the first rank the first ones.
+        counts: number of positions of each rank.
+        selections: positions of each rank; None: neighbours in rank order.
 
     Raises:
-        PolicyError: a position of the step is given to no rank or to several, or one is not of the step.
+        PolicyError: a position goes to no rank or to several, or does not belong to the step.
     """
 
     start: int
@@ -92,29 +92,29 @@ class StepShares:
         if self.selections is not None and not self._is_exact(self.selections):
             raise PolicyError(
                 f"shares of a step: got {[own.positions.tolist() for own in self.selections]} by rank for "
-                f"{list(self.counts)} positions from {self.start} on; deal out each of them exactly once"
+                f"{list(self.counts)} positions from {self.start} on; assign each of them exactly once"
             )
 
     @classmethod
     def neighbours(cls, start: int, counts: Sequence[int]) -> StepShares:
-        """Each rank takes so many positions, the first rank the first ones."""
+        """Each rank takes its count of neighbours, in rank order."""
         return cls(start, tuple(counts))
 
     @classmethod
     def of(cls, start: int, selections: Sequence[Selection]) -> StepShares:
-        """Each rank takes these positions; together they are a run from `start` on."""
+        """Each rank takes its selection; together they are a run from `start` on."""
         return cls(start, tuple(map(len, selections)), tuple(selections))
 
     @classmethod
     def dealt(cls, start: int, rank_of: Sequence[int] | Positions, num_ranks: int) -> StepShares:
-        """Each position goes to the rank that is given for it.
+        """Each position goes to the given rank.
 
         Args:
             start: of the step.
             rank_of: rank of each position from `start` on, 0..num_ranks-1, shape (num_positions,).
 
         Raises:
-            PolicyError: there is no such rank.
+            PolicyError: a rank is out of range.
         """
         ranks = np.asarray(rank_of, np.int64)
         if len(ranks) and not 0 <= int(ranks.min()) <= int(ranks.max()) < num_ranks:
@@ -129,7 +129,7 @@ class StepShares:
         return self.start + sum(self.counts)
 
     def of_rank(self, rank: int) -> Selection:
-        """What one rank takes."""
+        """The positions of one rank."""
         if self.selections is not None:
             return self.selections[rank]
         first = self.start + sum(self.counts[:rank])

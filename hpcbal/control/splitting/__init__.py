@@ -1,4 +1,4 @@
-"""The state machine that splits the steps of one trainer group over its ranks."""
+"""The state machine that splits the steps of a trainer group over its ranks."""
 
 from hpcbal.control.splitting.machine import Splitting, replay
 from hpcbal.control.splitting.messages import (

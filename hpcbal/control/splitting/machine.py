@@ -26,10 +26,10 @@ NUM_SHOWN = 10
 
 
 class SplitError(HpcbalError):
-    """The splitting machine was given an event that cannot happen now, or found itself inconsistent.
+    """The splitting machine got an event that cannot happen now, or found its state inconsistent.
 
     Attributes:
-        problem: what was given, what is allowed.
+        problem: what was given, and what is allowed.
         events: the last events, oldest first.
     """
 
@@ -45,30 +45,30 @@ class SplitError(HpcbalError):
 class Splitting:
     """How one trainer group splits its steps in one round; every rank has one.
 
-    The master's machine decides when its policy is asked, and what to announce. The machines of all ranks,
-    the master's too, follow what is announced. The caller feeds what has happened to `handle` and performs
-    the actions; the runtime does so with threads and collectives, the simulator in virtual time.
+    The master's machine decides when its policy is asked and what to announce. The machines of all ranks, the
+    master's included, follow the announcements. The caller passes events to `handle` and performs the
+    actions: the runtime with threads and collectives, the simulator in virtual time.
 
-    One decision is under way at a time. A step is shown to the policy unless it is one of the first of the
-    round, a decision is still under way, or the step ran under other shares than the policy's last decision
-    and the policy cannot use such a step. A policy that raises an error, or answers with a split that loses
-    samples, is asked no more.
+    At most one decision is pending. The policy sees a step unless it is one of the first of the round, a
+    decision is pending, or the step ran under other shares than the policy's last decision and the policy
+    cannot use such a step. If a policy raises an error or returns a split that loses samples, it is not asked
+    again.
 
     Args:
         rules: of the policy.
         state: of the policy, from `BatchingPolicy.start` or from the group's last round.
-        settled: what `num_quiet` was in the group's last round; 0: it has just been formed.
+        settled: `num_quiet` of the group's last round; 0: the group is new.
 
     Attributes:
         rules: as given.
-        state: of the policy after its last decision; on other ranks than the master it never changes.
-        in_force: what the ranks follow.
-        remove: rank without which the group would be faster, as the policy found last; None: none.
-        gave_up: whether the policy is asked no more.
-        is_pending: whether a decision is under way.
+        state: of the policy after its last decision; changes on the master only.
+        in_force: the announcement that the ranks follow.
+        remove: rank without which the group would be faster, by the policy's last decision; None: none.
+        gave_up: whether the policy is no longer asked.
+        is_pending: whether a decision is pending.
         num_steps, num_decisions, num_changes: training steps measured, decisions, and changes of the shares
             in force.
-        num_quiet: decisions in a row that moved few samples.
+        num_quiet: number of decisions in a row that moved few samples.
     """
 
     def __init__(self, rules: SplitRules, state: Any, settled: int = 0) -> None:
@@ -84,10 +84,10 @@ class Splitting:
         self.in_force = self.announcement
 
     def handle(self, event: SplitEvent) -> list[SplitAction]:
-        """Take one event in; the only way to change the state.
+        """Process one event; the only way to change the state.
 
         Raises:
-            SplitError: the event cannot happen now; nothing but the log has changed.
+            SplitError: the event cannot happen now; only the log has changed.
         """
         self._events.append(event)
         handler = _HANDLERS.get(type(event))
@@ -103,16 +103,16 @@ class Splitting:
 
     @property
     def at_once(self) -> bool:
-        """Whether the next step can be planned only when this one has ended, and has been decided about."""
+        """Whether the next step can be planned only after this one has ended and its decision is made."""
         return self.in_force.at_once
 
     @property
     def events(self) -> tuple[SplitEvent, ...]:
-        """The last events; of a short round `replay` leads to the same state."""
+        """The last events; if the round was short, `replay` of them leads to the same state."""
         return tuple(self._events)
 
     def split(self, num_samples: int) -> tuple[int, ...]:
-        """Shares of a step that is planned now; steps of other sizes keep the proportions of a full one."""
+        """Shares of a step that is planned now; steps of other sizes keep the proportions of a full step."""
         return scaled_to_step(num_samples, self.in_force.batch_sizes)
 
     def check_invariants(self) -> None:
@@ -177,7 +177,7 @@ class Splitting:
 
     def _give_up(self, problem: str) -> list[SplitAction]:
         self.gave_up = True
-        self.remove = None  # nobody is asked any more whether it still holds
+        self.remove = None  # the policy can no longer confirm it
         return [GiveUp(problem)]
 
     def _refusal(self, sizes: tuple[int, ...]) -> str:
@@ -194,18 +194,18 @@ class Splitting:
         if self._refusal(self.state.batch_sizes):
             yield self._refusal(self.state.batch_sizes)
         if self.gave_up and (self.is_pending or self.remove is not None):
-            yield "a policy that is asked no more has an answer under way, or an offer"
+            yield "a policy that is no longer asked has a pending decision or an offer"
         if self.remove is not None and self.remove not in self._offered:
             yield f"rank {self.remove} was never offered"
         if self.num_decisions > max(0, self.num_steps - self.rules.warm_up_steps):
-            yield f"{self.num_decisions} decisions about {self.num_steps} steps"
+            yield f"{self.num_decisions} decisions on {self.num_steps} steps"
 
     def _error(self, problem: str) -> SplitError:
         return SplitError(problem, self.events)
 
 
 def replay(rules: SplitRules, state: Any, events: Iterable[SplitEvent], settled: int = 0) -> Splitting:
-    """Go through recorded events again: the same state, or the same error, as when they were recorded."""
+    """Process recorded events again, with the same state or the same error as when they were recorded."""
     machine = Splitting(rules, state, settled)
     for event in events:
         machine.handle(event)

@@ -1,4 +1,4 @@
-"""What goes into a group's splitting machine (events) and what comes out (actions)."""
+"""The events that a group's splitting machine takes, and the actions that it returns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hpcbal.policies.batching import Decision, Observation
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What the master announces to all ranks of its group; they follow it from the same step on.
+    """The master's announcement to all ranks of its group; all follow it from the same step on.
 
     Attributes:
         batch_sizes: samples of each rank in a full step.
-        at_once: whether each step now waits for the decision about the step before. Otherwise a batch may be
-            planned, and fetched, while the step before it runs.
+        at_once: whether each step now waits for the decision on the step before. Otherwise a batch may be
+            planned and fetched while the step before it runs.
     """
 
     batch_sizes: tuple[int, ...]
@@ -32,7 +32,7 @@ class SplitEvent:
 
 @dataclass(frozen=True, slots=True)
 class StepMeasured(SplitEvent):
-    """On the master: the reports of all ranks about a training step are there.
+    """On the master: all ranks have reported on a training step.
 
     Attributes:
         shares: samples of each rank in that step, as planned.
@@ -52,14 +52,14 @@ class Decided(SplitEvent):
 
 @dataclass(frozen=True, slots=True)
 class PolicyFailed(SplitEvent):
-    """On the master: the policy raised an error instead of answering; `problem` is for people."""
+    """On the master: the policy raised an error instead of answering; `problem` goes to the log."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Announced(SplitEvent):
-    """On every rank: the announcement of the master, the same on all of them after the same step."""
+    """On every rank: the master's announcement, identical on all ranks after the same step."""
 
     announcement: Announcement
 
@@ -74,7 +74,7 @@ class SplitAction:
 
 @dataclass(frozen=True, slots=True)
 class AskPolicy(SplitAction):
-    """Ask the policy, and answer with `Decided` or `PolicyFailed`.
+    """Ask the policy, and report back with `Decided` or `PolicyFailed`.
 
     Attributes:
         state, observations: arguments of `BatchingPolicy.decide`.
@@ -93,6 +93,6 @@ class Offer(SplitAction):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(SplitAction):
-    """Log that balancing ends: the policy is asked no more, and the shares stay as they are."""
+    """Log that balancing ends: the policy is no longer asked, and the shares stay as they are."""
 
     problem: str

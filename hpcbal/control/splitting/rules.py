@@ -1,4 +1,4 @@
-"""When a splitting machine shows steps to its policy, and how shares fit steps of other sizes."""
+"""Rules of a splitting machine: which steps its policy sees, and how shares fit steps of other sizes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, WorkerL
 from hpcbal.policies.batching.rounding import apportion
 
 WARM_UP_STEPS = 1
-"""Training steps of a round that say nothing of speed: models are traced in them, and memory is taken."""
+"""Training steps at the start of a round in which models are traced and memory is allocated. Their times
+say nothing about speed."""
 
 SETTLED_AFTER = 3
-"""Decisions in a row that move few samples before a group with `Cadence.UNTIL_SETTLED` plans ahead again."""
+"""Decisions in a row that must move few samples until a group with `Cadence.UNTIL_SETTLED` plans ahead."""
 
 LARGE_MOVE = 0.05
-"""Share of a step's samples; a decision that moves more shows that the policy still learns. Noise of 3 % in
-the times makes `fitted` move 1 or 2 % once it knows the curves."""
+"""Share of a step's samples. If a decision moves more, the policy is still learning. With noise of 3 % in the
+times, `fitted` moves 1 or 2 % once it knows the curves."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRules:
-    """What a machine needs to know of its policy, and its own constants.
+    """What a machine needs to know about its policy, and its constants.
 
     Attributes:
-        cadence, learns_from_any_split: as the policy declares them.
-        warm_up_steps: first training steps of a round that the policy is not shown, >= 0.
+        cadence, learns_from_any_split: declared by the policy.
+        warm_up_steps: first training steps of a round that the policy does not see, >= 0.
         settled_after, large_move: see `SETTLED_AFTER` and `LARGE_MOVE`.
 
     Raises:
-        PolicyError: the policy never decides, so there is nothing for a machine to do.
+        PolicyError: the policy never decides, so it needs no machine.
     """
 
     cadence: Cadence
@@ -46,12 +47,12 @@ class SplitRules:
 
     @classmethod
     def of(cls, policy: BatchingPolicy[Any]) -> SplitRules:
-        """The rules for this policy."""
+        """The rules for a policy."""
         return cls(policy.cadence, policy.learns_from_any_split)
 
 
 def step_task(num_samples: int, num_ranks: int, max_samples: int | None = None) -> BatchTask:
-    """A full step; every rank gets a sample where there are enough, so that all are still measured.
+    """The task of a full step; every rank gets a sample if there are enough, so all ranks stay measured.
 
     Args:
         max_samples: most samples of one rank; an even share is always allowed. None: no limit.
@@ -63,7 +64,7 @@ def step_task(num_samples: int, num_ranks: int, max_samples: int | None = None) 
 
 
 def scaled_to_step(num_samples: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """`sizes` for a step of another number of samples; one of validation may hold more than a full one."""
+    """`sizes` scaled to a step of `num_samples`; a step of validation may be larger than a full step."""
     total = sum(sizes)
     if num_samples == total:
         return tuple(sizes)

@@ -24,8 +24,8 @@ class Arima(SpeedPredictor):
 
         w_k = phi_1 w_(k-1) + phi_2 w_(k-2) + e_k + theta e_(k-1)
 
-    The next speed is the last one, the last change, and the w that the model expects. Where fewer than six
-    iterations are known, or a worker's coefficients are NaN, the average of the last speeds steps in.
+    The next speed is the sum of the last speed, the last change, and the w that the model expects. If fewer
+    than six iterations are known, or a worker's coefficients are NaN, the average of the last speeds is used.
 
     Attributes:
         phi: shape (num_workers, 2).
@@ -38,17 +38,14 @@ class Arima(SpeedPredictor):
     theta: FloatArray
 
     def predict(self, history: SpeedHistory) -> FloatArray:
-        """As `SpeedPredictor.predict`.
-
-        Raises: PolicyError: the history is not of the workers that the model was fitted to.
-        """
+        """Raises: PolicyError: the history has other workers than those that the model was fitted to."""
         check_same_workers("arima", len(self.theta), history)
         if history.num_iterations < LEAST_ITERATIONS:
             return Ema().predict(history)
         speeds = history.speeds
         w = np.diff(speeds, n=2, axis=1)
         innovations = w[:, 2:] - self.phi[:, :1] * w[:, 1:-1] - self.phi[:, 1:] * w[:, :-2]
-        # e_k = u_k - theta e_(k-1), solved for the newest one: errors before the history count as 0.
+        # e_k = u_k - theta e_(k-1), solved for the newest one; errors before the history count as 0.
         age = np.arange(innovations.shape[1])[::-1]
         error = (innovations * (-self.theta[:, None]) ** age).sum(axis=1)
         expected = self.phi[:, 0] * w[:, -1] + self.phi[:, 1] * w[:, -2] + self.theta * error

@@ -1,4 +1,4 @@
-"""Fit every worker's time curve to its iterations: where the floor ends, and the line beyond it."""
+"""Fit every worker's time curve to its iterations: the end of the floor, and the line beyond it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 
-# No slope is below this share of time / batch: a flat curve would be given the whole batch.
+# No slope is below this share of time / batch: a worker with a flat curve would get the whole batch.
 LEAST_SLOPE_SHARE = 0.03
-# What a floor (two parameters more) must gain in squared standardised errors.
+# A floor adds two parameters and must reduce the squared standardised errors by this much.
 FLOOR_PENALTY = 8.0
-_TINY = 1e-100  # a divisor that is not 0, nor is its square
+_TINY = 1e-100  # a divisor; neither it nor its square is 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurveFit:
-    """Curves, and how sure they are.
+    """Curves and their uncertainty.
 
     Attributes:
         curves: of all workers; zeros for a worker without iterations.
-        level_variance_s2, slope_variance, centre: variances of the line's level at the batch `centre` and of
-            its slope, which are independent there; shape (num_workers,).
+        level_variance_s2, slope_variance, centre: variances of the line's level and of its slope, which are
+            independent at the batch `centre`; shape (num_workers,).
     """
 
     curves: TimeCurves
@@ -44,16 +44,16 @@ def fit_curves(
     slope_doubt_s: FloatArray,
     noise: FloatArray,
 ) -> CurveFit:
-    """The curves with the least weighted squares of relative errors, the expected slope counted as evidence.
+    """Fit curves by weighted least squares of relative errors; the expected slope counts as evidence.
 
-    For each place where the floor may end (before the first iteration: no floor), in order of batch size, the
-    floor is the mean of the times on its left and the line is fitted to those on its right. Then the whole
-    curve is held against all times, and the best place wins.
+    Iterations are sorted by batch size. For each place where the floor may end (before the first iteration:
+    no floor), the floor is the mean of the times on its left, and the line is fitted to those on its right.
+    Then the whole curve is compared with all times, and the place with the smallest error is used.
 
     Args:
-        sizes, times_s, weights: of iterations in any order, shape (num_workers, n); weight 0: to be ignored.
-        slope_s, slope_doubt_s: what is expected of the slope, and its standard deviation, > 0 where a worker
-            has iterations; shape (num_workers,).
+        sizes, times_s, weights: of iterations in any order, shape (num_workers, n); weight 0: ignored.
+        slope_s, slope_doubt_s: expected slope and its standard deviation, > 0 if a worker has iterations;
+            shape (num_workers,).
         noise: relative standard deviation of a time, > 0, shape (num_workers,).
 
     Returns: the fit; launch >= 0 and slope > 0 for every worker with iterations.
@@ -61,7 +61,7 @@ def fit_curves(
     x, t, q = _by_size(sizes, times_s, np.where(weights > 0, weights, 0.0), noise)
     total = np.maximum(q.sum(axis=1), _TINY)
     middle = (q * x).sum(axis=1) / total
-    d = x - middle[:, None]  # from the middle: sums of squares keep their digits
+    d = x - middle[:, None]  # relative to the middle, so sums of squares keep their precision
 
     prior = np.where(slope_doubt_s > 0, 1.0 / np.maximum(slope_doubt_s, _TINY) ** 2, 0.0)[:, None]
     expected = slope_s[:, None]
@@ -80,7 +80,7 @@ def fit_curves(
     curve = np.maximum(floor[:, :, None], launch[:, :, None] + slope[:, :, None] * x[:, None, :])
     cost = (q[:, None, :] * (t[:, None, :] - curve) ** 2).sum(axis=2) + prior * (slope - expected) ** 2
     cost[:, 1:] += FLOOR_PENALTY
-    # A floor ends between two different batches, and leaves some on its right.
+    # A floor ends between two different batches and has some on its right.
     cost[:, 1:][(x[:, 1:] <= x[:, :-1]) | (s[:, 1:] <= 0)] = np.inf
 
     best = np.argmin(cost, axis=1)[:, None]
@@ -103,9 +103,9 @@ def _by_size(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Batch sizes in ascending order, the mean time of each, and the inverse variance of that mean.
 
-    A settled worker has seen few sizes, and the fit tries as many places for the floor's end as there are
-    sizes. Returned arrays are of shape (num_workers, most sizes of a worker); inverse variance 0 marks an
-    empty place, and stands at a row's end.
+    A settled worker has had few sizes, and the fit tries one end of the floor for each size, so grouping by
+    size saves time. Returned arrays have the shape (num_workers, most sizes of a worker). Inverse variance 0
+    marks an empty place at a row's end.
     """
     num_workers, width = sizes.shape
     order = np.argsort(np.where(weights > 0, sizes, np.inf), axis=1, kind="stable")
@@ -127,6 +127,6 @@ def _by_size(
 
 
 def _from_each_on(values: FloatArray) -> FloatArray:
-    """Sums from each place to the end, shape as given."""
+    """Sums from each place to the end; same shape."""
     sums: FloatArray = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
     return sums

@@ -1,4 +1,4 @@
-"""Learn every worker's time curve from its iterations, through noise, spikes and level shifts."""
+"""Learn every worker's time curve from its iterations, despite noise, spikes and level shifts."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from hpcbal.policies.batching.curves import FloatArray, IntArray, TimeCurves
 
 BoolArray = npt.NDArray[np.bool_]
 
-# Iterations that are remembered, and how much less each older one weighs: the level of a curve is the mean of
-# some 30 iterations, so that noise of 3 % leaves an error of about 0.5 %.
+# Iterations that are remembered, and the factor by which each older one weighs less. The level of a curve is
+# then the mean of some 30 iterations, and noise of 3 % leaves an error of about 0.5 %.
 WINDOW_ITERATIONS = 48
 MEMORY_PER_ITERATION = 0.97
-# No iteration is shorter or longer; keeps squares of times within what doubles can hold.
+# Times are clipped to this range, so that doubles can hold their squares.
 TIMES_S = (1e-9, 1e9)
-# Relative noise of one time before any is known; it is then learnt, slowly, and never falls below the least.
+# Relative noise of one time before any is known. It is then learnt slowly and never falls below the minimum.
 FIRST_NOISE = 0.03
 LEAST_NOISE = 0.005
 NOISE_RATE = 0.05
-# A worker whose times say nothing of the slope (all of equal batches) is taken to keep the one it had, give
-# or take this share of it. Of an unknown worker: half of its first time grows with the batch.
+# A worker whose times contain no information about the slope (all of equal batches) is assumed to keep its
+# slope within this share. For an unknown worker, half of its first time is assumed to grow with the batch.
 SLOPE_DRIFT = 0.3
 FIRST_SLOPE_SHARE = 0.5
 FIRST_SLOPE_DOUBT = 1.0
 SHIFTED_SLOPE_DOUBT = 0.5
-# Sums of standardised errors beyond 1 (CUSUM): two large errors in a row, or some five of 2 sigma, are a
-# shift of the level; at 3 % noise a false alarm comes once in 100,000 iterations of a worker.
+# Sums of standardised errors above 1 (CUSUM): two large errors in a row, or about five of 2 sigma, count as a
+# shift of the level. At 3 % noise a worker causes one false alarm in 100,000 iterations.
 ERROR_LIMIT = 4.0
 ERROR_DRIFT = 1.0
 SHIFT_AT = 5.0
-# Errors above this many sigma weigh less, as Huber has it: a spike is not a level.
+# Errors above this many sigma weigh less (Huber): a spike is not a shift of the level.
 HUBER_SIGMA = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurveMemory:
-    """What is remembered of a group's workers; all arrays are of shape (num_workers, ...).
+    """What is remembered about a group's workers; all arrays have the shape (num_workers, ...).
 
     Attributes:
         sizes, times_s, weights: of the last iterations, newest last, shape (num_workers, WINDOW_ITERATIONS);
             weight 0 marks an empty or forgotten place.
-        slope_s: slope that a worker is taken to have without further evidence; 0 before its first time.
+        slope_s: slope that a worker is assumed to have without further evidence; 0 before its first time.
         slope_doubt: standard deviation of that slope, as a share of it.
         noise: relative standard deviation of a single time.
         drift_up, drift_down: CUSUM of errors, >= 0.
         run_up, run_down: iterations since the sum was last 0.
-        fitted: the curves that explain best what is remembered; zeros for a worker never seen.
+        fitted: the curves that best explain the remembered iterations; zeros for a worker never seen.
     """
 
     sizes: FloatArray
@@ -66,7 +66,7 @@ class CurveMemory:
 
     @classmethod
     def empty(cls, num_workers: int) -> CurveMemory:
-        """Of workers that were never seen."""
+        """The memory of workers that were never seen."""
         window, each = np.zeros((num_workers, WINDOW_ITERATIONS)), np.zeros(num_workers)
         counts = np.zeros(num_workers, np.int64)
         return cls(
@@ -93,8 +93,8 @@ def learn(memory: CurveMemory, sizes: FloatArray, times_s: FloatArray) -> CurveM
     """The memory after one more iteration.
 
     Args:
-        sizes: samples of each worker, shape (num_workers,); of a worker with 0 nothing is learnt.
-        times_s: processing times, shape (num_workers,), > 0 where there were samples.
+        sizes: samples of each worker, shape (num_workers,); nothing is learnt about a worker with 0.
+        times_s: processing times, shape (num_workers,), > 0 for workers with samples.
     """
     seen = sizes > 0
     times_s = np.clip(times_s, *TIMES_S)
@@ -134,7 +134,7 @@ def learn(memory: CurveMemory, sizes: FloatArray, times_s: FloatArray) -> CurveM
 def _standard_errors(
     memory: CurveMemory, sizes: FloatArray, times_s: FloatArray, known: BoolArray
 ) -> FloatArray:
-    """How many standard deviations the new times lie above what was expected; 0 of unknown workers."""
+    """Standard deviations by which the new times exceed the expected ones; 0 for unknown workers."""
     fitted = memory.fitted
     expected = np.maximum(fitted.curves.seconds(sizes), 1e-100)
     doubt = np.hypot(memory.noise, fitted.doubt_s(sizes) / expected)
@@ -142,14 +142,15 @@ def _standard_errors(
 
 
 def _add_drift(memory: CurveMemory, errors: FloatArray, seen: BoolArray) -> CurveMemory:
-    """The memory with the CUSUM of `errors`, and its noise a little nearer to theirs."""
+    """The memory with the CUSUM updated by `errors`, and its noise moved a little towards theirs."""
     limited = np.clip(errors, -ERROR_LIMIT, ERROR_LIMIT)
     up = np.where(seen, np.maximum(0.0, memory.drift_up + limited - ERROR_DRIFT), memory.drift_up)
     down = np.where(seen, np.maximum(0.0, memory.drift_down - limited - ERROR_DRIFT), memory.drift_down)
-    told = seen & (errors != 0)
-    # Errors beyond 3 sigma are spikes or shifts and tell little of the noise.
+    informative = seen & (errors != 0)
+    # Errors beyond 3 sigma are spikes or shifts and contain little information about the noise.
     square = np.minimum(np.abs(errors), 3.0) ** 2 * memory.noise**2
-    variance = np.where(told, (1 - NOISE_RATE) * memory.noise**2 + NOISE_RATE * square, memory.noise**2)
+    updated = (1 - NOISE_RATE) * memory.noise**2 + NOISE_RATE * square
+    variance = np.where(informative, updated, memory.noise**2)
     return replace(
         memory,
         drift_up=up,
@@ -161,12 +162,12 @@ def _add_drift(memory: CurveMemory, errors: FloatArray, seen: BoolArray) -> Curv
 
 
 def _appended(window: FloatArray, newest: FloatArray, seen: BoolArray) -> FloatArray:
-    """The window one iteration later, for the workers that were seen."""
+    """The window with the newest iteration, for the workers that were seen."""
     return np.where(seen[:, None], np.column_stack([window[:, 1:], newest]), window)
 
 
 def _forget_before_shifts(memory: CurveMemory) -> CurveMemory:
-    """Of workers whose level has shifted, only the iterations since then count, and the slope is in doubt."""
+    """Drop the iterations before a shift of a worker's level, and trust its slope less."""
     up, down = memory.drift_up > SHIFT_AT, memory.drift_down > SHIFT_AT
     shifted = up | down
     if not shifted.any():

@@ -1,4 +1,4 @@
-"""How long each worker takes for a batch: a floor while it is not saturated, then a straight line."""
+"""Processing time of a batch on each worker: a floor while the worker is not saturated, then a line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ IntArray = npt.NDArray[np.int64]
 class TimeCurves:
     """Batch processing times of a group's workers, t_i(x) = max(floor_i, launch_i + slope_i * x).
 
-    An accelerator that x samples do not saturate takes as long as for fewer (the floor); each batch costs a
-    launch whatever its size; communication that is not hidden adds to both. A CPU worker has floor and
-    launch 0: t = x / v.
+    An accelerator that x samples do not saturate takes as long as with fewer samples (the floor). Each batch
+    has a launch cost that does not depend on its size. Communication that is not hidden adds to both. A CPU
+    worker has floor and launch 0: t = x / v.
 
     Attributes:
         floor_s: seconds, shape (num_workers,), finite and >= 0.
-        launch_s: seconds, shape (num_workers,), finite; may be negative where the floor hides the launch.
+        launch_s: seconds, shape (num_workers,), finite; may be negative if the floor hides the launch.
         slope_s: seconds per sample, shape (num_workers,), finite and >= 0.
 
     Raises: PolicyError: shapes differ, or a value is out of range.
@@ -39,13 +39,13 @@ class TimeCurves:
         arrays = (self.floor_s, self.launch_s, self.slope_s)
         same = all(array.ndim == 1 and array.shape == self.floor_s.shape for array in arrays)
         if not same or not all(np.isfinite(array).all() for array in arrays):
-            raise PolicyError("curves of workers: got values that are not finite, or unlike in number")
+            raise PolicyError("curves of workers: got values that are not finite, or unequal lengths")
         if (self.floor_s < 0).any() or (self.slope_s < 0).any():
             raise PolicyError("curves of workers: got a negative floor or slope; allowed: 0 or more")
 
     @classmethod
     def of(cls, rows: Sequence[tuple[float, float, float]]) -> TimeCurves:
-        """From one (floor_s, launch_s, slope_s) per worker."""
+        """Curves from one (floor_s, launch_s, slope_s) per worker."""
         columns = np.array(rows, np.float64).reshape(-1, 3).T
         return cls(columns[0], columns[1], columns[2])
 
@@ -54,18 +54,18 @@ class TimeCurves:
         return int(self.floor_s.size)
 
     def seconds(self, batch_sizes: npt.ArrayLike) -> FloatArray:
-        """Time of each worker for its batch, shape (num_workers,); 0 samples take the floor or the launch."""
+        """Time of each worker for its batch, shape (num_workers,); for 0 samples the floor or the launch."""
         sizes = np.asarray(batch_sizes, np.float64)
         return np.maximum(self.floor_s, self.launch_s + self.slope_s * sizes)
 
     def makespan(self, batch_sizes: npt.ArrayLike) -> float:
-        """Seconds until the last worker is done."""
+        """Seconds until the last worker finishes."""
         return float(self.seconds(batch_sizes).max())
 
     def within(self, deadline_s: float, minima: IntArray, maxima: IntArray) -> IntArray:
         """The most samples that each worker finishes in `deadline_s`, shape (num_workers,).
 
-        Never below the minimum, which even a worker that is too slow for it has to take.
+        Never below the minimum, even for a worker that is too slow to finish it in time.
         """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             real = np.floor((deadline_s - self.launch_s) / self.slope_s)

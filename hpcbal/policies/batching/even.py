@@ -1,4 +1,4 @@
-"""The same share for every worker, as nearly as whole samples and limits allow: plain BSP."""
+"""Even shares, as far as whole samples and limits allow: plain BSP."""
 
 from __future__ import annotations
 
@@ -54,10 +54,8 @@ class Even(BatchingPolicy[BatchState]):
     splits_evenly: ClassVar[bool] = True
 
     def start(self, task: BatchTask) -> BatchState:
-        """As `BatchingPolicy.start`."""
         return BatchState(task, split_task_evenly(task))
 
     def decide(self, state: BatchState, observations: Sequence[Observation]) -> Decision[BatchState]:
-        """As `BatchingPolicy.decide`."""
         check_observations(state, observations)
         return Decision(state)

@@ -1,4 +1,4 @@
-"""Learn each worker's time curve online, and give it the share that the exact optimum wants."""
+"""Learn each worker's time curve during training, and split batches optimally for these curves."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class FittedState(BatchState):
     Attributes:
         memory: of the workers' iterations.
         largest: most samples that each worker has processed so far.
-        hopeless: the worker without which the group is now expected to be faster, or None.
-        hopeless_iterations: for how many decisions in a row it has been that one.
+        hopeless: the worker without which the group is expected to be faster, or None.
+        hopeless_iterations: number of decisions in a row that found this worker.
         guarded: what the guard remembers.
     """
 
@@ -48,23 +48,23 @@ class FittedState(BatchState):
 
 @dataclass(frozen=True, slots=True)
 class Fitted(BatchingPolicy[FittedState]):
-    """Eq. 3, solved exactly for curves that are learnt while training.
+    """Solves Eq. 3 exactly for curves that are learnt during training.
 
-    From a cold start the first iteration is even; the second is split by speed, which shows every worker at
-    a second batch size; from then on slopes, launch costs and floors are told apart. A split is kept until
-    another one is expected to be better by `least_gain`: what noise alone would gain is not worth a change.
+    From a cold start the first iteration is even. The second one is split by speed, so every worker is seen
+    at a second batch size; from then on slopes, launch costs and floors can be distinguished. A split is kept
+    until another one is expected to be better by `least_gain`, because smaller gains may be noise.
 
     Attributes:
         least_gain: share of the makespan, >= 0.
-        growth: a worker gets at most this many times the largest batch it ever processed, > 1, so that what
-            was learnt is not stretched too far, nor memory all at once.
+        growth: a worker gets at most this many times the largest batch that it ever processed, > 1, so
+            curves are not extrapolated far and memory fills gradually.
         offer_after: decisions in a row that must find a worker hopeless before it is offered for removal,
-            >= 1: curves that are still being learnt may say so of any.
-        removal_gain: share of the makespan that leaving workers out must save, 0..1: who is gone is not
-            measured any more, so a small gain is not worth it.
-        guard: limits what wrong curves may cost; None: nothing does.
+            >= 1, because curves that are still being learnt can be wrong about any worker.
+        removal_gain: share of the makespan that leaving workers out must save, 0..1. A removed worker is no
+            longer measured, so small gains are not worth a removal.
+        guard: limits what wrong curves may cost; None: no limit.
 
-    Source: [LBBSP] Eq. 3, with the curves of Sec. 3.3.1, which the paper takes to be too costly to profile.
+    Source: [LBBSP] Eq. 3, with the curves of Sec. 3.3.1, which the paper considers too costly to profile.
     """
 
     cadence: ClassVar[Cadence] = Cadence.UNTIL_SETTLED
@@ -78,7 +78,6 @@ class Fitted(BatchingPolicy[FittedState]):
     guard: Guard | None = field(default_factory=Guard)
 
     def start(self, task: BatchTask) -> FittedState:
-        """As `BatchingPolicy.start`."""
         even = split_task_evenly(task)
         return FittedState(
             task,
@@ -89,7 +88,7 @@ class Fitted(BatchingPolicy[FittedState]):
         )
 
     def decide(self, state: FittedState, observations: Sequence[Observation]) -> Decision[FittedState]:
-        """As `BatchingPolicy.decide`; `remove` is a worker at its minimum that still holds up all others."""
+        """The split of the next iteration; `remove` is a worker that is too slow even at its minimum."""
         check_observations(state, observations)
         sizes = np.array([observation.num_samples for observation in observations], np.float64)
         times_s = np.array([observation.processing_s for observation in observations], np.float64)
@@ -117,15 +116,15 @@ class Fitted(BatchingPolicy[FittedState]):
         return Decision(state, hopeless if same >= self.offer_after else None)
 
     def _gains(self, curves: TimeCurves, before: Sizes, sizes: Sizes) -> bool:
-        """Whether a split is expected to be worth a change from the one wanted before."""
+        """Whether a split is expected to be better enough than the previously wanted one."""
         now_s = max(curves.makespan(before), 1e-300)
         return 1.0 - curves.makespan(sizes) / now_s > self.least_gain
 
     def _leads_on(self, curves: TimeCurves, state: FittedState, best: Sizes) -> bool:
-        """Whether a split that gains nothing yet is a step to one that does.
+        """Whether a split that gains nothing yet is a step towards one that does.
 
-        Of two equal stragglers one may give a sample to a leader that is allowed a single one more: the other
-        one still holds up the group, until the leader may have its sample too.
+        Example: two workers are equally slow, and the leader may take only one sample more. After it took
+        that of the first, the second still holds up the group, until the leader may take its sample too.
         """
         if all(size <= largest for size, largest in zip(best, state.largest, strict=True)):
             return False
@@ -136,7 +135,7 @@ class Fitted(BatchingPolicy[FittedState]):
         )
 
     def _reachable(self, state: FittedState, observations: Sequence[Observation]) -> BatchTask:
-        """The task with maxima that memory and experience allow for the next iteration."""
+        """The task, limited to what memory and `growth` allow in the next iteration."""
         limits = []
         for i, observation in enumerate(observations):
             least, most = state.task.minima[i], state.task.maxima[i]

@@ -1,4 +1,4 @@
-"""Shares in proportions that the user has given: for known speeds, and for comparisons."""
+"""Shares in proportion to weights that the user gives: for known speeds, and for comparisons."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Fixed(BatchingPolicy[BatchState]):
     """The same split in every iteration, whatever is observed.
 
     Attributes:
-        shares: weights by worker, finite and > 0, at least one; again from the first where there are more
-            workers. Their sum does not matter: (2, 1, 1) gives half of the batch to the first of three.
+        shares: weights by worker, finite and > 0, at least one; more workers repeat them from the first.
+            Their sum does not matter: (2, 1, 1) gives half of the batch to the first of three.
 
     Raises: PolicyError: there is no weight, or one is out of range.
-    Source: [LBBSP] Sec. 3.5, footnote 5: workers whose batches differ, and never change.
+    Source: [LBBSP] Sec. 3.5, footnote 5: workers with different batches that never change.
     """
 
     cadence: ClassVar[Cadence] = Cadence.NEVER
@@ -44,11 +44,10 @@ class Fixed(BatchingPolicy[BatchState]):
             )
 
     def start(self, task: BatchTask) -> BatchState:
-        """As `BatchingPolicy.start`, but in proportion to the weights, as nearly as the limits allow."""
+        """The state before the first iteration: shares in proportion to the weights, within limits."""
         weights = [self.shares[worker % len(self.shares)] for worker in range(task.num_workers)]
         return BatchState(task, apportion(task.num_samples, weights, task.minima, task.maxima))
 
     def decide(self, state: BatchState, observations: Sequence[Observation]) -> Decision[BatchState]:
-        """As `BatchingPolicy.decide`."""
         check_observations(state, observations)
         return Decision(state)

@@ -1,4 +1,4 @@
-"""Fall back towards even shares before wrong guesses of speed cost more than they may."""
+"""Fall back towards even shares before wrong predictions cost more than allowed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class GuardState:
     """What a guard remembers of one group.
 
     Attributes:
-        even: the even split, to fall back to.
-        wanted: the split that the policy asked for last.
+        even: the even split.
+        wanted: the split that the policy requested last.
         credit: what uneven splits may still cost, in even steps; below 0 they have cost too much.
-        even_s: a lower bound of the seconds that an even step takes, averaged; 0 before the first step.
-        recent: the splits that the policy asked for lately, newest last.
+        even_s: average of lower bounds of the seconds that an even step takes; 0 before the first step.
+        recent: the splits that the policy requested recently, newest last.
     """
 
     even: Sizes
@@ -37,39 +37,41 @@ class GuardState:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Limits what a policy may lose against even shares, whatever the workers do.
+    """Limits what a policy may lose compared with even shares, whatever the workers do.
 
-    A policy that goes by the past loses where the past tells nothing of the next step: speeds that reverse,
-    bursts of other load that move on as soon as they are answered. The guard keeps an account in even steps
-    (seconds over those of a step with even shares). After each step it estimates from the same times what
-    the even split would have taken, and books the difference. Each step also earns `rate`.
+    A policy that relies on the past loses if the past says nothing about the next step: if speeds reverse, or
+    if bursts of other load move on as soon as the policy has reacted. The guard keeps an account in even
+    steps, the unit being the time of a step with even shares. After each step it estimates from the measured
+    times what the even split would have taken, and books the difference. Each step also earns `rate`.
 
-    A split that gives some worker 1 + r times its even share takes at most 1 + r times as long as the even
-    one: at worst that worker is now the slowest. So the policy's split is used as it is while the account
-    covers `horizon` such steps, and else moved towards the even split until it does. Few steps are lost that
-    way before the account is empty, and with it the splits are even. What balancing gains fills the account
-    again, up to what the present split may need, so old gains cannot be gambled away. While the account
-    limits the policy, its last splits are evaluated on the times of each step, all of them, as it is not
-    known how late a decision acts; what they would have gained is credited in part.
+    If the largest ratio of a worker's share to its even share is 1 + r, a step takes at most 1 + r times as
+    long as an even one: at worst that worker is the slowest now. The policy's split is used unchanged while
+    the account covers `horizon` such steps; otherwise the guard moves it towards the even split until the
+    account covers it. So few steps are lost before the account is empty, and then splits are even. Gains by
+    balancing fill the account again, up to what the current split may need, so old gains cannot be gambled
+    away. While the account limits the policy, its recent splits are evaluated on the times of each step, and
+    part of what they would have gained is credited. All recent splits count, because the delay of a decision
+    is unknown.
 
-    Estimates: with other samples a worker's time lies between the same time and one in proportion, as long
-    as times grow with the batch and the time per sample does not. The estimate lies `doubt` of the way from
-    the end of this range that speaks against the policy to what the curves say.
+    Estimates: if a worker's number of samples changes, its time lies between the same time and one in
+    proportion, provided that times grow with the batch and the time per sample does not. The estimate starts
+    at the end of this range that is worse for the policy, and moves by `doubt` towards what the curves say.
 
-    Guarantee: where times grow with the batch, the time per sample does not, estimates of the even step are
-    not too high and decisions act at most d steps later, n steps take at most as long as n even steps, plus
-    `rate` * n, plus max(1, d / horizon) * `first_credit` + what balancing had gained before (counted only
-    as far as the split needs it). With the defaults and d = 4, of 400 steps that is 5 %. Curves are not
-    known exactly, so the 1.05 is tested: reversals in every step, bursts of 2 to 100 steps, and spikes.
+    Guarantee: suppose that times grow with the batch, that the time per sample does not, that estimates of
+    the even step are not too high, and that decisions act at most d steps later. Then n steps take at most as
+    long as n even steps, plus `rate` * n, plus max(1, d / horizon) * `first_credit` + what balancing had
+    gained before (counted only as far as the split needs it). With the defaults and d = 4, that is 5 % of 400
+    steps. Curves are not known exactly, so tests check the factor 1.05: reversals in every step, bursts of 2
+    to 100 steps, and spikes.
 
     Attributes:
         first_credit: even steps that the account holds at the start, > 0. With 8 a worker may get 5 times
             its even share at once.
         horizon: steps that the account must cover, > 0.
-        rate: even steps earned by each step, >= 0: what may be lost in the long run.
-        doubt: weight of the curves against the surest bound, 0..1.
-        virtual: part that is credited of what the policy would have gained while it is limited, 0..1.
-        num_recent: splits that are evaluated for that, >= 1.
+        rate: even steps that each step earns, >= 0: the loss that is allowed in the long run.
+        doubt: weight of the curves in an estimate, 0..1; 0: only the sure bound counts.
+        virtual: part of the gain missed by limiting the policy that is credited, 0..1.
+        num_recent: number of recent splits that are evaluated for that, >= 1.
         memory: weight of the newest step in the average time of an even step, 0..1, not 0.
 
     Raises: PolicyError: a setting is out of range.
@@ -109,9 +111,9 @@ class Guard:
 
         Args:
             state: of the last decision.
-            observations: of one step that has ended, whatever its split; one per worker.
-            wanted: the split that the policy asks for.
-            curves: what it knows of the workers; None: times are in proportion to samples.
+            observations: of one step that has ended, with any split; one per worker.
+            wanted: the split that the policy requests.
+            curves: the workers' curves as the policy knows them; None: times are in proportion to samples.
 
         Returns: the new state, and a split between the even and the wanted one, with the same sum.
         """
@@ -136,7 +138,7 @@ class Guard:
         """The credit after a step, and the average time of an even one."""
         sizes = np.array([seen.num_samples for seen in observations], np.float64)
         times_s = np.array([seen.processing_s for seen in observations], np.float64)
-        part = float(sizes.sum()) / float(even.sum())  # of a full step: the last one of a pass is shorter
+        part = float(sizes.sum()) / float(even.sum())  # per full step: the last step of a pass is shorter
         if not part:
             return state.credit, state.even_s
         at_least_s, even_now_s = self._estimates(times_s, sizes, even * part, curves, slower=False)
@@ -163,9 +165,9 @@ class Guard:
         *,
         slower: bool,
     ) -> tuple[float, float]:
-        """A sure bound (upper if `slower`) and an estimate of a step's time, had its split been `others`.
+        """A sure bound (an upper one if `slower`) and an estimate of the step's time with the split `others`.
 
-        Workers without samples are passed over: nothing is known of their times.
+        Workers without samples are skipped: their times are unknown.
         """
         ratio = others / np.maximum(sizes, 1e-300)
         lows, highs = times_s * np.minimum(ratio, 1.0), times_s * np.maximum(ratio, 1.0)
@@ -181,11 +183,11 @@ class Guard:
 
 
 def _excess(even: FloatArray, split: Sizes) -> float:
-    """By how much a step with this split may take longer than an even one, as a share of that."""
+    """How much longer a step with this split may take than an even one, as a share of the even one."""
     return float((np.array(split) / np.maximum(even, 1.0)).max()) - 1.0
 
 
 def _mixed(even: Sizes, wanted: Sizes, share: float) -> Sizes:
-    """The split that goes `share` of the way from the even to the wanted one, each worker's between both."""
+    """The split at `share` of the way from the even to the wanted one, for each worker between both."""
     weights = [low + share * (high - low) for low, high in zip(even, wanted, strict=True)]
     return apportion(sum(even), weights, list(map(min, even, wanted)), list(map(max, even, wanted)))

@@ -1,4 +1,4 @@
-"""Find a worker that holds up the others so much that they would be faster without it."""
+"""Find a worker so slow that the others would be faster without it."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def hopeless_worker(
     least_gain: float,
     before: int | None,
 ) -> int | None:
-    """A worker that holds up the others with the least it can be given, if they are faster without it.
+    """A worker that holds up the others even with its smallest share, if they are faster without it.
 
-    Several workers that are as slow as the slowest shield each other: leaving one of them out gains nothing.
-    They are judged together and offered one after the other; the one offered before stays the one. After each
-    departure the workers that stay must be able to hold even shares, so after the first one those with the
-    least room go first.
+    Several equally slow workers shield each other, because leaving one of them out gains nothing. So they are
+    judged together and offered one after the other; the worker that was offered before is offered again.
+    After each removal the remaining workers must be able to hold even shares, so after the first one the
+    workers with the least room are removed first.
 
     Args:
         curves: expected times of the workers.
-        batch_sizes: the split that is best for them all.
-        task: of the group, with the limits that it began with.
-        reachable: the same with what memory and experience allow for the next iteration.
+        batch_sizes: the best split for all workers.
+        task: of the group, with its original limits.
+        reachable: the same task, limited to what is allowed in the next iteration.
         observations: of the last iteration.
         largest: samples of each worker's largest batch so far, >= 0.
         least_gain: share of the makespan that leaving workers out must save, 0..1.
         before: the worker that the last decision found, or None.
 
-    Returns: index of the worker, or None where there is none, or where the others may lack memory.
+    Returns: index of the worker; None if there is none, or if the others may lack memory.
     Source: [LBBSP] Sec. 3.3.2, Alg. 2, line 5, and the text before it. Deviation: the paper removes a worker
         whose batch would fall below 0.
     """

@@ -1,4 +1,4 @@
-"""Alg. 1 of LB-BSP: batches in proportion to the speeds that the workers are predicted to have."""
+"""Alg. 1 of LB-BSP: batches in proportion to the workers' predicted speeds."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class LbBspCpuState(BatchState):
 
     Attributes:
         history: the last iterations.
-        largest: most samples that each worker has processed so far, or was given to begin with.
-        hopeless: the worker without which the group is now expected to be faster, or None.
-        hopeless_iterations: for how many decisions in a row it has been that one.
+        largest: most samples that each worker has processed so far, or got at the start.
+        hopeless: the worker without which the group is expected to be faster, or None.
+        hopeless_iterations: number of decisions in a row that found this worker.
         guarded: what the guard remembers.
     """
 
@@ -48,20 +48,20 @@ class LbBspCpuState(BatchState):
 
 @dataclass(frozen=True, slots=True)
 class LbBspCpu(BatchingPolicy[LbBspCpuState]):
-    """For workers whose time is proportional to their batch, at a speed that changes with what they share.
+    """For workers whose time is proportional to their batch, on shared hosts where speeds change.
 
     Attributes:
         predictor: one of `PREDICTORS`, or a model that `hpcbal.speed_models` has fitted. A policy with
-            another predictor goes on with the same state, so models can be refitted while training runs.
+            another predictor continues with the same state, so models can be refitted during training.
         offer_after: decisions in a row that must find a worker hopeless before it is offered for removal,
             >= 1, so short bursts of other load are ignored.
         removal_gain: share of the makespan that leaving workers out must save, 0..1.
-        guard: limits what wrong predictions may cost; None: nothing does, as in the paper.
+        guard: limits what wrong predictions may cost; None: no limit, as in the paper.
 
-    Source: [LBBSP] Alg. 1. Deviations: the workers' limits are kept, and where the accelerators' memory is
-        measured, no batch outgrows it, see `most_in_memory`. A worker whose least share takes too long,
-        because its time has a part that does not shrink with the batch, is offered for removal, see
-        `hopeless_worker`; the paper only does so for accelerators.
+    Source: [LBBSP] Alg. 1. Deviations: the workers' limits are kept. If the accelerators' memory is measured,
+        no batch exceeds it, see `most_in_memory`. A worker whose smallest share takes too long, because part
+        of its time does not shrink with the batch, is offered for removal, see `hopeless_worker`; the paper
+        does so for accelerators only.
     """
 
     cadence: ClassVar[Cadence] = Cadence.EVERY_STEP
@@ -74,13 +74,12 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
     guard: Guard | None = field(default_factory=Guard)
 
     def start(self, task: BatchTask) -> LbBspCpuState:
-        """As `BatchingPolicy.start`."""
         even = split_task_evenly(task)
         guarded = (self.guard or Guard()).start(even)
         return LbBspCpuState(task, even, SpeedHistory.empty(task.num_workers), even, guarded=guarded)
 
     def decide(self, state: LbBspCpuState, observations: Sequence[Observation]) -> Decision[LbBspCpuState]:
-        """As `BatchingPolicy.decide`; `remove` is a worker at its minimum that still holds up all others."""
+        """The split of the next iteration; `remove` is a worker that is too slow even at its minimum."""
         check_observations(state, observations)
         task = state.task
         history = state.history.with_observations(observations)
@@ -112,7 +111,7 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
         maxima: Sequence[int],
         observations: Sequence[Observation],
     ) -> int | None:
-        """The worker to leave out, if any; nobody is expected to take over for it who was never seen."""
+        """The worker to leave out, if any; unseen workers are not expected to take its samples."""
         if np.isnan(state.history.speeds[:, -1]).any():
             return None
         nothing = np.zeros_like(speeds)

@@ -1,4 +1,4 @@
-"""Alg. 2 of LB-BSP: move samples from the straggler to the leader until neither stays what it is."""
+"""Alg. 2 of LB-BSP: move samples from the straggler to the leader until they change places."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PhaseSettings:
     """One phase of Alg. 2.
 
     Attributes:
-        step_samples: moved at once, >= 1.
-        window_iterations: a pair must have kept its order for so long before samples move, >= 1.
+        step_samples: samples moved at once, >= 1.
+        window_iterations: iterations for which a pair must have kept its order before samples move, >= 1.
     """
 
     step_samples: int
@@ -51,7 +51,7 @@ class LbBspGpuState(BatchState):
         fine_tunes: which of the two phases it is in.
         recent_s: processing times of the last iterations, oldest first, at most a fine-tune window.
         was_slower: row i, column j: whether worker i was slower than worker j in any iteration so far.
-        largest: most samples that each worker has processed so far, or was given to begin with.
+        largest: most samples that each worker has processed so far, or got at the start.
     """
 
     fine_tunes: bool = False
@@ -64,11 +64,11 @@ class LbBspGpuState(BatchState):
 class LbBspGpu(BatchingPolicy[LbBspGpuState]):
     """The drop-in algorithm for accelerators: it needs times only, no model of the workers.
 
-    It takes speeds to be steady. It has no guard against loads that move on before it has answered them
-    (`fitted` has, see `Guard`): a worker that got samples while it was fast and then becomes the slowest
-    holds up the group until they have moved back, at most one sample in 20 iterations once it fine-tunes.
-    A change is followed as slowly, and of several stragglers one at a time. Where speeds change more often
-    than every few hundred iterations it can cost more than even shares.
+    It assumes steady speeds. Unlike `fitted` it has no guard (see `Guard`) against loads that move on before
+    it has reacted. A worker that got samples while it was fast and then becomes the slowest holds up the
+    group until the samples have moved back: during fine-tuning at most one sample in 20 iterations. It
+    follows changes just as slowly, and handles several stragglers one at a time. If speeds change more often
+    than every few hundred iterations, it can cost more than even shares.
 
     Attributes:
         fast_approach, fine_tune: settings of the two phases.
@@ -77,22 +77,22 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
 
     Raises: PolicyError: a setting is out of range.
     Source: [LBBSP] Sec. 3.3.2, Alg. 2. Deviations:
-        - Line 5 gives up on a straggler with no more samples than the step. Here that ends the fast-approach
-          phase first: with steps of 5 a worker whose best share is 3 would be removed, and a group whose even
-          share is 5 would never be balanced. With steps of 1 it is offered for removal, once it was the
-          slowest for a whole window (one slow iteration does not cost a worker its place), and only if the
-          others can take its samples and are faster with them even if their time grew in proportion, and if
-          each of them can hold an even share, see `can_leave`.
-        - Workers' minima and maxima are kept: the step is cut to what they leave, and a worker at its
-          maximum does not lead, like one without free memory.
-        - Where memory is measured, the step is also cut to what the leader's memory surely holds, see
-            `surely_in_memory`. The paper moves 5 samples to a worker that is 94 % full.
+        - Line 5 gives up on a straggler with no more samples than the step. Here that first ends the
+          fast-approach phase: with steps of 5, a worker whose best share is 3 would be removed, and a group
+          whose even share is 5 would never be balanced. With steps of 1 the straggler is offered for removal
+          if three conditions hold. It was the slowest for a whole window, so one slow iteration is not
+          enough. The others can take its samples and are faster with them, even if their time grew in
+          proportion. And each of them can hold an even share, see `can_leave`.
+        - Workers' minima and maxima are kept: the step is cut to them. A worker at its maximum does not
+          lead, and neither does one without free memory.
+        - If memory is measured, the step is also cut to what the leader's memory surely holds, see
+          `surely_in_memory`. The paper moves 5 samples to a worker that is 94 % full.
         - A worker with less than 5 % of its memory free still leads up to the largest batch that it has
-            processed. TensorFlow gives no memory back, so a worker that hands samples over would stay full
-            and never get them back.
-        - Where samples were broken, times are scaled to the shares that the workers were given; of a worker
-            that lacks more than `most_missing`, the last time stands. Iterations that were meant to hold
-            another number of samples than the global batch (the last one of a pass) are passed over.
+          processed. TensorFlow gives no memory back, so a worker that gives samples away would stay full
+          and never get them back.
+        - If samples were broken, times are scaled to the workers' shares. A worker that lacks more than
+          `most_missing` keeps its last time. Iterations that were meant to hold another number of samples
+          than the global batch (the last one of a pass) are skipped.
     """
 
     offers_removal: ClassVar[bool] = True
@@ -108,13 +108,12 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
             )
 
     def start(self, task: BatchTask) -> LbBspGpuState:
-        """As `BatchingPolicy.start`."""
         never = ((False,) * task.num_workers,) * task.num_workers
         even = split_task_evenly(task)
         return LbBspGpuState(task, even, was_slower=never, largest=even)
 
     def decide(self, state: LbBspGpuState, observations: Sequence[Observation]) -> Decision[LbBspGpuState]:
-        """As `BatchingPolicy.decide`; `remove` is the straggler that has no samples left to give."""
+        """The split of the next iteration; `remove` is a straggler that has no samples left to give."""
         check_observations(state, observations)
         state = replace(state, largest=largest_so_far(state.largest, observations))
         given, times = self._full_times(state, observations)
@@ -154,18 +153,18 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
     def _full_times(
         self, state: LbBspGpuState, observations: Sequence[Observation]
     ) -> tuple[tuple[int, ...], Times]:
-        """What each worker was given in this iteration, and its time for that; nothing of a smaller step."""
+        """Each worker's share in this iteration and its time for it; nothing if the step was smaller."""
         seen = tuple(observation.num_samples for observation in observations)
         times = tuple(observation.processing_s for observation in observations)
         if sum(seen) == state.task.num_samples:
             return seen, times
-        given, told = state.batch_sizes, 1.0 - self.most_missing
-        is_smaller = sum(seen) < told * state.task.num_samples or any(map(gt, seen, given))
-        if is_smaller or seen == scale_shares(sum(seen), given):  # split as the last step of a pass is
+        given, enough = state.batch_sizes, 1.0 - self.most_missing
+        is_smaller = sum(seen) < enough * state.task.num_samples or any(map(gt, seen, given))
+        if is_smaller or seen == scale_shares(sum(seen), given):  # split like the last step of a pass
             return (), ()
         full_s = []
         for i, (time_s, valid, share) in enumerate(zip(times, seen, given, strict=True)):
-            if valid >= told * share:
+            if valid >= enough * share:
                 full_s.append(time_s * share / valid if valid else time_s)
             elif state.recent_s:
                 full_s.append(state.recent_s[-1][i])
@@ -175,14 +174,14 @@ class LbBspGpu(BatchingPolicy[LbBspGpuState]):
 
     @staticmethod
     def _leader(state: LbBspGpuState, observations: Sequence[Observation], times: Times) -> int | None:
-        """The fastest worker that can take more; None where none can."""
+        """The fastest worker that can take more samples; None if none can."""
         most = _most(state, observations)
         able = [i for i in range(len(times)) if state.batch_sizes[i] < most[i]]
         return min(able, key=lambda i: (times[i], i), default=None)
 
 
 def _most(state: LbBspGpuState, observations: Sequence[Observation]) -> list[int]:
-    """Most samples that each worker may get."""
+    """The most samples that each worker may get."""
     return [
         surely_in_memory(seen, largest, most)
         for seen, largest, most in zip(observations, state.largest, state.task.maxima, strict=True)
@@ -192,7 +191,7 @@ def _most(state: LbBspGpuState, observations: Sequence[Observation]) -> list[int
 def _moved(
     state: LbBspGpuState, leader: int, most: int, straggler: int, step_samples: int
 ) -> tuple[int, ...]:
-    """The batch sizes after at most a step from the straggler to the leader, who may get `most`."""
+    """The batch sizes after moving at most a step from the straggler to the leader, which may get `most`."""
     sizes = list(state.batch_sizes)
     spare = sizes[straggler] - state.task.minima[straggler]
     step = min(step_samples, spare, most - sizes[leader])
@@ -202,11 +201,11 @@ def _moved(
 
 
 def _is_faster_without(straggler: int, most: Sequence[int], given: Sequence[int], times_s: Times) -> bool:
-    """Whether the others would be done before the straggler if they, who may get `most`, had its samples too.
+    """Whether the others would finish before the straggler if they had its samples too, up to `most` each.
 
-    Another sample is taken to cost a worker as much as the mean of those that it has. With launch costs that
-    is an overestimate, so a worker that is removed was not worth the wait. Nothing is known of a worker
-    without samples, so it is not expected to take one.
+    Another sample is assumed to cost a worker as much as the mean of those that it has. With launch costs
+    that is an overestimate, so a removed worker was not worth waiting for. The time of a worker without
+    samples is unknown, so such a worker is not expected to take one.
     """
     sizes = list(given)
     known = [i for i, size in enumerate(sizes) if size and i != straggler]

@@ -1,4 +1,4 @@
-"""How far a worker's batch may grow, by how full its accelerator's memory has become so far."""
+"""Limit a worker's batch by how full its accelerator's memory has become so far."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ Counts = tuple[int, ...]
 
 
 def largest_so_far(largest: Counts, observations: Sequence[Observation]) -> Counts:
-    """Most samples that each worker has processed, with the newest iteration."""
+    """The most samples that each worker has processed, the newest iteration included."""
     return tuple(max(most, seen.num_samples) for most, seen in zip(largest, observations, strict=True))
 
 
 def most_in_memory(seen: Observation, largest: int, most: int) -> int:
-    """The largest batch that a worker may be given next, at most `most`.
+    """The largest batch that a worker may get next, at most `most`.
 
-    Observations tell the most that was needed since the group trains this DNN, so it counts as that of the
-    largest batch so far: that batch stays allowed, whatever is in use. A larger one may fill 95 % if all that
-    is in use grew with the batch. Where a part of it does not (weights, optimizer), that is too little, so a
-    single sample more is allowed too as long as 5 % are free; what it takes is seen before the next one.
+    Observations contain the most memory needed since the group began to train this DNN. It is attributed to
+    the largest batch so far, and that batch stays allowed. A larger batch may fill 95 %, assuming that all
+    memory in use grows with the batch. If part of it does not grow (weights, optimizer), this is too strict,
+    so one sample more is always allowed while 5 % are free. Its effect is seen before the next one.
 
     Args:
         largest: samples of the worker's largest batch so far, >= 0.
-        most: samples that it may have whatever its memory, >= 0; the answer where memory is not measured.
+        most: limit without regard to memory, >= 0; returned if memory is not measured.
 
-    Source: [LBBSP] Sec. 3.3.2. Deviation: it tells only who gets no more samples.
+    Source: [LBBSP] Sec. 3.3.2. Deviation: the paper only decides who gets no more samples.
     """
     used = seen.device_memory_share
     if not used:
@@ -37,18 +37,18 @@ def most_in_memory(seen: Observation, largest: int, most: int) -> int:
 
 
 def surely_in_memory(seen: Observation, largest: int, most: int) -> int:
-    """The largest batch, at most `most`, that fits however memory is divided into a fixed and a growing part.
+    """The largest batch, at most `most`, that fits whatever part of the memory in use is fixed.
 
-    If `used` belongs to the largest batch so far, a sample takes at most `used / largest`, which is what it
-    takes where nothing is fixed. Up to 95 % may be filled by that estimate; one sample more may fill the
-    memory, as its use is seen before the next one. `most_in_memory` is bolder by that one sample: it risks it
-    without knowing what it takes.
+    If `used` belongs to the largest batch so far, a sample takes at most `used / largest`: exactly that if no
+    part is fixed. By this estimate a batch may fill up to 95 %. If it is only one sample larger, it may fill
+    all memory, because the effect of that sample is seen before the next one. `most_in_memory` is bolder: it
+    allows one sample more without knowing what it takes.
 
     Args:
         largest: samples of the worker's largest batch so far, >= 0.
-        most: samples that it may have whatever its memory, >= 0; the answer where memory is not measured.
+        most: limit without regard to memory, >= 0; returned if memory is not measured.
 
-    Source: [LBBSP] Sec. 3.3.2. Deviation: the paper bounds who grows, not by how much.
+    Source: [LBBSP] Sec. 3.3.2. Deviation: the paper limits which workers grow, not by how much.
     """
     used = seen.device_memory_share
     if not used:
@@ -62,19 +62,19 @@ def surely_in_memory(seen: Observation, largest: int, most: int) -> int:
 def can_leave(
     leavers: Sequence[int], task: BatchTask, observations: Sequence[Observation], largest: Counts
 ) -> bool:
-    """Whether workers can leave in this order: whoever stays can hold an even share after each.
+    """Whether workers can leave in this order, so that after each one the others can hold even shares.
 
-    A group that goes on without some starts with even shares and nothing learnt of its memory, so what is
-    known of that counts before. Where memory is not measured, the limits alone do.
+    A smaller group starts with even shares and with nothing learnt about memory, so memory is checked before.
+    If memory is not measured, only the limits count.
 
     Args:
         leavers: indices of the workers that leave one after the other.
         task, observations: of the group as it is.
         largest: samples of each worker's largest batch so far, >= 0.
 
-    Returns: False also where nobody would be left.
+    Returns: False also if no worker would be left.
 
-    Source: [LBBSP] Sec. 3.3.2. Deviation: it removes a straggler whatever the others' memory.
+    Source: [LBBSP] Sec. 3.3.2. Deviation: the paper removes a straggler without regard to the others' memory.
     """
     rooms = rooms_of(task, observations, largest)
     for worker in leavers:
@@ -85,6 +85,6 @@ def can_leave(
 
 
 def rooms_of(task: BatchTask, observations: Sequence[Observation], largest: Counts) -> dict[int, int]:
-    """The largest batch that each worker may be given, by limits and memory, see `most_in_memory`."""
+    """The largest batch that each worker may get, by limits and memory, see `most_in_memory`."""
     several = zip(observations, largest, task.maxima, strict=True)
     return {i: most_in_memory(seen, most, limit) for i, (seen, most, limit) in enumerate(several)}

@@ -1,4 +1,4 @@
-"""Split a global batch so that the last worker is done as early as whole samples allow."""
+"""Split a global batch so that the last worker finishes as early as whole samples allow."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hpcbal.policies.batching.task import BatchTask
 def split_min_max(curves: TimeCurves, task: BatchTask) -> tuple[int, ...]:
     """The split with the least makespan, exact for whole samples under the workers' limits.
 
-    The least makespan T is one of the times t_i(x). T is bisected: a deadline can be kept if the samples
-    that the workers finish by then are enough. Each probe moves its bound on to the next time that some
-    worker really takes, so the search ends at T itself, not near it.
+    The least makespan T is one of the times t_i(x) and is found by bisection: a deadline can be kept if the
+    workers finish enough samples by then. Each probe moves its bound to the next time that some worker
+    actually takes, so the search ends at T itself and not near it.
 
-    Among the splits of makespan T, workers that could not be done sooner take what they can within T; then
-    the makespan of the others is least, and so on. Ties that are left are broken by `apportion`.
+    Several splits may have the makespan T. Workers that cannot finish before T take as many samples as they
+    can within T; then the makespan of the other workers is minimised, and so on. `apportion` breaks the
+    remaining ties.
 
     Args:
         curves: of the task's workers, in its order.
@@ -40,7 +41,7 @@ def split_min_max(curves: TimeCurves, task: BatchTask) -> tuple[int, ...]:
         least, most = minima[open_], maxima[open_]
         makespan_s = _least_makespan(part, least, most, missing)
         at = part.within(makespan_s, least, most)
-        late = part.seconds(least) >= makespan_s  # not even their minimum is done sooner
+        late = part.seconds(least) >= makespan_s  # even their minimum takes until then
         if not late.any():
             sooner = part.within(float(np.nextafter(makespan_s, -np.inf)), least, most)
             sizes[open_] = sooner + _fill(at - sooner, missing - int(sooner.sum()))
@@ -54,17 +55,17 @@ def split_min_max(curves: TimeCurves, task: BatchTask) -> tuple[int, ...]:
 
 
 def _fill(room: IntArray, number: int) -> IntArray:
-    """`number` samples over workers with `room` for them, in proportion to it."""
+    """Spread `number` samples over workers in proportion to their `room`."""
     return np.array(apportion(number, room.tolist(), maxima=room.tolist()), np.int64)
 
 
 def _least_makespan(curves: TimeCurves, minima: IntArray, maxima: IntArray, num_samples: int) -> float:
-    """The least T by which the workers finish `num_samples` samples; a time that one of them takes."""
-    low_s = curves.makespan(minima)  # no split is done sooner
+    """The least time by which the workers finish `num_samples` samples: the time of one of them."""
+    low_s = curves.makespan(minima)  # no split finishes earlier
     high_s = max(low_s, curves.makespan(maxima))
     while low_s < high_s:
         middle_s = low_s + (high_s - low_s) / 2
-        deadline_s = middle_s if middle_s < high_s else low_s  # between neighbours it rounds either way
+        deadline_s = middle_s if middle_s < high_s else low_s  # it may round to either neighbour
         sizes = curves.within(deadline_s, minima, maxima)
         if int(sizes.sum()) >= num_samples:
             high_s = max(low_s, curves.makespan(sizes))

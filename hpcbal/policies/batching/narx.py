@@ -23,10 +23,10 @@ NUM_INPUTS = LOOK_BACK + 2 * (LOOK_BACK + 1)
 class Narx(SpeedPredictor):
     """Fitted networks, one per worker: the next speed from the last two and from CPU and memory.
 
-    Speeds enter and leave as their square roots: an error of one sample/s counts more for a slow worker,
-    which is the one that all others wait for. One hidden layer of tanh units, and a straight path around it,
-    so that what is linear need not be learnt by bending. Where less than the look-back is known, or CPU or
-    memory were not measured, the average of the last speeds steps in.
+    Inputs and outputs are square roots of speeds: an error of one sample/s then counts more for a slow
+    worker, and all others wait for the slow ones. The network has one hidden layer of tanh units, and direct
+    weights from inputs to output for the linear part. If the history is shorter than the look-back, or CPU or
+    memory were not measured, the average of the last speeds is used.
 
     Attributes:
         input_mean, input_scale: of the inputs, shape (num_workers, NUM_INPUTS).
@@ -35,9 +35,9 @@ class Narx(SpeedPredictor):
         output_weights: from hidden units, shape (num_workers, num_hidden).
         direct_weights: from inputs, shape (num_workers, NUM_INPUTS).
         output_bias: shape (num_workers,).
-        speed_mean, speed_scale: of the roots, shape (num_workers,); the output counts scales from the mean.
+        speed_mean, speed_scale: of the roots, shape (num_workers,); the output is in scales from the mean.
 
-    Source: [LBBSP] Eq. 4, Fig. 3 and Sec. 4. Deviations: the direct path, the roots.
+    Source: [LBBSP] Eq. 4, Fig. 3 and Sec. 4. Deviations: the direct weights, the roots.
     """
 
     input_mean: FloatArray
@@ -51,10 +51,7 @@ class Narx(SpeedPredictor):
     speed_scale: FloatArray
 
     def predict(self, history: SpeedHistory) -> FloatArray:
-        """As `SpeedPredictor.predict`.
-
-        Raises: PolicyError: the history is not of the workers that the networks were fitted to.
-        """
+        """Raises: PolicyError: the history has other workers than those that the networks were fitted to."""
         check_same_workers("narx", len(self.speed_mean), history)
         if history.num_iterations <= LOOK_BACK:
             return Ema().predict(history)

@@ -27,12 +27,12 @@ Cell = Literal["rnn", "lstm"]
 class Recurrent(SpeedPredictor):
     """Fitted networks: a plain recurrent cell or an LSTM sees the last two speeds, older one first.
 
-    Speeds enter and leave as their square roots, as in `Narx`. Where less is known, or a worker was not
-    fitted, the average of the last speeds steps in.
+    Inputs and outputs are square roots of speeds, as in `Narx`. If the history is shorter, or a worker was
+    not fitted, the average of the last speeds is used.
 
     Attributes:
         cell: kind of the hidden units.
-        weights: of all workers, as `unpack` cuts them, shape (num_workers, n).
+        weights: of all workers, in the order of `unpack`, shape (num_workers, n).
         mean, scale: of the roots of speeds, shape (num_workers,); NaN for a worker that was not fitted.
 
     Source: [LBBSP] Sec. 3.2.2, Table 3.
@@ -44,10 +44,7 @@ class Recurrent(SpeedPredictor):
     scale: FloatArray
 
     def predict(self, history: SpeedHistory) -> FloatArray:
-        """As `SpeedPredictor.predict`.
-
-        Raises: PolicyError: the history is not of the workers that the networks were fitted to.
-        """
+        """Raises: PolicyError: the history has other workers than those that the networks were fitted to."""
         check_same_workers(self.cell, len(self.mean), history)
         if history.num_iterations < LOOK_BACK:
             return Ema().predict(history)
@@ -62,7 +59,7 @@ class Recurrent(SpeedPredictor):
 
 
 def num_weights(cell: Cell) -> int:
-    """Weights of one worker's network."""
+    """Number of weights of one worker's network."""
     gates = NUM_GATES[cell] * NUM_HIDDEN
     return gates + NUM_HIDDEN * gates + gates + NUM_HIDDEN + 1
 
@@ -70,7 +67,7 @@ def num_weights(cell: Cell) -> int:
 def unpack(
     cell: Cell, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Weights by use; leading axes are kept.
+    """Split weights by their use; leading axes are kept.
 
     Args:
         weights: shape (..., num_weights(cell)).
@@ -85,11 +82,11 @@ def unpack(
 
 
 def step(cell: Cell, gates: FloatArray, memory: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Hidden units and memory after one input; the memory of a plain cell stays as it is.
+    """Hidden units and memory after one input; a plain cell leaves the memory unchanged.
 
     Args:
-        gates: before their activations, shape (n, NUM_GATES * NUM_HIDDEN): of an LSTM in the order input,
-            forget, output, candidate.
+        gates: before their activations, shape (n, NUM_GATES * NUM_HIDDEN); order in an LSTM: input, forget,
+            output, candidate.
         memory: shape (n, NUM_HIDDEN).
     """
     if cell == "rnn":
@@ -100,6 +97,6 @@ def step(cell: Cell, gates: FloatArray, memory: FloatArray) -> tuple[FloatArray,
 
 
 def sigmoid(values: FloatArray) -> FloatArray:
-    """1 / (1 + e**-x), which overflows for no x."""
+    """1 / (1 + e**-x), without overflow for any x."""
     result: FloatArray = 0.5 * (1.0 + np.tanh(0.5 * values))
     return result

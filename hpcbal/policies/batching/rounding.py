@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hpcbal.errors import PolicyError
 
-_BISECTIONS = 200  # halves any interval of doubles that shares can span
-_LEAST_WEIGHT = 1e-12  # of the largest one; below it a worker's share of any batch is 0
+_BISECTIONS = 200  # enough to bisect any interval of doubles that shares can span
+_LEAST_WEIGHT = 1e-12  # of the largest weight; below it a worker's share of any batch is 0
 
 
 def apportion(
@@ -19,18 +19,18 @@ def apportion(
 ) -> tuple[int, ...]:
     """Whole numbers in proportion to `weights`, within limits, with an exact sum.
 
-    Shares that would break a limit are set to it, and the others share the rest in proportion. Then shares
-    are cut to whole samples; what is left over goes to the largest remainders, among equal ones to the
-    larger weight, then to the lower index. So with equal limits a larger weight never gets less.
+    Shares beyond a limit are set to the limit, and the others share the rest in proportion. Then shares are
+    cut to whole samples. Leftover samples go to the largest remainders; ties go to the larger weight, then to
+    the lower index. So with equal limits a larger weight never gets fewer samples.
 
     Args:
-        num_samples: to be shared out, >= 0.
+        num_samples: samples to share out, >= 0.
         weights: one per worker, finite and >= 0; all zero counts as all equal.
-        minima: least of each worker, >= 0; None: 0.
-        maxima: most of each worker; None: no limit.
+        minima: fewest samples of each worker, >= 0; None: 0.
+        maxima: most samples of each worker; None: no limit.
 
-    Returns: one count per worker; sum is `num_samples`.
-    Raises: PolicyError: a weight is out of range, or no whole numbers keep the limits.
+    Returns: one count per worker, with sum `num_samples`.
+    Raises: PolicyError: a weight is out of range, or the limits cannot be kept.
     Source: [LBBSP] Alg. 1, lines 5 and 6. The paper does not say how it rounds.
     """
     count = len(weights)
@@ -44,7 +44,7 @@ def apportion(
             f"cannot share {num_samples} samples out to {count} workers with minima {lows} and maxima {highs}"
         )
     largest = max(weights)
-    # Divided by the largest weight: sums and products of doubles near their limits would overflow.
+    # Divided by the largest weight, because sums and products of huge doubles would overflow.
     scaled = [weight / largest for weight in weights] if largest > 0 else [1.0] * count
     scaled = [weight if weight >= _LEAST_WEIGHT else 0.0 for weight in scaled]
     shares = _limited_shares(num_samples, scaled, lows, highs)
@@ -58,11 +58,11 @@ def apportion(
 
 
 def scale_shares(num_samples: int, batch_sizes: Sequence[int]) -> tuple[int, ...]:
-    """Shares of a step that holds fewer samples than the global batch, in the proportions of the full one.
+    """Shares of a step with fewer samples than the global batch, in the proportions of a full step.
 
     Args:
         num_samples: of the step, 0 <= num_samples <= sum(batch_sizes).
-        batch_sizes: of a full step, as a policy decided them.
+        batch_sizes: shares of a full step, as decided by a policy.
 
     Returns: counts that sum to `num_samples`, none above its full size.
     Raises: PolicyError: the step holds more samples than a full one.
@@ -75,8 +75,8 @@ def _limited_shares(
 ) -> list[float]:
     """Real shares clip(level * weight, low, high) with the level at which they sum to `num_samples`.
 
-    Bisected: the sum grows with the level. Workers of weight 0 stay at their minimum; where the others'
-    maxima leave samples over, rounding hands these out.
+    Found by bisection, because the sum grows with the level. Workers of weight 0 stay at their minimum. If
+    the maxima of the others leave samples over, rounding hands these out.
     """
     least = min((weight for weight in weights if weight > 0), default=1.0)
     low_level, high_level = 0.0, 2.0 * num_samples / least
@@ -88,7 +88,7 @@ def _limited_shares(
         ]
 
     free = sum(weights)
-    exact = num_samples / free  # where no limit is touched, exact to rounding
+    exact = num_samples / free  # if no limit applies, exact up to rounding
     if all(low <= exact * weight <= high for weight, low, high in zip(weights, lows, highs, strict=True)):
         return shares_at(exact)
     for _ in range(_BISECTIONS):
@@ -103,10 +103,10 @@ def _limited_shares(
 
 
 def _hand_out(number: int, counts: list[int], order: Sequence[int], bounds: Sequence[int], sign: int) -> None:
-    """Add `sign` to `number` counts, in `order` and again from its start, none beyond its bound."""
+    """Add `sign` to `number` counts in `order`, repeatedly from its start, and move none beyond its bound."""
     while number > 0:
         open_ = [i for i in order if counts[i] != bounds[i]]
-        # Whole turns at once: many samples may be left where few workers can take them.
+        # Several turns at once: many samples may be left, and few workers can take them.
         turns = min(min(abs(bounds[i] - counts[i]) for i in open_), number // len(open_))
         for i in open_:
             counts[i] += sign * turns

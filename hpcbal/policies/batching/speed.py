@@ -14,7 +14,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.task import Observation
 
-HISTORY_ITERATIONS = 64  # an average of weight 0.2 per iteration owes 1e-6 of itself to older ones
+HISTORY_ITERATIONS = 64  # older ones have a weight of 1e-6 in an average with weight 0.2 per iteration
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,10 +22,10 @@ class SpeedHistory:
     """The last iterations of a group's workers; column -1 is the newest.
 
     Attributes:
-        speeds: samples/s in the iteration that has just ended, > 0, shape (num_workers, n); NaN for a worker
-            that never had a sample, and otherwise its last speed where it had none.
-        cpu, memory: shares as observed after that iteration, which is how the next one begins; NaN where they
-            were not measured; shape (num_workers, n).
+        speeds: samples/s in each iteration, > 0, shape (num_workers, n). A worker without samples in an
+            iteration keeps its last speed; NaN if it never had a sample.
+        cpu, memory: shares observed after each iteration, when the next one begins, shape (num_workers, n);
+            NaN where they were not measured.
     """
 
     speeds: FloatArray
@@ -39,11 +39,11 @@ class SpeedHistory:
 
     @property
     def num_iterations(self) -> int:
-        """Iterations that are remembered."""
+        """Number of iterations that are remembered."""
         return int(self.speeds.shape[1])
 
     def with_observations(self, observations: Sequence[Observation]) -> SpeedHistory:
-        """The history one iteration later; the oldest beyond `HISTORY_ITERATIONS` are dropped."""
+        """The history with one more iteration; at most `HISTORY_ITERATIONS` are kept."""
         last = self.speeds[:, -1] if self.num_iterations else np.full(len(observations), np.nan)
         speeds = [
             seen.num_samples / seen.processing_s if seen.num_samples else before
@@ -57,30 +57,29 @@ class SpeedHistory:
 
 
 class SpeedPredictor(ABC):
-    """Predicts speeds; a frozen value whose fields are its settings and whatever was fitted beforehand."""
+    """Predicts speeds. A frozen value: its fields are settings and whatever was fitted beforehand."""
 
     @abstractmethod
     def predict(self, history: SpeedHistory) -> FloatArray:
         """Samples/s of each worker in the next iteration, shape (num_workers,).
 
-        Called at the barrier, while all workers wait: it may cost no more than some hundred microseconds.
+        Called at the barrier while all workers wait, so it may take a few hundred microseconds at most.
 
         Args:
             history: of at least one iteration.
 
-        Returns: > 0, or NaN of a worker that never had a sample.
+        Returns: speeds > 0; NaN for a worker that never had a sample.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Memoryless(SpeedPredictor):
-    """The next iteration will be as the last one.
+    """Expects the next iteration to be like the last one.
 
     Source: [LBBSP] Sec. 3.2.2, Table 3.
     """
 
     def predict(self, history: SpeedHistory) -> FloatArray:
-        """As `SpeedPredictor.predict`."""
         return history.speeds[:, -1]
 
 
@@ -102,11 +101,10 @@ class Ema(SpeedPredictor):
             raise PolicyError(f"ema: alpha: got {self.alpha!r}, allowed: 0 < alpha <= 1")
 
     def predict(self, history: SpeedHistory) -> FloatArray:
-        """As `SpeedPredictor.predict`."""
         known = ~np.isnan(history.speeds)
         age = np.arange(history.num_iterations)[::-1]
         weights = known * self.alpha * (1.0 - self.alpha) ** age
-        # What has passed before the first iteration counts as that one.
+        # The average before the first iteration is the speed of that iteration.
         oldest = np.argmax(known, axis=1)
         rest = (1.0 - self.alpha) ** (history.num_iterations - oldest)
         weights[np.arange(len(oldest)), oldest] += rest * known.any(axis=1)
@@ -125,13 +123,13 @@ FITTED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rnn": ("keras", "tensorflow"),
     }
 )
-# Those that look at the CPU and the memory of every worker's host.
+# Those that use CPU and memory of every worker's host.
 HOST_READERS = frozenset({"narx"})
-FITTED_EXTRAS = "balance,tensorflow"  # of our own package, which bring these
+FITTED_EXTRAS = "balance,tensorflow"  # our own extras that install them
 
 
 def _appended(window: FloatArray, newest: Sequence[float]) -> FloatArray:
-    """The window with a column more, and without the oldest if it is full."""
+    """The window with one more column; without its oldest one if it was full."""
     kept = window[:, -(HISTORY_ITERATIONS - 1) :]
     return np.column_stack([kept, np.array(newest, np.float64)])
 
@@ -141,10 +139,10 @@ def _number(share: float | None) -> float:
 
 
 def positive_speeds(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
-    """Predictions that a split can be made of, shape (num_workers,).
+    """Predictions that a split can be based on, shape (num_workers,).
 
-    A prediction is kept within half the least and twice the largest speed remembered: a model that errs must
-    not starve a worker, nor give it everything. A worker of which nothing is known gets the others' mean.
+    Predictions are limited to between half the lowest and twice the highest speed remembered, so a wrong
+    model cannot starve a worker or give it everything. A worker without a speed gets the mean of the others.
     """
     known = ~np.isnan(history.speeds)
     some = known.any(axis=1)
@@ -159,16 +157,16 @@ def positive_speeds(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
 
 
 def or_average(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
-    """Predictions, with the average of the last speeds where there is none."""
+    """Predictions; the average of the last speeds for workers without one."""
     known = np.isfinite(predicted)
     return predicted if known.all() else np.where(known, predicted, Ema().predict(history))
 
 
 def check_same_workers(name: str, num_fitted: int, history: SpeedHistory) -> None:
-    """Raises: PolicyError: a model that was fitted to some workers is asked about others."""
+    """Raises: PolicyError: the history has another number of workers than the model was fitted to."""
     num_workers = history.speeds.shape[0]
     if num_fitted != num_workers:
         raise PolicyError(
-            f"{name}: the model was fitted to {num_fitted} workers, but {num_workers} are asked about; "
-            "fit it anew when a group changes"
+            f"{name}: the model was fitted to {num_fitted} workers, but the history has {num_workers}; "
+            "fit a new model when a group changes"
         )

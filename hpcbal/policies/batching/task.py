@@ -1,4 +1,4 @@
-"""What a batching policy is given, what it remembers, and what it answers."""
+"""The values of batching policies: task, observations, state, decision; and their interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WorkerLimits:
     """How many samples of an iteration one worker may get.
 
     Attributes:
-        min_samples: >= 0; with 1 no worker is idle, and every worker goes on being measured.
+        min_samples: >= 0; with 1 no worker is idle, and all workers stay measured.
         max_samples: what its memory holds, >= min_samples; None: no limit.
 
     Raises: PolicyError: the minimum is negative or above the maximum.
@@ -39,15 +39,15 @@ class WorkerLimits:
 
 @dataclass(frozen=True, slots=True)
 class BatchTask:
-    """What is to be split: the global batch, over workers with limits.
+    """The global batch, and the workers over which it is split, with their limits.
 
     Attributes:
         num_samples: of the global batch, >= 1.
         limits: one per worker, in the group's rank order; at least one.
-        work: what the samples of a batch count for together, finite and > 0, in any unit; samples of unequal
-            size count for more or less than 1. By default as much as there are samples.
+        work: total work of the samples of a batch, finite and > 0, in any unit; samples of unequal size have
+            different amounts. By default the number of samples.
 
-    Raises: PolicyError: no split keeps the limits, and by how much; or `work` is out of range.
+    Raises: PolicyError: no split keeps the limits; the message says by how much. Or `work` is out of range.
     """
 
     num_samples: int
@@ -73,7 +73,7 @@ class BatchTask:
 
     @classmethod
     def uniform(cls, num_samples: int, num_workers: int, limits: WorkerLimits | None = None) -> BatchTask:
-        """The same limits for all workers: those given, or at least 1 sample where there are enough."""
+        """The same limits for all workers: those given, or at least 1 sample if there are enough samples."""
         each = limits or WorkerLimits(min_samples=int(num_samples >= num_workers))
         return cls(num_samples, (each,) * num_workers)
 
@@ -83,12 +83,12 @@ class BatchTask:
 
     @property
     def minima(self) -> tuple[int, ...]:
-        """Least samples of each worker."""
+        """Fewest samples of each worker."""
         return tuple(limits.min_samples for limits in self.limits)
 
     @property
     def maxima(self) -> tuple[int, ...]:
-        """Most samples of each worker; without a limit, the whole batch."""
+        """Most samples of each worker; the whole batch if there is no limit."""
         return tuple(
             self.num_samples if limits.max_samples is None else min(limits.max_samples, self.num_samples)
             for limits in self.limits
@@ -97,18 +97,19 @@ class BatchTask:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one worker did in the last iteration, and how it stands before the next one.
+    """What one worker did in the last iteration, and its resources before the next one.
 
     Attributes:
-        num_samples: that it processed, >= 0.
-        processing_s: seconds until it arrived at the collective, without waiting for others, or those that
-            its share keeps it busy in each step if they are more; finite, > 0, or 0 where it had no samples.
-        cpu_share: of its host's CPU that is free for it or used by it (whichever is measured, always the
-            same), 0 to 1; None: not measured.
-        memory_share: of its host's memory in use, 0 to 1; None: not measured.
-        device_memory_share: of its accelerator's memory in use, 0 to 1; None: not measured.
-        work: what its samples count for together, in the unit of `BatchTask.work`; finite, >= 0. By default
-            as much as there are samples.
+        num_samples: samples that it processed, >= 0.
+        processing_s: seconds until it arrived at the collective, without waiting for others; or the seconds
+            for which its share keeps it busy in each step, if these are more. Finite and > 0, or 0 without
+            samples.
+        cpu_share: share of its host's CPU that is free for it, or that it uses (always the same of the two),
+            0 to 1; None: not measured.
+        memory_share: share of its host's memory in use, 0 to 1; None: not measured.
+        device_memory_share: share of its accelerator's memory in use, 0 to 1; None: not measured.
+        work: total work of its samples in the unit of `BatchTask.work`, finite, >= 0. By default the number
+            of samples.
 
     Raises: PolicyError: a value is out of range.
     """
@@ -138,7 +139,7 @@ class Observation:
 
     @property
     def memory_is_full(self) -> bool:
-        """Whether another sample could be one too many for the accelerator's memory."""
+        """Whether another sample could exceed the accelerator's memory."""
         used = self.device_memory_share
         return used is not None and used > 1.0 - LEAST_FREE_MEMORY_SHARE
 
@@ -148,7 +149,7 @@ class BatchState:
     """What a policy remembers between iterations; policies that learn extend it.
 
     Attributes:
-        task: what is split.
+        task: the batch that is split.
         batch_sizes: samples of each worker in the next iteration.
     """
 
@@ -161,12 +162,12 @@ State = TypeVar("State", bound=BatchState)
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[State]):
-    """What a policy answers.
+    """The answer of a policy.
 
     Attributes:
-        state: to be given back at the next decision.
+        state: to pass to the next decision.
         remove: index of a worker without which the group would be faster, or None. It still gets its
-            samples: removing it is for the scheduler to decide, and means a new group with a new task.
+            samples: the scheduler decides whether to form a new group without it.
     """
 
     state: State
@@ -174,7 +175,7 @@ class Decision(Generic[State]):
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each worker in the next iteration; they sum to the global batch and keep the limits."""
+        """Samples of each worker in the next iteration; they sum to the global batch, within the limits."""
         return self.state.batch_sizes
 
 
@@ -182,11 +183,11 @@ class Cadence(Enum):
     """When a decision is needed, as a policy declares it.
 
     Members:
-        NEVER: the first split holds; nothing is measured.
-        BACKGROUND: a decision is made while the next step runs, and acts some steps later.
-        UNTIL_SETTLED: every step waits for the decision about the step before while decisions still move many
-            samples; once they do not, as BACKGROUND.
-        EVERY_STEP: every step waits for the decision about the step before.
+        NEVER: the first split is kept; nothing is measured.
+        BACKGROUND: decisions are made while the next step runs, and act some steps later.
+        UNTIL_SETTLED: each step waits for the decision on the step before while decisions move many samples;
+            afterwards like BACKGROUND.
+        EVERY_STEP: each step waits for the decision on the step before.
     """
 
     NEVER = "never"
@@ -195,7 +196,7 @@ class Cadence(Enum):
     EVERY_STEP = "every step"
 
     def waits(self, is_settled: bool) -> bool:
-        """Whether a step now waits for the decision about the step before.
+        """Whether a step now waits for the decision on the step before.
 
         Args:
             is_settled: whether the last decisions moved few samples.
@@ -204,18 +205,18 @@ class Cadence(Enum):
 
 
 class BatchingPolicy(ABC, Generic[State]):
-    """Right-sizes every worker's share of a fixed global batch at iteration boundaries.
+    """Adapts every worker's share of a fixed global batch at iteration boundaries.
 
-    A policy is a frozen value: its fields are its settings, what it learns is in the state that goes in and
-    comes out. Observations may lag behind the state by some iterations (where decisions are asked for in the
-    background), and may be of a step that held fewer samples than the global batch (the last one of a pass).
+    A policy is a frozen value: its fields are its settings. What it learns is in the state that `decide`
+    takes and returns. Observations may lag some iterations behind the state (if decisions are made in the
+    background), and may belong to a step with fewer samples than the global batch (the last one of a pass).
 
-    What a policy needs from its caller is declared on its class, so that nobody compares names.
+    Each class declares what it needs from its caller, so callers do not compare names.
 
     Attributes:
         cadence: when its decisions are needed.
         learns_from_any_split: whether it can use the times of a step that ran under an older split than its
-            last decision. Otherwise it only sees the steps that ran as it decided.
+            last decision. Otherwise it only sees steps that ran under its last decision.
         splits_evenly: whether every split is even, whatever the limits of memory.
         takes_shares: whether it has a field `shares` that the user sets.
         takes_predictor: whether it has a field `predictor` that the user chooses.
@@ -233,12 +234,12 @@ class BatchingPolicy(ABC, Generic[State]):
 
     @property
     def decides(self) -> bool:
-        """Whether splits change, so that steps are measured."""
+        """Whether splits change, so steps must be measured."""
         return self.cadence is not Cadence.NEVER
 
     @abstractmethod
     def start(self, task: BatchTask) -> State:
-        """The state before the first iteration; `state.batch_sizes` are as even as the limits allow."""
+        """The state before the first iteration; its `batch_sizes` are as even as the limits allow."""
 
     @abstractmethod
     def decide(self, state: State, observations: Sequence[Observation]) -> Decision[State]:
@@ -253,7 +254,7 @@ class BatchingPolicy(ABC, Generic[State]):
 
 
 def check_observations(state: BatchState, observations: Sequence[Observation]) -> None:
-    """Raises: PolicyError: not one observation per worker."""
+    """Raises: PolicyError: there is not exactly one observation per worker."""
     if len(observations) != state.task.num_workers:
         raise PolicyError(
             f"got {len(observations)} observations of {state.task.num_workers} workers; "

@@ -136,7 +136,7 @@ def test_a_model_for_another_number_of_workers_is_refused(name: str) -> None:
     model = model_of_200(name)
     alone = SpeedHistory(*(np.ones((1, 9)) for _ in range(3)))
     with pytest.raises(
-        PolicyError, match=f"{name}: the model was fitted to 2 workers, but 1 are asked about"
+        PolicyError, match=f"{name}: the model was fitted to 2 workers, but the history has 1"
     ):
         model.predict(alone)
 
