@@ -1,9 +1,9 @@
-"""Time our weighted sum of a ResNet-50's gradients against plain `hvd.grouped_allreduce`.
+"""Time our weighted sum of a ResNet-50's gradients, compared with plain `hvd.grouped_allreduce`.
 
-Starts itself under mpirun. The peer is Horovod on the same tensors, the limit that our sum can reach;
-ours is all that a trainer does between `compute` and `apply`: status vector, conversion, the fused
-all-reduce, and the decision what to do. Rounds of all three alternate, so that a noisy machine hits all
-alike, and the ratios are medians over the rounds of the two times that lie beside each other.
+The bench starts itself under mpirun. The peer is Horovod on the same tensors, which is also the limit. Ours
+is all that a trainer does between `compute` and `apply`: status vector, conversion, the fused all-reduce, and
+the decision what to do next. Rounds of the three ways alternate, so that a noisy machine affects all of them
+equally. Ratios are medians over the rounds; each compares two times of the same round.
 
 Example:
     $ python bench/bench_allreduce.py --num-ranks 2 --json allreduce.json
@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num-ranks", type=int, nargs="+", default=[2], help="group sizes to time")
     parser.add_argument("--rounds", type=int, default=40, help="timed rounds per way")
-    parser.add_argument("--warmup", type=int, default=3, help="rounds before that")
+    parser.add_argument("--warmup", type=int, default=3, help="untimed rounds before them")
     parser.add_argument("--json", type=Path, help="write one flat object here")
     return parser.parse_args()
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def launch(num_ranks: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Run this file on `num_ranks` ranks; the object that rank 0 prints."""
+    """Run this file on `num_ranks` ranks; returns the object that rank 0 prints."""
     command = [*mpirun(), "-n", str(num_ranks), sys.executable, __file__]
     command += ["--rounds", str(args.rounds), "--warmup", str(args.warmup)]
     env = environment(**{LAUNCHED: "1"}, **MPI_ENVIRONMENT)
@@ -126,7 +126,7 @@ def measure(args: argparse.Namespace) -> None:
 def timed(
     ways: Sequence[Callable[[], Sequence[Any]]], args: argparse.Namespace, barrier: Callable[[], None]
 ) -> list[list[float]]:
-    """Seconds of each way and round; the order of the ways turns from round to round."""
+    """Seconds of each way and round; the order of the ways rotates from round to round."""
     seconds: list[list[float]] = [[] for _ in ways]
     for index in range(args.warmup + args.rounds):
         for turn in range(len(ways)):

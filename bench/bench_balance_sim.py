@@ -1,15 +1,16 @@
-"""Balancing on unlike emulated GPUs: each real run beside its simulation.
+"""Balancing on unlike emulated GPUs: compare real runs with their simulations.
 
-One DNN on four unlike workers, as in configs/heterogeneous.yaml, and on four of which one is not worth its
-wait, so that policies may leave it out. Each policy trains for real: MPI ranks, the shared ring, gradients
-summed in a trainer group, decisions in the background. Only the workers' times are emulated. Beside each run
-stands what the simulator says of it, from the configuration alone: nothing is fitted to the real run.
+One DNN trains on four unlike workers, as in configs/heterogeneous.yaml, and on four workers one of which is
+so slow that policies may leave it out. Each policy trains in a real run: MPI ranks, the shared ring,
+gradients summed in a trainer group, decisions in the background. Only the computing times of the workers are
+emulated. Each run is simulated from its configuration alone; nothing is fitted to the real run.
 
     python bench/bench_balance_sim.py --json out.json
 
-takes 5 minutes. The time of a run is the sum of its epochs: starting, profiling and saving are left out, as
-the simulator knows no costs here. The JSON holds one flat object: `balance_sim_error_max` is the largest
-|simulated / real - 1| (at most 0.05); `<group>_<policy>_real_s`, `_simulated_s` and `_error` are of each run.
+takes 5 minutes. The time of a run is the sum of its epochs. Starting, profiling and saving do not count,
+because the simulator knows no costs here. The JSON holds one flat object: `balance_sim_error_max` is the
+largest |simulated / real - 1| (at most 0.05); `<group>_<policy>_real_s`, `_simulated_s` and `_error` describe
+each run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from hpcbal.simulator import cluster_of, simulate
 ERROR_ALLOWED = 0.05
 POLICIES = ("even", "fixed", "fitted", "lb-bsp-gpu", "lb-bsp-cpu")
 NUM_SAMPLES = 1797  # of the digits
-RATE = 120.0  # samples/s; steps last so long that the time of messages hardly counts
+RATE = 120.0  # samples/s; steps are long compared with messages
 GROUPS: Mapping[str, tuple[Sequence[Mapping[str, float]], Sequence[float]]] = {
     "unlike": (
         (
@@ -49,11 +50,11 @@ GROUPS: Mapping[str, tuple[Sequence[Mapping[str, float]], Sequence[float]]] = {
         (4, 3, 2, 1),
     ),
 }
-"""By name: workers, and weights for `fixed`."""
+"""For each group: its workers, and weights for `fixed`."""
 
 
 def config_of(group: str, policy: str, num_epochs: int, output: Path) -> dict[str, Any]:
-    """The run's YAML."""
+    """The run's configuration."""
     workers, shares = GROUPS[group]
     return {
         "name": f"{group}-{policy}",
@@ -81,7 +82,7 @@ def config_of(group: str, policy: str, num_epochs: int, output: Path) -> dict[st
 
 
 def run_for_real(config: dict[str, Any], folder: Path) -> float:
-    """Start the run with all its ranks; seconds of its epochs."""
+    """Start the run with all its ranks; returns the seconds of its epochs."""
     return sum(float(line["seconds"]) for line in train(config, folder) if line["event"] == "epoch-done")
 
 

@@ -1,15 +1,15 @@
-"""Choose how the preset of the FLEET paper scales: the pair whose worst row of Table 4 errs least.
+"""Choose how the preset of the FLEET paper scales: the pair with the smallest worst error in Table 4.
 
-The paper draws how rates scale (Fig. 9) without figures, so the preset leaves two numbers free:
+The paper shows how rates scale as curves without figures (Fig. 9), so the preset has two free values:
 `kept_inside_node` and `kept_across_nodes`. The rule: simulate FLEET-G for every pair of a grid and all eight
-numbers of GPUs, average the makespan over the seeds, and take the pair with the least worst error, where the
-error of a row is |simulated / published - 1|. Of equal worst errors (to 0.1 %) the least mean error wins.
-Pairs that keep more across nodes than inside one are left out.
+numbers of GPUs, average the makespan over the seeds, and take the pair with the smallest worst error. The
+error of a row is |simulated / published - 1|. Among equal worst errors (to 0.1 %) the smallest mean error
+wins. Pairs that keep more across nodes than inside one are skipped.
 
     python bench/bench_calibration.py --inside 0.99 1.0 --across 0.92 0.94 0.96 --json out.json
 
-One line per pair: the worst error, the mean error, and simulated over published of each row. The JSON holds
-the chosen pair and its errors, and those of the pair that the preset holds.
+Each line shows a pair, its worst and mean error, and simulated over published for each row. The JSON holds
+the chosen pair and its errors, and the errors of the pair in the preset.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ACROSS = (0.91, 0.92, 0.93, 0.94, 0.95)
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair of the grid, with simulated over published makespans in the order of Table 4."""
+    """A pair of the grid, and simulated over published makespans in the order of Table 4."""
 
     inside: float
     across: float
@@ -53,7 +53,7 @@ class Pair:
 
 
 def simulated(overrides: Sequence[str], num_seeds: int) -> tuple[float, ...]:
-    """FLEET-G of the preset over the paper, for each number of GPUs of Table 4."""
+    """Makespan of the preset's FLEET-G over that of the paper, for each number of GPUs of Table 4."""
     scenario = load_preset(PRESET, overrides)
     published = scenario.published
     assert published is not None
@@ -67,7 +67,7 @@ def simulated(overrides: Sequence[str], num_seeds: int) -> tuple[float, ...]:
 
 
 def chosen(pairs: Sequence[Pair]) -> Pair:
-    """By the rule of the module's docstring."""
+    """The pair that the rule chooses."""
     return min(pairs, key=lambda pair: (round(pair.worst, 3), pair.mean))
 
 
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--inside", type=float, nargs="+", default=INSIDE, metavar="SHARE")
     parser.add_argument("--across", type=float, nargs="+", default=ACROSS, metavar="SHARE")
-    parser.add_argument("--seeds", type=int, default=5, help="over which a makespan is averaged")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds over which each makespan is averaged")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     published = load_preset(PRESET).published

@@ -1,13 +1,13 @@
-"""What checkpoints cost the quick start: the share of its slots' time in which groups wait for them.
+"""The cost of checkpoints in the quick start: the share of its slots' time in which groups wait for them.
 
-A real `hpcbal run` of configs/quickstart.yaml (or another config) at its default settings. The ledger tells
-for each checkpoint how long it held its group: the copy of the weights, and at the end of a round the wait
-until the file is on disk. Time times slots held over time times slots in all is the share.
+A real `hpcbal run` of configs/quickstart.yaml (or another config) with default settings. For each checkpoint
+the ledger records how long its group waited: for the copy of the weights and, at the end of a round, until
+the file was on disk. The share is waiting time times slots, over the slot-seconds of the run.
 
-Beside it, in the same run, what the same number of checkpoints of the same networks would have cost:
+For comparison, the cost of as many checkpoints of the same networks, measured on the same machine:
 
-- the peer: `keras.Model.save` (architecture, weights, optimizer), the group waiting for it each time;
-- the limit: the bytes of our files, written in one go and flushed, with nothing copied.
+- the peer: `keras.Model.save` (architecture, weights, optimizer), while the group waits;
+- the limit: the bytes of our files, written at once and flushed, without any copy.
 
     python bench/bench_checkpoint.py --json out.json
 
@@ -55,7 +55,7 @@ def run_ensemble(config: Path, output: Path) -> list[dict[str, Any]]:
 
 
 def slots_of_rounds(ledger: Sequence[Entry]) -> list[tuple[str, int, float]]:
-    """(DNN, slots held, seconds held up) of every checkpoint."""
+    """(DNN, slots of its group, seconds of waiting) of every checkpoint."""
     slots: dict[str, int] = {}
     found = []
     for entry in ledger:
@@ -68,7 +68,7 @@ def slots_of_rounds(ledger: Sequence[Entry]) -> list[tuple[str, int, float]]:
 
 
 def peer_and_limit(config: EnsembleConfig, run: RunDirectory, repeats: int) -> dict[str, tuple[float, float]]:
-    """Per DNN: seconds of a Keras save, and of writing our file's bytes and flushing them."""
+    """For each DNN: seconds of a Keras save, and of writing and flushing the bytes of our file."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     costs = {}
     with tempfile.TemporaryDirectory(dir=run.root) as name:
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "quickstart.yaml")
-    parser.add_argument("--repeats", type=int, default=3, help="of the peer's and the limit's times")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of peer and limit")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:

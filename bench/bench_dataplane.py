@@ -2,22 +2,23 @@
 
     python bench/bench_dataplane.py --json dataplane.json
 
-Every consumer copies every block into memory of its own. In turns, so that a noisy machine hurts all alike:
+Every consumer copies every block into memory of its own. The ways take turns, so that a noisy machine affects
+all of them equally:
 
-- `ring`: one producer writes each block into the ring, the consumers read it from there;
-- `tf.data service`: dispatcher and worker in one process, the consumers share one job through
+- `ring`: one producer writes each block into the ring, and the consumers read it from there;
+- `tf.data service`: dispatcher and worker in one process; the consumers share one job through
   `CrossTrainerCache`; infinite data set, no compression;
-- `plain copies`: as many processes (consumers and producer) do nothing but copy one block, with NumPy;
-- `shared copies`: the same, but from and to the ring's memory, in no order: what the machine takes for
-  moving the data between cores;
+- `plain copies`: as many processes (consumers and producer) only copy one block, with NumPy;
+- `shared copies`: the same, but from and to the ring's memory, in no order: the machine's price for moving
+  data between cores;
 - `hand-over`: the ring's copies strictly in turn, each on another core than the one before, each timed
-  (median). The rate is a bound: the number of cores over the sum of the copies, with every hand-over between
-  cores paid. Where a process happens to find a block in its own core's cache, the ring may do better;
+  (median). The rate is a bound: the number of cores over the sum of the copies, every hand-over between cores
+  included. If a process finds a block in its own core's cache, the ring may be faster;
 - `hand-over, NumPy`: the same, but written with plain stores.
 
-Per round the ratios of the ring to the others; the medians of the rounds are the result. The limits say how
-much of a core each way costs: with fewer cores than processes that decides. Other load slows the ring and the
-plain copies, but hardly the hand-over's medians: only on a quiet machine do they compare.
+Results are medians over the rounds of the ratios within each round. The limits show how much of a core each
+way takes, which decides if there are fewer cores than processes. Other load slows the ring and the plain
+copies, but hardly the medians of the hand-over, so compare these on a quiet machine only.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ TITLES = {
     "plain_handover": "hand-over, NumPy",
     "tfdata": "tf.data service",
 }
-PAUSE_S = 1.0  # before each way: the data service goes on filling its buffers after it has been asked
-NUM_HAND_OVERS = 100  # per round: enough for a median
-# What the ring's rate is divided by, and what the quotient is called.
+PAUSE_S = 1.0  # before each way, because the data service fills its buffers even after its turn
+NUM_HAND_OVERS = 100  # per round; enough for a median
+# The ways that the ring's rate is divided by, and the names of the ratios.
 RATIOS = {
     "tfdata": "vs_tfdata",
     "memcpy": "of_memcpy",
@@ -61,7 +62,7 @@ WANTED = {"vs_tfdata": 20.0, "of_memcpy": 0.6}
 
 
 class Peer:
-    """A child that measures on request: one command line in, one JSON line out."""
+    """A child process that measures on request: one command line in, one JSON line out."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._command = command
@@ -94,7 +95,7 @@ class Peer:
         self._process.stdin.flush()
 
     def wait(self) -> None:
-        """Close its input and await its end."""
+        """Close its input and wait for its end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -102,7 +103,7 @@ class Peer:
 
 @contextlib.contextmanager
 def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
-    """Start both children; the data service only once it has delivered its first blocks."""
+    """Start both children, and wait until the data service has delivered its first blocks."""
     shape = ["--shape", *map(str, args.shape)]
     service = Peer(
         [
@@ -146,7 +147,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, float]]:
 
 
 def summarise(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """Medians over the rounds: of the rates, and of the ratios within each round."""
+    """Medians over the rounds: rates, and ratios within each round."""
     result = {
         RATIOS[way]: statistics.median(
             facts["ring_blocks_per_s"] / facts[f"{way}_blocks_per_s"] for facts in rounds
@@ -160,10 +161,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", type=int, nargs="+", default=[64, 96, 96, 3], help="of a block, uint8")
+    parser.add_argument(
+        "--shape", type=int, nargs="+", default=[64, 96, 96, 3], help="shape of a block, uint8"
+    )
     parser.add_argument("--num-consumers", type=int, default=4)
     parser.add_argument("--num-slots", type=int, default=4, help="blocks that the ring holds")
-    parser.add_argument("--num-blocks", type=int, default=2000, help="per round; the service takes a 20th")
+    parser.add_argument(
+        "--num-blocks", type=int, default=2000, help="per round; a 20th of them for the data service"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--by-sample", action="store_true", help="the producer writes one sample at a time")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -180,7 +185,7 @@ def main() -> None:
         copies = f"write {result[f'{way}_write_us']:.0f} us, each reader {result[f'{way}_read_us']:.0f} us"
         print(f"{TITLES[way]}: {copies}")
     for key, wanted in WANTED.items():
-        print(f"{key} {result[key]:.2f} (wanted: at least {wanted})")
+        print(f"{key} {result[key]:.2f} (target: at least {wanted})")
     if args.json:
         facts = {**result, "load_before": load_before, "num_slots": args.num_slots, **provenance()}
         args.json.write_text(json.dumps(facts, indent=2) + "\n")

@@ -1,16 +1,16 @@
-"""FLEET against its rivals, for real on emulated accelerators, and each run beside its simulation.
+"""FLEET and its rivals in real runs on emulated accelerators, each compared with its simulation.
 
-24 DNNs of the preset `fleet-summitdev` on 16 emulated accelerators (4 nodes of 4: one machine cut into
+24 DNNs of the preset `fleet-summitdev` train on 16 emulated accelerators (4 nodes of 4: one machine cut into
 four), sped up so that a run takes one to three minutes. Each paradigm is a real `hpcbal run`: MPI ranks, the
-shared ring (or, for `independent`, a stream per DNN), gradients summed in trainer groups, checkpoints. Only
-the accelerator is emulated: a step takes the time that the preset's rates give. Beside each run stands what
-the simulator says of it, from rates, epochs and the ring's size alone: nothing is fitted to the real run.
+shared ring (or, with `independent`, a stream for each DNN), gradients summed in trainer groups, checkpoints.
+Only the accelerator is emulated: a step takes the time that follows from the preset's rates. Each run is
+simulated from rates, epochs and the ring's size alone; nothing is fitted to the real run.
 
     python bench/bench_fleet_real.py --json out.json
 
 The JSON holds one flat object. `sim_error_max`: the largest |simulated / real - 1| of the makespans (at most
-0.05). `global_vs_independent`, `global_vs_homogeneous`: how many times faster FLEET-G was, for real. The
-peers are the other paradigms, the limit is the lower bound max(total work / GPUs, longest DNN).
+0.05). `global_vs_independent`, `global_vs_homogeneous`: how many times faster FLEET-G was in the real runs.
+The peers are the other paradigms; the limit is the lower bound max(total work / GPUs, longest DNN).
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from hpcbal.simulator import PassModel, SimulatedRun, Workload, load_preset, sim
 
 PRESET = "fleet-summitdev"
 NUM_NODES, GPUS_PER_NODE = 4, 4
-RANKS_PER_NODE = GPUS_PER_NODE + 2  # the first node: scheduler and one preprocessor; the others: two
+RANKS_PER_NODE = (
+    GPUS_PER_NODE + 2
+)  # first node: scheduler and one preprocessor; other nodes: two preprocessors
 NUM_TRAIN, NUM_VALIDATION, BATCH = 480, 48, 32
 BLOCK_SAMPLES = 16
 RING_BLOCKS = 8
@@ -45,7 +47,7 @@ ERROR_ALLOWED = 0.05
 
 
 def scaled(num_dnns: int, seed: int, mean_run_s: float) -> Workload:
-    """The first DNNs of the preset, sped up so that one lasts `mean_run_s` on one GPU on average."""
+    """The first DNNs of the preset, sped up so that their mean time on one GPU is `mean_run_s`."""
     whole = load_preset(PRESET).draw(seed)
     specs = whole.specs[:num_dnns]
     epochs = {spec.dnn_id: whole.epochs[spec.dnn_id] for spec in specs}
@@ -61,7 +63,7 @@ def scaled(num_dnns: int, seed: int, mean_run_s: float) -> Workload:
 
 
 def config_of(workload: Workload, paradigm: str, output: Path) -> dict[str, Any]:
-    """The run's YAML."""
+    """The run's configuration."""
     return {
         "name": f"fleet-real-{paradigm}",
         "seed": 0,
@@ -92,7 +94,7 @@ def config_of(workload: Workload, paradigm: str, output: Path) -> dict[str, Any]
 
 
 def ring_bytes() -> int:
-    """Of a ring of RING_BLOCKS blocks and a bit."""
+    """Bytes of a ring of RING_BLOCKS blocks."""
     from hpcbal.data.spec import LabelSpec, SampleSpec
     from hpcbal.dataplane.stream import StreamSpec
 
@@ -102,13 +104,13 @@ def ring_bytes() -> int:
 
 
 def run_for_real(config: dict[str, Any], folder: Path) -> float:
-    """Start the run with all its ranks; seconds from the first line of its ledger to the last."""
+    """Start the run with all its ranks; returns the seconds from its ledger's first to its last line."""
     ledger = train(config, folder, NUM_NODES * RANKS_PER_NODE)
     return ledger[-1].unix_s - ledger[0].unix_s
 
 
 def simulated(workload: Workload, paradigm: str) -> SimulatedRun:
-    """The same run in virtual time; whatever is not a step costs nothing there."""
+    """The same run in virtual time, where only steps take time."""
     settings = ScheduleSettings(
         num_positions=NUM_TRAIN + NUM_VALIDATION,
         delta=Delta(relative=float(DELTA.rstrip("%")) / 100.0),
@@ -159,8 +161,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--dnns", type=int, default=24)
-    parser.add_argument("--seed", type=int, default=0, help="of the epochs that the DNNs need")
-    parser.add_argument("--mean-run-s", type=float, default=40.0, help="of a DNN alone on one accelerator")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the random numbers of epochs that the DNNs need"
+    )
+    parser.add_argument(
+        "--mean-run-s", type=float, default=40.0, help="mean seconds of a DNN alone on one accelerator"
+    )
     parser.add_argument("--repeat", type=int, default=1, help="real runs of each paradigm; the median counts")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)

@@ -1,8 +1,8 @@
-"""Time the planning of flotillas and of their placement, beside the literal algorithm and the optimum.
+"""Time the planning and placement of flotillas, and compare with the literal algorithm and the optimum.
 
-One row per size: seconds for one flotilla and for all of them, and for placing the first. Below, in the
-same run: how many times faster than the paper's triple loop, how many flotillas the letter of Eq. 3 gives,
-and how far placements lie from the best that any placement reaches (exhaustive, small clusters).
+Each row has one size: seconds for one flotilla, for all of them, and for the placement of the first. Below
+them, from the same run: how many times faster this is than the paper's triple loop, how many flotillas Eq. 3
+as published forms, and how far placements are from the best possible ones (exhaustive, small clusters).
 
     python bench/bench_flotilla.py --num-dnns 100 1000 10000 --num-gpus 384 4096 --json out.json
 
@@ -35,7 +35,7 @@ LITERAL_SIZE = (200, 512)
 
 
 def make_rates(num_dnns: int, num_gpus: int, seed: int = 0) -> RateTable:
-    """A made-up ensemble in the ranges of [FLEET] App. B: 21 to 176 samples/s on one GPU, 2% noise."""
+    """A random ensemble in the ranges of [FLEET] App. B: 21 to 176 samples/s on one GPU, 2% noise."""
     rng = np.random.default_rng(seed)
     single = rng.uniform(21.0, 176.0, num_dnns)
     efficiency = rng.uniform(0.95, 0.995, num_dnns)
@@ -55,10 +55,10 @@ def literal_flotilla(
 ) -> tuple[list[int], list[int]]:
     """[FLEET] Alg. 2 as three plain loops: members (rows of `rates`) and the GPUs of each, extras included.
 
-    `rates` has shape (num_dnns, M). With `skip_slower_counts` counts that make a DNN no faster than fewer do
-    are left out, as hpcbal does; without it Eq. 3 is taken to the letter.
+    `rates` has shape (num_dnns, M). `skip_slower_counts` skips numbers of GPUs with which a DNN is no faster
+    than with fewer, as hpcbal does; without it Eq. 3 is used as published.
     """
-    table = rates.tolist()  # plain floats: numpy scalars would make the loops look slower than they are
+    table = rates.tolist()  # plain floats, because numpy scalars would slow the loops down
     num_gpus = rates.shape[1]
     fastest = max(candidates, key=lambda i: table[i][0])
     reference = table[fastest][0]
@@ -111,7 +111,7 @@ def least_score(counts: Sequence[int], node_sizes: Sequence[int]) -> float:
 
 
 def _ways_to_take(number: int, free: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All ways to take `number` GPUs from nodes with `free` ones."""
+    """All ways to take `number` GPUs from nodes with `free` GPUs."""
     if not free:
         if number == 0:
             yield ()
@@ -122,7 +122,7 @@ def _ways_to_take(number: int, free: Sequence[int]) -> Iterator[tuple[int, ...]]
 
 
 def seconds(action: Callable[[], object], repeats: int) -> float:
-    """Wall time of `action`, the least of `repeats`."""
+    """Wall time of `action`, the minimum of `repeats`."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -147,7 +147,7 @@ def measure_size(num_dnns: int, num_gpus: int, repeats: int) -> dict[str, float]
 
 
 def measure_literal(repeats: int) -> dict[str, float]:
-    """The literal algorithm against ours on a size that it can do."""
+    """The literal algorithm and ours on a size that both can handle."""
     num_dnns, num_gpus = LITERAL_SIZE
     rates = make_rates(num_dnns, num_gpus)
     dnn_ids = tuple(rates.measured)
@@ -169,7 +169,7 @@ def measure_literal(repeats: int) -> dict[str, float]:
 
 
 def measure_placement(equal_nodes: bool, num_cases: int = 300, seed: int = 0) -> dict[str, float]:
-    """Score over the optimum's on random flotillas for clusters of 2 to 4 nodes with 1 to 6 GPUs."""
+    """Score over the optimal one for random flotillas on clusters of 2 to 4 nodes with 1 to 6 GPUs."""
     rng = np.random.default_rng(seed)
     ratios = []
     for _ in range(num_cases):
@@ -204,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--num-dnns", type=int, nargs="+", default=[100, 1000], metavar="N")
     parser.add_argument("--num-gpus", type=int, nargs="+", default=[64, 4096], metavar="M")
-    parser.add_argument("--repeats", type=int, default=3, help="each time is the least of so many")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements; the minimum counts")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     sizes = list(itertools.product(args.num_dnns, args.num_gpus))

@@ -1,32 +1,33 @@
 """Balance workers of shared CPUs: speed predictors as in [LBBSP] Table 3, and real workers of unequal speed.
 
-Four parts (`--parts`), a table each:
+Four parts (`--parts`), each with a table:
 
-- `simulated`: traces of 32 workers whose tasks come and go (contention/traces.py), over some seeds;
-- `recorded`: real TensorFlow workers under real contention, as record_contention.py noted it;
+- `simulated`: traces of 32 workers whose tasks come and go (contention/traces.py), over several seeds;
+- `recorded`: real TensorFlow workers under real contention, recorded by record_contention.py;
 - `real`: three and five TensorFlow workers at speeds 1 : 1/2 : 1/2 and 1 : 1/4 : 1/4 : 1/4 : 1/4, pinned to
-  two cores, in a real `hpcbal run`: seconds of a step after settling, with even shares, the best of some
-  fixed splits around the ideal one, and balancing. Ratios are medians over the turns, of one way's median
-  step over the other's in the same turn. It takes 20 minutes, or 10 per setting. Steps of some 0.3 s are
-  short beside those of [LBBSP], of seconds; `--channels 32` makes them 0.1 s;
-- `contended`: three TensorFlow workers at 1 : 1/2 : 1/2, in real runs, while a load comes and goes on both
-  cores as in the recording (contention/real.py): seconds of a step with each predictor over those with even
-  shares. It takes 20 minutes for each schedule of bursts (`--schedules`).
+  two cores, in a real `hpcbal run`. The table shows seconds of a step after settling with even shares, with
+  the best of some fixed splits around the ideal one, and with balancing. Each ratio compares the median steps
+  of two ways in the same turn; the result is the median over the turns. This part takes 20 minutes, or 10 for
+  each setting. Steps take about 0.3 s, which is short compared with the seconds of [LBBSP]; `--channels 32`
+  makes them 0.1 s;
+- `contended`: three TensorFlow workers at 1 : 1/2 : 1/2 in real runs, while a load comes and goes on both
+  cores as in the recording (contention/real.py). The table shows seconds of a step with each predictor over
+  those with even shares. It takes 20 minutes for each schedule of bursts (`--schedules`).
 
-In the first two, traces drive Alg. 1. Fitted predictors answer by the average until enough iterations are
-recorded and a first fit, which runs beside training, has lasted its time; they are refitted as training goes
-on. Errors and times count from the first model on, for all predictors alike.
+In the first two parts, traces drive Alg. 1. Fitted predictors return the average until enough iterations are
+recorded and the time of a first fit, which runs beside training, has passed; they are refitted during
+training. Errors and times count from the first model on, equally for all predictors.
 `rmse` is in samples/s, the mean over workers; `time` is the mean iteration time over that of even batches
-(BSP). Below stand the policy `fitted`, which is made for workers that change seldom, and the limit: who knows
-the next speeds, random spikes included.
+(BSP). Below them are the policy `fitted`, which is made for workers that rarely change, and the limit: all
+future speeds known, random spikes included.
 
     python bench/bench_lbbsp_cpu.py --json out.json
     python bench/bench_lbbsp_cpu.py --parts real --settings 2 --turns 2
 
 The JSON holds one flat object. `narx_over_ema` compares the two RMSEs on the recording, `sim_narx_over_ema`
 on the simulated traces. `real_over_best` is the iteration time of `lb-bsp-cpu`, which docs/load-balancing.md
-recommends for CPUs, over the best split's, the worse of the settings; `fitted_over_best` that of `fitted`.
-`<part>_<predictor>_predict_us` is what the critical path sees, `_fit_s` what runs beside it.
+recommends for CPUs, over that of the best split, for the worse setting; `fitted_over_best` is that of
+`fitted`. `<part>_<predictor>_predict_us` is the prediction on the critical path, `_fit_s` the fit beside it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ OVER_BEST_ALLOWED, NARX_ALLOWED = 1.05, 0.7
 
 
 def two_cores() -> tuple[int, int]:
-    """What real workers are pinned to."""
+    """The cores to which real workers are pinned."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("bench_lbbsp_cpu: real workers need two cores; this process may use one")
@@ -64,7 +65,7 @@ def two_cores() -> tuple[int, int]:
 
 
 def settings_of(numbers: Sequence[int]) -> list[Setting]:
-    """One worker alone on the first core, and as many as each number says on the second."""
+    """One worker alone on the first core; for each setting, a number of workers on the second."""
     cores = two_cores()
     return [Setting(f"1_{number}", (cores[0], *(cores[1],) * number), batch_size=320) for number in numbers]
 
@@ -72,7 +73,7 @@ def settings_of(numbers: Sequence[int]) -> list[Setting]:
 def predictors_table(
     part: str, all_traces: Sequence[Traces], num_samples: int, args: argparse.Namespace
 ) -> dict[str, float]:
-    """Print Table 3 of some traces, means over all; returns figures by `<part>_<predictor>_<figure>`."""
+    """Print Table 3 for some traces, means over all; returns figures by `<part>_<predictor>_<figure>`."""
     results: dict[str, float] = {}
     print(f"{part:<11}   rmse  time/even  predict_us   fit_s")
     for name in args.predictors:
@@ -97,7 +98,7 @@ def predictors_table(
 
 
 def real_table(setting: Setting, num_turns: int, channels: int) -> dict[str, float]:
-    """Print the iteration times of one setting; returns them over the best split's."""
+    """Print the iteration times of one setting; returns their ratios to the best split."""
     turns = measure(setting, num_turns, channels)
     best_way = best_fixed(turns)
     best = turns[best_way]
@@ -111,7 +112,7 @@ def real_table(setting: Setting, num_turns: int, channels: int) -> dict[str, flo
         key = f"real_{setting.name}_{way.replace(' ', '_')}_over_best"
         results |= {key: ratio, f"{key}_low": low, f"{key}_high": high}
     if not is_bracketed(best_way):
-        print(f"the best split may lie beyond {best_way}, the last one tried on its side", flush=True)
+        print(f"the best split may be beyond {best_way}, the last one tried in that direction", flush=True)
     return results
 
 
@@ -138,19 +139,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         metavar="N",
         help="real: workers on the second core, 2 to 16",
     )
-    parser.add_argument("--turns", type=int, default=4, help="real: of all ways; an even number")
-    parser.add_argument("--channels", type=int, default=64, help="real: of the network's convolutions")
-    parser.add_argument("--schedules", type=int, default=1, metavar="N", help="contended: of bursts")
+    parser.add_argument("--turns", type=int, default=4, help="real: turns of all ways; an even number")
+    parser.add_argument(
+        "--channels", type=int, default=64, help="real: channels of the network's convolutions"
+    )
+    parser.add_argument(
+        "--schedules", type=int, default=1, metavar="N", help="contended: schedules of bursts"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     if args.turns < 2 or args.turns % 2:
-        parser.error(f"--turns: got {args.turns}, allowed: 2, 4, 6, ...: every second one goes backwards")
+        parser.error(
+            f"--turns: got {args.turns}, allowed: 2, 4, 6, ..., because every second one goes backwards"
+        )
     settings = settings_of(args.settings) if "real" in args.parts else []
     cores = two_cores() if "contended" in args.parts else None
     results: dict[str, float] = {"load_before": os.getloadavg()[0]}
 
     def keep(figures: dict[str, float] | None = None) -> None:
-        """What there is, with new figures: a later part may fail after many minutes."""
+        """Keep the figures so far, because a later part may fail after many minutes."""
         results.update(figures or {})
         if args.json and len(results) > 1:
             args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")

@@ -1,24 +1,25 @@
 """Balance emulated GPUs of four unlike kinds: iteration times of every policy over the exact optimum.
 
-The curves have the shape of [LBBSP] Fig. 4 and the best split of its Fig. 8 for four GPUs, (89, 21, 12, 6).
-Measured times carry Gaussian noise; the worth of a split is told without it, as the makespan of the true
-curves over the least makespan that any split of whole samples has (the limit: 1). At one iteration a worker
-loses bandwidth. A policy has settled when it is within 1.05 of the optimum and stays so to the end (or to the
-change); `first` counts the iterations until it is there for the first time. An iteration is one decision of
-the policy. `lag 1`: decisions are made in the background, and know of an iteration only when the next one is
-over. `run`: counted in steps of a real run instead, by its splitting machine (`hpcbal.control.splitting`):
-the first step is not shown to a policy; `fitted` decides about every step before the next until it has
-settled, and then, like `lb-bsp-gpu` always, in the background: what it sees in one step acts three steps
-later. The change comes after 400 steps there, as Alg. 2 needs more than 150 on 16 GPUs.
+The curves have the shape of [LBBSP] Fig. 4, and for four GPUs the best split of its Fig. 8, (89, 21, 12, 6).
+Measured times have Gaussian noise. A split is judged without noise: by the makespan of the true curves over
+the smallest makespan of any split of whole samples (the limit: 1). At one iteration a worker loses bandwidth.
+
+`settle` counts the iterations until a policy is within 1.05 of the optimum and stays so until the change or
+the end; `first` counts those until it is there for the first time; `resettle` and `refirst` count from the
+change. An iteration is one decision of the policy. With `lag 1`, decisions are made in the background and see
+an iteration only after the next one has ended. The `run` rows count steps of a real run instead, made by its
+splitting machine (`hpcbal.control.splitting`): the policy does not see the first step. `fitted` decides on
+each step before the next until it has settled. Afterwards it decides in the background, as `lb-bsp-gpu`
+always does: what it sees in one step acts three steps later. In these rows the change comes after 400 steps,
+because Alg. 2 needs more than 150 on 16 GPUs.
 
     python bench/bench_lbbsp_gpu.py --num-gpus 4 16 --seeds 100 --json out.json
 
-The JSON holds one flat object: `<policy>_<size>_<figure>`, null where a policy does not settle, and of these
-medians over the seeds the worst of all sizes as `fitted_settle`, `fitted_mean` and `fitted_resettle`. Those
-of the `run` rows are `<policy>_<size>_run_<figure>`, and `fitted_run_settle` and `fitted_run_resettle` the
-worst of all sizes.
+The JSON holds one flat object with medians over the seeds: `<policy>_<size>_<figure>`, null if a policy does
+not settle, and `<policy>_<size>_run_<figure>` for the `run` rows. `fitted_settle`, `fitted_mean`,
+`fitted_resettle`, `fitted_run_settle` and `fitted_run_resettle` are the worst values over all sizes.
 `alg2_final` is where Alg. 2 ends without a change, in the last 50 of 400 iterations: 4 GPUs are within 1.02
-after 100, but 16 are at 1.031 from 150 to 300, as it moves one pair at a time.
+after 100, but 16 are at 1.031 from 150 to 300, because it moves samples of one pair at a time.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ CHANGED_WORKER = 1  # the first M60
 # 24 million weights, there and back, over 2.5 instead of 10 Gbit/s.
 LOST_BANDWIDTH_S = 0.45
 SETTLED = 1.05
-AFTER_SETTLING = 10  # iterations; the mean is taken from here on
+AFTER_SETTLING = 10  # iterations; the mean counts from here on
 FINAL_ITERATIONS = 50
-# Moving one pair at a time, with 20 iterations of the same order in between, Alg. 2 needs so many on 16 GPUs.
+# Alg. 2 moves one pair at a time and waits 20 iterations in between, so it needs this many on 16 GPUs.
 ALG2_ITERATIONS = 400
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Curves before and after a change, and when it happens; how times are measured and decisions act."""
+    """Curves before and after a change, the time of the change, noise, and the lag of decisions."""
 
     before: TimeCurves
     after: TimeCurves
@@ -73,7 +74,7 @@ class Scenario:
 
 
 def four_kinds(num_gpus: int, change_at: int, num_iterations: int, noise: float) -> Scenario:
-    """GPUs of the four kinds in turn, of which one M60 loses bandwidth."""
+    """GPUs of the four kinds in turn; one M60 loses bandwidth."""
     rows = [KINDS[i % len(KINDS)] for i in range(num_gpus)]
     before = TimeCurves.of(rows)
     lost = np.zeros(num_gpus)
@@ -101,7 +102,7 @@ def random_group(seed: int, change_at: int, num_iterations: int, noise: float) -
 def run(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
     """Each iteration's makespan over the least one, shape (num_iterations,), and seconds per decision.
 
-    Where a scenario has a lag, so many iterations pass before a decision knows of one.
+    With a lag, a decision sees an iteration that many iterations later.
     """
     if scenario.in_steps:
         return run_in_steps(policy, scenario, seed)
@@ -130,7 +131,7 @@ def run(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
 
 
 def run_in_steps(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray, float]:
-    """As `run`, each iteration a training step of a real run, by its splitting machine.
+    """Like `run`, but each iteration is a training step of a real run, with its splitting machine.
 
     Every decision is ready when the next step ends: emulated steps take 0.4 s or more.
     """
@@ -158,7 +159,7 @@ def run_in_steps(policy: str, scenario: Scenario, seed: int) -> tuple[FloatArray
 
 
 class Clocked(BatchingPolicy[Any]):
-    """A policy, and the seconds that it has taken to decide."""
+    """A policy, and the seconds that its decisions took."""
 
     def __init__(self, policy: BatchingPolicy[Any]) -> None:
         self._policy = policy
@@ -183,14 +184,14 @@ def first(ratios: FloatArray) -> float:
 
 
 def settled(ratios: FloatArray) -> float:
-    """Iterations before those that all stay within `SETTLED`; infinite if the last one does not."""
+    """Iterations before all later ones stay within `SETTLED`; infinite if the last one does not."""
     beyond = np.flatnonzero(ratios > SETTLED)
     after = beyond[-1] + 1 if beyond.size else 0
     return float(after) if after < ratios.size else float("inf")
 
 
 def figures(ratios: FloatArray, change_at: int) -> dict[str, float]:
-    """What one run shows."""
+    """The figures of one run."""
     before, after = ratios[:change_at], ratios[change_at:]
     return {
         "first": first(before),
@@ -204,7 +205,7 @@ def figures(ratios: FloatArray, change_at: int) -> dict[str, float]:
 
 
 def measure(policy: str, scenarios: Sequence[Scenario]) -> dict[str, float]:
-    """Medians over the scenarios, one seed each; `_p95` is what 95 % of the seeds keep to."""
+    """Medians over the scenarios, one seed each; `_p95` is the 95th percentile."""
     rows, spent_s = [], []
     for seed, scenario in enumerate(scenarios):
         ratios, decision_s = run(policy, scenario, seed)
@@ -219,7 +220,7 @@ def measure(policy: str, scenarios: Sequence[Scenario]) -> dict[str, float]:
 
 
 def show(label: str, policy: str, row: Mapping[str, float]) -> str:
-    """One line of the table: median, and in brackets what 95 % of the seeds keep to."""
+    """One line of the table: medians, with 95th percentiles in brackets."""
     cells = [f"{label:>9}  {policy:<11}"]
     for key in ("first", "settle", "mean", "final", "refirst", "resettle", "refinal"):
         digits = 3 if key in ("mean", "final", "refinal") else 0

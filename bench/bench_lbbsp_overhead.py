@@ -1,22 +1,22 @@
 """What balancing adds to a step, with 96 workers ([LBBSP] Sec. 5.5, Fig. 11: 1.1 % with NARX).
 
-96 real ranks on this machine take steps as a run does (ranks/lbbsp_overhead.py): report, all-reduce, what the
-balancer does after it, shares of the next step. Only computing is emulated, by sleeping for `--step-s`
-seconds; the iterations of [LBBSP] last seconds. Policies take short turns. Of each step, the seconds count
-from when the last worker has computed until the last one may begin the next step; a policy adds what its
-median is above that of `even`, where nothing is reported and decided. Here 96 ranks share a few cores, and
-each message waits until all of them have had their turn: on a cluster every worker has cores of its own,
-and both are shorter.
+96 real ranks on this machine take steps as in a run (ranks/lbbsp_overhead.py): report, all-reduce, the
+balancer's work after it, shares of the next step. Only computing is emulated, by sleeping for `--step-s`
+seconds; the iterations of [LBBSP] take seconds. Policies take short turns. The measured seconds of a step
+begin when the last worker has computed and end when the last worker may begin the next step. A policy adds
+the difference between its median and that of `even`, which reports and decides nothing. Here 96 ranks share a
+few cores, and each message waits until all of them have had their turn. On a cluster every worker has cores
+of its own, so both times are shorter.
 
     python bench/bench_lbbsp_overhead.py --json out.json
 
-takes 10 minutes. The JSON holds one flat object: `overhead_share` is the largest added share of all policies,
-over the median iteration with `even`; `<policy>_after_ms`, `<policy>_added_ms`, `<policy>_added_share` and
-`<policy>_mean_added_share`, of means instead of medians, tell of each. `<policy>_added_share_low` and `_high`
-are how far other turns of the same run would have moved it (90 % of bootstrap samples of whole turns); runs
-differ by more. With `--riding` there are also turns in which `lb-bsp-cpu` decides as it does with Horovod,
-where ranks do not meet before they sum; they do not count for `overhead_share`, which is of the MPI
-collective.
+takes 10 minutes. The JSON holds one flat object. `overhead_share` is the largest added share of all policies,
+relative to the median iteration with `even`. For each policy there are `<policy>_after_ms`,
+`<policy>_added_ms`, `<policy>_added_share`, and `<policy>_mean_added_share` from means instead of medians.
+`<policy>_added_share_low` and `_high` show how much other turns of the same run would change the share (90 %
+of bootstrap samples of whole turns); different runs differ by more. With `--riding`, `lb-bsp-cpu` also takes
+turns in which it decides as with Horovod, where ranks do not meet before they sum. These turns do not count
+for `overhead_share`, which is for the MPI collective.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ ALLOWED = 0.002
 FloatArray = npt.NDArray[np.float64]
 
 Steps = Mapping[str, Sequence[Sequence[float]]]
-"""By policy, of each step the seconds after computing and those of all of it."""
+"""For each policy: seconds after computing, and of the whole step, for each step."""
 
 
 def take_steps(num_workers: int, arguments: Sequence[str]) -> Steps:
-    """Start the ranks, and read what rank 0 prints."""
+    """Start the ranks and read the output of rank 0."""
     program = [sys.executable, str(HERE / "ranks/lbbsp_overhead.py"), *arguments]
     command = [*mpirun(), "-n", str(num_workers), *program]
     around = environment(**MPI_ENVIRONMENT, OMP_NUM_THREADS="1")
@@ -54,7 +54,7 @@ def take_steps(num_workers: int, arguments: Sequence[str]) -> Steps:
 
 
 def figures(steps: Steps, steps_per_turn: int) -> dict[str, dict[str, float]]:
-    """Milliseconds and shares of the iteration, by policy."""
+    """Milliseconds, and shares of the iteration, by policy."""
     after_s = {name: np.array(rows)[:, 0].reshape(-1, steps_per_turn) for name, rows in steps.items()}
     iteration_s = float(np.median(np.array(steps["even"])[:, 1]))
     found = {}
@@ -74,7 +74,7 @@ def figures(steps: Steps, steps_per_turn: int) -> dict[str, dict[str, float]]:
 
 
 def interval_of_added(seconds: FloatArray, seconds_of_even: FloatArray) -> tuple[float, float]:
-    """What the medians' difference is in 90 % of bootstrap samples of turns; both of shape (turns, steps)."""
+    """Range of the medians' difference in 90 % of bootstrap samples of turns; both (turns, steps)."""
 
     def added(turns: npt.NDArray[np.int64]) -> float:
         return float(np.median(seconds[turns]) - np.median(seconds_of_even[turns]))
@@ -99,10 +99,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--num-workers", type=int, default=96, metavar="N")
     parser.add_argument("--step-s", type=float, default=2.0, help="seconds of computing")
-    parser.add_argument("--steps", type=int, default=5, help="of each policy and turn")
+    parser.add_argument("--steps", type=int, default=5, help="steps of each policy and turn")
     parser.add_argument("--turns", type=int, default=8)
-    parser.add_argument("--weights", type=int, default=1000, help="of the network; they are summed in a step")
-    parser.add_argument("--riding", action="store_true", help="take turns with the way of Horovod too")
+    parser.add_argument(
+        "--weights", type=int, default=1000, help="weights of the network, which each step sums"
+    )
+    parser.add_argument("--riding", action="store_true", help="also take turns that decide as with Horovod")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]

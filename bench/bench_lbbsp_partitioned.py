@@ -1,21 +1,22 @@
-"""Data in parts that hold two classes each, on workers of unlike speed: does it cost accuracy?
+"""Parts of data with two classes each, on workers of unlike speed: do they cost accuracy?
 
 The check of [LBBSP] footnote 5, on Fashion-MNIST instead of CIFAR-10 and with a small CNN instead of
-ResNet-32: 5 TensorFlow workers with 64, 96, 128, 160 and 192 samples of every step, each of which holds two
-of the ten classes at first. Four real runs of `hpcbal run` with the same network, steps and seed:
+ResNet-32. Five TensorFlow workers take 64, 96, 128, 160 and 192 samples of every step; each of them starts
+with two of the ten classes. Four runs of `hpcbal run` have the same network, steps and seed:
 
 - iid: all workers draw from the shared stream, as if every part were like the whole;
-- noniid: a part each, and samples move to workers that are more than 2 traversals ahead;
-- unmoved: a part each, and no sample moves: the classes of the fastest worker are seen three times as often
-  as those of the slowest;
-- random: a part each, shuffled, and samples move: what parts cost where they are alike.
+- noniid: each worker has a part, and samples move to workers that are more than 2 traversals ahead;
+- unmoved: each worker has a part, and no sample moves: the classes of the fastest worker are seen three times
+  as often as those of the slowest;
+- random: each worker has a shuffled part, and samples move: the cost of parts that are alike.
 
     apt-get install dataset-fashion-mnist
     python bench/bench_lbbsp_partitioned.py --json out.json          # 4 to 9 minutes on two cores
 
-The JSON holds one flat object. `noniid_minus_iid`: test accuracy of noniid less that of iid, the mean over
-the last three epochs (at least -0.01); `unmoved_minus_iid`, `random_minus_iid`: likewise. The paper's own:
-0.92 both i.i.d. and with migration. `migrations`, `moved`, `gap`: of the run noniid, at its end.
+The JSON holds one flat object. `noniid_minus_iid`: test accuracy of noniid minus that of iid, each the mean
+over the last three epochs (at least -0.01); `unmoved_minus_iid` and `random_minus_iid` likewise. The paper
+reports 0.92 both for i.i.d. data and with migration. `migrations`, `moved`, `gap`: of the run noniid, at its
+end.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def config_of(case: str, folder: Path, epochs: int, seed: int, data_path: str | None) -> dict[str, Any]:
-    """The run's YAML."""
+    """The run's configuration."""
     return {
         "name": f"partitioned-{case}",
         "seed": seed,
@@ -78,7 +79,7 @@ def config_of(case: str, folder: Path, epochs: int, seed: int, data_path: str | 
 
 
 def measure(case: str, epochs: int, seed: int, data_path: str | None) -> dict[str, Any]:
-    """One run; returns accuracies by epoch, and what the last epoch tells of the parts."""
+    """Do one run; returns accuracies by epoch, and figures of the parts after the last epoch."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.monotonic()
@@ -95,7 +96,7 @@ def measure(case: str, epochs: int, seed: int, data_path: str | None) -> dict[st
 
 
 def report(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Print the table; returns the flat object. `runs`: of each case, one for each seed."""
+    """Print the table; returns the flat object. `runs` has one run per case and seed."""
     print(f"{'data':<10} {'accuracy':>8} {'- iid':>8} {'gap':>6} {'moved':>6} {'time':>8}  accuracy by epoch")
     result: dict[str, Any] = {}
     for case, of_seeds in runs.items():
@@ -125,17 +126,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--data-path", metavar="DIR", help="of the four IDX files; default: Debian's package")
+    parser.add_argument(
+        "--data-path", metavar="DIR", help="folder of the four IDX files; default: that of Debian's package"
+    )
     parser.add_argument(
         "--cases", nargs="+", choices=list(CASES), default=["iid", "noniid", "unmoved"], metavar="CASE"
     )
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     if args.cases[0] != "iid":
-        parser.error("the first of --cases must be iid, with which the others are compared")
+        parser.error("the first of --cases must be iid, because the others are compared with it")
     try:
         fashion_mnist(*([] if args.data_path is None else [args.data_path]))
-    except DataError as error:  # tells where to get it, before any run
+    except DataError as error:  # raises an error that names the source, before any run
         parser.error(str(error))
     runs: dict[str, list[dict[str, Any]]] = {
         case: [measure(case, args.epochs, seed, args.data_path) for seed in args.seeds] for case in args.cases

@@ -1,24 +1,24 @@
-"""What uneven shares do to learning: epochs to a target accuracy, and what unweighted averaging would cost.
+"""The effect of uneven shares on learning: epochs to a target accuracy, and the cost of unweighted averaging.
 
-Four unlike GPUs ([LBBSP] Fig. 4 and 8), one of which loses its bandwidth and finds it again all the time,
-share out the steps of training on scanned digits as `fitted` decides from their noisy times; the ranks are
-played one after the other by the trainer's own code, so no clock decides anything and every run gives the
-same. Same first weights and same samples in the same steps for all that are compared.
+Training on scanned digits is split over four unlike GPUs ([LBBSP] Fig. 4 and 8), one of which loses and
+regains its bandwidth again and again. `fitted` decides the shares from their noisy times. The trainer's own
+code plays the ranks one after the other, so no clock has any influence and every run gives the same result.
+All ways that are compared have the same first weights and the same samples in the same steps.
 
-- mixed: every step is shuffled, and so is every share of it. A ResNet with batch normalisation, which is
-  all that can tell how a step was split: `even` shares, balanced ones (`weighted`, [LBBSP] Eq. 7), and
-  balanced ones with the plain mean over the workers of their means (`unweighted`, Eq. 5).
-- parts: every worker has a part of the data as large as its share of a step, and parts hold different
-  classes, as data do that were gathered by worker. A network without batch normalisation. Every sample is
-  seen once in an epoch; Eq. 5 counts those of small shares several times as much.
+- mixed: every step and every share of it is shuffled. A ResNet with batch normalisation, the only part that
+  depends on how a step was split, with `even` shares, with balanced ones (`weighted`, [LBBSP] Eq. 7), and
+  with balanced ones and the plain mean of the workers' means (`unweighted`, Eq. 5).
+- parts: every worker has a part of the data that is as large as its share of a step, and parts hold different
+  classes, like data that each worker has gathered. A network without batch normalisation. Every sample is
+  seen once in an epoch; Eq. 5 counts the samples of small shares several times as much.
 
     python bench/bench_lbbsp_statistics.py --json out.json
 
 The JSON holds one flat object. `epochs_balanced_over_even`: mean epochs to the target over the seeds, mixed;
 `epochs_noise`: standard deviation of that ratio over the seeds. `unweighted_over_weighted`: the same for
-Eq. 5 over Eq. 7, parts (`..._mixed`: mixed); a run that has not come to the target counts with all its
-epochs, so the ratio is a lower bound then, and `unweighted_reached` says how many runs have.
-`unweighted_accuracy_lost` (`..._mixed`): accuracy in the last epoch, Eq. 7 less Eq. 5, mean over seeds.
+Eq. 5 over Eq. 7, parts (`..._mixed`: mixed). A run that does not reach the target counts with all its epochs;
+the ratio is then a lower bound, and `unweighted_reached` is the number of runs that reached it.
+`unweighted_accuracy_lost` (`..._mixed`): accuracy in the last epoch, Eq. 7 minus Eq. 5, mean over seeds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Step = list[IntArray]  # ids of each worker
 Curve = list[tuple[float, float]]  # epochs, validation accuracy
 
 NUM_WORKERS, BATCH_SIZE = 4, 128
-SHIFT_STEPS = 40  # so long a GPU keeps its bandwidth, and so long it is without
+SHIFT_STEPS = 40  # steps for which a GPU keeps its bandwidth, and steps without it
 NOISE = 0.03
 VALIDATION_SHARE = 0.2
 EVALUATIONS_PER_EPOCH = 4
@@ -63,7 +63,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one worker computes on."""
+    """The batch of one worker."""
 
     ids: IntArray
     x: npt.NDArray[np.float32]
@@ -72,14 +72,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Network:
-    """A network of the comparison, and the accuracy that is to be reached."""
+    """A network of the comparison, and its target accuracy."""
 
     target: float
     settings: DnnConfig
 
 
 def sgd(learning_rate: float, model: str, **args: int) -> DnnConfig:
-    """A network that is trained by SGD with momentum."""
+    """A network, trained by SGD with momentum."""
     optimizer = {"name": "sgd", "learning_rate": learning_rate, "momentum": 0.9}
     dnn = {"name": "dnn", "model": model, "args": args, "optimizer": optimizer, "batch_size": BATCH_SIZE}
     return DnnConfig.model_validate({**dnn, "stop": {"max_epochs": 1}})
@@ -105,7 +105,7 @@ def load_digits() -> Samples:
 
 
 def balanced_shares(num_steps: int, seed: int) -> list[tuple[int, ...]]:
-    """Shares of full steps as `fitted` moves them, from even ones on."""
+    """Shares of full steps as decided by `fitted`, starting with even ones."""
     scenario = four_kinds(NUM_WORKERS, num_steps, num_steps, NOISE)
     assert scenario.task.num_samples == BATCH_SIZE
     rng = np.random.default_rng((seed, 1))
@@ -121,7 +121,7 @@ def balanced_shares(num_steps: int, seed: int) -> list[tuple[int, ...]]:
 
 
 def mixed_epoch(samples: Samples, seed: int, epoch: int, shares: Sequence[tuple[int, ...]]) -> Iterator[Step]:
-    """Shuffled steps; the last one is smaller, and split in the same proportions."""
+    """Shuffled steps; the last one is smaller and is split in the same proportions."""
     order = np.random.default_rng((seed, 2, epoch)).permutation(samples.train)
     for number, start in enumerate(range(0, len(order), BATCH_SIZE)):
         ids = order[start : start + BATCH_SIZE]
@@ -137,7 +137,7 @@ def parts_by_class(samples: Samples, shares: tuple[int, ...]) -> list[IntArray]:
 
 
 def parts_epoch(parts: Sequence[IntArray], seed: int, epoch: int) -> Iterator[Step]:
-    """Every worker goes through its part once, in shares that are even over the epoch's steps."""
+    """Every worker goes through its part once, spread evenly over the epoch's steps."""
     rng = np.random.default_rng((seed, 3, epoch))
     num_steps = -(-sum(map(len, parts)) // BATCH_SIZE)
     pieces = [np.array_split(rng.permutation(part), num_steps) for part in parts]
@@ -146,7 +146,7 @@ def parts_epoch(parts: Sequence[IntArray], seed: int, epoch: int) -> Iterator[St
 
 
 class Trainer:
-    """One network, set back to the same first weights for all that is compared."""
+    """One network, reset to the same first weights for each way that is compared."""
 
     def __init__(self, dnn: DnnConfig, samples: Samples, seed: int) -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -154,7 +154,7 @@ class Trainer:
 
         from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
-        tf.config.experimental.enable_op_determinism()  # else two runs differ by up to two epochs
+        tf.config.experimental.enable_op_determinism()  # otherwise two runs differ by up to two epochs
         self._samples = samples
         num_classes = int(samples.y.max()) + 1
         spec = SampleSpec.of(samples.x.shape[1:], "float32")
@@ -162,7 +162,7 @@ class Trainer:
         self._start = self._replica.state()
 
     def run(self, epochs: Sequence[Sequence[Step]], weighted: bool) -> Curve:
-        """Train from the first weights on; (epochs, validation accuracy) a few times per epoch."""
+        """Train from the first weights; returns (epochs, validation accuracy), a few times per epoch."""
         self._replica.load_state(self._start)
         curve = []
         for number, steps in enumerate(epochs):
@@ -192,7 +192,7 @@ class Trainer:
 
 
 def compare(kind: str, samples: Samples, seed: int, num_epochs: int) -> dict[str, Curve]:
-    """The curves of everything that is compared, from the same first weights on the same samples."""
+    """The curves of all ways, from the same first weights and with the same samples."""
     trainer = Trainer(NETWORKS[kind].settings, samples, seed)
     num_steps = -(-len(samples.train) // BATCH_SIZE)
     shares = balanced_shares(num_epochs * num_steps, seed)
@@ -215,7 +215,7 @@ def compare(kind: str, samples: Samples, seed: int, num_epochs: int) -> dict[str
 
 
 def epochs_to(target: float, curve: Curve) -> float | None:
-    """When the target was first reached; None: never."""
+    """Epochs until the target was first reached; None: never."""
     return next((epochs for epochs, accuracy in curve if accuracy >= target), None)
 
 
@@ -233,7 +233,7 @@ class Outcome:
     num_epochs: int
 
     def counted(self) -> npt.NDArray[np.float64]:
-        """Epochs to the target; all of them where it was not reached."""
+        """Epochs to the target; all epochs if it was not reached."""
         return np.array([self.num_epochs if epochs is None else epochs for epochs in self.epochs], np.float64)
 
     def show(self, kind: str, name: str) -> str:

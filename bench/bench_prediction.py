@@ -1,15 +1,15 @@
-"""What the simulator predicts of a run with TensorFlow, against the run: the quick start's ensemble.
+"""Predict the wall time of the quick start's ensemble with TensorFlow, and compare with the run.
 
     python bench/bench_prediction.py --json out.json
 
-The networks, data, stop rules and slots of configs/quickstart.yaml. First `hpcbal profile` measures the
-rates, on one slot and on two, and what it takes to start each network; then `hpcbal run` trains. The
-prediction knows profile.json and, as stop rules cannot be foreseen, after how many epochs each network
-converged; nothing of the run itself goes into it.
+Networks, data, stop rules and slots are those of configs/quickstart.yaml. First `hpcbal profile` measures the
+rates on one slot and on two, and the time to start each network; then `hpcbal run` trains. The prediction
+uses profile.json and, because stop rules cannot be foreseen, the number of epochs after which each network
+converged. It uses nothing else from the run.
 
-`prediction_error`: |predicted / actual - 1| of the run's wall time (at most 0.15). Beside it the peer, a
-guess without the schedule: the work of all networks, shared out over the slots; and what the run said at its
-start, when it had to assume max_epochs of every network.
+`prediction_error`: |predicted / actual - 1| of the run's wall time (at most 0.15). The peer is a guess
+without the schedule: the work of all networks, divided by the slots. The bench also shows the run's own
+prediction at its start, when it had to assume max_epochs for every network.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ERROR_ALLOWED = 0.15
 
 
 def overrides(num_slots: int, folder: Path) -> list[str]:
-    """What differs from the quick start."""
+    """Overrides of the quick start's configuration."""
     values = {
         "slots.per_node": num_slots,
         "schedule.profiling.max_gpus": 2,
@@ -54,7 +54,7 @@ def overrides(num_slots: int, folder: Path) -> list[str]:
 
 
 def run_for_real(num_slots: int, folder: Path) -> list[Entry]:
-    """Profile, then train; the ledger of the training."""
+    """Profile, then train; returns the ledger of the training."""
     for verb in ("profile", "run"):
         command = [sys.executable, "-m", "hpcbal", verb, str(CONFIG), *overrides(num_slots, folder)]
         subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--slots", type=int, default=4, help="trainers (default: 4, as the quick start)")
+    parser.add_argument("--slots", type=int, default=4, help="trainers (default: 4, as in the quick start)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"work shared out             {one_by_one_s:7.1f} s  ({one_by_one_s / actual_s - 1.0:+.1%})")
     if at_start is not None:
         result["predicted_at_start_s"] = at_start
-        print(f"told at the start           {at_start:7.1f} s  (every network to its max_epochs)")
+        print(f"predicted at the start      {at_start:7.1f} s  (every network to its max_epochs)")
     print(f"prediction_error {result['prediction_error']:.3f} (at most {ERROR_ALLOWED})")
     if args.json:
         args.json.write_text(json.dumps(result | provenance(), indent=2) + "\n")

@@ -1,8 +1,8 @@
-"""What preprocessing costs when 4 DNNs share it: CPU seconds over those of one DNN alone.
+"""The cost of preprocessing that 4 DNNs share: CPU seconds over those of one DNN alone.
 
-PNG photographs are decoded, resized, cropped, mirrored and normalised by a preprocessor rank and read through
-the ring by trainer ranks that copy every batch out: one trainer alone, 4 sharing one stream, and 4 with a
-stream and a preprocessor each (the picture without sharing). The limit of sharing is 1, of not sharing 4.
+A preprocessor rank decodes, resizes, crops, mirrors and normalises PNG photographs. Trainer ranks read them
+through the ring and copy every batch out: one trainer alone, 4 trainers that share a stream, and 4 trainers
+with a stream and a preprocessor each (no sharing). The limit is 1 with sharing and 4 without.
 
     python bench/bench_sharing.py --images 192 --side 224 --json sharing.json
 
@@ -31,7 +31,7 @@ from hpcbal.runtime.launch import mpirun_command, mpirun_environment
 HERE = Path(__file__).resolve().parent
 NUM_RANKS = 8  # as in ranks/sharing.py: 4 streams of one preprocessor and one trainer
 TIMEOUT_S = 900
-CPU_S, SAMPLES, WALL_S = 0, 1, 2  # columns of what ranks/sharing.py prints
+CPU_S, SAMPLES, WALL_S = 0, 1, 2  # columns of the output of ranks/sharing.py
 
 
 def write_images(directory: Path, num_images: int, height: int, width: int) -> float:
@@ -52,7 +52,7 @@ def write_images(directory: Path, num_images: int, height: int, width: int) -> f
 
 
 def run_ranks(images: Path, side: int, passes: int, repeats: int) -> dict[str, list[list[float]]]:
-    """Start ranks/sharing.py under mpirun and read what it prints.
+    """Start ranks/sharing.py under mpirun and read its output.
 
     Raises:
         SystemExit: the ranks failed; their output is shown.
@@ -72,7 +72,7 @@ def run_ranks(images: Path, side: int, passes: int, repeats: int) -> dict[str, l
 
 
 def summarise(measured: dict[str, list[list[float]]]) -> dict[str, float]:
-    """Ratios, repeat by repeat, and what they were made of."""
+    """Medians of the ratios within each repeat, and the values behind them."""
     alone = measured["alone"]
 
     def ratio(name: str, column: int) -> float:

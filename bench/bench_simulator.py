@@ -1,13 +1,14 @@
 """Time simulated runs per event, and compare the preset of the FLEET paper with the paper's totals.
 
-One row per size and schedule: seconds for a whole run, events, and microseconds per event, of which the rest
-that is not `handle` is the simulator's own. Below, in the same run, for each number of GPUs of the preset:
+Each row has one size and schedule: seconds for a whole run, events, and microseconds per event. What `handle`
+does not take is the simulator's own part. Below them, from the same run, for each number of GPUs of the
+preset:
 
 - `over_published_M`, `speedup_M`: FLEET-G's total over that of [FLEET] Table 4, and its speed-up over the
   independent schedule, means over the seeds.
 - `ahead_M`: share of the runs in which FLEET-G is faster than the independent schedule, over all pairs of a
-  seed and an order in which the rates are dealt to the DNNs.
-- `random_over_policy_M`: how many times longer FLEET-G takes if GPUs are dealt to its DNNs at random.
+  seed and an order in which rates are assigned to the DNNs.
+- `random_over_policy_M`: FLEET-G's total with GPUs assigned at random over its total with the policy.
 
     python bench/bench_simulator.py --num-dnns 100 1000 --num-gpus 160 4096 --json out.json
 
@@ -99,7 +100,7 @@ def measure(num_dnns: int, num_gpus: int, paradigm: str, repeats: int) -> dict[s
 
 
 def measure_preset(num_seeds: int) -> dict[str, float]:
-    """FLEET-G of the preset against Table 4, and over the independent schedule, by number of GPUs."""
+    """The preset's FLEET-G over Table 4, and over the independent schedule, by number of GPUs."""
     scenario = load_preset(PRESET)
     rows = compare(scenario, scenario.gpus, ["global"], range(num_seeds))
     figures: dict[str, float] = {}
@@ -125,7 +126,7 @@ def measure_lead(num_orders: int, num_seeds: int) -> dict[str, float]:
 
 
 def measure_random_placement(num_seeds: int) -> dict[str, float]:
-    """FLEET-G with GPUs dealt at random over FLEET-G as it is, by number of GPUs."""
+    """FLEET-G with GPUs assigned at random over FLEET-G with the policy, by number of GPUs."""
     scenario = load_preset(PRESET)
     rng = random.Random(0)
 
@@ -152,8 +153,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--num-dnns", type=int, nargs="+", default=[100], metavar="N")
     parser.add_argument("--num-gpus", type=int, nargs="+", default=[160], metavar="M")
-    parser.add_argument("--repeats", type=int, default=2, help="each time is the least of so many")
-    parser.add_argument("--seeds", type=int, default=5, help="over which the preset is averaged")
+    parser.add_argument("--repeats", type=int, default=2, help="measurements; the minimum counts")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds over which the preset is averaged")
     parser.add_argument("--orders", type=int, default=4, help="orders of the rates, for `ahead_M`")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)

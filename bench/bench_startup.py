@@ -1,10 +1,10 @@
-"""Start-up of the light verbs in seconds, beside that of Python itself and a limit.
+"""Start-up time of the light verbs, compared with Python itself and with a limit.
 
     python bench/bench_startup.py --repeat 5 --json startup.json
 
-The JSON holds the least wall time and the least CPU time of each command, such as `validate_s` and
-`validate_cpu_s`; on a busy machine only the latter can be compared. `--imports VERB` shows instead which
-modules a verb spends its start on.
+The JSON holds the minimum wall time and the minimum CPU time of each command, such as `validate_s` and
+`validate_cpu_s`; on a busy machine only CPU times are comparable. `--imports VERB` shows instead which
+modules take the most time when a verb starts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def commands(config: Path) -> dict[str, list[str]]:
 
 
 def best_seconds(command: Sequence[str], environment: dict[str, str], repeat: int) -> tuple[float, float]:
-    """Least wall time and least CPU time of `repeat` starts.
+    """Minimum wall time and minimum CPU time of `repeat` starts.
 
     Raises:
         subprocess.CalledProcessError: the command failed.
@@ -66,7 +66,7 @@ def best_seconds(command: Sequence[str], environment: dict[str, str], repeat: in
 
 
 def cpu_of_children_s() -> float:
-    """CPU seconds of all processes that this one has started and that have ended."""
+    """CPU seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -86,10 +86,10 @@ def slowest_imports(
 
 
 def main() -> int:
-    """Measure and print; the limit is for the reader to judge, the exit code is 0."""
+    """Measure and print; the exit code is 0 even beyond the limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
-        "--repeat", type=int, default=5, help="starts per command; the best counts (default: 5)"
+        "--repeat", type=int, default=5, help="starts per command; the minimum counts (default: 5)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as one flat object")
     parser.add_argument(

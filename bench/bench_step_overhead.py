@@ -1,13 +1,13 @@
-"""What part of a step is not spent computing: waiting for data, messages, weights.
+"""The part of a step that is not spent computing: waiting for data, messages, weights.
 
 Four emulated DNNs, each on one slot, take steps of 20 ms on blocks of 64x96x96x3 bytes in a real
 `hpcbal run` (one scheduler, one preprocessor, four trainers). The share is 1 - computing / wall time from the
-end of the first pass to the end of the last: ends of passes (reports, decisions) are included; what happens
-once a round (building, the last checkpoint) is shown apart. Beside it, in the same run:
+end of the first pass to the end of the last. It includes the ends of passes (reports, decisions); what
+happens once a round (building, the last checkpoint) is shown separately. For comparison:
 
-- the peer: four processes that read the same batches from an array of their own and take the same steps, with
-  no stream, no messages and no scheduler;
-- the limit: four processes that do nothing but sleep 20 ms as often. What they lose is the machine's.
+- the peer: four processes that read the same batches from an array of their own and take the same steps,
+  without stream, messages and scheduler;
+- the limit: four processes that only sleep 20 ms as often. Their loss is the machine's.
 
     python bench/bench_step_overhead.py --json out.json
 
@@ -33,7 +33,7 @@ from hpcbal.telemetry.ledger import EpochDoneLine, GroupLeftLine, lines_of
 NUM_SLOTS = 4
 BATCH = 64
 VALIDATION_SHARE = 0.1
-EVALUATION_SPEEDUP = 3.0  # as hpcbal/training/emulated_backend.py
+EVALUATION_SPEEDUP = 3.0  # as in hpcbal/training/emulated_backend.py
 
 
 def config_of(args: argparse.Namespace, output: Path) -> dict[str, object]:
@@ -65,7 +65,7 @@ def config_of(args: argparse.Namespace, output: Path) -> dict[str, object]:
 
 
 def measure_run(args: argparse.Namespace) -> dict[str, float]:
-    """Wall time of the passes of a real run against the time that its steps are told to take."""
+    """Wall time of the passes of a real run, compared with the emulated time of its steps."""
     with tempfile.TemporaryDirectory() as name:
         ledger = train(config_of(args, Path(name) / "out"), Path(name))
     epochs = lines_of(ledger, EpochDoneLine)
@@ -93,7 +93,7 @@ def measure_run(args: argparse.Namespace) -> dict[str, float]:
 
 
 def _copy_and_sleep(args: tuple[int, int, float]) -> float:
-    """A process of the peer: batches out of an array of its own, then the rest of the step asleep."""
+    """A process of the peer: copy batches from an array of its own, sleep for the rest of the step."""
     num_samples, num_steps, step_s = args
     images = np.random.default_rng(0).integers(0, 256, (num_samples, 96, 96, 3), np.uint8)
     batch = np.empty((BATCH, 96, 96, 3), np.uint8)
@@ -116,7 +116,7 @@ def _sleep(args: tuple[int, int, float]) -> float:
 
 
 def measure_processes(work: Callable[..., float], args: argparse.Namespace) -> float:
-    """Share of the time that is not the steps' own, median of four processes at once."""
+    """Share of the time outside of steps, median of four processes that run at the same time."""
     num_steps = args.passes * args.samples // BATCH
     with multiprocessing.get_context("spawn").Pool(NUM_SLOTS) as pool:
         times = pool.map(work, [(args.samples, num_steps, args.step_s)] * NUM_SLOTS)
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--samples", type=int, default=6400, help="of one pass, validation included")
+    parser.add_argument("--samples", type=int, default=6400, help="samples of a pass, validation included")
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--step-s", type=float, default=0.02, help="seconds of one emulated step")
     parser.add_argument("--json", type=Path, metavar="FILE")

@@ -1,10 +1,10 @@
-"""Record real TensorFlow workers under contention that comes and goes, for speed predictors to be tried on.
+"""Record real TensorFlow workers under contention that comes and goes, to try speed predictors on.
 
 Three workers train together on two cores: one alone on the first, two that share the second, so their speeds
-are as 1 : 1/2 : 1/2. Their shares of the batch stay fixed in that proportion. Meanwhile burners
-(burn_cores.py) come and go on both cores, as many as there are workers: a burst halves a worker's speed.
-Noted are, for each iteration and worker, samples, seconds until it arrived at the collective, and the shares
-of CPU and memory as a run measures them.
+are as 1 : 1/2 : 1/2. Their shares of the batch keep that proportion. Meanwhile burners (burn_cores.py) come
+and go on both cores, as many as there are workers, so a burst halves a worker's speed. The recording has, for
+each iteration and worker, samples, seconds until it arrived at the collective, and the shares of CPU and
+memory as a run measures them.
 
     python bench/record_contention.py --out tests/data/contention.npz
 
@@ -40,14 +40,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     first, *others = sorted(os.sched_getaffinity(0))
     second = others[0] if others else first
     parser.add_argument(
-        "--cores", type=int, nargs="+", default=[first, second, second], help="of each worker"
+        "--cores", type=int, nargs="+", default=[first, second, second], help="core of each worker"
     )
     parser.add_argument("--shares", type=int, nargs="+", default=[120, 60, 60], help="samples of each worker")
     parser.add_argument("--iterations", type=int, default=1550)
     parser.add_argument(
-        "--bursts", type=float, nargs=2, default=[1.5, 6.0], metavar="S", help="least, most; so are pauses"
+        "--bursts",
+        type=float,
+        nargs=2,
+        default=[1.5, 6.0],
+        metavar="S",
+        help="shortest and longest burst, in seconds; pauses alike",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the burners' schedule")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the burners' schedule")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="an .npz file")
     args = parser.parse_args(argv)
     if len(args.cores) != len(args.shares):

@@ -1,11 +1,10 @@
 """Burn cores with a load that comes and goes, to try balancing against real contention on any machine.
 
-Each core has a schedule of its own: bursts of random length and strength with random pauses between them, the
-same for the same seed. The kernel shares the core out to the burner and to whoever else runs there, so a
-burner of full strength halves the speed of one trainer; a core that is named twice gets two burners, which
-come and go together. Like the tasks of [LBBSP] Sec. 5.3, a burst can take memory as well. Nothing is left
-behind: burners end with the process that started them, however that ends, and after the command that they
-accompany.
+Each core has its own schedule: bursts of random length and strength with random pauses between them, the same
+for the same seed. The kernel shares the core between the burner and other programs, so a burner of full
+strength halves the speed of one trainer. A core that is named twice gets two burners, which come and go
+together. Like the tasks of [LBBSP] Sec. 5.3, a burst can take memory as well. Burners end with the process
+that started them, however it ends, and after the command that they accompany.
 
     python bench/contention/burn_cores.py --cores 1 --seconds 60
     python bench/contention/burn_cores.py --cores 0 1 --on 2 8 --off 4 12 -- hpcbal run my.yaml
@@ -24,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 PERIOD_S = 0.02  # a burner of share 0.5 computes for half of each period
-LOOK_EVERY_S = 0.1  # for the end of the parent, while idle
+LOOK_EVERY_S = 0.1  # between checks for the parent's end, while idle
 PAGE_BYTES = 4096
 FOREVER_S = 1e6
 
@@ -35,7 +34,7 @@ class Burst:
 
     Attributes:
         begin_s, end_s: since the start, 0 <= begin_s < end_s.
-        share: of the core that the burner asks for, 0 < share <= 1.
+        share: share of the core that the burner requests, 0 < share <= 1.
     """
 
     begin_s: float
@@ -45,12 +44,12 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes and goes on one core.
+    """The kind of load that comes and goes on one core.
 
     Attributes:
-        on_s, off_s: least and most seconds of a burst, and of the pause before each.
-        shares: that bursts ask for; one is drawn for each.
-        mebibytes: that a burst holds.
+        on_s, off_s: shortest and longest burst, and pause before each burst, in seconds.
+        shares: shares of the core; each burst draws one of them.
+        mebibytes: memory that a burst holds.
     """
 
     on_s: tuple[float, float] = (2.0, 8.0)
@@ -70,7 +69,7 @@ class Load:
 
 
 def schedule(load: Load, seed: int, core: int) -> Iterator[Burst]:
-    """The bursts of one core, without end; the same for the same seed and core."""
+    """The endless bursts of one core; the same for the same seed and core."""
     rng = random.Random(f"{seed} {core}")
     now_s = 0.0
     while True:
@@ -80,7 +79,7 @@ def schedule(load: Load, seed: int, core: int) -> Iterator[Burst]:
 
 
 def burn(core: int, load: Load, seed: int, seconds: float, parent: int) -> None:
-    """Burn one core until `seconds` are over or the parent is gone; runs in a process of its own."""
+    """Burn one core until `seconds` are over or the parent has ended; runs in a process of its own."""
     os.sched_setaffinity(0, {core})
     start_s = time.monotonic()
     for burst in schedule(load, seed, core):
@@ -97,7 +96,7 @@ def burn(core: int, load: Load, seed: int, seconds: float, parent: int) -> None:
 
 
 def _sleep_until(deadline_s: float, parent: int) -> bool:
-    """Returns False as soon as the parent is gone."""
+    """Sleep; returns False as soon as the parent has ended."""
     while (left_s := deadline_s - time.monotonic()) > 0.0:
         if os.getppid() != parent:
             return False
@@ -106,7 +105,7 @@ def _sleep_until(deadline_s: float, parent: int) -> bool:
 
 
 def _compute_until(deadline_s: float, share: float, parent: int) -> bool:
-    """Compute for `share` of each period; returns False as soon as the parent is gone."""
+    """Compute for `share` of each period; returns False as soon as the parent has ended."""
     value = 1
     while (now_s := time.monotonic()) < deadline_s:
         if os.getppid() != parent:
@@ -123,11 +122,11 @@ def _compute_until(deadline_s: float, share: float, parent: int) -> bool:
 def burning(cores: Sequence[int], load: Load, seed: int = 0, seconds: float = FOREVER_S) -> Iterator[None]:
     """Burn `cores` while the block runs, with one burner for each time that a core is named.
 
-    Raises: SystemExit: a core that this process may not use, or a burner has failed.
+    Raises: SystemExit: this process may not use one of the cores, or a burner has failed.
     """
     usable = os.sched_getaffinity(0)
     if not set(cores) <= usable:
-        raise SystemExit(f"burn_cores: --cores: got {list(cores)}, allowed: of {sorted(usable)}")
+        raise SystemExit(f"burn_cores: --cores: got {list(cores)}, allowed: cores of {sorted(usable)}")
     context = multiprocessing.get_context("spawn")  # the caller may have threads
     burners = [
         context.Process(target=burn, args=(core, load, seed, seconds, os.getpid()), daemon=True)
@@ -138,7 +137,7 @@ def burning(cores: Sequence[int], load: Load, seed: int = 0, seconds: float = FO
     try:
         yield
         if any(burner.exitcode for burner in burners):  # None while it lives
-            raise SystemExit("burn_cores: a burner has failed, so there was less load than asked for")
+            raise SystemExit("burn_cores: a burner has failed, so there was less load than requested")
     finally:
         for burner in burners:
             burner.terminate()
@@ -154,11 +153,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cores", type=int, nargs="+", default=usable, metavar="CORE", help="default: all")
     parser.add_argument("--on", type=float, nargs=2, default=(2.0, 8.0), metavar="S", help="least, most")
     parser.add_argument("--off", type=float, nargs=2, default=(2.0, 8.0), metavar="S", help="least, most")
-    parser.add_argument("--shares", type=float, nargs="+", default=(1.0,), help="of a core, one per burst")
-    parser.add_argument("--mebibytes", type=int, default=0, metavar="N", help="held by each burst")
+    parser.add_argument(
+        "--shares", type=float, nargs="+", default=(1.0,), help="shares of a core, one drawn per burst"
+    )
+    parser.add_argument("--mebibytes", type=int, default=0, metavar="N", help="memory of each burst")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, help="default: until stopped, or the command's end")
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="to be run meanwhile, after --")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="command to run meanwhile, after --")
     args = parser.parse_args(argv)
     load = Load(tuple(args.on), tuple(args.off), tuple(args.shares), args.mebibytes)
     seconds = FOREVER_S if args.seconds is None else args.seconds

@@ -1,14 +1,14 @@
-"""Real TensorFlow workers on unequal cores under a load that comes and goes: every way to share steps out.
+"""Real TensorFlow workers on unequal cores under a load that comes and goes, with every way to split steps.
 
 Three workers as in record_contention.py: one alone on the first core, two that share the second, and as many
-burners, whose bursts come and go by the same schedule for every way. Each way is an `hpcbal run` of its own,
-since a predictor is chosen for a whole run. What counts is how many steps it gets done in the same stretch of
-that schedule, validation included. Other than in a replay, speeds here hang on a worker's own batch and on
-the other workers.
+burners. Their bursts come and go by the same schedule for every way. Each way is an `hpcbal run` of its own,
+because a predictor is chosen for a whole run. The result is the number of steps that it completes in the same
+stretch of that schedule, validation included. Unlike in a replay, speeds depend on a worker's own batch and
+on the other workers.
 
-Fitted predictors answer by a model from the first step on, as in a run that goes on with a model of an
-earlier one: it is fitted beforehand, to the recording. On two cores that are busy all the time a fit, which
-has the lowest priority, lasts longer than what is measured here.
+Fitted predictors use a model from the first step on, like a run that continues with a model of an earlier
+one. The model is fitted to the recording beforehand, because on two busy cores a fit, which has the lowest
+priority, takes longer than the measured stretch.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from hpcbal.speed_models import FITTERS, SpeedLearner
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.ledger import Entry, EpochDoneLine, RunFinishedLine, RunStartedLine, lines_of
 
-BATCH_SIZE, CHANNELS, STEPS = 320, 32, 10  # steps of 0.1 s where nobody else computes; per pass
-BEGIN_S, END_S = 30.0, 90.0  # of what counts, since the burners began: all train by then
-LAST_PASS_S = 8.0  # the pass that is under way when it is over
+BATCH_SIZE, CHANNELS, STEPS = 320, 32, 10  # per pass; steps take 0.1 s without other load
+BEGIN_S, END_S = 30.0, 90.0  # of the measured stretch, since the burners began; all train by then
+LAST_PASS_S = 8.0  # the pass in which it ends
 STOP_S = 30.0  # a clean stop takes no longer
 BURSTS = Load(on_s=(1.5, 6.0), off_s=(1.5, 6.0), mebibytes=256)
 RECORDING = Path(__file__).resolve().parents[2] / "tests" / "data" / "contention.npz"
 BASE = "even"
 Figures = dict[str, float]
 WAYS = (BASE, "fixed", *sorted(PREDICTORS), *sorted(FITTERS), "fitted")
-"""Policies; names of predictors stand for `lb-bsp-cpu` with them."""
+"""Policies; the name of a predictor means `lb-bsp-cpu` with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one way came to.
+    """The result of one way.
 
     Attributes:
-        step_s: mean seconds of a step, with everything between two steps.
-        fitted_share: of the passes, the part in which a fitted model answered.
+        step_s: mean seconds of a step, including everything between two steps.
+        fitted_share: share of the passes in which a fitted model predicted.
     """
 
     step_s: float
@@ -64,7 +64,7 @@ class Outcome:
 
 
 Schedule = dict[str, list[Outcome]]
-"""Outcomes by way under one schedule of bursts."""
+"""Results by way under one schedule of bursts."""
 
 
 def balance_of(way: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def balance_of(way: str) -> dict[str, Any]:
 
 
 def fitted_model(name: str) -> SpeedPredictor:
-    """The model of a predictor that is fitted to the recording."""
+    """The model of a predictor, fitted to the recording."""
     recording = load_recording(RECORDING)
     traces, sizes = recording.traces(), recording.num_samples[:, 0].tolist()
     learner = SpeedLearner(name, len(sizes), first_fit=1)
@@ -87,7 +87,7 @@ def fitted_model(name: str) -> SpeedPredictor:
 
 
 def config_of(way: str, folder: Path, max_epochs: int) -> dict[str, Any]:
-    """The configuration, as YAML has it."""
+    """The configuration of the run."""
     num_samples = STEPS * BATCH_SIZE + NUM_VALIDATION
     dnn = {
         "name": "net",
@@ -113,13 +113,13 @@ def config_of(way: str, folder: Path, max_epochs: int) -> dict[str, Any]:
 
 
 def measure(way: str, cores: tuple[int, int], seed: int, model: SpeedPredictor | None) -> Outcome:
-    """Start a run under load, and stop it when what counts is over.
+    """Start a run under load, and stop it after the measured stretch.
 
     Args:
         way: of WAYS.
         cores: one for the first worker, and one for the other two.
         seed: of the burners' schedule.
-        model: of an earlier run, for a predictor that is fitted.
+        model: of a fitted predictor, as an earlier run leaves it.
     """
     pinned = (cores[0], cores[1], cores[1])
     with tempfile.TemporaryDirectory() as name:
@@ -155,9 +155,9 @@ def _start(
 
 
 def _ledger(folder: Path, outcome: str) -> Sequence[Entry]:
-    """The ledger of a run that has come to this outcome.
+    """The ledger of a run with this outcome.
 
-    Raises: SystemExit: it has not.
+    Raises: SystemExit: the run has another outcome.
     """
     ledger = read_ledger(folder / "out" / "ledger.jsonl") if (folder / "out").exists() else []
     last = ledger[-1].line if ledger else None
@@ -167,14 +167,14 @@ def _ledger(folder: Path, outcome: str) -> Sequence[Entry]:
 
 
 def outcome_of(ledger: Sequence[Entry], began_s: float) -> Outcome:
-    """What the ledger of a run tells.
+    """The result of a run, from its ledger.
 
-    Within a pass, steps are taken to be equally long.
+    Steps of the same pass count as equally long.
 
     Args:
         began_s: when the burners began, Unix time.
 
-    Raises: SystemExit: passes do not cover the stretch that counts.
+    Raises: SystemExit: passes do not cover the measured stretch.
     """
     passes = [
         (entry.unix_s - began_s, entry.line.facts.balance)
@@ -201,13 +201,13 @@ def table(
 ) -> Figures:
     """Print the mean step of each way over that of `even` under the same bursts; returns the figures.
 
-    With each schedule `even` comes first and last; what lies between the two is noise.
+    With each schedule `even` comes first and last; the difference between the two is noise.
 
     Args:
         ways: of WAYS, without `even`.
-        cores: as `measure` takes them.
+        cores: as for `measure`.
         seeds: of the schedules; every second one goes through the ways backwards.
-        keep: takes the figures that are known so far.
+        keep: receives the figures known so far.
     """
     models = {way: fitted_model(way) for way in ways if way in FITTERS}
     schedules: list[Schedule] = []
@@ -229,12 +229,12 @@ def table(
 
 
 def figures_of(schedules: Sequence[Schedule]) -> Figures:
-    """Each way's mean step over the mean one of `even`, by schedule, and the mean of that.
+    """Each way's mean step over that of `even` in the same schedule, and the mean of these ratios.
 
-    `contended_even_spread` is the longest step of `even` over the shortest in the same schedule, the largest.
+    `contended_even_spread` is the largest ratio of two mean steps of `even` in the same schedule.
 
     Args:
-        schedules: begun, the newest perhaps with some ways only.
+        schedules: those begun; the newest may have some of the ways only.
     """
     by_way: dict[str, list[float]] = {}
     fitted: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""What real workers did under contention, iteration by iteration, as a file of a few kB."""
+"""A recording of real workers under contention, iteration by iteration, in a file of a few kB."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Recording:
     """One column per iteration; shapes (num_workers, num_iterations).
 
     Attributes:
-        num_samples: of each worker's share.
+        num_samples: samples of each worker's share.
         processing_s: seconds until the worker arrived at the collective.
-        cpu, memory: shares as `hpcbal.telemetry.host.resource_use` tells them at that moment.
-        about: what was recorded, when and how; goes to JSON.
+        cpu, memory: shares as `hpcbal.telemetry.host.resource_use` measures them at that moment.
+        about: what was recorded, when and how; stored as JSON.
     """
 
     num_samples: npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class Recording:
     about: Mapping[str, Any]
 
     def traces(self) -> Traces:
-        """Speeds of each iteration, and the shares at its beginning: those of the end of the one before."""
+        """Speeds of each iteration, and the shares at its beginning, which is the end of the one before."""
         speeds = (self.num_samples / self.processing_s)[:, 1:]
         return Traces(speeds, self.cpu[:, :-1], self.memory[:, :-1])
 
@@ -52,9 +52,9 @@ class Recording:
 
 
 def load_recording(path: Path) -> Recording:
-    """Read what `Recording.save` has written.
+    """Read a file of `Recording.save`.
 
-    Raises: SystemExit: there is no such file, or it is something else.
+    Raises: SystemExit: there is no such file, or it is not a recording.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

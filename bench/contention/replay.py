@@ -1,4 +1,4 @@
-"""Replay what happened to workers under Alg. 1 with any predictor, fitted as in a run: on the past only."""
+"""Replay traces of workers under Alg. 1 with any predictor, fitted as in a run: to the past only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpcbal.speed_models import SpeedLearner
 
 
 def observe(traces: Traces, batch_sizes: Sequence[int], k: int) -> list[Observation]:
-    """What workers did in iteration k, and the resources at the start of the next one."""
+    """What workers did in iteration k, and their resources at the start of the next one."""
     times_s = np.array(batch_sizes) / traces.speeds[:, k]
     return [
         Observation(size, float(time_s), cpu_share=float(cpu), memory_share=float(memory))
@@ -29,16 +29,16 @@ def observe(traces: Traces, batch_sizes: Sequence[int], k: int) -> list[Observat
 def replay(
     name: str, traces: Traces, num_samples: int, fit_after: int, refit_every: int, fit_lasts: int
 ) -> dict[str, float]:
-    """One predictor on one set of traces; errors and times count once the first model would be there.
+    """Replay one set of traces with one predictor; errors and times count from the first model on.
 
     Args:
         name: of the predictor.
         traces: of the workers.
         num_samples: of an iteration.
-        fit_after, refit_every: iterations, as a run has them.
-        fit_lasts: iterations from a fit's beginning, beside training, to the first decision with its model.
+        fit_after, refit_every: iterations, as in a run.
+        fit_lasts: iterations from the start of a fit, beside training, to the first decision with its model.
 
-    Raises: SystemExit: there are too few iterations for any to count.
+    Raises: SystemExit: there are too few iterations, so none would count.
 
     Returns: `rmse` in samples/s, the mean over the workers; `time`, the mean iteration time over that of even
         batches; `predict_us` on the critical path, and `fit_s` per fit beside it.
@@ -49,7 +49,7 @@ def replay(
     learner = SpeedLearner(name, num_workers, first_fit=fit_after, refit_every=refit_every)
     state = learner.policy.start(BatchTask.uniform(num_samples, num_workers))
     squares, times_s, even_s, predict_s, fit_s = [], [], [], 0.0, []
-    begun: deque[tuple[int, SpeedPredictor]] = deque()  # when its model is there, and the model
+    begun: deque[tuple[int, SpeedPredictor]] = deque()  # when its model is ready, and the model
     for k in range(num_iterations - 1):
         if k > fit_after + fit_lasts:
             times_s.append(float((np.array(state.batch_sizes) / traces.speeds[:, k]).max()))
@@ -77,7 +77,7 @@ def replay(
 
 
 def replay_fitted(traces: Traces, num_samples: int, fit_after: int) -> float:
-    """Mean iteration time over that of even batches under the policy that learns curves, not speeds."""
+    """Mean iteration time of `fitted`, which learns curves and not speeds, over that of even batches."""
     num_workers, num_iterations = traces.speeds.shape
     policy = BATCHING["fitted"]
     state = policy.start(BatchTask.uniform(num_samples, num_workers))
@@ -91,7 +91,7 @@ def replay_fitted(traces: Traces, num_samples: int, fit_after: int) -> float:
 
 
 def limit(traces: Traces, num_samples: int, fit_after: int) -> float:
-    """Mean iteration time over that of even batches when every speed is known beforehand."""
+    """Mean iteration time over that of even batches if every speed is known beforehand."""
     num_workers, num_iterations = traces.speeds.shape
     known_s, even_s = [], []
     for k in range(fit_after + 1, num_iterations - 1):

@@ -1,9 +1,9 @@
-"""Real TensorFlow workers of unequal speed in one `hpcbal run`, with every way to share a step out in turn.
+"""Real TensorFlow workers of unequal speed in one `hpcbal run`, with every way to split steps in turn.
 
-The workers' speeds come from their cores alone (unequal_workers.py). All ways train the same network, one
-after the other on all workers, in turns: rates are given so that no two share a round, and every second turn
-goes through the ways backwards. Ways are compared within a turn, and turns are even in number, so that a
-machine that slows down steadily favours none of them.
+The workers' speeds differ by their cores alone (unequal_workers.py). Each way trains a copy of the same
+network, one after the other on all workers, in turns. Rates are chosen so that no two networks share a round,
+and every second turn goes through the ways backwards. Ways are compared within a turn, and the number of
+turns is even, so a machine that slows down steadily favours none of them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from contention.unequal_workers import start
 
 from hpcbal.telemetry.streams.timeline import read_timeline
 
-STEPS, PASSES = 10, 5  # of each network and turn
+STEPS, PASSES = 10, 5  # steps of each network and turn
 SETTLING_PASSES = 2  # models are traced and shares settle in them
 NUM_VALIDATION = 10
 TRIALS = (0.9, 0.95, 1.0, 1.05, 1.1)  # of the fast worker's share, around the ideal
 
 Turns = Mapping[str, Sequence[float]]
-"""By way to share a step out, of each turn the median seconds of a step."""
+"""For each way to split a step: the median seconds of a step, by turn."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Setting:
 
     Attributes:
         name: for tables and keys.
-        cores: of each worker; the first has one for itself.
+        cores: core of each worker; the first worker has a core of its own.
         batch_size: samples of a step.
     """
 
@@ -47,17 +47,17 @@ class Setting:
 
     @property
     def speeds(self) -> tuple[float, ...]:
-        """Of each worker, if all cores are alike: its part of its core."""
+        """Speed of each worker if all cores are equal: its part of its core."""
         return tuple(1.0 / self.cores.count(core) for core in self.cores)
 
     @property
     def even_over_best(self) -> float:
-        """What even shares cost in theory: the slowest worker's time over that of the ideal split."""
+        """The cost of even shares in theory: the slowest worker's time over that of the ideal split."""
         return sum(self.speeds) / (len(self.speeds) * min(self.speeds))
 
 
 def ways(setting: Setting) -> dict[str, dict[str, Any]]:
-    """Keys of a network by the name of its way to share steps out."""
+    """Keys of a network, by the name of its way to split steps."""
     tried = {
         fixed_name(trial): {
             "balance": "fixed",
@@ -80,7 +80,7 @@ def dnn_name(turn: int, way: str) -> str:
 
 
 def config_of(setting: Setting, num_turns: int, channels: int, folder: Path) -> dict[str, Any]:
-    """The configuration, as YAML has it."""
+    """The configuration of the run."""
     keys = ways(setting)
     num_train = STEPS * setting.batch_size
     dnns = [
@@ -111,7 +111,7 @@ def config_of(setting: Setting, num_turns: int, channels: int, folder: Path) -> 
 
 
 def rates_of(names: Iterable[str], num_workers: int) -> dict[str, Any]:
-    """A profile in which each network is ten times slower than the one before: all train alone, in order."""
+    """A profile in which each network is ten times slower than the one before, so all train alone."""
     entries = {
         name: {
             "dnn": name,
@@ -124,7 +124,7 @@ def rates_of(names: Iterable[str], num_workers: int) -> dict[str, Any]:
 
 
 def measure(setting: Setting, num_turns: int, channels: int) -> dict[str, list[float]]:
-    """What a step takes, see `Turns`; starts a run and waits for it."""
+    """Start a run and wait for it; returns seconds of steps, see `Turns`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = config_of(setting, num_turns, channels, folder)
@@ -144,25 +144,25 @@ def measure(setting: Setting, num_turns: int, channels: int) -> dict[str, list[f
 
 
 def best_fixed(turns: Turns) -> str:
-    """The fixed split that is the quickest in the middle one of the turns, each over the mean of its turn."""
+    """The fixed split with the smallest median over the turns, relative to the mean of each turn."""
     fixed = [way for way in turns if way.startswith("fixed")]
     means: list[float] = np.mean([turns[way] for way in fixed], axis=0).tolist()
     return min(fixed, key=lambda way: over(turns[way], means))
 
 
 def over(seconds: Sequence[float], reference: Sequence[float]) -> float:
-    """Median over the turns of the ratio; turns that only `reference` has are left out."""
+    """Median over the turns of the ratio; turns that only `reference` has are skipped."""
     return float(np.median(np.divide(seconds, reference[: len(seconds)])))
 
 
 def range_over(seconds: Sequence[float], reference: Sequence[float]) -> tuple[float, float]:
-    """The least and the largest of the ratios whose median is `over`: turns are too few for more."""
+    """The smallest and the largest ratio behind `over`; there are too few turns for percentiles."""
     ratios = np.divide(seconds, reference[: len(seconds)])
     return float(ratios.min()), float(ratios.max())
 
 
 def is_bracketed(best_way: str) -> bool:
-    """Whether splits on both sides of the best one have been tried."""
+    """Whether splits on both sides of the best one were tried."""
     return best_way not in {fixed_name(TRIALS[0]), fixed_name(TRIALS[-1])}
 
 
@@ -173,8 +173,8 @@ def fixed_name(trial: float) -> str:
 def steps_by_dnn(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """Seconds of each training step after settling, by network: from the end of one to the end of the next.
 
-    Waiting for a batch and whatever else happens between two steps is in them. Taken from the track of the
-    first trainer that has passes.
+    They include waiting for a batch and everything else between two steps. They come from the track of the
+    first trainer with passes.
 
     Args:
         events: of timeline.json.gz.

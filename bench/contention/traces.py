@@ -1,4 +1,4 @@
-"""Made-up resource traces of shared workers, shaped as [LBBSP] Sec. 5.3: tasks come and go on 32 machines."""
+"""Synthetic resource traces of shared workers as in [LBBSP] Sec. 5.3: tasks come and go on 32 machines."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ FloatArray = npt.NDArray[np.float64]
 MACHINES = ((8, 17), (8, 10), (8, 2), (16, 2), (4, 1))
 SAMPLES_PER_S_PER_CORE = (5.0, 7.0, 5.2, 5.0, 5.0)
 TICKS = 8  # per iteration: tasks start and end within iterations
-MEAN_TASKS = 3.0  # on a machine at a time
-# Durations of tasks in iterations of some seconds: many short ones, a few that stay, as in the Google trace.
+MEAN_TASKS = 3.0  # at the same time on a machine
+# Durations of tasks in iterations of some seconds: many short ones and a few long ones, as in Google's trace.
 SHORT_TASK, LONG_TASK, LONG_SHARE = 8.0, 200.0, 0.15
-# Full speed needs this share of memory free ([LBBSP] Fig. 2: below, pages are swapped).
+# Full speed needs this share of free memory ([LBBSP] Fig. 2: with less, pages are swapped).
 NEEDED_MEMORY = 0.15
 LEAST_SHARE = 0.2  # of the cores: the kernel is fair, however many tasks there are
-SPIKE_SHARE = 0.04  # of iterations in which something else holds a worker up
+SPIKE_SHARE = 0.04  # share of iterations in which something else delays a worker
 NOISE = 0.03
 MEASURING_NOISE = 0.01
 
 
 @dataclass(frozen=True)
 class Traces:
-    """What happens to every worker in every iteration, whatever its batch; shapes (num_workers, n).
+    """The state of every worker in every iteration, independent of its batch; shapes (num_workers, n).
 
     Attributes:
         speeds: samples/s in iteration k.
@@ -39,7 +39,7 @@ class Traces:
 
 
 def make_traces(num_workers: int, num_iterations: int, seed: int) -> Traces:
-    """Traces of machines in the proportions of Table 2."""
+    """Traces for machines in the proportions of Table 2."""
     rng = np.random.default_rng((seed, 3))
     kinds = np.repeat(np.arange(len(MACHINES)), [number for _, number in MACHINES])
     kinds = kinds[np.arange(num_workers) * len(kinds) // num_workers]

@@ -1,7 +1,7 @@
-"""Start `hpcbal run` on this machine with every trainer pinned to a core of its own choice.
+"""Start `hpcbal run` on this machine with every trainer pinned to a chosen core.
 
 Trainers that share a core get equal parts of it, so with the cores 0 1 1 the first is twice as fast as the
-others, and with 0 1 1 1 1 four times. No root, no container and no change of the configuration is needed:
+others, and with 0 1 1 1 1 four times. This needs no root, no container and no change of the configuration:
 
     python bench/contention/unequal_workers.py --cores 0 1 1 -- run my.yaml --set balance.policy=fitted
 
@@ -24,7 +24,7 @@ from hpcbal.cluster.launcher import detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.runtime.launch import mpirun_command, mpirun_environment
 
-CORES = "HPCBAL_BENCH_CORES"  # of every rank, for the ranks: "0,1 0,1 0 1 1"
+CORES = "HPCBAL_BENCH_CORES"  # cores of all ranks, passed to them: "0,1 0,1 0 1 1"
 
 
 def cores_of_ranks(
@@ -45,20 +45,20 @@ def start(
     """Start mpirun with pinned ranks.
 
     Args:
-        argv: what follows `hpcbal` on the command line.
-        cores: of each trainer.
+        argv: the arguments of `hpcbal`.
+        cores: core of each trainer.
         others: cores of the other ranks; None: all that this process may use.
-        environ: to start from; None: this process's.
-        log: takes all output; None: where this process's goes.
+        environ: environment to start from; None: this process's.
+        log: receives all output; None: this process's stdout and stderr.
 
-    Raises: SystemExit: a core that this process may not use.
+    Raises: SystemExit: this process may not use one of the cores.
     """
     usable = sorted(os.sched_getaffinity(0))
     if not {*cores, *(others or ())} <= set(usable):
-        raise SystemExit(f"unequal_workers.py: cores {[*cores, *(others or ())]}, allowed: of {usable}")
+        raise SystemExit(f"unequal_workers.py: cores {[*cores, *(others or ())]}, allowed: cores of {usable}")
     ranks = cores_of_ranks(cores, others or usable)
     environment = mpirun_environment(environ or os.environ, len(ranks), min(len(usable), len(ranks) - 1))
-    environment.pop("HPCBAL_LAUNCHED")  # nobody waits for word of this run
+    environment.pop("HPCBAL_LAUNCHED")  # no parent waits for reports of this run
     environment[CORES] = " ".join(",".join(map(str, sorted(own))) for own in ranks)
     paths = [str(Path(__file__).resolve().parents[1]), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -67,7 +67,7 @@ def start(
 
 
 def be_a_rank(argv: Sequence[str], rank: int) -> None:
-    """Pin this process, before any library looks at its cores, and go on as `hpcbal`."""
+    """Pin this process before any library looks at its cores, and continue as `hpcbal`."""
     own = os.environ[CORES].split()[rank]
     os.sched_setaffinity(0, [int(core) for core in own.split(",")])
     sys.argv = ["hpcbal", *argv]
@@ -82,9 +82,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cores", type=int, nargs="+", required=True, metavar="CORE", help="of each trainer")
-    parser.add_argument("--others", type=int, nargs="+", metavar="CORE", help="of the other ranks")
-    parser.add_argument("argv", nargs="+", metavar="ARGUMENT", help="of hpcbal, after --")
+    parser.add_argument(
+        "--cores", type=int, nargs="+", required=True, metavar="CORE", help="core of each trainer"
+    )
+    parser.add_argument("--others", type=int, nargs="+", metavar="CORE", help="cores of the other ranks")
+    parser.add_argument("argv", nargs="+", metavar="ARGUMENT", help="arguments of hpcbal, after --")
     args = parser.parse_args()
     raise SystemExit(start(args.argv, args.cores, args.others).wait())
 

@@ -1,7 +1,8 @@
-"""Ranks of record_contention.py: train with TensorFlow, and note what every worker did in every iteration.
+"""Ranks of record_contention.py: train with TensorFlow, and record every worker in every iteration.
 
-Started by record_contention.py under mpirun, one rank per worker. Each pins itself to its core, trains with
-its own fixed share of the batch, and meets the others in the sum of the gradients. Rank 0 writes the file.
+record_contention.py starts them under mpirun, one rank per worker. Each rank pins itself to its core, trains
+with its own fixed share of the batch, and meets the others in the sum of the gradients. Rank 0 writes the
+file.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 TELL_EVERY = 200
-WARM_UP = 10  # iterations that are not noted: models are traced in them
+WARM_UP = 10  # iterations that are not recorded, because models are traced in them
 SAMPLES, SECONDS, CPU, MEMORY = range(4)
 
 
 @dataclass
 class OneBatch:
-    """The same samples in every iteration: the time they take is what counts."""
+    """The same samples in every iteration, because only their time matters."""
 
     x: npt.NDArray[np.float32]
     y: npt.NDArray[np.int64]
@@ -43,10 +44,10 @@ class OneBatch:
 def record(
     comm: MPI.Intracomm, cores: Sequence[int], shares: Sequence[int], iterations: int, model: dict[str, Any]
 ) -> npt.NDArray[np.float64]:
-    """Train; returns what all workers noted, shape (iterations, 4, workers); collective.
+    """Train; returns the records of all workers, shape (iterations, 4, workers); collective.
 
     Args:
-        cores, shares: of each rank; samples.
+        cores, shares: core and number of samples of each rank.
         model: arguments of `workloads.lbbsp.images` (pixels) and `workloads.lbbsp.convolutions` (channels).
     """
     from workloads.lbbsp import images

@@ -1,8 +1,8 @@
 """Ranks of bench_dataplane.py: blocks through the ring, and the same copies with plain NumPy.
 
-Started under mpirun with one producer (rank 0) and the consumers. Rank 0 obeys lines on stdin: "ring N",
-"memcpy N", "shared N", "handover N" and "plain_handover N" measure N blocks and print one JSON line; "quit"
-ends: mpirun keeps the end of stdin to itself.
+They are started under mpirun with one producer (rank 0) and the consumers. Rank 0 reads commands from stdin:
+"ring N", "memcpy N", "shared N", "handover N" and "plain_handover N" measure N blocks and print one JSON
+line; "quit" ends the ranks. mpirun does not pass on the end of stdin, so "quit" is needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WARM_UP_BLOCKS = 32
 
 
 class PreparedSource:
-    """Gives the samples of one prepared block again and again: the cheapest source there is."""
+    """Returns the samples of one prepared block again and again: the cheapest possible source."""
 
     def __init__(self, shape: list[int], by_sample: bool) -> None:
         rng = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def make_spec(shape: list[int], num_slots: int) -> StreamSpec:
 
 
 def produce(world: MPI.Comm, producer: Producer, plan: StreamPlan) -> None:
-    """Make blocks until all consumers have what they want."""
+    """Make blocks until all consumers have theirs."""
     world.Barrier()
     producer.start(plan)
     finished, backoff = world.Ibarrier(), Backoff.patient()
@@ -82,7 +82,7 @@ def produce(world: MPI.Comm, producer: Producer, plan: StreamPlan) -> None:
 def consume(
     world: MPI.Comm, reader: StreamReader, spec: StreamSpec, plan: StreamPlan, num_blocks: int
 ) -> float:
-    """Copy blocks into this process's memory; seconds after warming up."""
+    """Copy blocks into this process's memory; returns the seconds after warming up."""
     reader.begin(plan, Position(0))
     buffer = spec.empty_batch(spec.block_samples)
     world.Barrier()
@@ -102,7 +102,7 @@ def consume(
 
 
 def copy(world: MPI.Comm, block: NDArray[np.uint8], num_blocks: int) -> float:
-    """Copy one block again and again; seconds after warming up."""
+    """Copy one block again and again; returns the seconds after warming up."""
     target = np.empty_like(block)
     for _ in range(WARM_UP_BLOCKS):
         np.copyto(target, block)
@@ -116,7 +116,7 @@ def copy(world: MPI.Comm, block: NDArray[np.uint8], num_blocks: int) -> float:
 
 
 def copy_shared(world: MPI.Comm, ring: NodeRing, block: NDArray[np.uint8], num_blocks: int) -> float:
-    """The ring's own copies without its order: rank 0 writes all slots, the others copy them, unawaited."""
+    """The ring's copies without its order: rank 0 writes all slots; the others copy without waiting."""
     slots, target = ring.slots, np.empty_like(block)
     world.Barrier()
     began = time.perf_counter()
@@ -132,14 +132,14 @@ def copy_shared(world: MPI.Comm, ring: NodeRing, block: NDArray[np.uint8], num_b
 
 
 def await_all(world: MPI.Comm) -> None:
-    """A barrier that leaves the cores to those who still work."""
+    """A barrier that leaves the cores to the ranks that still work."""
     request = world.Ibarrier()
     while not request.Test():
         time.sleep(1e-3)
 
 
 def next_command(world: MPI.Comm) -> list[str]:
-    """Rank 0's next line of stdin, on all ranks; waiting uses no core."""
+    """The next line of rank 0's stdin, on all ranks; waiting uses no core."""
     line = np.zeros(32, np.uint8)
     if world.rank == 0:
         text = sys.stdin.readline().encode()
@@ -158,7 +158,7 @@ def answer(world: MPI.Comm, facts: dict[str, float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", type=int, nargs="+", required=True, help="of a block, samples first")
+    parser.add_argument("--shape", type=int, nargs="+", required=True, help="shape of a block, samples first")
     parser.add_argument("--num-slots", type=int, default=4)
     parser.add_argument("--by-sample", action="store_true", help="ask the source for one sample at a time")
     args = parser.parse_args()

@@ -1,8 +1,8 @@
-"""What handing a block from core to core costs: the ring's copies strictly in turn, each timed.
+"""The cost of handing a block from core to core: the ring's copies strictly in turn, each timed.
 
-Rank 0 writes a slot, then one rank after the other copies it out, and only these copies are timed. The
-ranks are spread over the cores, so that each copy finds the lines where the rank before it has left them.
-All others sleep meanwhile in a read of a named pipe: no polling takes time, or cache lines, from the one
+Rank 0 writes a slot, then one rank after the other copies it out, and only these copies are timed. The ranks
+are spread over the cores, so that each copy finds the cache lines where the rank before it has left them.
+Meanwhile all others sleep in a read of a named pipe, so no polling takes time or cache lines from the rank
 whose turn it is.
 """
 
@@ -26,10 +26,10 @@ NUM_WARM_UP = 8
 
 
 class Turns:
-    """A token that goes round the ranks of one node through named pipes."""
+    """A token that travels around the ranks of one node through named pipes."""
 
     def __init__(self, own: int, following: int, has_token: bool) -> None:
-        """Use `turns`."""
+        """Use `turns` to create one."""
         self._own = own
         self._following = following
         if has_token:
@@ -37,7 +37,7 @@ class Turns:
 
     @contextlib.contextmanager
     def mine(self) -> Iterator[None]:
-        """Sleep until it is this rank's turn; afterwards it is the next one's."""
+        """Sleep until it is this rank's turn; then pass the turn to the next rank."""
         os.read(self._own, 1)
         yield
         os.write(self._following, b"t")
@@ -51,7 +51,7 @@ def turns(world: MPI.Intracomm) -> Iterator[Turns]:
         folder = world.bcast(folder)
         os.mkfifo(f"{folder}/{world.rank}")
         world.Barrier()
-        # For reading and writing: so that opening does not wait for the other side.
+        # For reading and writing, so that opening does not wait for the other side.
         own, following = (
             os.open(f"{folder}/{rank % world.size}", os.O_RDWR) for rank in (world.rank, world.rank + 1)
         )
@@ -64,7 +64,7 @@ def turns(world: MPI.Intracomm) -> Iterator[Turns]:
 
 @contextlib.contextmanager
 def on_core_of_its_own(world: MPI.Intracomm) -> Iterator[int]:
-    """Bind neighbouring ranks to different cores while this lasts; gives the number of cores. Collective."""
+    """Bind neighbouring ranks to different cores in this block; yields the number of cores. Collective."""
     before = os.sched_getaffinity(0)
     cores = sorted(set().union(*world.allgather(before)))
     os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
@@ -75,19 +75,19 @@ def on_core_of_its_own(world: MPI.Intracomm) -> Iterator[int]:
 def hand_over(
     world: MPI.Intracomm, ring: NodeRing, block: NDArray[np.uint8], num_blocks: int, write: Write
 ) -> dict[str, float]:
-    """Copy in turn; what the copies take, and what that allows.
+    """Copy in turn; returns the times of the copies, and the rate that they allow.
 
     Args:
         world: the ranks of one node; rank 0 writes, the others read.
         ring: its slots are used in turn.
-        block: what is written.
+        block: the data to write.
         num_blocks: >= 1, after warming up.
         write: writes a block into a slot.
 
     Returns:
         `write_us` and `read_us` of one rank, the median over the blocks (and readers); `cpu_us_per_block`,
-        the sum over the ranks; `blocks_per_s`, the most that the cores can do at this price: all of them
-        busy with nothing but these copies, and no rank faster than its own.
+        the sum over the ranks; `blocks_per_s`, the highest rate at this cost: all cores busy with these
+        copies only, and no rank faster than its own copies.
     """
     target = np.empty_like(block)
     took_us = []

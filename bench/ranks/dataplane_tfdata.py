@@ -1,8 +1,8 @@
 """The peer of bench_dataplane.py: TensorFlow's data service with its cross-trainer cache.
 
-Serves one prepared block again and again, uncompressed, to consumer processes that share one job. Obeys
-lines on stdin: "run N" lets every consumer take N blocks and prints the blocks per second that each got;
-the end of stdin ends everything.
+It serves one prepared block again and again, uncompressed, to consumer processes that share one job. It reads
+commands from stdin: "run N" makes every consumer take N blocks and prints the blocks per second of each; the
+end of stdin ends all processes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its log lines are not for this table
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # keep its log lines out of the table
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,7 @@ WARM_UP_BLOCKS = 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shape", type=int, nargs="+", required=True, help="of a block, samples first")
+    parser.add_argument("--shape", type=int, nargs="+", required=True, help="shape of a block, samples first")
     parser.add_argument("--num-consumers", type=int, default=4)
     parser.add_argument("--consume", metavar="ADDRESS", help="be a consumer of this dispatcher")
     parser.add_argument("--index", type=int, default=0)
@@ -70,7 +70,7 @@ def _answer(consumer: subprocess.Popen[str]) -> dict:
 
 
 def consume(address: str, index: int, shape: list[int]) -> None:
-    """Take blocks as one trainer of the shared job; the element handed out is this process's own tensor."""
+    """Take blocks as one trainer of the shared job; each element is a tensor of this process."""
     block = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     dataset = tf.data.Dataset.from_tensors(block).repeat()
     service = tf.data.experimental.service

@@ -1,8 +1,9 @@
-"""Ranks of bench_lbbsp_overhead.py: take emulated steps under every policy, and note what follows computing.
+"""Ranks of bench_lbbsp_overhead.py: take emulated steps under every policy, and time what follows computing.
 
-Started under mpirun, one rank per worker. A step is the one of a real run (`train_balanced`); only computing
-is a sleep. Rank 0 prints one JSON object: by policy, for every step, seconds from the moment when the last
-worker has computed to the moment when the last one may begin the next step, and the whole step's seconds.
+They are started under mpirun, one rank per worker. A step is that of a real run (`train_balanced`); only
+computing is a sleep. Rank 0 prints one JSON object. For every policy and step it has the seconds from the
+moment when the last worker has computed to the moment when the last one may begin the next step, and the
+seconds of the whole step.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ RIDING = "lb-bsp-cpu ema riding"
 SAMPLES_PER_WORKER = 128
 NOISE = 0.02  # of computing times
 NUM_HIDDEN = 6
-# Steps that are not noted, of a policy's first turn (in which `fitted` settles) and of each later one, in
-# which a probe begins.
+# Steps that are not recorded: of a policy's first turn, in which `fitted` settles, and of each later one,
+# in which a probe begins.
 WARM_UP = (6, 2)
 COMPUTED, ENDED, STEP = range(3)
 
@@ -47,12 +48,12 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass
 class SleepingReplica:
-    """Computes by sleeping in proportion to its samples; `hpcbal.training.backend.Replica` as far as needed.
+    """Computes by sleeping in proportion to its samples; a part of `hpcbal.training.backend.Replica`.
 
     Attributes:
         sample_s: seconds per sample.
         tensors: its gradients.
-        computed_s: `time.monotonic` when the last step had computed.
+        computed_s: `time.monotonic` at the end of computing in the last step.
     """
 
     sample_s: float
@@ -71,17 +72,17 @@ class SleepingReplica:
         return Contribution(self.tensors, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
-        """Costs the same under all policies."""
+        """The same cost under all policies."""
 
 
 class Riding(MpiCollective):
-    """Ranks do not meet before they sum, as with Horovod: reports ride in the sum, shares are told after."""
+    """As with Horovod, ranks do not meet before they sum: the sum carries reports, shares follow later."""
 
     meets = False
 
 
 class TurnProbe:
-    """Looks at the host during the turns of the policy that asks for it; a context manager."""
+    """Watches the host during the turns of the policy that needs it; a context manager."""
 
     def __enter__(self) -> None:
         self._probe = ResourceProbe()
@@ -94,7 +95,7 @@ class TurnProbe:
 
 
 def random_narx(num_workers: int) -> Narx:
-    """Networks that nobody has fitted: predicting with them takes as long."""
+    """Networks without a fit; predictions with them take as long."""
     rng = np.random.default_rng(0)
     shapes = [
         (NUM_INPUTS,),
@@ -111,7 +112,7 @@ def random_narx(num_workers: int) -> Narx:
 
 
 def make_balancer(name: str, collective: MpiCollective, num_samples: int, probe: TurnProbe) -> Balancer:
-    """The balancer that a run would use, a fitted one with its model ready."""
+    """The balancer that a run would use; a fitted predictor has its model ready."""
     if name == "even":
         return EvenSplit(collective.size)
     policy, predictor = f"{name} ".split(" ")[:2]
@@ -143,10 +144,10 @@ def take_steps(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step-s", type=float, default=2.0)
-    parser.add_argument("--steps", type=int, default=5, help="of each policy and turn")
+    parser.add_argument("--steps", type=int, default=5, help="steps of each policy and turn")
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--weights", type=int, default=1000)
-    parser.add_argument("--riding", action="store_true", help=f"take turns with `{RIDING}` too")
+    parser.add_argument("--riding", action="store_true", help=f"also take turns with `{RIDING}`")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     names = (*POLICIES, RIDING) if args.riding else POLICIES
@@ -163,7 +164,7 @@ def main() -> None:
     for turn in range(args.turns):
         warm_up = WARM_UP[min(turn, 1)]
         for i in range(len(names)):
-            name = names[(turn + i) % len(names)]  # each turn begins with another one
+            name = names[(turn + i) % len(names)]  # each turn begins with another policy
             balancer = balancers[name]
             with probe if name.endswith("narx") else contextlib.nullcontext():
                 balancer.start()

@@ -1,7 +1,7 @@
-"""Ranks of bench_sharing.py: preprocessors and trainers on the real data plane, without any training.
+"""Ranks of bench_sharing.py: preprocessors and trainers on the real data plane, without training.
 
-Started by bench_sharing.py under mpirun with 8 ranks. Each measurement splits them into streams of one
-preprocessor and some trainers; rank 0 prints one JSON object with the CPU seconds of all preprocessors.
+bench_sharing.py starts them under mpirun with 8 ranks. Each measurement splits them into streams of one
+preprocessor and some trainers. Rank 0 prints one JSON object with the CPU seconds of all preprocessors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hpcbal.values import Position
 NUM_RANKS = 8
 BLOCK_SAMPLES = 8
 NUM_SLOTS = 3
-"""A short ring: what lies ready in it when the last trainer is served was made in vain, and is counted."""
+"""A short ring, because blocks that are left in it at the end were made in vain and still count."""
 
 STREAMS: Mapping[str, tuple[int, int]] = {"alone": (1, 1), "shared": (1, 4), "unshared": (4, 1)}
 """Number of streams, and trainers of each."""
@@ -55,7 +55,7 @@ def make_spec(source: SampleSource) -> StreamSpec:
 def measure(
     world: MPI.Comm, source: SampleSource, num_streams: int, num_trainers: int, passes: int
 ) -> list[float]:
-    """CPU seconds of the preprocessors and samples they made, summed over them, and wall seconds."""
+    """CPU seconds and samples, summed over the preprocessors, and wall seconds."""
     stream, place = divmod(world.rank, 1 + num_trainers)
     is_used = stream < num_streams
     group = world.Split(stream if is_used else MPI.UNDEFINED, place)
@@ -74,7 +74,7 @@ def measure(
 
 
 def produce(group: MPI.Comm, ring: NodeRing, source: SampleSource) -> list[float]:
-    """Make blocks until all trainers are served; CPU seconds, waiting included, and samples made."""
+    """Make blocks until all trainers are served; returns CPU seconds, waiting included, and samples."""
     producer = Producer(ring, group, NodeTopology((0,) * group.size, (0,)), source, 0)
     group.Barrier()
     began_s = time.process_time()
@@ -93,7 +93,7 @@ def produce(group: MPI.Comm, ring: NodeRing, source: SampleSource) -> list[float
 
 
 def consume(group: MPI.Comm, ring: NodeRing, index: int, passes: int) -> None:
-    """Copy out every block of some passes."""
+    """Copy every block of some passes out of the ring."""
     reader, spec = StreamReader(ring, index), ring.spec
     reader.begin(StreamPlan(1, 0, 0, (0,), (0,)), Position(0))
     buffer = spec.empty_batch(spec.block_samples)
@@ -109,7 +109,7 @@ def consume(group: MPI.Comm, ring: NodeRing, index: int, passes: int) -> None:
 
 
 def wait_for_all(comm: MPI.Comm) -> None:
-    """A barrier that leaves the cores to those who still work."""
+    """A barrier that leaves the cores to the ranks that still work."""
     finished, backoff = comm.Ibarrier(), Backoff(max_sleep_s=0.01)
     while not finished.Test():
         backoff.wait()
@@ -125,9 +125,9 @@ def main() -> None:
     world = MPI.COMM_WORLD
     assert world.size == NUM_RANKS, f"started with {world.size} ranks, needs {NUM_RANKS}"
     source = make_source(args.images, args.side)
-    source.sample(0, 0, training=True)  # what the first sample costs once (imports) is not measured
+    source.sample(0, 0, training=True)  # costs of the first sample only (imports) are not measured
     rows: dict[str, list[list[float]]] = {name: [] for name in STREAMS}
-    for _ in range(args.repeats):  # in turns, so that a busy moment of the machine meets all of them
+    for _ in range(args.repeats):  # in turns, so that a busy moment of the machine affects all of them
         for name, (num_streams, num_trainers) in STREAMS.items():
             rows[name].append(measure(world, source, num_streams, num_trainers, args.passes))
     if world.rank == 0:

@@ -1,4 +1,4 @@
-"""Where a figure comes from: the commit and the machine, for the JSON of every bench."""
+"""The origin of a figure, for the JSON of every bench: commit and machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def provenance() -> dict[str, object]:
-    """Commit (with a `+` when the tree has changes), machine, cores and Python."""
+    """Commit (with a `+` if the tree has changes), machine, cores and Python."""
     return {
         "commit": _commit(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -19,7 +19,7 @@ def provenance() -> dict[str, object]:
 
 
 def _commit() -> str | None:
-    """None outside a clone, and where there is no git."""
+    """None outside a clone, or without git."""
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         git = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)

@@ -28,19 +28,19 @@ MPI_ENVIRONMENT = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
 }
-"""For a plain mpirun, in benches and tests: more ranks than cores on one machine, as any user, without the
-errors that Open MPI 5's wheel prints when windows are made. Open MPI 4 ignores the PRTE variable. `hpcbal
-run` sets what it needs by itself (hpcbal/runtime/launch.py)."""
+"""For a plain mpirun in benches and tests: allow more ranks than cores and any user, and silence errors that
+Open MPI 5's wheel prints when windows are created. Open MPI 4 ignores the PRTE variable. `hpcbal run` sets
+what it needs itself (hpcbal/runtime/launch.py)."""
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of a child that imports the `hpcbal` beside this folder, and models and data from this folder."""
+    """Environment of a child that imports the `hpcbal` beside this folder, and models and data from it."""
     paths = [str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path), **more}
 
 
 def mpirun() -> list[str]:
-    """The launcher that belongs to this Python's mpi4py, else the one on PATH."""
+    """The launcher of this Python's mpi4py; otherwise the one on PATH."""
     beside = Path(sys.executable).parent
     found = shutil.which("mpirun", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if found is None:
@@ -53,10 +53,10 @@ def train(config: Mapping[str, Any], folder: Path, num_ranks: int | None = None)
 
     Args:
         config: with an `output.dir`.
-        folder: takes the config as run.yaml.
-        num_ranks: to start under mpirun, each with one thread; None: `hpcbal run` starts what it needs.
+        folder: receives the config as run.yaml.
+        num_ranks: ranks to start under mpirun, each with one thread; None: `hpcbal run` starts them.
 
-    Raises: SystemExit: the run has failed; with all that it said.
+    Raises: SystemExit: the run has failed; the message has its output.
     """
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The dataset of bench_fleet_real.py: points that cost next to nothing to move; steps set the pace."""
+"""The dataset of bench_fleet_real.py: points that cost almost nothing to move, so steps set the pace."""
 
 from __future__ import annotations
 

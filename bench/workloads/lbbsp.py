@@ -1,4 +1,4 @@
-"""Data and network of the LB-BSP benches: steps cost CPU time in proportion to their samples, little else."""
+"""Data and network of the LB-BSP benches: the CPU time of a step is nearly proportional to its samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def images(num_samples: int, pixels: int = 24) -> InMemoryDataset:
 
 
 def convolutions(input_shape: tuple[int, int, int], num_classes: int, channels: int = 32) -> keras.Model:
-    """Three convolutions and a classifier, logits out: so few operations that a step has next to no floor."""
+    """Three convolutions and a classifier with logits: few operations, so a step has almost no floor."""
     from keras import Input, Model, layers
 
     inputs = Input(input_shape, name="image")

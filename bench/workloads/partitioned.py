@@ -1,6 +1,6 @@
 """The network of bench_lbbsp_partitioned.py: small enough for two cores, and without batch normalisation.
 
-What normalises by one worker's samples would compare normalisations too, not only how often samples are seen.
+Batch normalisation would also compare ways to normalise, not only how often samples are seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The network of bench_lbbsp_statistics.py that has no batch normalisation."""
+"""The network of bench_lbbsp_statistics.py without batch normalisation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def cnn(input_shape: tuple[int, int, int], num_classes: int) -> keras.Model:
-    """Two convolutions and a dense layer: what a sample gives does not depend on its neighbours."""
+    """Two convolutions and a dense layer: the output for a sample does not depend on other samples."""
     from keras import Sequential, layers
 
     return Sequential(

@@ -1,4 +1,4 @@
-"""The dataset of bench_step_overhead.py: random images, in memory, of a size that costs something to move."""
+"""The dataset of bench_step_overhead.py: random images in memory that take time to move."""
 
 from __future__ import annotations
 

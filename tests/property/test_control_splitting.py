@@ -1,4 +1,4 @@
-"""Whatever happens to a group, its ranks follow the same shares, and none of them loses a sample."""
+"""Whatever happens to a group, its ranks follow the same shares, and no sample is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hpcbal.simulator.virtual_group import VirtualGroup
 
 @st.composite
 def rounds(draw: st.DrawFn) -> tuple[BatchTask, SplitRules, list[Any]]:
-    """A group, its rules, and what happens in each step: (samples, answer or None, is it late)."""
+    """A group, its rules, and the events of each step: (samples, answer or None, whether it is late)."""
     num_ranks = draw(st.integers(1, 5))
     num_samples = draw(st.integers(num_ranks, 200))
     task = BatchTask.uniform(num_samples, num_ranks)
@@ -53,7 +53,7 @@ def rounds(draw: st.DrawFn) -> tuple[BatchTask, SplitRules, list[Any]]:
 
 @dataclass
 class Group:
-    """The machines of a master and of another rank, and what the master's was told to do."""
+    """The machines of a master and of another rank, and the actions of the master's."""
 
     rules: SplitRules
     start: BatchState
@@ -89,7 +89,7 @@ def answer_to(ask: AskPolicy, answer: Any, remove: int | None) -> SplitEvent:
 
 
 def take(group: Group, shares: tuple[int, ...], answer: Any, is_late: bool, remove: int | None) -> None:
-    """One training step, in the order in which the runtime does things."""
+    """One training step, in the order of the runtime."""
     if group.late is not None and not (is_late and not group.master.at_once):
         group.feed(group.late)
         group.late = None
@@ -153,7 +153,7 @@ def test_the_same_trace_gives_the_same_actions_and_the_log_the_same_state(
     st.integers(0, 40),
 )
 @settings(deadline=None, max_examples=30)
-def test_every_step_of_a_virtual_pass_is_dealt_out_whole(
+def test_every_step_of_a_virtual_pass_is_split_completely(
     policy: str, sample_s: Sequence[float], last: int
 ) -> None:
     chosen: Any = BATCHING[policy]

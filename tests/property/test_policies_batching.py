@@ -1,4 +1,4 @@
-"""Splits keep the sum and the limits, and the exact one is as good as any split there is."""
+"""Splits keep the sum and the limits, and the exact split is as good as any other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpcbal.policies.batching.rounding import apportion
 
 weights = st.floats(0.0, 1e9)
 seconds = st.floats(0.0, 10.0)
-# Whole thousandths make equal times, and with them ties, likely.
+# Whole thousandths make equal times likely, and so ties.
 coarse_seconds = st.integers(0, 50).map(lambda n: n / 1000)
 
 
@@ -74,7 +74,7 @@ def test_rounding_keeps_the_sum_and_the_limits(task: BatchTask, data: st.DataObj
     st.none() | st.integers(1, 900),
 )
 @settings(deadline=None)
-def test_a_larger_weight_never_gets_less(
+def test_a_larger_weight_never_gets_fewer_samples(
     num_samples: int, given_weights: list[float], least: int, most: int | None
 ) -> None:
     count = len(given_weights)
@@ -95,7 +95,7 @@ def test_without_limits_rounding_moves_less_than_one_sample(num_samples: int, gi
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=20), st.data())
 @settings(deadline=None)
-def test_a_smaller_step_takes_from_everyone_and_a_full_one_from_none(
+def test_a_smaller_step_reduces_every_share_and_a_full_one_none(
     batch_sizes: list[int], data: st.DataObject
 ) -> None:
     num_samples = data.draw(st.integers(0, sum(batch_sizes)))
@@ -132,13 +132,11 @@ def test_behind_the_slowest_the_others_are_balanced_too(task: BatchTask, data: s
 
 @given(tasks(max_workers=40, max_samples=5000), st.data())
 @settings(deadline=None)
-def test_of_many_workers_none_could_hand_a_sample_to_another_and_all_be_sooner(
-    task: BatchTask, data: st.DataObject
-) -> None:
+def test_among_many_workers_moving_one_sample_never_helps(task: BatchTask, data: st.DataObject) -> None:
     workers = data.draw(curves(task.num_workers))
     sizes = np.array(split_min_max(workers, task))
     assert_keeps(task, sizes.tolist())
-    # Optimal, because before the makespan all workers together finish too few samples.
+    # Optimal, because the workers together finish too few samples before the makespan.
     before = np.nextafter(workers.makespan(sizes), -np.inf)
     minima, maxima = np.array(task.minima), np.array(task.maxima)
     finished = workers.within(float(before), minima, maxima)

@@ -1,4 +1,4 @@
-"""Batches stay within the memory that was measured, and a slow spell leaves no worker without samples."""
+"""Batches stay within the measured memory, and a slow phase leaves no worker without samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpcbal.policies.batching.memory_guard import most_in_memory, surely_in_memo
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.task import BatchState
 
-# Alg. 2 with short windows, and the samples that it may move at once.
+# Alg. 2 with short windows, and the number of samples that it may move at once.
 FAST_ALG2 = LbBspGpu(PhaseSettings(5, 2), PhaseSettings(1, 3))
 POLICIES: Mapping[str, BatchingPolicy[Any]] = {
     "fitted": BATCHING["fitted"],
@@ -29,12 +29,12 @@ POLICIES: Mapping[str, BatchingPolicy[Any]] = {
 
 @dataclass
 class Gpus:
-    """Emulated ones, whose memory holds a fixed part and one per sample, and is never given back.
+    """Emulated GPUs: their memory has a fixed part and a part per sample, and is never given back.
 
     Attributes:
         speeds: samples/s, shape (num_gpus,).
         fixed, per_sample: shares of the memory.
-        peak: share in use by each.
+        peak: share of each GPU's memory in use.
         largest: most samples that each has processed.
     """
 
@@ -95,7 +95,7 @@ def test_no_batch_takes_more_memory_than_the_guard_allows(
     task, gpus = group
     policy = POLICIES[name]
     state = policy.start(task)
-    # A group that is slow, recovers, and goes on: samples move one way and back.
+    # A group that is slow and recovers: samples move one way and back.
     for k in range(60):
         seen = gpus.process(state, slow if 20 <= k < 40 else None)
         decided = policy.decide(state, seen).state
@@ -140,10 +140,10 @@ def test_alg_2_never_fills_a_memory_that_grows_linearly_whatever_the_speeds(
 @pytest.mark.parametrize("name", ["fitted", "lb-bsp-gpu"])
 @given(group=groups(), data=st.data())
 @settings(deadline=None, max_examples=25)
-def test_a_group_that_goes_on_without_a_straggler_has_the_memory_for_it(
+def test_a_group_without_its_straggler_has_enough_memory(
     name: str, group: tuple[BatchTask, Gpus], data: st.DataObject
 ) -> None:
-    """One of the others has a memory of its own, which its samples alone take."""
+    """One of the others has another memory, filled by its samples alone."""
     task, gpus = group
     share = task.num_samples // task.num_workers
     limit = data.draw(st.none() | st.integers(share, task.num_samples))
@@ -174,7 +174,7 @@ def test_a_group_that_goes_on_without_a_straggler_has_the_memory_for_it(
 @pytest.mark.parametrize("name", POLICIES)
 @given(group=groups(least_share=16), data=st.data())
 @settings(deadline=None, max_examples=25)
-def test_after_a_slow_spell_the_group_is_as_fast_as_before(
+def test_after_a_slow_phase_the_group_is_as_fast_as_before(
     name: str, group: tuple[BatchTask, Gpus], data: st.DataObject
 ) -> None:
     task, gpus = group
@@ -194,7 +194,7 @@ def test_after_a_slow_spell_the_group_is_as_fast_as_before(
     st.integers(0, 2**32 - 1),
 )
 @settings(deadline=None, max_examples=25)
-def test_where_weights_fill_the_memory_small_batches_still_find_the_best_split(
+def test_if_weights_fill_the_memory_small_batches_still_find_the_best_split(
     speeds: list[float], share: int, fixed: float, seed: int
 ) -> None:
     task = BatchTask.uniform(share * len(speeds), len(speeds))
@@ -206,7 +206,7 @@ def test_where_weights_fill_the_memory_small_batches_still_find_the_best_split(
 
 
 @given(st.none() | st.floats(0, 1, exclude_min=True), st.integers(0, 10_000), st.integers(0, 10_000))
-def test_what_was_processed_stays_allowed_and_growth_is_possible_while_memory_is_free(
+def test_processed_batches_stay_allowed_and_growth_is_possible_while_memory_is_free(
     used: float | None, largest: int, most: int
 ) -> None:
     seen = Observation(1, 1.0, device_memory_share=used)

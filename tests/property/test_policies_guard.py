@@ -1,4 +1,4 @@
-"""Balancing costs hardly more than even shares whatever workers do, and the guard nothing where it gains."""
+"""Balancing hardly costs more than even shares, and the guard costs nothing where balancing gains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpcbal.policies.batching.speed import Ema, Memoryless
 
 NUM_STEPS = 400
 MOST_OVER_EVEN = 1.05
-# With what is observed in a step a decision acts so many steps later: 0 is the next one.
+# Steps from an observation to the step in which its decision acts; 0 is the next step.
 LAGS = {"fitted": (0, 1, 3), "ema": (0, 1), "memoryless": (0, 1)}
 POLICIES: dict[str, Any] = {
     "fitted": Fitted(),
@@ -49,7 +49,7 @@ class World:
 
 
 def world(kind: str, num_workers: int, seed: int, launch: float = 0.0) -> World:
-    """Workers of one kind of load; `launch`: the most that a launch takes, in steps of even shares."""
+    """Workers under one kind of load; `launch`: longest launch, in steps of even shares."""
     rng = np.random.default_rng((seed, num_workers))
     share = int(rng.integers(8, 65))
     unlike = 10 ** rng.uniform(0.0, 0.8, num_workers)
@@ -81,7 +81,7 @@ def world(kind: str, num_workers: int, seed: int, launch: float = 0.0) -> World:
 
 
 def over_even(policy: BatchingPolicy[Any], workers: World, lag: int) -> float:
-    """Time of all steps over that of as many even ones, noise included."""
+    """Time of all steps over that of as many even steps, noise included."""
     state = policy.start(workers.task)
     even = state.batch_sizes
     took_s = even_s = 0.0
@@ -128,7 +128,7 @@ def test_where_balancing_gains_the_guard_costs_nothing(name: str, kind: str, dat
     [("fitted", 8, 0, 3), ("fitted", 4, 1, 3), ("memoryless", 2, 2, 0)],
 )
 def test_without_a_guard_reversals_cost_more(name: str, num_workers: int, seed: int, lag: int) -> None:
-    """So what the other tests show is the guard's doing."""
+    """So the other tests show the effect of the guard."""
     workers = world("reversed", num_workers, seed)
     assert over_even(replace(POLICIES[name], guard=None), workers, lag) > 1.15
     assert over_even(POLICIES[name], workers, lag) <= MOST_OVER_EVEN
@@ -139,7 +139,7 @@ def test_without_a_guard_reversals_cost_more(name: str, num_workers: int, seed: 
     data=st.data(),
 )
 @settings(deadline=None)
-def test_what_the_guard_admits_lies_between_the_even_and_the_wanted_split(
+def test_the_guarded_split_lies_between_the_even_and_the_wanted_one(
     even: list[int], data: st.DataObject
 ) -> None:
     even[0] += 1

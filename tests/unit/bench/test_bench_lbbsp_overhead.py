@@ -1,4 +1,4 @@
-"""What balancing adds is counted from `even`."""
+"""The added time of a policy is relative to `even`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench_lbbsp_overhead import figures, interval_of_added
 
 STEPS = {
     "even": [[0.010, 2.0]] * 3,
-    "fitted": [[0.012, 2.0]] * 2 + [[9.0, 9.0]],  # in a median one slow step does not count
+    "fitted": [[0.012, 2.0]] * 2 + [[9.0, 9.0]],  # a median ignores one slow step
     "lb-bsp-cpu ema": [[0.030, 2.0]] * 3,
 }
 
@@ -21,7 +21,7 @@ def test_policies_are_compared_with_even_shares() -> None:
     assert rows["lb-bsp-cpu ema"]["added_share"] == pytest.approx(0.01)
 
 
-def test_the_interval_holds_what_is_added() -> None:
+def test_the_interval_contains_the_added_share() -> None:
     rng = np.random.default_rng(0)
     noise = 0.002 * rng.standard_normal((2, 10, 4))
     low, high = interval_of_added(0.015 + noise[0], 0.010 + noise[1])

@@ -1,4 +1,4 @@
-"""The burners' schedule is the same for the same seed, and burners end with whoever started them."""
+"""Burners have the same schedule for the same seed, and end with the process that started them."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def test_the_schedule_follows_from_seed_and_core() -> None:
         (["--off", "3", "2"], r"--off: got 3\.0 2\.0"),
         (["--shares", "1.5"], r"got --shares \[1\.5\]"),
         (["--mebibytes", "-1"], r"--mebibytes -1, allowed:"),
-        (["--cores", "99999"], r"--cores: got \[99999\], allowed: of \["),
+        (["--cores", "99999"], r"--cores: got \[99999\], allowed: cores of \["),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], message: str) -> None:
+def test_invalid_arguments_are_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         main([*arguments, "--seconds", "0.1"])
 
 
 def burners_of(parent: int) -> set[int]:
-    """Burners that `parent` has started, from /proc."""
+    """Process ids of the burners that `parent` has started, from /proc."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -93,7 +93,7 @@ def test_burners_run_only_inside_the_block() -> None:
     assert not any(is_alive(pid) for pid in started)
 
 
-def test_a_burner_that_has_failed_is_told_of() -> None:
+def test_a_failed_burner_is_reported() -> None:
     def kill_it() -> None:
         with burning([min(os.sched_getaffinity(0))], Load()):
             (burner,) = multiprocessing.active_children()

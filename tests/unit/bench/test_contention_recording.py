@@ -1,4 +1,4 @@
-"""A recording survives its file, and its replay gives each iteration what was known when it began."""
+"""A recording survives its file, and a replay shows each iteration only what was known when it began."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_iteration_begins_with_the_shares_at_the_end_of_the_one_before(record
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not an archive"])
-def test_what_is_no_recording_is_refused(content: bytes | None, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_recording_is_refused(content: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "some.npz"
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""A replay shows a predictor what a run would: the last iteration, and resources at the start of the next."""
+"""A replay shows a predictor what a run shows: the last iteration, and resources before the next."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_a_worker_is_seen_with_its_next_resources(steady: Traces) -> None:
 def test_steady_speeds_are_predicted_and_balanced_exactly(name: str, steady: Traces) -> None:
     row = replay(name, steady, 400, fit_after=10, refit_every=10, fit_lasts=0)
     assert row["rmse"] == pytest.approx(0.0, abs=1e-9)
-    assert row["time"] == pytest.approx(0.5)  # 300 and 100 samples in 1 s; evenly it took 2 s
+    assert row["time"] == pytest.approx(0.5)  # 300 and 100 samples in 1 s; even batches take 2 s
     assert limit(steady, 400, 10) == pytest.approx(0.5)
     assert replay_fitted(steady, 400, 10) == pytest.approx(0.5, rel=0.02)
 
 
-def test_nobody_is_faster_than_who_knows_the_future(steady: Traces) -> None:
+def test_no_policy_is_faster_than_known_speeds(steady: Traces) -> None:
     rng = np.random.default_rng(0)
     noisy = Traces(steady.speeds * rng.uniform(0.5, 1.0, steady.speeds.shape), steady.cpu, steady.memory)
     least = limit(noisy, 400, 10)
@@ -51,10 +51,10 @@ def test_nobody_is_faster_than_who_knows_the_future(steady: Traces) -> None:
         assert row["time"] > least
 
 
-def test_a_model_answers_once_its_fit_would_have_ended(
+def test_a_model_predicts_once_its_fit_would_have_ended(
     steady: Traces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One fit every 10 iterations from the tenth on, each of which lasts 7."""
+    """From the tenth iteration on, a fit every 10 iterations; each takes 7."""
     asked: list[int] = []
     used: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Every way to share steps out has a valid configuration, and its steps are counted in the same stretch."""
+"""Every way to split steps has a valid configuration, and steps are counted in the same stretch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hpcbal.telemetry.ledger import BalanceFacts, Entry, EpochDoneLine, EpochFac
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_configuration_is_valid_and_says_how_steps_are_shared_out(way: str, tmp_path: Path) -> None:
+def test_the_configuration_is_valid_and_names_how_steps_are_split(way: str, tmp_path: Path) -> None:
     config = EnsembleConfig.model_validate(config_of(way, tmp_path, max_epochs=1))
     balance = config.balance
     assert way in (balance.policy, balance.predictor)
@@ -34,9 +34,9 @@ def test_the_configuration_is_valid_and_says_how_steps_are_shared_out(way: str, 
 
 
 def ledger(pass_s: float, other_pass_s: float | None = None) -> list[Entry]:
-    """Passes without a pause in the stretch that counts and beyond it, where they may last longer or shorter.
+    """Passes without pauses, in the measured stretch and beyond it, where they may have another length.
 
-    A fitted model answers in the second half of the stretch.
+    A fitted model predicts in the second half of the stretch.
     """
     entries = [epoch(-20.0)]  # of an earlier start
     end_s = 5.0
@@ -56,12 +56,12 @@ def test_a_step_is_a_part_of_its_pass(pass_s: float) -> None:
 
 
 @pytest.mark.parametrize("other_pass_s", [0.5, 5.0])
-def test_only_what_lies_in_the_stretch_counts(other_pass_s: float) -> None:
-    """5, 5.5, ... or 5, 10, ... meet its beginning."""
+def test_only_the_measured_stretch_counts(other_pass_s: float) -> None:
+    """Passes of 5, 5.5, ... or 5, 10, ... seconds cross its beginning."""
     assert outcome_of(ledger(1.0, other_pass_s), 1000.0).step_s == pytest.approx(1.0 / STEPS)
 
 
-def test_it_is_told_in_how_many_passes_a_fitted_model_answered() -> None:
+def test_the_share_of_passes_with_a_fitted_model_is_reported() -> None:
     entries = ledger(1.0)
     assert outcome_of(entries, 1000.0).fitted_share == pytest.approx(0.5, abs=0.02)
     without_balance = [epoch(each.unix_s - 1000.0) for each in entries]
@@ -77,7 +77,7 @@ def test_passes_that_do_not_cover_the_stretch_are_an_error(covers: Callable[[flo
         outcome_of(entries, 1000.0)
 
 
-def test_ways_are_compared_with_what_even_shares_took_under_the_same_bursts() -> None:
+def test_ways_are_compared_with_even_shares_under_the_same_bursts() -> None:
     first = {
         "even": [Outcome(0.9, 0.0), Outcome(1.1, 0.0)],
         "narx": [Outcome(0.8, 0.5)],

@@ -1,4 +1,4 @@
-"""Settings tell what even shares cost, step times are read off a run's timeline and compared within turns."""
+"""Settings know the cost of even shares; step times come from the timeline and are compared within turns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_configuration_is_valid_and_its_networks_train_alone(setting: Settin
     config = EnsembleConfig.model_validate(values)
     names = [dnn.name for dnn in config.dnns]
     assert len(names) == len(set(names)) == 15
-    without_turn = [name[2:] for name in names[1:]]  # the first has even shares, and is there once
+    without_turn = [name[2:] for name in names[1:]]  # the first has even shares and trains once
     assert without_turn[:7] == without_turn[:6:-1]  # every second turn goes backwards
     workers = len(setting.cores)
     rates = profile_by_name(rates_of(names, workers), names, workers)
@@ -51,7 +51,7 @@ def test_the_configuration_is_valid_and_its_networks_train_alone(setting: Settin
 
 
 def slices(tid: int, step_us: int) -> list[dict[str, Any]]:
-    """A rank's track: passes of STEPS training steps and one of validation."""
+    """A rank's track: passes of STEPS training steps and one step of validation."""
     found: list[dict[str, Any]] = [{"ph": "M", "name": "thread_name", "tid": tid}]
     now = 0
     for index in range(PASSES):
@@ -73,7 +73,7 @@ def test_steps_are_counted_once_they_have_settled() -> None:
 
 
 def test_a_turn_on_a_slower_machine_favours_no_way() -> None:
-    slow = [1.0, 1.0, 3.0, 1.0]  # of the machine, by turn
+    slow = [1.0, 1.0, 3.0, 1.0]  # seconds that the machine adds, by turn
     turns = {
         "even": [1.5],
         "fixed x1": [1.0 * s for s in slow],
@@ -96,8 +96,8 @@ def test_a_machine_that_slows_down_within_turns_favours_no_way(num_turns: int) -
     assert [over(seconds, best) for seconds in turns.values()] == pytest.approx([1.0] * 7, abs=5e-3)
 
 
-def test_no_single_way_decides_which_split_is_the_best() -> None:
-    """Two of the first one's turns were hit by something else: over it alone, the last one would win."""
+def test_no_single_way_decides_which_split_is_best() -> None:
+    """Two turns of the first way were disturbed: compared with that way alone, the last one would win."""
     turns = {
         "fixed x0.9": [2.0, 2.0, 1.0, 1.0],
         "fixed x1": [1.0, 1.0, 1.0, 1.0],
@@ -107,7 +107,7 @@ def test_no_single_way_decides_which_split_is_the_best() -> None:
     assert best_fixed(turns) == "fixed x1"
 
 
-def test_the_range_tells_how_far_the_turns_disagree() -> None:
+def test_the_range_shows_how_much_the_turns_differ() -> None:
     assert range_over([1.0, 1.1, 1.02, 0.98], [1.0, 1.0, 2.0, 1.0]) == pytest.approx((0.51, 1.1))
     assert range_over([1.4], [1.0, 1.0]) == (1.4, 1.4)
 

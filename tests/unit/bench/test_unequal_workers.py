@@ -1,4 +1,4 @@
-"""Trainers get the cores that were asked for; the other ranks get the rest."""
+"""Trainers get the requested cores; the other ranks get the rest."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def test_more_preprocessors_come_before_the_trainers() -> None:
     assert cores_of_ranks([3], others=[2], num_preprocessors=2) == ({2}, {2}, {2}, {3})
 
 
-def test_cores_that_are_not_there_are_refused() -> None:
-    with pytest.raises(SystemExit, match=r"cores \[99999\], allowed: of \["):
+def test_cores_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(SystemExit, match=r"cores \[99999\], allowed: cores of \["):
         start(["run", "a.yaml"], cores=[99999])

@@ -1,4 +1,4 @@
-"""The splitting machine: when a policy is asked, when its answers hold, and when it is asked no more."""
+"""The splitting machine: when a policy is asked, when its answers hold, and when it is no longer asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batching policies are given is checked, and errors tell what is wrong."""
+"""Arguments of batching policies are checked, and errors name the problem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.rounding import apportion
 
 
-def test_without_limits_each_worker_gets_at_least_one_sample_where_there_are_enough() -> None:
+def test_without_limits_each_worker_gets_at_least_one_sample_if_there_are_enough() -> None:
     assert BatchTask.uniform(8, 4).minima == (1, 1, 1, 1)
     assert BatchTask.uniform(3, 4).minima == (0, 0, 0, 0)
     assert BatchTask.uniform(8, 2, WorkerLimits(2, 6)).maxima == (6, 6)
@@ -45,13 +45,13 @@ def test_without_limits_each_worker_gets_at_least_one_sample_where_there_are_eno
         (lambda: split_min_max(TimeCurves.of([(0, 0, 1)]), BatchTask.uniform(4, 2)), "1 workers for 2"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_values_are_refused(make, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(PolicyError, match=message):
         make()
 
 
 @pytest.mark.parametrize("policy", BATCHING.values(), ids=BATCHING.keys())
-def test_a_policy_wants_one_observation_per_worker(policy) -> None:  # type: ignore[no-untyped-def]
+def test_a_policy_requires_one_observation_per_worker(policy) -> None:  # type: ignore[no-untyped-def]
     state = policy.start(BatchTask.uniform(8, 2))
     with pytest.raises(PolicyError, match="got 1 observations of 2 workers"):
         policy.decide(state, [Observation(4, 1.0)])
@@ -93,7 +93,7 @@ def test_the_exact_split_of_the_paper_s_four_gpus() -> None:
     assert split_min_max(workers, BatchTask.uniform(128, 4)) == (89, 21, 12, 6)
 
 
-def test_a_worker_that_is_slow_even_with_its_least_takes_what_costs_no_more() -> None:
+def test_a_worker_slow_even_at_its_minimum_takes_what_costs_no_more_time() -> None:
     # The first takes 9 s for up to 5 samples: it takes 5, and the others share the rest.
     workers = TimeCurves.of([(9.0, 8.0, 0.2), (0.0, 0.0, 1.0), (0.0, 0.0, 1.0)])
     assert split_min_max(workers, BatchTask.uniform(11, 3)) == (5, 3, 3)
