@@ -69,6 +69,12 @@ def test_the_architecture_lists_every_room() -> None:
     assert listed == rooms
 
 
+def test_the_experiments_have_a_command_for_every_bench() -> None:
+    text = (ROOT / "docs/experiments.md").read_text()
+    benches = {path.name for path in ROOT.glob("bench/bench_*.py")}
+    assert benches == set(re.findall(r"`python bench/(bench_\w+\.py)", text))
+
+
 def test_configuration_in_the_readme_is_valid(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     path = tmp_path / "shown.yaml"
