@@ -1,4 +1,4 @@
-"""`hpcbal run` from a plain shell: start mpirun with the ranks that the config asks for, and mind it."""
+"""`hpcbal run` from a plain shell: start mpirun with the ranks that the config asks for, and supervise it."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from hpcbal.runtime.health.signals import StopFlag
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run", "start_mpirun"]
 
-# Open MPI 5's wheel prints errors about osc/ucx whenever a window is made; ours only share a node's memory.
+# Open MPI 5's wheel prints osc/ucx errors for each new window; our windows only share a node's memory.
 MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx"}
-# Where btl/ofi finds no fast network, it sleeps for a second in MPI_Init.
+# If btl/ofi finds no fast network, it sleeps for a second in MPI_Init.
 ONE_MACHINE_SETTINGS = {"OMPI_MCA_btl": "^ofi"}
-# Where mpirun keeps its files, for Open MPI 5 and 4. A killed mpirun leaves them, and one that comes to have
-# the same process id later would fail over them ("listener thread failed to start").
+# Where mpirun keeps its files, for Open MPI 5 and 4. A killed mpirun leaves them behind, and a later mpirun
+# that gets the same process id would fail because of them ("listener thread failed to start").
 SESSION_DIRECTORY = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
-    """Run the ensemble: as a rank under a launcher, else by starting mpirun.
+    """Run the ensemble: as a rank if a launcher started this process, otherwise by starting mpirun.
 
     Args:
-        argv: the command line after the program's name, to start the ranks with.
+        argv: the command line without the program's name; the ranks are started with it.
 
     Returns:
         The exit code.
 
     Raises:
-        HpcbalError: the input is wrong, or MPI cannot be used.
+        HpcbalError: if the input is wrong or MPI cannot be used.
     """
     launcher = detect_launcher(os.environ)
     if launcher is not None:
@@ -56,7 +56,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             print(finished[0])
             return finished[1]
         if importlib.util.find_spec("mpi4py") is None:
-            raise _no_mpi("no module of that name")
+            raise _no_mpi("the module is not installed")
         ranks = num_ranks(config, count_gpus(), len(os.sched_getaffinity(0)))
         return start_mpirun(argv, ranks, requests)
 
@@ -80,28 +80,32 @@ def _run_as_rank(request: RunRequest, launcher: Launcher) -> int:
 
 def _no_mpi(reason: str) -> InputError:
     return InputError(
-        f"training needs mpi4py, which cannot be imported here ({reason}); install it for the "
+        f"training needs mpi4py, but it cannot be imported here ({reason}); install it for the "
         "launcher's MPI: pip install 'hpcbal[mpi]'"
     )
 
 
 def num_ranks(config: EnsembleConfig, num_gpus: int, num_cores: int) -> int:
-    """Ranks to start on this one machine.
+    """Number of ranks to start on this machine.
 
-    `slots.per_node: auto` means its GPUs, or without GPUs its cores; `slots.ranks_per_node` cuts the machine
-    into as many nodes as the config's own arithmetic asks for, so it must be started under mpirun.
+    With `slots.per_node: auto` it follows from the number of GPUs, or from the number of cores if there are
+    no GPUs.
+
+    Raises:
+        ClusterError: if `slots.ranks_per_node` is set. It divides the machine into several nodes, and only
+            the user knows how many, so the run must be started under mpirun.
     """
     slots = config.slots.per_node if isinstance(config.slots.per_node, int) else (num_gpus or num_cores)
     if config.slots.ranks_per_node is not None:
         raise ClusterError(
-            f"slots.ranks_per_node ({config.slots.ranks_per_node}) cuts one machine into several nodes; "
-            "how many is for you to say: start it as 'mpirun -n N hpcbal run ...'"
+            f"slots.ranks_per_node ({config.slots.ranks_per_node}) divides one machine into several nodes, "
+            "so hpcbal cannot choose the number of ranks: start it as 'mpirun -n N hpcbal run ...'"
         )
     return num_ranks_needed(slots, config.slots.preprocessors_per_node)
 
 
 def mpirun_command(argv: Sequence[str], ranks: int) -> list[str]:
-    """The command line that starts `ranks` ranks of this very program on this machine."""
+    """The command line that starts `ranks` ranks of this program on this machine."""
     beside = Path(sys.executable).parent / "mpirun"
     mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
     if mpirun is None:
@@ -113,7 +117,7 @@ def mpirun_command(argv: Sequence[str], ranks: int) -> list[str]:
 
 
 def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> dict[str, str]:
-    """The ranks' environment; a variable that the user has set stays as it is."""
+    """The ranks' environment; variables that the user has set are not changed."""
     wanted = {
         **MPI_SETTINGS,
         **ONE_MACHINE_SETTINGS,
@@ -131,9 +135,9 @@ def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> di
 
 
 def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests) -> int:
-    """Start mpirun and mind its ranks; returns the exit code.
+    """Start mpirun and supervise its ranks; returns the exit code.
 
-    mpirun gets a session of its own, so that Ctrl-C reaches this process and not the ranks.
+    mpirun runs in its own session, so that Ctrl-C reaches this process and not the ranks.
     """
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
@@ -142,6 +146,6 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests) -> int:
         environment[LAUNCH_DIR] = str(directory)
         environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment
         if requests.stop:
-            return int(ExitCode.RUN_AGAIN)  # nothing has begun
+            return int(ExitCode.RUN_AGAIN)  # nothing has started
         process = subprocess.Popen(command, env=environment, start_new_session=True, pass_fds=(lock,))
         return mind(process, directory, requests)

@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 
 
 def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
-    """Be one rank; returns the exit code, the same on all ranks.
+    """Run one rank; returns the exit code, which is the same on all ranks.
 
-    An error that only this rank knows of ends the whole job: if the rank just left, the others would wait
-    for it.
+    An error that only this rank has seen aborts the whole job: if the rank merely left, the others would
+    wait for it.
 
     Args:
         request: what the command line asked for.
-        launcher: that started this process.
-        stop: catches signals already.
+        launcher: the launcher that started this process.
+        stop: the stop flag, which already catches signals.
     """
     world = MPI.COMM_WORLD
     end = JobEnd(world)
@@ -76,7 +76,7 @@ def _run(
     patient_barrier(world)
     start = StartFile.of_rank()
     if world.rank == SCHEDULER_RANK:
-        start.add(is_ready=True)  # all ranks catch signals by now
+        start.add(is_ready=True)  # all ranks catch signals now
     with ExitStack() as stack:
         opened = all_or_none(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
         if opened is not None:
@@ -90,7 +90,7 @@ def _run(
         roles = all_or_none(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
         watchdog = watch_peers(world.rank, roles, end, start)
-        stack.callback(watchdog.stop)  # without an error only when all ranks have agreed to leave
+        stack.callback(watchdog.stop)  # after an error; otherwise it stops when all ranks agree to leave
         data = open_data(world, node_comm, config, roles)
         timeline = config.timeline
         context = RankContext(
@@ -118,21 +118,21 @@ def _hang_trace(output: Path, rank: int, config: EnsembleConfig) -> HangTrace:
 
 
 def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
-    """Leave if the launcher started more ranks than MPI sees; the first rank reports it."""
+    """Exit if the size of the MPI world differs from the launcher's; the first rank reports it."""
     if launcher.size in (None, world.size):
         return
     if launcher.rank in (None, SCHEDULER_RANK):
         write_last_words(
-            f"{launcher.name} started {launcher.size} processes, but this one sees an MPI world of "
-            f"{world.size}: each believes to be alone. The MPI that mpi4py was built with is not the "
-            "launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild mpi4py "
-            "against the site's MPI"
+            f"{launcher.name} started {launcher.size} processes, but this process sees an MPI world of "
+            f"size {world.size}, so the processes cannot reach each other. mpi4py was built with an MPI that "
+            "is not the launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild "
+            "mpi4py against the site's MPI"
         )
     raise ReportedError(int(ExitCode.WRONG_INPUT))
 
 
 def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitStack) -> None:
-    """Open the log of this rank; collective. Rank 0 comes first: it removes the logs of an earlier start."""
+    """Open the log of this rank; collective. Rank 0 goes first: it removes the logs of an earlier start."""
     level = logging.getLevelNamesMapping()[level_name]
 
     def open_log() -> None:
@@ -153,7 +153,7 @@ def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: EnsembleConfig)
 
 
 def _play_role(world: MPI.Intracomm, context: RankContext, data: RankData, opened: OpenedRun | None) -> int:
-    """Come into this rank's role together with all other ranks, and play it; returns the exit code."""
+    """Set up this rank's role in step with all other ranks, and run it; returns the exit code."""
     ranks_by_role, name = context.roles.ranks_by_role, context.roles.role_of(context.rank)
     color, key = list(RECIPES).index(name), ranks_by_role[name].index(context.rank)
     peers = cast(MPI.Intracomm, world.Split(color, key))

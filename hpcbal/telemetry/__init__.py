@@ -1,4 +1,4 @@
-"""Ledger, metrics, status, results, logs, progress, and the output directory they live in."""
+"""The files and messages of a run: ledger, metrics, status, results, logs, progress, output directory."""
 
 from hpcbal.telemetry.claim.directory import claim_output, prepare_output
 from hpcbal.telemetry.claim.run_lock import RunLock

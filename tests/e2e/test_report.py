@@ -87,7 +87,7 @@ def test_a_killed_run_has_a_report_and_says_what_to_do(lab: Any) -> None:
     assert done.code == 0, done
     page = (lab.out / "report.html").read_text()
     assert "interrupted" in page
-    assert "the same command continues it" in page
+    assert "run the same command again to resume it" in page
     assert not (lab.out / "report-plots").exists()
 
 

@@ -200,7 +200,7 @@ def test_on_other_hosts_a_dnn_gets_all_gpus_again(lab):
     done = lab.run()
     assert done.code == 0, done
     assert lab.events("round-started")[known].plan.groups[0].gpus == (0, 1, 2)
-    told = "the hosts are others: GPUs left out of a are forgotten"
+    told = "the hosts have changed: GPUs that were left out of a may be used again"
     assert told in (lab.out / "logs" / "rank-000.log").read_text()
     assert len(lab.events("epoch-done")) == 16
 

@@ -65,7 +65,7 @@ def test_a_rank_that_hangs_ends_the_job_with_70_and_is_named(lab):
         assert f"rank {rank} on host " in done.err, done
     assert done.err.count("last seen training a") == 3, done
     assert "Traceback" not in done.err, done
-    assert "died without a word" not in done.err, done
+    assert "died without an error message" not in done.err, done
     assert "in loss_and_gradient" in (lab.out / "logs" / "rank-003.log").read_text(encoding="utf-8")
     assert "in loss_and_gradient" not in (lab.out / "logs" / "rank-002.log").read_text(encoding="utf-8")
     (lab.folder / "mended").touch()

@@ -32,7 +32,7 @@ def test_a_killed_rank_ends_the_job_and_the_same_command_goes_on(
     print(done)
     assert done.code == 1, done
     assert f"rank {rank} ({role}, pid {pid}) on host " in done.err, done
-    assert done.err.count("died without a word: killed by a signal") == 1, done
+    assert done.err.count("died without an error message: killed by a signal") == 1, done
     assert "Traceback" not in done.err, done
     assert lab.events()[-1].event != "run-finished"
     done = lab.run()
@@ -56,8 +56,8 @@ def test_a_rank_killed_while_the_run_starts_is_told(lab):
 
 def tells_of_a_death_once(err: str) -> bool:
     """By a rank that saw it, or by `hpcbal run`."""
-    told = re.findall(r"hpcbal: (?:rank \d .* died without a word|a rank was ended by SIGKILL)", err)
-    return len(told) == 1 and err.count("tart the same command again") == 1
+    told = re.findall(r"hpcbal: (?:rank \d .* died without an error|a rank was ended by SIGKILL)", err)
+    return len(told) == 1 and err.count("un the same command again") == 1
 
 
 def test_a_death_that_no_rank_lives_to_tell_of_is_told(lab, undisturbed, same_outcome):
@@ -91,8 +91,8 @@ def test_ranks_whose_mpirun_was_killed_end_and_the_same_command_goes_on(lab, und
     print(done)
     assert "mpirun was ended by SIGKILL; waiting for the ranks to stop" in done.err, done
     ends = {
-        75: "the ranks have written checkpoints and stopped; start the same command again",
-        1: "the ranks have ended too, perhaps before they could write; start the same command again",
+        75: "the ranks have written checkpoints and stopped; run the same command again",
+        1: "perhaps before they could write checkpoints; run the same command again",
     }
     assert done.code in ends, f"the run was over before the stop, or failed otherwise:\n{done}"
     assert ends[done.code] in done.err, done

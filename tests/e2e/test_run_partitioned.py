@@ -289,7 +289,7 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
         ({"slots": {"per_node": 2}}, ""),
         (
             {"schedule": {"max_gpus_per_dnn": 2}, "balance": {"policy": "even"}},
-            "the interrupted round does not go on: a had more GPUs than schedule.max_gpus_per_dnn (2) and",
+            "the interrupted round is not resumed: a had more GPUs than schedule.max_gpus_per_dnn (2) and",
         ),
     ],
     ids=["other GPUs", "a lower limit"],
@@ -308,7 +308,7 @@ def test_other_gpus_get_parts_of_their_own(lab, change, told):
     sizes, _ = parts_of(lab)
     assert (len(sizes), sum(sizes)) == (2, NUM_TRAIN)
     logs = "".join(path.read_text() for path in (lab.out / "logs").glob("rank-*.log"))
-    assert "the data had 3 parts and is dealt anew to 2 GPUs" in logs
+    assert "the data had 3 parts and is dealt again to 2 GPUs" in logs
     assert told in logs
 
 
@@ -386,7 +386,7 @@ def test_a_rank_that_fails_while_samples_move_takes_the_group_along(lab, at):
     assert done.code == 3, done
     assert lab.results()["a"].cause == "error: RuntimeError: the layers do not fit"
     logs = [path.read_text() for path in sorted((lab.out / "logs").glob("rank-*.log"))[2:]]
-    assert all("a migration was under way; its samples stay where they were" in text for text in logs), logs
+    assert all("a running migration was abandoned; its samples stay" in text for text in logs), logs
 
 
 def test_broken_samples_are_left_out_until_they_are_mended(lab):
@@ -462,7 +462,7 @@ def test_fewer_usable_samples_than_gpus_are_told_in_one_line(lab):
     lab.configure(**many_broken(60, 1.0, "by_class"))
     done = lab.run()
     assert done.code == 3, done
-    assert "0 of 48 training samples can be used" in lab.results()["a"].cause, done
+    assert "0 of 48 training samples are usable" in lab.results()["a"].cause, done
     assert "Traceback" not in done.err, done
 
 

@@ -29,7 +29,7 @@ def test_an_output_directory_that_cannot_be_used(lab):
     (lab.folder / "mine" / "thesis.tex").touch()
     done = lab.run_alone("run", "run.yaml", "--output", "mine")
     check_refused(done, "mine: not empty", "thesis.tex", "--output")
-    check_refused(lab.run_alone("run", "run.yaml", "--resume"), "out: no run to resume here")
+    check_refused(lab.run_alone("run", "run.yaml", "--resume"), "out: no run to resume")
 
 
 def test_a_missing_dataset(lab):
@@ -62,7 +62,7 @@ def test_a_world_that_was_started_as_singletons(lab):
     """The launcher says four, MPI says one: as when mpi4py was built with another MPI."""
     told = {"PMI_SIZE": "4"}
     first, second = (lab.run(PMI_RANK=str(rank), **told) for rank in (0, 1))
-    check_refused(first, "PMI started 4 processes, but this one sees an MPI world of 1")
+    check_refused(first, "PMI started 4 processes, but this process sees an MPI world of size 1")
     assert (second.code, second.err) == (2, "")
     assert not lab.out.exists()
 

@@ -15,7 +15,7 @@ from hpcbal.report.drawing.svg import FONTS, to_svg
 from hpcbal.report.model import ReportData
 from hpcbal.report.page.parts import WHY_NAMES, best_first, cards, four_digits, mood, short_duration
 from hpcbal.telemetry.views.kinds import view_of
-from hpcbal.telemetry.views.table import count_text, telling_line
+from hpcbal.telemetry.views.table import count_text, key_line
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -83,6 +83,6 @@ def _environment() -> Environment:
         "four_digits": four_digits,
         "percent": percent_label,
         "short_duration": short_duration,
-        "telling_line": telling_line,
+        "key_line": key_line,
     }
     return environment

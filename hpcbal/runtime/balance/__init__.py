@@ -1,1 +1,1 @@
-"""Drive the splitting of steps over a group's ranks: observe, decide in the background, adopt."""
+"""Split steps over a group's ranks: observe, decide in the background, apply."""

@@ -1,4 +1,4 @@
-"""Choose how a trainer group splits its steps over its ranks, and say what is asked of such a split."""
+"""Define what a trainer group's balancer does, and choose the balancer of a group."""
 
 from __future__ import annotations
 
@@ -31,51 +31,52 @@ log = logging.getLogger(__name__)
 
 
 class Balancer(Protocol):
-    """A group's way to split its steps, for what feeds and runs a pass."""
+    """Splits the steps of a trainer group over its ranks; used by the feeder and the pass runner."""
 
     @property
     def plans_ahead(self) -> bool:
-        """Whether a step can be planned now while the one before runs, so that its batch is fetched ahead.
+        """Whether the next step can be planned while the current one runs, so its batch is fetched ahead.
 
-        Otherwise its shares are known only when the step before has ended. Equal on all ranks; may change
+        Otherwise its shares are known only when the current step has ended. Equal on all ranks; may change
         with each step.
         """
 
     @property
     def usually_ahead(self) -> bool:
-        """Whether that is so apart from the first steps, and those after a change."""
+        """Whether `plans_ahead` holds except in the first steps and in the steps after a change."""
 
     @property
     def remove(self) -> int | None:
-        """Rank of the group without which it would be faster, as far as the master knows."""
+        """The group rank without which the group would be faster, if the master knows one."""
 
     def start(self) -> None:
-        """Agree on the shares to begin with; collective over the group."""
+        """Agree on the initial shares; collective over the group."""
 
     def deal(self, start: int, end: int) -> StepShares:
-        """What each rank takes of the next step that is planned, start..end-1; equal on all ranks."""
+        """Each rank's share of the next step to plan, positions start..end-1; equal on all ranks."""
 
     def report(self, step: Step, began_s: float) -> Callable[[float], Array] | None:
-        """What this rank reports of a training step when it meets the others; None: nothing.
+        """This rank's report of a training step, as a function; None if it reports nothing.
 
-        It is asked with the seconds that the rank has waited for others since it began.
+        The function is called when the rank meets the others. Its argument is the number of seconds that the
+        rank has waited for others since `began_s`.
 
         Args:
-            step: that is computed.
-            began_s: `time.monotonic` when it began to compute.
+            step: the step being computed.
+            began_s: `time.monotonic` when the computation began.
         """
 
     def take(self, summed: Array, step: Step) -> None:
-        """What all ranks have reported of a training step, summed; collective over the group."""
+        """Take the sum of all ranks' reports of a training step; collective over the group."""
 
     def take_facts(self) -> dict[str, Any]:
-        """For the ledger, of the time since the last call."""
+        """Facts for the ledger, about the time since the last call."""
 
     def close(self) -> None:
-        """End what runs in the background."""
+        """Stop the background work."""
 
 
-class EvenSplit:
+class EvenSplit(Balancer):
     """The same share for every rank; measures nothing and costs nothing."""
 
     plans_ahead = usually_ahead = True
@@ -85,34 +86,32 @@ class EvenSplit:
         self._num_ranks = num_ranks
 
     def start(self) -> None:
-        """As `Balancer.start`; all ranks know the shares."""
+        """Do nothing: all ranks know the shares."""
 
     def deal(self, start: int, end: int) -> StepShares:
-        """As `Balancer.deal`."""
         return StepShares.neighbours(start, self._split(end - start))
 
     def _split(self, num_samples: int) -> tuple[int, ...]:
         return split_evenly(num_samples, self._num_ranks)
 
     def report(self, step: Step, began_s: float) -> None:
-        """As `Balancer.report`."""
+        """Report nothing."""
 
     def take(self, summed: Array, step: Step) -> None:
-        """As `Balancer.take`."""
+        """Do nothing: no rank reports anything."""
 
     def take_facts(self) -> dict[str, Any]:
-        """As `Balancer.take_facts`: none."""
         return {}
 
     def close(self) -> None:
-        """As `Balancer.close`."""
+        """Do nothing: nothing runs in the background."""
 
 
 class FixedSplit(EvenSplit):
-    """The same uneven shares in every step; measures nothing and costs nothing either.
+    """The same uneven shares in every step; also measures nothing and costs nothing.
 
     Args:
-        sizes: samples of each rank in a full step.
+        sizes: number of samples of each rank in a full step.
     """
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
@@ -120,11 +119,10 @@ class FixedSplit(EvenSplit):
         self._sizes = sizes
 
     def _split(self, num_samples: int) -> tuple[int, ...]:
-        """Steps of fewer samples are split in the proportions of a full one."""
+        """Split smaller steps in the proportions of a full step."""
         return scaled_to_step(num_samples, self._sizes)
 
     def take_facts(self) -> dict[str, Any]:
-        """As `Balancer.take_facts`: the shares."""
         return {"balance": {"shares": list(self._sizes)}}
 
 
@@ -139,14 +137,16 @@ def make_balancer(
     kept: Callable[[str], KeptModel],
     watch: WorkerWatch | None = None,
 ) -> Balancer:
-    """The balancer of a group as its DNN or else the run wants it; a group of one has nothing to balance.
+    """Make the balancer that the DNN's settings ask for, or else the run's.
+
+    A group of one rank has nothing to balance.
 
     Args:
-        num_train: training samples of a pass.
-        memories: of this rank, by key; the group's is found there, or put there.
-        key: names DNN and group.
-        kept: the group's fitted model in the output directory, by predictor.
-        watch: what this rank sees of its own resources.
+        num_train: number of training samples in a pass.
+        memories: this rank's memories by key; the group's memory is read from here, or added.
+        key: identifies the DNN and the group.
+        kept: returns the file of the group's fitted model, given the name of the predictor.
+        watch: measures this rank's own resources.
     """
     balance = resolve_balance(settings, dnn)
     policy: BatchingPolicy[Any] = balance.policy
@@ -176,7 +176,10 @@ def make_balancer(
 
 
 def make_learner(settings: BalanceConfig, num_workers: int, kept: KeptModel) -> SpeedLearner:
-    """The learner of a group that trains for the first time since the start; it may know an earlier model."""
+    """Make the learner of a group that trains for the first time since the start.
+
+    It starts from the model of an earlier start if one was kept.
+    """
     model = kept.read()
     if model is not None:
         log.info("speeds are predicted by the model in %s", kept.path)
@@ -191,10 +194,10 @@ def make_learner(settings: BalanceConfig, num_workers: int, kept: KeptModel) -> 
 
 
 def make_watch(config: EnsembleConfig, local_slot: int) -> WorkerWatch:
-    """What a trainer rank looks at: only what a policy asks for.
+    """Make the watch of a trainer rank; it measures only what a policy needs.
 
     Args:
-        local_slot: number of this trainer on its node.
+        local_slot: index of this trainer on its node.
     """
     balances = balances_of(config).values()
     watch = WorkerWatch()

@@ -1,4 +1,4 @@
-"""Perform what a group's splitting machine decides: with a thread on the master, and collectives."""
+"""Carry out the decisions of a group's splitting machine, with a thread on the master and collectives."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _NOTHING = np.zeros(0)
 
 @dataclass
 class SplitMemory:
-    """What a group knows of its split, kept by each rank for the group's next round.
+    """What a group knows about its split; each rank keeps it for the group's next round.
 
     Attributes:
-        state: of the policy; only the master's is used.
-        num_quiet: decisions in a row that moved few samples, see `Splitting`.
-        learner: of speeds, where the master has one.
-        needed_memory: largest share of its accelerator's memory that this rank has needed, as it belongs to
-            the largest batch that its policy remembers.
+        state: the policy's state; only the master's is used.
+        num_quiet: consecutive decisions that moved few samples, see `Splitting`.
+        learner: the master's speed learner, if it has one.
+        needed_memory: largest share of its accelerator's memory that this rank has needed; it belongs to the
+            largest batch that the policy remembers.
     """
 
     state: Any
@@ -63,32 +63,33 @@ class SplitMemory:
 
 
 class DecidedSplit:
-    """Performs a group's `Splitting`: asks the policy, and carries reports and announcements.
+    """Drives a group's `Splitting`: asks the policy, and transports reports and announcements.
 
-    The master alone decides: the same numbers need not give the same decision on unlike processors, whose
-    libraries round differently. All ranks change their shares after the same step. How reports and
-    announcements travel depends on whether steps wait for decisions now:
+    It is a `Balancer`. Only the master decides: the same numbers may give different decisions on different
+    processors, because their libraries round differently. All ranks change their shares after the same step.
+    How reports and announcements travel depends on whether steps currently wait for decisions:
 
-    - They do not: each rank's samples and seconds of a training step ride in the step's all-reduce, and so
-      does the master's announcement. What is seen in step k is decided while step k+1 runs, announced when
-      that one ends, and used from step k+3 on, as step k+2 has been planned by then. A decision that is late
-      rides with a later step.
-    - They do: where the ranks meet before the all-reduce, the master gets all reports there, and its
-      announcement is the answer that lets them go. Where they do not meet (Horovod), reports ride in the
-      all-reduce, and the master announces after it. What is seen in step k is used in step k+1.
+    - They do not wait: each rank's samples and seconds of a training step are part of the step's all-reduce,
+      and so is the master's announcement. A measurement of step k is decided on while step k+1 runs,
+      announced when step k+1 ends, and used from step k+3 on, because step k+2 has been planned by then. A
+      late decision is announced with a later step.
+    - They wait: if the ranks meet before the all-reduce, the master gets all reports there, and its
+      announcement is the answer that lets them continue. If they do not meet (Horovod), the reports are part
+      of the all-reduce, and the master announces after it. A measurement of step k is used in step k+1.
 
     Args:
-        name: of the DNN, for the log.
-        policy: decides; only the master's is asked.
-        num_samples: of a full step.
-        collective: of the group.
-        max_samples: most samples of a full step that one rank may get; an even share is always allowed.
+        name: name of the DNN, for the log.
+        policy: makes the decisions; only the master's is asked.
+        num_samples: number of samples in a full step.
+        collective: the group's collective.
+        max_samples: largest number of samples of a full step that one rank may get; an even share is always
+            allowed.
         memory: what this group knew when it last trained this DNN.
-        watch: what this rank sees of its own resources.
+        watch: measures this rank's own resources.
 
     Attributes:
-        machine: of this rank.
-        memory: see `SplitMemory`; up to date when closed.
+        machine: this rank's splitting machine.
+        memory: see `SplitMemory`; up to date once closed.
 
     Source: [LBBSP] Alg. 3 and Sec. 4. Deviation: no server.
     """
@@ -123,30 +124,30 @@ class DecidedSplit:
 
     @property
     def plans_ahead(self) -> bool:
-        """As `Balancer.plans_ahead`."""
+        """See `Balancer.plans_ahead`."""
         return not self.machine.at_once
 
     @property
     def usually_ahead(self) -> bool:
-        """As `Balancer.usually_ahead`."""
+        """See `Balancer.usually_ahead`."""
         return self.machine.rules.cadence is not Cadence.EVERY_STEP
 
     @property
     def remove(self) -> int | None:
-        """As `Balancer.remove`; only the master knows."""
+        """See `Balancer.remove`; only the master knows it."""
         return self.machine.remove
 
     def start(self) -> None:
-        """As `Balancer.start`: the master's."""
+        """See `Balancer.start`; the group starts with the master's shares."""
         self._watch.device.begin(self.memory.needed_memory)
-        self._tell()
+        self._announce()
 
     def deal(self, start: int, end: int) -> StepShares:
-        """As `Balancer.deal`: neighbours for each rank."""
+        """See `Balancer.deal`; each rank gets consecutive samples."""
         return StepShares.neighbours(start, self.machine.split(end - start))
 
     def report(self, step: Step, began_s: float) -> Callable[[float], Array]:
-        """As `Balancer.report`: what this rank has seen, and the master's announcement."""
+        """See `Balancer.report`; contains this rank's measurements and the master's announcement."""
 
         def arrived(waited_s: float = 0.0) -> Array:
             seen = report_of_rank(step, time.monotonic() - began_s - waited_s, self._watch)
@@ -167,7 +168,7 @@ class DecidedSplit:
         return arrived
 
     def take(self, summed: Array, step: Step) -> None:
-        """As `Balancer.take`."""
+        """See `Balancer.take`."""
         if self._meets:
             self._follow(self._answer)
             return
@@ -176,7 +177,7 @@ class DecidedSplit:
         if self.machine.at_once:
             if self._is_master:
                 self._decide_at_once(step, reports)
-            self._tell()
+            self._announce()
             return
         self._follow(summed[NUM_FACTS * size :])
         if self._executor is not None:
@@ -185,7 +186,7 @@ class DecidedSplit:
                 self._pending = self._executor.submit(self._ask, ask)
 
     def take_facts(self) -> dict[str, Any]:
-        """As `Balancer.take_facts`: the shares now, changes, and what deciding has taken."""
+        """See `Balancer.take_facts`: the current shares, the number of changes, and the time to decide."""
         machine = self.machine
         facts = {
             "shares": list(machine.in_force.batch_sizes),
@@ -198,8 +199,8 @@ class DecidedSplit:
         return {"balance": facts | ({} if self.remove is None else {"remove": self.remove})}
 
     def close(self) -> None:
-        """As `Balancer.close`."""
-        if self._has_reported:  # else what is needed is another group's, which trained before
+        """See `Balancer.close`."""
+        if self._has_reported:  # otherwise the needed memory is that of the group that trained before
             self.memory.needed_memory = self._watch.device.needed
         if self._executor is not None:
             self._executor.shutdown()
@@ -212,7 +213,7 @@ class DecidedSplit:
 
     @property
     def _meets(self) -> bool:
-        """Whether the ranks meet before the all-reduce of this step, and hear there what is decided."""
+        """Whether the ranks meet before the all-reduce of this step and get the decision there."""
         return self.machine.at_once and self._collective.meets
 
     def _announcement(self) -> Array:
@@ -225,8 +226,8 @@ class DecidedSplit:
         *sizes, at_once = np.rint(numbers).astype(np.int64).tolist()
         self.machine.handle(Announced(Announcement(tuple(sizes), bool(at_once))))
 
-    def _tell(self) -> None:
-        """Send the master's announcement to all; what the others hold is written over."""
+    def _announce(self) -> None:
+        """Send the master's announcement to all ranks; it overwrites the other ranks' numbers."""
         numbers = self._announcement()
         self._collective.tell(numbers)
         self._follow(numbers)
@@ -234,27 +235,27 @@ class DecidedSplit:
     # ---- the master --------------------------------------------------------------------------
 
     def _answer_to(self, step: Step, reports: Array) -> Array:
-        """The announcement, decided while all ranks wait: it must not raise."""
+        """The announcement, decided while all ranks wait; must not raise."""
         self._decide_at_once(step, reports)
         return self._announcement()
 
     def _decide_at_once(self, step: Step, reports: Array) -> None:
         if self._pending is not None:
-            self._pending.exception()  # waits for it; of the step before, so it has nearly always ended
+            self._pending.exception()  # wait for the previous step's decision, which has nearly always ended
         self._collect_decision()
         ask = self._measured(step, reports)
         if ask is not None:
             self._perform(self._ask(ask))
 
     def _measured(self, step: Step, reports: Array) -> AskPolicy | None:
-        """What the machine wants to be asked about a step, if anything."""
+        """The question that the machine has for the policy after a step, if any."""
         for action in self.machine.handle(StepMeasured(step.shares.counts, observations_of(reports))):
             assert isinstance(action, AskPolicy), action
             return action
         return None
 
     def _ask(self, ask: AskPolicy) -> SplitEvent:
-        """The policy's answer; whatever it raises must not leave the other ranks waiting."""
+        """The policy's answer; an exception must not leave the other ranks waiting."""
         began = time.perf_counter()
         try:
             return Decided(self._policy.decide(ask.state, ask.observations))
@@ -265,7 +266,7 @@ class DecidedSplit:
             self._decided_s += time.perf_counter() - began
 
     def _collect_decision(self) -> None:
-        """Take over what the policy has answered in the background, if it has."""
+        """Take the policy's answer from the background thread, if it is there."""
         if self._pending is not None and self._pending.done():
             pending, self._pending = self._pending, None
             self._perform(pending.result())
@@ -277,7 +278,7 @@ class DecidedSplit:
                     log.warning("%s would be faster without rank %d of its group", self._name, rank)
                 case GiveUp(problem):
                     log.error(
-                        "%s: balancing ends, the shares stay as they are: %s",
+                        "%s: balancing stops and the shares stay as they are: %s",
                         self._name,
                         problem,
                         exc_info=self._error,

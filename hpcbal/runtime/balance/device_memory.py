@@ -1,4 +1,4 @@
-"""How full the memory of this rank's GPU is, by NVIDIA's management library and TensorFlow's own count."""
+"""Measure how full the memory of this rank's GPU is, with NVML and TensorFlow's own count."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _UUIDS = ("GPU-", "MIG-")
 
 
 class DeviceMemory:
-    """Share of the memory of one GPU that a rank's batches need, and others use.
+    """Share of one GPU's memory that is in use by a rank's batches and by others.
 
-    - Where this process is alone on the GPU, it is the peak of TensorFlow's own count since `begin`, of what
-      TensorFlow may take: that is of the network that trains now. What NVML sees in use is more: TensorFlow
-      takes memory in ever larger pieces and gives none back, so it includes what profiling and other networks
-      once needed.
-    - Where others use the GPU too, or TensorFlow does not count, it is what NVML sees in use, by whomever: a
-      policy that gives a full GPU no more samples errs on the safe side.
-    - Without NVML (another maker's GPUs), or when the driver refuses, nothing is known, and that is logged
-      once; `balance.max_samples_per_gpu` bounds shares there.
+    - If this process is alone on the GPU, the share is TensorFlow's own peak since `begin`, relative to what
+      TensorFlow may take. It belongs to the network that is training now. NVML reports more: TensorFlow takes
+      memory in ever larger pieces and returns none, so NVML's figure includes what profiling and other
+      networks once needed.
+    - If others use the GPU too, or TensorFlow keeps no count, the share is what NVML reports as used, by any
+      process. A policy that gives no more samples to a full GPU then errs on the safe side.
+    - Without NVML (GPUs of other vendors), or if the driver refuses, nothing is known. This is logged once;
+      `balance.max_samples_per_gpu` bounds the shares instead.
 
     Attributes:
         needed: largest share that TensorFlow has needed since `begin`, or in earlier rounds of the group.
 
     Args:
-        gpus: ids of the GPUs that this process may use, from `visible_gpus`; numbers and places agree with
+        gpus: ids of the GPUs that this process may use, from `visible_gpus`; indices and bus ids agree with
             NVML's only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, which the TensorFlow backend sets.
-        local_slot: number of this trainer on its node.
+        local_slot: index of this trainer on its node.
     """
 
     def __init__(self, gpus: Sequence[str], local_slot: int) -> None:
@@ -52,28 +52,28 @@ class DeviceMemory:
             return
         order = env.read("CUDA_DEVICE_ORDER")
         if order != env.DRIVERS_ORDER and not gpus[index].startswith(_UUIDS):
-            self._give_up(f"CUDA_DEVICE_ORDER is {order}, and NVML knows {env.DRIVERS_ORDER} only; unset it")
+            self._give_up(f"CUDA_DEVICE_ORDER is {order}, but NVML knows only {env.DRIVERS_ORDER}; unset it")
             return
         try:
             self._nvml = importlib.import_module("pynvml")
             self._nvml.nvmlInit()
             self._handle = self._handle_of(gpus[index])
         except ImportError:
-            self._give_up("install it with pip install 'hpcbal[balance]'")
+            self._give_up("pynvml is not installed; install it with pip install 'hpcbal[balance]'")
         except Exception as error:
             if not self._is_of_nvml(error):
                 raise
             self._give_up(str(error))
 
     def begin(self, needed: float) -> None:
-        """As `DeviceWatch.begin`."""
+        """See `DeviceWatch.begin`."""
         self._tensorflow.begin()
         self.needed = needed
         self._most_samples = 0
         self._next_read_s = -1.0
 
     def read(self, num_samples: int) -> float | None:
-        """As `DeviceWatch.read`; more samples than ever have taken memory that no earlier reading shows."""
+        """See `DeviceWatch.read`; a batch larger than all earlier ones causes a new reading."""
         now_s = time.monotonic()
         if now_s >= self._next_read_s or num_samples > self._most_samples:
             self._next_read_s = now_s + INTERVAL_S
@@ -101,7 +101,7 @@ class DeviceMemory:
         return self.needed if is_alone else _share(memory.used, memory.total)
 
     def _handle_of(self, gpu: str) -> Any:
-        """The device by its number, its UUID, or its place on the PCI bus."""
+        """The device handle for an index, a UUID or a PCI bus id."""
         if gpu.isdigit():
             return self._nvml.nvmlDeviceGetHandleByIndex(int(gpu))
         if gpu.startswith(_UUIDS):
@@ -112,14 +112,14 @@ class DeviceMemory:
         return self._nvml is not None and isinstance(error, self._nvml.NVMLError)
 
     def _give_up(self, reason: str) -> None:
-        log.warning("the GPU's memory is not measured, NVML cannot be asked: %s", reason)
+        log.warning("GPU memory is not measured because NVML cannot be used: %s", reason)
         self._nvml = None
 
 
 def most_of_tensorflow(total_bytes: int) -> int:
-    """Bytes that TensorFlow takes of a GPU at most: it leaves some to the driver and to libraries.
+    """Most bytes of a GPU's memory that TensorFlow takes; it reserves some for the driver and libraries.
 
-    How much depends on the generation of the GPU; the most is left out here, so a share is never too small.
+    The reserve depends on the GPU's generation. The largest is assumed here, so a share is never too small.
 
     Source: `MinSystemMemory` in TensorFlow's gpu_device.cc: 225 MiB below 2 GiB, else 500 to 1536 MiB.
     """

@@ -1,4 +1,4 @@
-"""Keep the fitted speed models of a DNN's groups in the output directory, for later rounds and starts."""
+"""Store the fitted speed models of a DNN's groups in the output directory, for later rounds and starts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 
 class KeptModel:
-    """The file of one predictor for one DNN on one set of GPUs; a worker's model is of that worker alone.
+    """The file of one predictor for one DNN on one set of GPUs; each worker has its own model.
 
-    A file that is damaged, or cannot be written, is told in the log, and training goes on without.
+    If the file is damaged or cannot be written, a warning is logged and training continues without it.
 
     Args:
-        folder: of the DNN.
-        predictor: name of the fitter.
-        workers: what names the group's, in rank order: GPUs of other hosts are other workers.
+        folder: the DNN's directory.
+        predictor: name of the predictor.
+        workers: identifiers of the group's workers, in rank order; GPUs of other hosts are other workers.
     """
 
     def __init__(self, folder: Path, predictor: str, workers: Sequence[str | int]) -> None:
@@ -33,7 +33,7 @@ class KeptModel:
         self._num_workers = len(workers)
 
     def read(self) -> SpeedPredictor | None:
-        """The model; None if there is none that can be used."""
+        """The model; None if the file holds no usable model."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -47,7 +47,12 @@ class KeptModel:
             log.warning("%s: the speed model is ignored: %s", self.path, error)
             return None
         if (predictor, num_workers) != (self._predictor, self._num_workers):
-            log.warning("%s: ignored, it is of %s for %d workers", self.path, predictor, num_workers)
+            log.warning(
+                "%s: the speed model is ignored: it was fitted by %s for %d workers",
+                self.path,
+                predictor,
+                num_workers,
+            )
             return None
         return model
 
@@ -57,4 +62,4 @@ class KeptModel:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.path, pack_model(self._predictor, model))
         except (OSError, OutputError) as error:
-            log.warning("the speed model is not kept: %s", error)
+            log.warning("the speed model is not saved: %s", error)

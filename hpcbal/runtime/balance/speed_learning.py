@@ -1,4 +1,4 @@
-"""Alg. 1 by speeds that a model learns while the group trains: the master's side."""
+"""Alg. 1 with speeds that a model learns while the group trains: the master's side."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ log = logging.getLogger(__name__)
 
 
 class SpeedLearning(BatchingPolicy[LbBspCpuState]):
-    """A policy for one round of a group that records what it sees and has models fitted to it meanwhile.
+    """A policy for one round of a group; it records observations and has models fitted in the background.
 
-    Between two steps it notes the observations, takes over a model that has been fitted, hands out the next
-    fit when it is due, and decides with the model it has. A fit that fails is told once; the round goes on
-    with what it has, and fits no more.
+    Between two steps it records the observations, takes a model that has been fitted, starts the next fit if
+    it is due, and decides with the current model. A failed fit is logged once; the round continues with the
+    current model and starts no more fits.
 
     Args:
-        dnn: its name, for the log.
-        learner: of the group; goes on from round to round.
-        fitting: does the fits; closed with this object.
-        kept: where fitted models go.
+        dnn: name of the DNN, for the log.
+        learner: the group's learner, which is kept from round to round.
+        fitting: runs the fits; closed with this object.
+        kept: where fitted models are saved.
     """
 
     cadence: ClassVar[Cadence] = LbBspCpu.cadence
@@ -43,11 +43,9 @@ class SpeedLearning(BatchingPolicy[LbBspCpuState]):
         self._fit_s = 0.0
 
     def start(self, task: BatchTask) -> LbBspCpuState:
-        """As `BatchingPolicy.start`."""
         return self._learner.policy.start(task)
 
     def decide(self, state: LbBspCpuState, observations: Sequence[Observation]) -> Decision[LbBspCpuState]:
-        """As `BatchingPolicy.decide`."""
         self._learner.record(observations)
         self._take_model()
         if not self._gave_up and not self._fitting.is_busy and (job := self._learner.job()) is not None:
@@ -56,7 +54,7 @@ class SpeedLearning(BatchingPolicy[LbBspCpuState]):
         return self._learner.policy.decide(state, observations)
 
     def take_facts(self) -> dict[str, Any]:
-        """For the ledger: the predictor, whether a fitted model answers, and the fits since the last call."""
+        """For the ledger: the predictor, whether its model is fitted, and the fits since the last call."""
         facts = {
             "predictor": self._learner.name,
             "fitted": self._learner.is_fitted,
@@ -67,7 +65,7 @@ class SpeedLearning(BatchingPolicy[LbBspCpuState]):
         return facts
 
     def close(self) -> None:
-        """End a fit under way; it is due again when the group trains again."""
+        """End a running fit; it is due again when the group trains again."""
         self._take_model()
         if self._fitting.is_busy:
             self._learner.postpone()
@@ -79,7 +77,7 @@ class SpeedLearning(BatchingPolicy[LbBspCpuState]):
         except FitFailedError as error:
             self._gave_up = True
             log.warning(
-                "%s: no speeds are learnt any more in this round, which goes on as it is; fitting failed: %s",
+                "%s: fitting a speed model failed; this round continues with the current model: %s",
                 self._dnn,
                 error,
             )

@@ -13,12 +13,12 @@ class Step:
     """What this rank works on.
 
     Attributes:
-        start, end: positions of the whole step.
-        training: whether it trains or validates.
-        num_samples_total: valid samples of the whole step.
-        shares: what each rank takes.
-        batch: this rank's share; its memory is used again two steps later.
-        preprocessing_s: seconds that this rank has spent on making its batch; 0 where preprocessors make it.
+        start, end: the whole step covers positions start..end-1.
+        training: True for a training step, False for a validation step.
+        num_samples_total: number of valid samples in the whole step.
+        shares: each rank's share.
+        batch: this rank's share; its memory is reused two steps later.
+        preprocessing_s: seconds that this rank spent on making its batch; 0 if preprocessors make it.
         is_overlapped: whether a rank makes its next batch while it computes on this one.
     """
 
@@ -33,17 +33,16 @@ class Step:
 
     @property
     def work(self) -> float:
-        """What this rank's batch counts for a policy: as much as it has samples."""
+        """The work of this rank's batch, as a policy counts it: the number of its samples."""
         return float(len(self.batch.ids))
 
     def worked_s(self, compute_s: float) -> float:
-        """Seconds that a share like this one keeps the rank busy in every step; what is balanced.
+        """Seconds that a share of this size keeps the rank busy per step; balancing equalises them.
 
-        A rank that makes its next batch while it computes is as fast as the longer of the two allows;
-        otherwise it does one after the other.
+        If the rank makes its next batch while it computes, the longer of the two counts; otherwise their sum.
 
         Args:
-            compute_s: what it has computed on the step, without waiting for others.
+            compute_s: seconds of computing on the step, without waiting for others.
         """
         if self.is_overlapped:
             return max(self.preprocessing_s, compute_s)

@@ -11,7 +11,7 @@ from hpcbal.training.arrays import Array
 
 LEAST_PROCESSING_S = 1e-9
 SAMPLES, WORK, SECONDS, CPU, MEMORY, DEVICE_MEMORY = range(6)
-"""Where the facts of a rank stand in its report."""
+"""Indices of a rank's facts in its report."""
 NUM_FACTS = DEVICE_MEMORY + 1
 UNKNOWN = -1.0
 """Stands for a share that was not measured: the sum over ranks must stay a number."""
@@ -21,9 +21,9 @@ def report_of_rank(step: Step, compute_s: float, watch: WorkerWatch) -> Array:
     """The report of one rank, SAMPLES to DEVICE_MEMORY, shape (NUM_FACTS,).
 
     Args:
-        step: that it has computed.
-        compute_s: seconds that it computed, without waiting for others.
-        watch: what it sees of its own resources.
+        step: the step that the rank has computed.
+        compute_s: seconds of computing, without waiting for others.
+        watch: measures the rank's own resources.
     """
     host, num_samples = watch.host(), len(step.batch.ids)
     shares = (host.cpu_share, host.memory_share, watch.device.read(num_samples))
@@ -39,10 +39,10 @@ def report_of_rank(step: Step, compute_s: float, watch: WorkerWatch) -> Array:
 
 
 def observations_of(reports: Array) -> tuple[Observation, ...]:
-    """What a policy sees of a step, by rank.
+    """A policy's observations of a step, by rank.
 
     Args:
-        reports: by rank, shape (ranks, NUM_FACTS).
+        reports: the ranks' reports, shape (ranks, NUM_FACTS).
     """
     return tuple(map(_observation, reports.tolist()))
 

@@ -1,4 +1,4 @@
-"""The most memory that TensorFlow in this process has needed of its GPU."""
+"""Measure the most GPU memory that TensorFlow in this process has needed."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 GPU = "GPU:0"
-"""A trainer shows TensorFlow one GPU, its own."""
+"""TensorFlow sees only one GPU, the trainer's own."""
 
 
 class TensorFlowMemory:
-    """Peaks of the bytes that tensors take, as TensorFlow counts them.
+    """Peak number of bytes that tensors take, as TensorFlow counts them.
 
-    The peak counts, not the bytes in use: between two steps a batch holds none. What gaps between tensors
-    cost is left out. Where TensorFlow was not imported, or has no GPU, there is no peak; where it keeps no
-    count, that is logged once.
+    The peak is used rather than the bytes in use, because a batch holds no memory between two steps. Gaps
+    between tensors are not counted. If TensorFlow was not imported or has no GPU, there is no peak; if it
+    keeps no count, a warning is logged once.
     """
 
     def __init__(self) -> None:
         self._gave_up = False
 
     def begin(self) -> None:
-        """Forget the peak so far."""
+        """Reset the peak."""
         tensorflow = self._with_gpu()
         if tensorflow is not None:
             tensorflow.config.experimental.reset_memory_stats(GPU)
 
     def peak_bytes(self) -> int | None:
-        """The most bytes since `begin`; None where TensorFlow does not count them."""
+        """Peak bytes since `begin`; None if TensorFlow does not count them."""
         tensorflow = self._with_gpu()
         if tensorflow is None:
             return None
@@ -44,7 +44,7 @@ class TensorFlowMemory:
         try:
             tensorflow.config.experimental.get_memory_info(GPU)
         except ValueError as error:
-            log.warning("TensorFlow does not count the memory that it takes of the GPU: %s", error)
+            log.warning("TensorFlow does not count the GPU memory that it uses: %s", error)
             self._gave_up = True
             return None
         return tensorflow

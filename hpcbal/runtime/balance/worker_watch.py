@@ -1,4 +1,4 @@
-"""What a rank sees of its own resources when it goes to meet its group."""
+"""Measure a rank's own resources for its report to the group."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from hpcbal.telemetry.host.resource_use import ResourceUse
 
 
 class DeviceWatch(Protocol):
-    """How full the memory of this rank's accelerator is, round by round; see `DeviceMemory`."""
+    """Measures how full the memory of this rank's accelerator is, per round; see `DeviceMemory`."""
 
     @property
     def needed(self) -> float:
-        """Largest share that has been needed since `begin`, or was told to have been needed before."""
+        """Largest share needed since `begin`, or in earlier rounds as passed to `begin`."""
 
     def begin(self, needed: float) -> None:
-        """Another round begins: what was needed before is not told any more.
+        """Begin a new round: discard what was needed before.
 
         Args:
-            needed: share that this rank has needed in earlier rounds of the same group, see `needed`.
+            needed: share that this rank needed in earlier rounds of the same group, see `needed`.
         """
 
     def read(self, num_samples: int) -> float | None:
-        """The newest share in use, 0 to 1; None where it cannot be told.
+        """The latest share in use, 0 to 1; None if it cannot be measured.
 
         Args:
-            num_samples: of the batch just computed.
+            num_samples: number of samples in the batch just computed.
         """
 
 
-class NoDevice:
-    """Nothing is measured, so nothing is needed either."""
+class NoDevice(DeviceWatch):
+    """Measures nothing, so nothing is ever needed."""
 
     needed = 0.0
 
     def begin(self, needed: float) -> None:
-        """As `DeviceWatch.begin`: there is nothing to forget."""
+        """Do nothing: nothing was measured."""
 
     def read(self, num_samples: int) -> None:
-        """As `DeviceWatch.read`."""
+        """Measure nothing."""
 
 
 def _nothing() -> ResourceUse:
@@ -49,11 +49,11 @@ def _nothing() -> ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class WorkerWatch:
-    """What is measured, and how; by default nothing is.
+    """What a rank measures of its resources; by default nothing.
 
     Attributes:
-        host: CPU and memory, as `ResourceProbe.read`.
-        device: memory of the accelerator.
+        host: measures CPU and memory, like `ResourceProbe.read`.
+        device: measures the accelerator's memory.
     """
 
     host: Callable[[], ResourceUse] = field(default=_nothing)

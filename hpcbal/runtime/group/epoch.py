@@ -41,7 +41,7 @@ class EpochSums:
         }
 
     def to_array(self) -> np.ndarray:
-        """float64 of shape (6,), for a checkpoint."""
+        """The sums as float64 of shape (6,), for a checkpoint."""
         parts = [(s.loss, s.correct, float(s.count)) for s in (self.train, self.validation)]
         return np.array(parts, dtype=np.float64).reshape(6)
 
@@ -61,15 +61,15 @@ class PassResult:
 
     Attributes:
         position: the next sample of the stream.
-        complete: whether the pass came to its end.
-        too_many_bad: whether it stopped because more samples are broken than is allowed.
-        seconds: wall time of what was done of it.
-        wait_s: the part of it spent without a batch.
-        num_steps: steps done.
-        num_samples: valid samples of these steps, over all ranks.
-        num_trained: those of them that were trained on.
-        train_s: the time in training steps, waiting for batches left out.
-        own: where this rank spent its training steps.
+        complete: whether the pass reached its end.
+        too_many_bad: whether it stopped because more samples are broken than allowed.
+        seconds: wall time.
+        wait_s: the part of `seconds` spent waiting for a batch.
+        num_steps: number of steps done.
+        num_samples: number of valid samples in these steps, over all ranks.
+        num_trained: number of these samples that were in training steps.
+        train_s: time in training steps, without waiting for batches.
+        own: where this rank spent the time of its training steps.
     """
 
     position: Position
@@ -87,8 +87,8 @@ class PassResult:
         """Measurements for the ledger that no decision depends on.
 
         Args:
-            ranks: `own` of all ranks; None for a group of one.
-            split: `balance` as `Balancer.take_facts` returns it, and `partition`, as far as they apply.
+            ranks: `own` of all ranks; None for a group of one rank.
+            split: `balance` as returned by `Balancer.take_facts`, and `partition`, if they apply.
         """
         balance, partition = split.get("balance"), split.get("partition")
         return EpochFacts(
@@ -110,16 +110,16 @@ def _frozen(facts: Mapping[str, Any]) -> dict[str, Any]:
 class PassRunner:
     """Runs passes of one group on this rank.
 
-    All ranks of the group make the same steps: sizes follow from the configuration alone, and orders to stop
-    ride in the all-reduce of a step, so that no rank is alone in a collective.
+    All ranks of the group perform the same steps: sizes follow from the configuration alone, and a request to
+    stop is part of a step's all-reduce, so that no rank is left alone in a collective.
 
     Args:
-        batches: the feeder's; their balancer splits the steps.
-        max_bad: broken samples of a pass that are allowed; with more the pass stops, on all ranks at the same
-            step, before anything is called an epoch.
-        suspended: whether this rank has been told to stop at the next step.
-        between_steps: called before each step with its position, for messages, heartbeats, checkpoints.
-        trace: makes the trace of a pass, by its index.
+        batches: the feeder's batches; their balancer splits the steps.
+        max_bad: number of broken samples allowed in a pass; with more, the pass stops on all ranks at the
+            same step, before it counts as an epoch.
+        suspended: whether this rank has been asked to stop at the next step.
+        between_steps: called before each step with its position, for messages, heartbeats and checkpoints.
+        trace: makes the trace of a pass, given its index.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class PassRunner:
         """Train and validate from `start` to the end of its pass, adding to `sums`.
 
         Raises:
-            GroupFailed: on all ranks of the group, when any of them failed.
+            GroupFailed: on all ranks of the group, if any of them failed.
         """
         began, waited = time.monotonic(), self._feeder.wait_s
         offset, num_steps, too_many_bad = start.offset, 0, False
@@ -189,10 +189,10 @@ class PassRunner:
         )
 
     def _add(self, own: RankTimes, step: Step, outcome: StepOutcome, wait_s: float, began_s: float) -> None:
-        """Note a training step that has just ended."""
+        """Add a training step that has just ended."""
         own.wait_s += wait_s
         own.samples += len(step.batch.ids)
-        if self._collective.size > 1:  # alone there is no collective to arrive at
+        if self._collective.size > 1:  # a single rank has no collective to arrive at
             exchange = self._replica.exchange
             waited_s = exchange.waited_s if exchange is not None else 0.0
             compute_s = outcome.met_s - began_s - waited_s
@@ -203,8 +203,8 @@ class PassRunner:
     def _perform(self, step: Step, sums: EpochSums) -> StepOutcome:
         """Train or validate.
 
-        A step whose samples are all broken moves no weight, but the ranks meet in it all the same: none may
-        run ahead and leave the round while another still waits for its blocks.
+        A step whose samples are all broken changes no weight, but the ranks still meet in it: no rank may run
+        ahead and leave the round while another still waits for its blocks.
         """
         if step.training:
             outcome = train_balanced(self._replica, step, self._batches, self._collective, self._suspended())
@@ -218,10 +218,10 @@ class PassRunner:
 def train_balanced(
     replica: Replica, step: Step, batches: Batches, collective: GradientCollective, suspend: bool = False
 ) -> StepOutcome:
-    """Train one step; what balancer and batches report rides in its sum; collective over the group.
+    """Train one step; its sum carries the reports of balancer and batches; collective over the group.
 
     Raises:
-        GroupFailed: as `train_step`.
+        GroupFailed: see `train_step`.
     """
     balancer = batches.balancer
     balancing, own = balancer.report(step, time.monotonic()), batches.report()

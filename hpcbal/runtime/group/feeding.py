@@ -1,4 +1,4 @@
-"""Hand a trainer its batches one after the other, fetching the next one while it computes."""
+"""Give a trainer its batches one by one, and fetch the next one while it computes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpcbal.runtime.balance.step import Step
 from hpcbal.training.arrays import Array
 from hpcbal.values.selection import StepShares
 
-NUM_BUFFERS = 2  # one that is computed on, one that is being filled
+NUM_BUFFERS = 2  # one in use, one being filled
 POLL_INTERVAL_S = 0.1
 _NOTHING = np.zeros(0)
 
@@ -28,38 +28,38 @@ class Batches(Protocol):
     """Where the batches of one rank of a trainer group come from.
 
     Attributes:
-        balancer: how a step is split over the group.
+        balancer: splits each step over the group.
     """
 
     balancer: Balancer
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
-        """Fix which samples each rank takes of the step start..end-1; at the same moments on all ranks.
+        """Decide which samples each rank takes of a step; called at the same moments on all ranks.
 
         Args:
-            pass_index: of the stream.
-            number: of the step, counted since the pass was begun or gone on with.
-            start, end: positions of the whole step.
+            pass_index: index of the pass in the stream.
+            number: index of the step, counted since the pass was started or resumed.
+            start, end: the whole step covers positions start..end-1.
 
-        Returns: what fetches this rank's share, maybe in another thread; one after the other.
+        Returns: a function that fetches this rank's share. It may run in another thread; calls never overlap.
         """
 
     def set_poll(self, poll: Callable[[], None]) -> None:
-        """Call `poll` again and again while waiting for data; what it raises ends the wait."""
+        """Call `poll` repeatedly while waiting for data; an exception from it ends the wait."""
 
     def report(self) -> Array:
-        """Numbers that ride in the all-reduce of a training step, shape (k,), k equal on all ranks."""
+        """Numbers to add to the all-reduce of a training step, shape (k,), k equal on all ranks."""
 
     def take(self, summed: Array) -> None:
-        """A training step has been performed; these are the sums of what the ranks have reported."""
+        """Take the sums of the ranks' reports after a training step."""
 
 
 class Buffers:
-    """Memory for batches, used again and again: pages of fresh memory cost more than a copy.
+    """Reusable memory for batches: touching fresh pages costs more than a copy.
 
     Args:
-        spec: of the stream; samples that differ in size get no such memory.
-        num_samples: that a batch is expected to hold.
+        spec: the stream; if its samples differ in size, no memory is kept.
+        num_samples: expected number of samples in a batch.
     """
 
     def __init__(self, spec: StreamSpec, num_samples: int) -> None:
@@ -68,7 +68,7 @@ class Buffers:
         self._kept = [spec.empty_batch(num_samples) if self._is_static else None for _ in range(NUM_BUFFERS)]
 
     def of(self, number: int, num_samples: int) -> NDArray[Any] | None:
-        """Memory for step `number`, shape (>= num_samples, ...), or None where samples differ in size."""
+        """Memory for step `number`, shape (>= num_samples, ...), or None if samples differ in size."""
         kept = self._kept[number % NUM_BUFFERS]
         if kept is not None and len(kept) < num_samples:
             kept = self._kept[number % NUM_BUFFERS] = self._spec.empty_batch(num_samples)
@@ -76,13 +76,13 @@ class Buffers:
 
 
 class StreamBatches(Batches):
-    """Batches out of the shared stream, or out of one of this rank's own in the same order.
+    """Batches from the shared stream, or from this rank's own stream, which has the same order.
 
     Args:
-        reader: of this rank; while a pass runs, only the fetching thread touches it.
-        batch_size: samples per step of the whole group.
-        rank: of this trainer in its group.
-        balancer: how a step is split over the group.
+        reader: this rank's reader; while a pass runs, only the fetching thread uses it.
+        batch_size: samples per step, over the whole group.
+        rank: this trainer's rank in its group.
+        balancer: splits each step over the group.
     """
 
     def __init__(
@@ -98,11 +98,10 @@ class StreamBatches(Batches):
         self._reader.set_poll(poll)
 
     def report(self) -> Array:
-        """As `Batches.report`: nothing."""
         return _NOTHING
 
     def take(self, summed: Array) -> None:
-        """Nothing was added."""
+        """Do nothing: no numbers were added."""
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
         return partial(self._fetch, pass_index, number, self.balancer.deal(start, end))
@@ -117,25 +116,24 @@ class StreamBatches(Batches):
 
 
 class _GivenUpError(Exception):
-    """Nobody wants the batch any more that the fetching thread waits for."""
+    """The batch that the fetching thread waits for is no longer needed."""
 
 
 class Feeder:
     """Batches of one rank of a trainer group.
 
-    A step never holds both training and validation samples, so that all ranks know from the positions alone
-    what it is.
+    A step never mixes training and validation samples, so all ranks know its kind from its positions alone.
 
     Args:
-        batches: where they come from; asked to plan by the trainer's own thread.
-        batch_size: samples per step of the whole group.
-        executor: one thread that fetches ahead; None fetches when asked (an MPI without THREAD_MULTIPLE
+        batches: the source of batches; `plan` is called from the trainer's own thread.
+        batch_size: samples per step, over the whole group.
+        executor: one thread that fetches ahead; None fetches on demand (an MPI without THREAD_MULTIPLE
             allows no second thread).
-        poll: called by the trainer's own thread again and again while it waits, for messages and heartbeats:
-            where all groups wait for the slowest, a wait may last.
+        poll: called repeatedly by the trainer's own thread while it waits, for messages and heartbeats; a
+            wait may be long if all groups wait for the slowest.
 
     Attributes:
-        wait_s: seconds the trainer has waited for batches so far.
+        wait_s: seconds that the trainer has waited for batches so far.
     """
 
     def __init__(
@@ -153,16 +151,16 @@ class Feeder:
         self._given_up = False
         self._poll = poll
         self.wait_s = 0.0
-        # While decisions are waited for, batches are not fetched ahead, but their times are to show how fast
-        # a rank will be when they are again.
+        # While steps wait for decisions, batches are not fetched ahead. Their times must still show how fast
+        # a rank will be once they are fetched ahead again.
         self._overlaps = executor is not None and batches.balancer.usually_ahead
         batches.set_poll(poll if executor is None else self._check_wanted)
 
     def steps(self, pass_index: int, offset: int) -> Generator[Step, None, None]:
-        """The steps of a pass from position `offset` on; close the iterator to leave the pass early."""
+        """Yield the steps of a pass from position `offset`; close the iterator to leave the pass early."""
         ranges = self._ranges(offset)
         ahead: Future[Step] | None = None
-        fetch: Callable[[], Step] | None = None  # of the step that comes, where it is planned ahead
+        fetch: Callable[[], Step] | None = None  # of the next step, if it is planned ahead
         self._given_up = False
         try:
             for number, (start, end) in enumerate(ranges):

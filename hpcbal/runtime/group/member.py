@@ -1,4 +1,4 @@
-"""One rank's membership in a trainer group: building, loading and agreeing with the others."""
+"""One rank's membership in a trainer group: build, load and agree with the others."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a rank starts a round with.
+    """A rank's state at the start of a round.
 
     Attributes:
-        sums: behind the metrics of a pass that was left inside.
-        saved: all arrays of the checkpoint that are not the replica's; empty if none was read.
+        sums: the sums behind the metrics of a pass that was interrupted; None if there was no such pass.
+        saved: all arrays of the checkpoint that are not the replica's; empty if no checkpoint was read.
     """
 
     replica: Replica
@@ -49,11 +49,11 @@ class GroupMember:
     """This rank's part of one trainer group.
 
     Args:
-        context: this rank.
-        facts: of the data.
-        dnn: what the group trains.
-        comm: what the group's ranks agree through.
-        collective: how gradients are summed over the group.
+        context: this rank's context.
+        facts: facts about the data.
+        dnn: the DNN that the group trains.
+        comm: communicator through which the group's ranks agree.
+        collective: sums gradients over the group.
         ranks: world rank of each rank of the group.
     """
 
@@ -82,13 +82,13 @@ class GroupMember:
         return self.comm.rank == 0
 
     def on_all_ranks(self, doing: str, work: Callable[[], T]) -> T:
-        """Run `work` on all ranks of the group; all succeed or all raise GroupFailed; collective."""
+        """Run `work` on all ranks of the group; either all succeed or all raise GroupFailed; collective."""
         result: T | None = None
         failure: Exception | None = None
         try:
             result = work()
-        except USER_ERRORS as error:  # whatever a user's model does must not leave the peers waiting
-            if isinstance(error, InputError):  # its one line tells the user all
+        except USER_ERRORS as error:  # an error in a user's model must not leave the peers waiting
+            if isinstance(error, InputError):  # its message is complete without a traceback
                 log.error("%s: %s failed: %s", self.dnn.name, doing, error)
             else:
                 log.exception("%s: %s failed", self.dnn.name, doing)
@@ -97,10 +97,10 @@ class GroupMember:
         return result  # type: ignore[return-value]
 
     def load_together(self, epochs: int, position: Position | None) -> Loaded:
-        """`load` on all ranks of the group, which then hold equal replicas; collective.
+        """Call `load` on all ranks of the group and make their replicas equal; collective.
 
-        The master's arrays are sent only if the ranks differ: when a user's model draws its initial weights
-        from a source of its own.
+        The master's arrays are sent only if the ranks differ, which happens when a user's model draws its
+        initial weights from its own random source.
         """
         loaded = self.on_all_ranks("loading the DNN", lambda: self.load(epochs, position))
         if self.comm.size > 1 and share_state(self.comm, loaded.replica):
@@ -108,19 +108,19 @@ class GroupMember:
         return loaded
 
     def failure_for_people(self, error: GroupFailed) -> GroupFailed:
-        """After a failed step: the same failure with the detail of the rank where it happened; collective."""
+        """After a failed step: the failure with the detail of the rank where it happened; collective."""
         try:
             agree(self.comm, error)
-        except GroupFailed as told:
-            return told
+        except GroupFailed as detailed:
+            return detailed
         return error
 
     def world_rank(self, error: GroupFailed) -> int:
-        """Where the failure happened, as a world rank; -1 if nobody knows."""
+        """World rank where the failure happened; -1 if unknown."""
         return self._ranks[error.rank] if error.rank >= 0 else -1
 
     def build(self) -> Replica:
-        """The replica of this DNN, from the cache or new; not collective."""
+        """The replica of this DNN, cached or new; not collective."""
         replica = self.cache.get(self.dnn.name)
         if replica is None:
             replica = self._build_new()
@@ -130,17 +130,17 @@ class GroupMember:
     def _build_new(self) -> Replica:
         sample, seed = self.facts.spec.sample, self.context.config.seed
         replica = self._backend.build(self.dnn, sample, self.facts.num_classes, seed)
-        check_arrays(replica.state())  # report what no checkpoint can hold before it is trained
+        check_arrays(replica.state())  # report arrays that a checkpoint cannot hold before training starts
         self.cache.put(self.dnn.name, replica)
         return replica
 
     def load(self, epochs: int, position: Position | None) -> Loaded:
-        """The replica in the state after `epochs` epochs (and at `position` inside the next one).
+        """Load the replica in its state after `epochs` epochs (and at `position` inside the next one).
 
-        Read from the checkpoint unless this rank's replica is in that state already; not collective.
+        The checkpoint is read unless this rank's replica is in that state already; not collective.
 
         Raises:
-            CheckpointError: no checkpoint holds that state.
+            CheckpointError: if no checkpoint holds that state.
         """
         replica = self.build()
         name, wanted = self.dnn.name, Moment(epochs, position)
@@ -154,7 +154,7 @@ class GroupMember:
         for warning in warnings:
             log.warning("%s", warning)
         if state is None:
-            raise CheckpointError(f"{directory}: holds no whole checkpoint, but epoch {epochs} is needed")
+            raise CheckpointError(f"{directory}: holds no complete checkpoint, but epoch {epochs} is needed")
         held = Moment(state.epoch, state.position if SUMS_NAME in state.arrays else None)
         if held != wanted:
             raise CheckpointError(f"{directory}: holds {held}, but {wanted} is needed")

@@ -1,4 +1,4 @@
-"""Where the ranks of a trainer group spend a pass: waiting for data, computing, summing gradients."""
+"""Time that the ranks of a trainer group spend waiting for data, computing and summing gradients."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hpcbal.training.collective import GradientCollective
 
 @dataclass
 class RankTimes:
-    """Sums over the training steps of a pass, of one rank.
+    """One rank's sums over the training steps of a pass.
 
     Attributes:
-        wait_s: without a batch.
-        compute_s: from having the batch until arriving at the collective.
-        collective_s: in the collective, most of it waiting for later ranks.
-        samples: valid ones that this rank computed on.
-        worked_s: what balancing goes by, see `Step.worked_s`: `compute_s`, and what this rank has spent on
-            preprocessing besides.
+        wait_s: seconds of waiting for batches.
+        compute_s: seconds from having a batch until arriving at the collective.
+        collective_s: seconds in the collective, mostly waiting for slower ranks.
+        samples: number of valid samples that this rank computed on.
+        worked_s: seconds that balancing equalises, see `Step.worked_s`: `compute_s` combined with this rank's
+            own preprocessing.
     """
 
     wait_s: float = 0.0
@@ -30,7 +30,7 @@ class RankTimes:
     worked_s: float = 0.0
 
     def by_rank(self, collective: GradientCollective) -> RankFacts:
-        """The same of all ranks; collective over the group."""
+        """The sums of all ranks; collective over the group."""
         rows = np.zeros((collective.size, 5))
         rows[collective.rank] = astuple(self)
         _, summed = collective.sum((), rows.reshape(-1))

@@ -1,4 +1,4 @@
-"""Replicas kept between rounds: building and tracing a network costs more than many steps."""
+"""Keep replicas between rounds, because building and tracing a network takes longer than many steps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from hpcbal.training.backend import Replica
 from hpcbal.values import EpochRecord, Position
 
-# Small networks all fit; one large network does not stay beside the next, where it would take device memory.
+# Small networks all fit; a large network is dropped when the next one is built, to free its device memory.
 DEFAULT_CAPACITY_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A state of a DNN: after `epoch` epochs, and if inside the next one, at `position` of the stream."""
+    """A state of a DNN: after `epoch` epochs, and at stream position `position` if inside the next epoch."""
 
     epoch: int
     position: Position | None
@@ -31,7 +31,7 @@ class _Entry:
 
 
 class ReplicaCache:
-    """Replicas of this rank by DNN, least recently used first out; bounded by their bytes."""
+    """This rank's replicas by DNN; evicts the least recently used when they exceed a number of bytes."""
 
     def __init__(self, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
         self._capacity_bytes = capacity_bytes
@@ -45,16 +45,16 @@ class ReplicaCache:
         return entry.replica
 
     def moment(self, dnn_id: str) -> Moment | None:
-        """The state that the replica holds; None when unknown."""
+        """The state that the replica holds; None if unknown."""
         entry = self._entries.get(dnn_id)
         return None if entry is None else entry.moment
 
     def history(self, dnn_id: str) -> tuple[EpochRecord, ...]:
-        """The epochs behind the state that the replica holds."""
+        """The records of the epochs that led to the replica's state."""
         return self._entries[dnn_id].history
 
     def put(self, dnn_id: str, replica: Replica) -> None:
-        """Keep the new `replica`, and let go of others beyond the capacity; the newest always stays."""
+        """Keep the new `replica` and evict others beyond the capacity; the newest always stays."""
         self._entries[dnn_id] = _Entry(replica, UNTRAINED, ())
         self._entries.move_to_end(dnn_id)
         while len(self._entries) > 1 and self._num_bytes() > self._capacity_bytes:
@@ -62,7 +62,7 @@ class ReplicaCache:
             oldest.replica.close()
 
     def mark(self, dnn_id: str, moment: Moment | None, history: tuple[EpochRecord, ...] = ()) -> None:
-        """Note which state the replica of `dnn_id` holds now; None while it is being trained."""
+        """Record which state the replica of `dnn_id` holds now; None while it is being trained."""
         entry = self._entries[dnn_id]
         entry.moment, entry.history = moment, history
 

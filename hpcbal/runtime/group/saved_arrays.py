@@ -4,4 +4,4 @@ SUMS_NAME = "epoch/sums"
 """The sums behind the metrics so far, in a checkpoint that was written inside a pass."""
 
 PARTITION_PREFIX = "partition/"
-"""Where the samples of partitioned data lie."""
+"""Prefix of the arrays that say which rank holds which samples of partitioned data."""

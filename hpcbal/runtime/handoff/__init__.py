@@ -1,1 +1,1 @@
-"""What `hpcbal run` and the ranks that it starts leave for each other: request, launch files, the end."""
+"""How `hpcbal run` and the ranks that it starts communicate: the request, launch files, the end."""

@@ -1,4 +1,4 @@
-"""A run that has come to its end is reported again without starting ranks."""
+"""Report a finished run again without starting ranks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hpcbal.telemetry import RunDirectory, is_same_config, read_ledger, read_res
 from hpcbal.telemetry.ledger import RunFinishedLine
 
 CODE_OF_END = {"done": ExitCode.DONE, "failed-dnns": ExitCode.FAILED_DNNS}
-"""Exit codes of the outcomes after which there is nothing more to do."""
+"""Exit codes of the outcomes after which nothing is left to do."""
 
 
 def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str, int] | None:
-    """The table and exit code of a run that is over; None if there is something to do, or to complain about.
+    """The results table and exit code of a finished run; None if something is left to do or to report.
 
-    It is over if its last start ended with all DNNs done or failed, with the very same config; whether
-    failed DNNs get another try is for the user to say.
+    A run is finished if its last start ended with all DNNs done or failed, with exactly the same config. The
+    user decides whether failed DNNs get another try.
     """
     run = output_of(request, config)
     code = _code_of_end(run, config)
@@ -29,13 +29,13 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
     if [row.name for row in rows] != [dnn.name for dnn in config.dnns]:
         return None
     return (
-        f"{render_results(rows)}\n{files_line(run)}\nthis run was finished before: nothing to do",
+        f"{render_results(rows)}\n{files_line(run)}\nthis run has already finished; nothing to do",
         code,
     )
 
 
 def files_line(run: RunDirectory) -> str:
-    """Where the files of a run are, for the last line."""
+    """The line that names the files of a run."""
     return f"files: {run.root}/ (report.html, results.csv, ledger.jsonl, dnns/<name>/, logs/)"
 
 
@@ -43,7 +43,7 @@ def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
         same = is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config))
         last = read_ledger(run.ledger)[-1].line if same else None
-    except (OSError, ValueError, IndexError, LedgerError):  # nothing there, or damaged: the ranks look closer
+    except (OSError, ValueError, IndexError, LedgerError):  # missing or damaged: the ranks check in detail
         return None
     if not isinstance(last, RunFinishedLine) or last.outcome not in CODE_OF_END:
         return None

@@ -1,8 +1,8 @@
-"""The directory of a start: made, locked by everybody who uses it, and removed once nobody does.
+"""The directory of a start: create it, lock it while it is in use, and remove it afterwards.
 
-It holds the file of the start (`start_file`) and the files of its mpirun. `hpcbal run`, its mpirun and the
-ranks lock the file of the start. The kernel releases a lock when its process ends, however it ends, so no
-process id has to be trusted.
+It holds the start file (`start_file`) and the files of its mpirun. `hpcbal run`, its mpirun and the ranks
+lock the start file. The kernel releases a lock when its process ends for any reason, so no process id has to
+be trusted.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ MAX_FIRST_LINE_BYTES = 4096
 
 @contextlib.contextmanager
 def launch_directory() -> Iterator[tuple[Path, int]]:
-    """A new directory below the system's folder for temporary files, removed afterwards.
+    """A new directory in the system's folder for temporary files; removed afterwards.
 
     Yields:
-        The directory, and a descriptor that locks it, also in a process that inherits it. Where files cannot
-        be locked, `sweep` leaves the directory alone.
+        The directory, and a descriptor that locks it, also in a process that inherits it. If files cannot be
+        locked, `sweep` does not touch the directory.
 
     Raises:
-        OutputError: nothing can be written there.
+        OutputError: if nothing can be written there.
     """
     try:
         made = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
     except OSError as error:
-        raise OutputError(f"no directory for temporary files can be made: {error}; set TMPDIR") from error
+        raise OutputError(
+            f"cannot create a directory for temporary files: {error}; set TMPDIR to a writable folder"
+        ) from error
     with made as name:
         path = Path(name) / NAME
         aside = path.with_name(f"{NAME}.tmp")
@@ -50,7 +52,7 @@ def launch_directory() -> Iterator[tuple[Path, int]]:
             first = {"starter_pid": os.getpid(), "locked_on": locked_on}
             try:
                 os.write(descriptor, f"{json.dumps(first)}\n".encode())
-                os.rename(aside, path)  # seen only once it is locked
+                os.rename(aside, path)  # visible only once it is locked
             except OSError as error:
                 raise output_error(path, error) from error
             yield Path(name), descriptor
@@ -59,17 +61,17 @@ def launch_directory() -> Iterator[tuple[Path, int]]:
 
 
 def hold(start: StartFile) -> None:
-    """Lock the launch directory of a start until this process ends, if it is still there."""
+    """Lock the launch directory of a start until this process ends, if the directory still exists."""
     if start.path is not None:
-        with contextlib.suppress(OSError):  # it could not be locked, or is gone
+        with contextlib.suppress(OSError):  # it cannot be locked, or is gone
             _lock(os.open(start.path, os.O_RDONLY), fcntl.LOCK_SH)
 
 
 def sweep() -> None:
-    """Remove this user's launch directories that nobody on this host uses any more.
+    """Remove this user's launch directories that no process on this host uses any more.
 
-    It leaves alone symbolic links, what others own or may write to, what cannot be locked and, because hosts
-    that share a folder may not see each other's locks, what another host has made.
+    Skips symbolic links, directories that others own or may write to, directories that cannot be locked, and
+    directories of other hosts, because hosts that share a folder may not see each other's locks.
     """
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         found = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]

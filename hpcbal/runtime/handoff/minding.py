@@ -1,4 +1,4 @@
-"""Mind the ranks of a start: pass on what people ask for, report why they end, wait until they are gone."""
+"""Supervise the ranks of a start: forward the user's signals, report why ranks end, wait until they do."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hpcbal.telemetry.host.processes import process_is_gone, started_with
 POLL_INTERVAL_S = 0.1
 
 ORPHANS_S = 30.0
-"""How long ranks whose mpirun was killed are waited for: they stop at the end of a step."""
+"""How long to wait for ranks whose mpirun was killed; they stop at the end of a step."""
 
 
 class Requests:
-    """What people ask for by signals: to stop, and by a second Ctrl-C to kill the ranks.
+    """The user's requests, sent as signals: stop, and with a second Ctrl-C, kill the ranks.
 
     A context manager that catches the signals.
     """
@@ -43,16 +43,16 @@ class Requests:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._kill |= number == signal.SIGINT and self.num_signals > 0  # no later signal takes that back
+        self._kill |= number == signal.SIGINT and self.num_signals > 0  # later signals do not cancel it
         self.num_signals += 1
 
     @property
     def stop(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal has arrived."""
         return self.num_signals > 0
 
     def take_kill(self) -> bool:
-        """Whether the ranks shall be killed; True once per wish."""
+        """Whether to kill the ranks; True once per request."""
         kill, self._kill = self._kill, False
         return kill
 
@@ -61,9 +61,9 @@ def mind(process: subprocess.Popen[bytes], directory: Path, requests: Requests) 
     """Wait for mpirun and its ranks; returns the exit code of `hpcbal run`.
 
     Args:
-        process: mpirun. With USR2 it asks the ranks to stop, with TERM it kills them.
-        directory: of this start.
-        requests: of people.
+        process: mpirun. On USR2 it asks the ranks to stop, on TERM it kills them.
+        directory: the launch directory of this start.
+        requests: the user's requests.
     """
     start = StartFile(directory)
     machine = StartMachine()
@@ -90,22 +90,22 @@ def mind(process: subprocess.Popen[bytes], directory: Path, requests: Requests) 
 def wait_for_orphans(start: StartFile, directory: Path, requests: Requests, number: int) -> bool:
     """Ask ranks whose mpirun was killed to stop, and wait for them; returns whether all have ended.
 
-    mpirun does not take its ranks along: they go on, and hold the run's lock. Open MPI 5 aborts each of them
-    some time later, in any call of MPI, so a clean stop cannot be promised. What they print is lost.
+    The ranks survive their mpirun and hold the run's lock. Open MPI 5 aborts each of them some time later,
+    in any MPI call, so a clean stop is not guaranteed. Their output is lost.
 
-    A rank is found by its environment, because in its first second Python is still loading and locks nothing.
-    The environment is gone before the process is, so processes that were found are then waited for by id.
+    A rank is found by its environment, because in its first second Python is still loading and holds no lock.
+    The environment disappears before the process does, so processes found this way are then polled by id.
 
     Args:
-        start, directory: of this start.
-        requests: of people; any signal ends the waiting.
-        number: of the signal that ended mpirun.
+        start, directory: the start file and the launch directory of this start.
+        requests: the user's requests; any signal ends the waiting.
+        number: number of the signal that ended mpirun.
     """
     report(
         f"mpirun was ended by {signal.Signals(number).name}; waiting for the ranks to stop (Ctrl-C: "
-        "leave them to it)"
+        "do not wait for them)"
     )
-    start.hint(is_orphaned=True)  # where the disk is full, they notice when this process ends
+    start.hint(is_orphaned=True)  # if the disk is full, they notice when this process ends
     found: set[int] = set()
 
     def are_gone() -> bool:
@@ -117,7 +117,7 @@ def wait_for_orphans(start: StartFile, directory: Path, requests: Requests, numb
 
 
 def _wait_until(condition: Callable[[], bool], requests: Requests, timeout_s: float) -> bool:
-    """Wait for `condition`, at most until the next signal; returns whether it is met."""
+    """Wait for `condition`, until the next signal or the timeout; returns whether it is met."""
     before, give_up_s = requests.num_signals, time.monotonic() + timeout_s
     while not (is_met := condition()) and requests.num_signals == before and time.monotonic() < give_up_s:
         time.sleep(POLL_INTERVAL_S)
@@ -125,5 +125,5 @@ def _wait_until(condition: Callable[[], bool], requests: Requests, timeout_s: fl
 
 
 def report(text: str) -> None:
-    """Say on stderr what `hpcbal run` itself knows."""
+    """Print a message of `hpcbal run` itself on stderr."""
     say(f"hpcbal: {text}")

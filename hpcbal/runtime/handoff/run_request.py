@@ -1,4 +1,4 @@
-"""What the command line asked for."""
+"""The request of a start: what the command line asked for."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class RunRequest:
     Attributes:
         config_path: the YAML file.
         overrides: `--set` arguments, `a.b=c`.
-        output: directory of the run; None means the config's.
-        resume: refuse to start a new run.
-        retry_failed: failed DNNs of an earlier start get another try.
-        profile_only: measure the rates and stop.
-        started_s: when this start began, seconds of the Unix epoch.
-        log_level: of the rank logs, name of a level of `logging`, such as DEBUG.
+        output: directory of the run; None means `output.dir` of the config.
+        resume: whether to refuse to start a new run.
+        retry_failed: whether DNNs that failed in an earlier start get another try.
+        profile_only: whether to measure the rates and stop.
+        started_s: when this start began, in seconds since the Unix epoch.
+        log_level: level of the rank logs, the name of a level of `logging`, such as DEBUG.
     """
 
     config_path: Path
@@ -38,24 +38,24 @@ class RunRequest:
 
 
 def load_requested(request: RunRequest, *, is_rank: bool) -> EnsembleConfig:
-    """The configuration of a start; what it says in vain is told on stderr, once.
+    """Load the configuration of a start; warn once, on stderr, about keys that have no effect.
 
     Args:
-        is_rank: whether this is rank 0, to whose words those of `hpcbal run` may have come first.
+        is_rank: whether this is rank 0; it does not warn if `hpcbal run` has started it and warned already.
 
     Raises:
-        ConfigError: the configuration is wrong.
+        ConfigError: if the configuration is wrong.
     """
 
     def warn(text: str) -> None:
         say(f"warning: {text}")
 
-    is_told = is_rank and env.read("HPCBAL_LAUNCHED") is not None
+    has_warned = is_rank and env.read("HPCBAL_LAUNCHED") is not None
     return load_config(
-        request.config_path, request.overrides, check_imports=True, warn=None if is_told else warn
+        request.config_path, request.overrides, check_imports=True, warn=None if has_warned else warn
     )
 
 
 def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:
-    """The run's directory: `--output` wins over `output.dir`."""
+    """The run's directory: `--output` takes precedence over `output.dir`."""
     return RunDirectory(Path(request.output if request.output is not None else config.output.dir))

@@ -1,8 +1,8 @@
-"""What `hpcbal run` and the ranks that it starts know of each other: one file that all of them append to.
+"""The start file, to which `hpcbal run` and the ranks that it starts append facts for each other.
 
-Each line states facts as a JSON object and is written by a single call. A writer may be killed at any moment,
-so a reader ignores a line that is not whole. It is a file, not a pipe or a socket, because facts travel both
-ways and outlive their writers, and because mpirun closes what it inherits before it starts the ranks.
+Each line is a JSON object with facts, written by a single call. A writer may be killed at any moment, so a
+reader ignores incomplete lines. It is a file, not a pipe or a socket, because facts travel both ways and
+outlive their writers, and because mpirun closes inherited descriptors before it starts the ranks.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from hpcbal.telemetry.files.atomic_file import output_error
 from hpcbal.telemetry.host.processes import process_is_gone
 
 LAUNCH_DIR = "HPCBAL_LAUNCH_DIR"
-"""The variable that names the directory of the file to the ranks."""
+"""The environment variable that gives the ranks the directory of the start file."""
 NAME = "start.jsonl"
 LOOK_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class StartFacts:
-    """The facts of one start that have been stated so far.
+    """The facts about one start that have been written so far.
 
     Attributes:
         starter_pid: process id of `hpcbal run`; None if its file is gone.
-        locked_on: the host on which the users of the file lock it; None if it cannot be locked.
-        is_ready: all ranks catch signals. Until then a signal would kill them.
-        is_watched: the ranks of a node watch each other. Until then only mpirun notices a death.
-        is_stopping: the run was asked to stop. Rank 0 reports it too, but is not heard if mpirun is ending.
-        is_orphaned: mpirun is gone and has left the ranks behind, so they must stop.
+        locked_on: the host on which processes lock the file; None if it cannot be locked.
+        is_ready: all ranks catch signals. Before that, a signal would kill them.
+        is_watched: the ranks of a node watch each other. Before that, only mpirun detects a death.
+        is_stopping: the run was asked to stop. Rank 0 also prints this, but its output is lost if mpirun is
+            ending.
+        is_orphaned: mpirun is gone and the ranks have survived it, so they must stop.
         last_words: why the ranks end, for `hpcbal run` to report.
-        abort_code: a rank has ended the job with this exit code and has reported why.
-        exit_code: the decided end of the run.
+        abort_code: a rank has ended the job with this exit code and has reported the reason.
+        exit_code: the exit code that the run has decided on.
     """
 
     starter_pid: int | None = None
@@ -58,7 +59,7 @@ FACTS = frozenset(field.name for field in fields(StartFacts))
 
 
 def facts_in(content: bytes) -> StartFacts:
-    """The facts that whole lines state; if several state the same, the first one counts."""
+    """The facts in complete lines; if a fact occurs twice, the first one counts."""
     stated: dict[str, Any] = {}
     for line in content[: content.rfind(b"\n") + 1].splitlines():
         with contextlib.suppress(ValueError, TypeError):  # empty, or cut off by a full disk
@@ -69,14 +70,13 @@ def facts_in(content: bytes) -> StartFacts:
 class StartFile:
     """The file of one start, for `hpcbal run` and for its ranks.
 
-    A rank that no `hpcbal run` has started, or whose `hpcbal run` has removed the file, states its facts to
-    nobody.
+    If no `hpcbal run` has started this rank, or if it has removed the file, facts are discarded.
 
     Args:
-        directory: of this start; None if no `hpcbal run` has started this rank.
+        directory: the launch directory; None if no `hpcbal run` has started this rank.
 
     Attributes:
-        path: of the file; None without a directory.
+        path: path of the file; None without a directory.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -84,12 +84,12 @@ class StartFile:
 
     @classmethod
     def of_rank(cls) -> StartFile:
-        """The file of the start that this process is a rank of."""
+        """The file of the start to which this rank belongs."""
         value = env.read(LAUNCH_DIR)
         return cls(None if value is None else Path(value))
 
     def read(self) -> StartFacts:
-        """All facts so far; none of them if the file is gone."""
+        """All facts so far; no facts if the file is gone."""
         if self.path is None:
             return StartFacts()
         try:
@@ -98,14 +98,14 @@ class StartFile:
             return StartFacts()
 
     def add(self, **facts: Any) -> bool:
-        """State facts, named as in `StartFacts`; returns False if the file is gone.
+        """Add facts, named as in `StartFacts`; returns False if the file is gone.
 
         Raises:
-            OutputError: the line cannot be written.
+            OutputError: if the line cannot be written.
         """
         if self.path is None:
             return False
-        line = f"\n{json.dumps(facts)}\n".encode()  # what is cut off before it stays a line of its own
+        line = f"\n{json.dumps(facts)}\n".encode()  # an incomplete line before it stays a separate line
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
             try:
@@ -121,16 +121,16 @@ class StartFile:
         return True
 
     def hint(self, **facts: Any) -> None:
-        """State facts that make a report better, where that is possible; nothing depends on them."""
+        """Add facts that improve a report, if they can be written; nothing else depends on them."""
         with contextlib.suppress(OutputError):
             self.add(**facts)
 
     def leave_last_words(self, text: str) -> bool:
         """Let `hpcbal run` report why the ranks end; False if this rank must report it.
 
-        mpirun is ending the job and may kill the rank at any moment. A single write decides who reports: with
-        the line `hpcbal run` reports this text, without it what it knows itself, and never both. Only if the
-        line cannot be written (the disk is full) both may report.
+        mpirun is ending the job and may kill the rank at any moment. A single write decides: if the line is
+        there, `hpcbal run` reports this text, otherwise what it knows itself. Only if the line cannot be
+        written (the disk is full) may both the rank and `hpcbal run` report.
         """
         pid = self.read().starter_pid
         if pid is None or process_is_gone(pid):
@@ -141,10 +141,10 @@ class StartFile:
             return False
 
     def leave_exit_code(self, rank: int, code: int) -> int:
-        """Decide the end of the run; returns the exit code of this process.
+        """Record the exit code of the run; returns the exit code of this process.
 
-        If `hpcbal run` has started mpirun, rank 0 leaves the code in the file and all ranks end with 0:
-        mpirun would report any other code as a crash.
+        If `hpcbal run` has started mpirun, rank 0 writes the code into the file and all ranks exit with 0,
+        because mpirun would report any other code as a crash.
         """
         if rank == SCHEDULER_RANK:
             self.add(exit_code=code)
@@ -152,10 +152,10 @@ class StartFile:
 
 
 class StarterWatch:
-    """Notices that the `hpcbal run` that started the ranks, or its mpirun, is gone.
+    """Detects that the `hpcbal run` that started the ranks, or its mpirun, is gone.
 
     Args:
-        start: the file of this start; `hpcbal run` removes it when it ends, perhaps before the first look.
+        start: the file of this start; `hpcbal run` removes it when it ends, perhaps before the first check.
     """
 
     def __init__(self, start: StartFile) -> None:
@@ -165,7 +165,7 @@ class StarterWatch:
         self._look_at_s = 0.0
 
     def lost(self) -> str | None:
-        """The reason for stopping, at the first look after one of them is gone."""
+        """Return the reason to stop, once, after one of them is gone; otherwise None."""
         now = time.monotonic()
         if self._is_over or now < self._look_at_s:
             return None
@@ -173,7 +173,7 @@ class StarterWatch:
         if self._start.read().is_orphaned:
             reason = "the mpirun that started the ranks is gone"
         elif self._pid is None or process_is_gone(self._pid):
-            reason = "the hpcbal that started the ranks is gone"
+            reason = "the 'hpcbal run' that started the ranks is gone"
         else:
             return None
         self._is_over = True

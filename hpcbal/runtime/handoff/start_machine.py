@@ -1,7 +1,7 @@
-"""Decide what `hpcbal run` does about the ranks that it has started, and what their end means.
+"""Decide what `hpcbal run` does with the ranks that it has started, and what their end means.
 
-A state machine without IO. In go the facts of the start file, the signals that came and what mpirun returned;
-out come actions, the exit code and sentences for the user. `minding` performs it.
+A state machine without IO. Its inputs are the facts of the start file, the signals, and mpirun's return code;
+its outputs are actions, the exit code and sentences for the user. `minding` performs the actions.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.handoff.start_file import StartFacts
 
-# mpirun returns 128 + one of these if a signal ended a rank; other codes above 128 are of its own.
+# mpirun returns 128 + one of these if a signal ended a rank; other codes above 128 are mpirun's own.
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 ENDED_BY_TERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 class Action(enum.Enum):
-    """What `hpcbal run` does while mpirun runs; `KILL` and `PASS_ON_STOP` have sentences of their own."""
+    """What `hpcbal run` does while mpirun runs; the values are the sentences to print."""
 
     REPORT_LAST_WORDS = None
     PASS_ON_STOP = "stopping cleanly: writing checkpoints (Ctrl-C again to kill)"
@@ -32,7 +32,7 @@ class StartEnd:
 
     Attributes:
         code: exit code of `hpcbal run`.
-        sentences: what nobody else has reported, in this order.
+        sentences: what still has to be reported, in order.
     """
 
     code: int
@@ -41,12 +41,12 @@ class StartEnd:
 
 @dataclass(frozen=True, slots=True)
 class StartMachine:
-    """What `hpcbal run` has done so far about its ranks.
+    """What `hpcbal run` has done so far with its ranks.
 
     Attributes:
         has_passed_on: it has asked the ranks to stop.
-        has_killed: it has killed them, because people asked for it.
-        has_reported: it has reported why they end, as one of them has left it.
+        has_killed: it has killed them at the user's request.
+        has_reported: it has reported the last words of a rank.
     """
 
     has_passed_on: bool = False
@@ -54,15 +54,15 @@ class StartMachine:
     has_reported: bool = False
 
     def look(self, facts: StartFacts, *, stop: bool, kill: bool) -> tuple[StartMachine, tuple[Action, ...]]:
-        """What to do now, while mpirun runs, and the state after it.
+        """Decide what to do now, while mpirun runs; returns the next state and the actions.
 
-        Last words are reported at once, because mpirun may need long to end the ranks. A stop is passed on
-        when the ranks can answer it, and not once the run is over.
+        Last words are reported at once, because mpirun may take long to end the ranks. A stop is forwarded
+        once the ranks can handle it, but not after the run has decided its exit code.
 
         Args:
-            facts: stated so far.
-            stop: a signal has asked for a stop, now or earlier.
-            kill: Ctrl-C has asked to kill since the last look.
+            facts: the facts so far.
+            stop: whether a signal has asked for a stop, now or earlier.
+            kill: whether Ctrl-C has asked to kill the ranks since the last call.
         """
         after, actions = self, []
         if facts.last_words is not None and not self.has_reported and not self.has_killed:
@@ -77,15 +77,15 @@ class StartMachine:
         return after, tuple(actions)
 
     def end(self, returncode: int, facts: StartFacts, *, are_gone: bool = True) -> StartEnd:
-        """What it means that mpirun has ended.
+        """Determine the exit code and the sentences to report after mpirun has ended.
 
-        The run decides its exit code, or a rank that aborts the job does. What a rank's process returned is
-        neither: a model may call `os._exit(75)`.
+        The exit code is the one that the run, or a rank that aborted the job, has recorded. The return code
+        of a rank's process does not count: a model may call `os._exit(75)`.
 
         Args:
-            returncode: of mpirun; negative: the signal that ended it.
-            facts: stated in this start.
-            are_gone: all ranks have ended too; they may outlive an mpirun that was killed.
+            returncode: mpirun's return code; if negative, the signal that ended mpirun.
+            facts: the facts of this start.
+            are_gone: whether all ranks have ended too; they may outlive an mpirun that was killed.
         """
         words = facts.last_words
         if self.has_reported or self.has_killed or is_killed(returncode):  # the ranks end because mpirun did
@@ -99,15 +99,15 @@ class StartMachine:
     ) -> tuple[int, str | None]:
         is_silent = is_reported or self.has_killed
         code = facts.exit_code
-        if code is not None:  # decided, whatever happened to a rank on its way out
-            if code == ExitCode.RUN_AGAIN and returncode and not is_reported:  # else rank 0 was heard
+        if code is not None:  # decided, even if a rank crashed later while it exited
+            if code == ExitCode.RUN_AGAIN and returncode and not is_reported:  # otherwise rank 0 printed it
                 return (
                     code,
-                    "the ranks have written checkpoints and stopped; start the same command again to go on",
+                    "the ranks have written checkpoints and stopped; run the same command again to resume",
                 )
-            return code, f"the run has ended, with exit code {code}" if is_killed(returncode) else None
+            return code, f"the run has ended with exit code {code}" if is_killed(returncode) else None
         if returncode in ENDED_BY_TERM and not is_reported:
-            sentence = "a rank was ended before it could write; start the same command again"
+            sentence = "a rank ended before it could write a checkpoint; run the same command again"
             return int(ExitCode.RUN_AGAIN), None if is_silent else sentence
         code = int(ExitCode.INTERNAL_ERROR) if facts.abort_code is None else facts.abort_code
         if is_killed(returncode):
@@ -120,36 +120,36 @@ class StartMachine:
 
 
 GONE_WITH_MPIRUN = (
-    "the ranks have ended too, perhaps before they could write; start the same command again to go on from "
-    "the last checkpoints"
+    "the ranks have ended too, perhaps before they could write checkpoints; run the same command again to "
+    "resume from the last checkpoints"
 )
 LEFT_BY_MPIRUN = (
-    "ranks may still run; they stop after their step. 'hpcbal status' tells whether the run goes on; then "
-    "start the same command again"
+    "some ranks may still be running; they stop after their current step. Check with 'hpcbal status' that "
+    "the run has stopped, then run the same command again"
 )
 ENDED_WHILE_STOPPING = (
-    "the ranks were to stop, and were ended perhaps before they could write (by mpirun, if it was asked to "
-    "end); start the same command again to go on from the last checkpoints"
+    "the ranks were asked to stop, but ended perhaps before they could write checkpoints (mpirun kills them "
+    "if it gets a signal); run the same command again to resume from the last checkpoints"
 )
 
 
 def is_killed(returncode: int) -> bool:
-    """Whether mpirun itself was killed: it has not ended its ranks then."""
+    """Whether mpirun itself was killed; in that case it has not ended its ranks."""
     return -returncode in DEADLY
 
 
 def _death(number: signal.Signals, is_watched: bool) -> str:
-    """What is known of a death that no rank could report.
+    """The sentence about a death that no rank could report.
 
     Args:
-        number: of the signal that ended the rank.
-        is_watched: the run had started.
+        number: number of the signal that ended the rank.
+        is_watched: whether the run had started.
     """
     when = "" if is_watched else " while the run was starting"
-    advice = "Nothing was trained in this start; start the same command again"
+    advice = "Nothing was trained in this start; run the same command again"
     if is_watched:
-        advice = "Start the same command again to go on from the last checkpoints"
+        advice = "Run the same command again to resume from the last checkpoints"
     return (
-        f"a rank was ended by {number.name}{when} (mpirun tells which): killed by kill -9 or the "
+        f"a rank was ended by {number.name}{when} (mpirun reports which): killed by kill -9 or the "
         f"out-of-memory killer (see dmesg), or crashed. {advice}"
     )

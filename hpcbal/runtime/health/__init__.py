@@ -1,1 +1,1 @@
-"""Notice what ends a run early: signals, the walltime, silent ranks, dead ranks."""
+"""Detect what ends a run early: signals, silent ranks, dead ranks, errors of one rank."""

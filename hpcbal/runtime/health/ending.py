@@ -1,4 +1,4 @@
-"""When one rank cannot go on it ends the whole job, and says why once."""
+"""End the whole job when one rank cannot continue, and report the reason once."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 
 class JobEnd:
-    """Ends the job for an error of this rank.
+    """Ends the job because of an error on this rank.
 
-    The ranks of a node share one byte each, which says that the rank is about to abort. So the others, who
-    soon see that it is gone, do not take it for killed.
+    Each rank of a node has one byte in shared memory, which it sets before it aborts. The other ranks then
+    know that it aborted and was not killed.
 
     Args:
-        world: of all ranks.
+        world: communicator of all ranks.
     """
 
     def __init__(self, world: MPI.Intracomm) -> None:
@@ -38,7 +38,7 @@ class JobEnd:
         self._mine = 0
 
     def share(self, node_comm: MPI.Intracomm) -> None:
-        """From now on the ranks of this node know of each other; collective over the node."""
+        """Set up the shared memory of this node's ranks; collective over the node."""
         num_bytes = node_comm.size if node_comm.rank == 0 else 0
         window = MPI.Win.Allocate_shared(num_bytes, 1, MPI.INFO_NULL, node_comm)
         buffer: Any = window.Shared_query(0)[0]
@@ -48,7 +48,7 @@ class JobEnd:
         self._window, self._ending, self._mine = window, memory, node_comm.rank
 
     def announced(self) -> bool:
-        """Whether a rank of this node is ending the job, and has said why."""
+        """Whether a rank of this node is ending the job and reports the reason."""
         return bool(self._ending.any())
 
     def abort(self, code: int) -> None:
@@ -59,10 +59,10 @@ class JobEnd:
         self._world.Abort(code)
 
     def abort_for(self, error: BaseException) -> None:
-        """Say what happened and end the job; does not return.
+        """Report the error and end the job; does not return.
 
-        Our own errors are one sentence with rank and host; of any other the traceback is shown, by the log
-        if it is there. The others may wait in a collective for ever, so nothing milder would do.
+        Our own errors are one sentence with rank and host; other errors are reported with a traceback, in the
+        log if it is open. The other ranks may wait in a collective forever, so the job must be aborted.
         """
         who = f"rank {self._world.rank} on {socket.gethostname()}"
         alone = not self.announced()
@@ -73,7 +73,7 @@ class JobEnd:
             log.error("%s ends the job: %s", who, error, exc_info=error if show_trace else None)
             if is_ours and alone and self._world.rank != SCHEDULER_RANK:
                 write_last_words(f"{who}: {error}")  # the log of rank 0 is on stderr already
-        else:  # it failed before the logs were there
+        else:  # the error came before the logs were open
             text = str(error) if is_ours else "".join(traceback.format_exception(error))
             write_last_words(f"{who}: {text}")
         self.abort(int(error.exit_code if isinstance(error, HpcbalError) else ExitCode.INTERNAL_ERROR))
@@ -88,7 +88,7 @@ class JobEnd:
 
 
 def write_last_words(text: str) -> None:
-    """Print from a thread or a dying process, past any buffering; lost if nobody reads stderr any more."""
-    with contextlib.suppress(OSError):  # the job must be ended all the same
+    """Print to stderr without buffering, from a thread or a dying process; ignores a closed stderr."""
+    with contextlib.suppress(OSError):  # the job must end in any case
         sys.stderr.flush()
         os.write(2, f"hpcbal: {text}\n".encode())

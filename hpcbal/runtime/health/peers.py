@@ -1,4 +1,4 @@
-"""The ranks of a node watch each other, so that the death of one ends the job and is reported once."""
+"""Let the ranks of a node watch each other: a death ends the job and is reported once."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SPEAKER_GRACE_S = 1.0
 
 
 def watch_peers(rank: int, roles: Roles, end: JobEnd, start: StartFile) -> PeerWatchdog:
-    """Watch the other ranks of this node from now on.
+    """Start to watch the other ranks of this node.
 
-    The lowest rank that lives reports a death. Where `hpcbal run` has started the ranks, it reports instead:
-    so each death is reported once, even if no rank has the time to do so.
+    The lowest living rank reports a death. If `hpcbal run` started the ranks, it reports the death instead,
+    so each death is reported once even if no rank has the time for it.
 
     Args:
-        rank: this one.
-        roles: of all ranks.
+        rank: this rank.
+        roles: the roles of all ranks.
         end: ends the job.
-        start: what `hpcbal run` reads.
+        start: the start file, which `hpcbal run` reads.
     """
     me = roles.ranks[rank]
     peers = [info for info in roles.ranks if info.node == me.node and info.rank != me.rank]
@@ -33,7 +33,7 @@ def watch_peers(rank: int, roles: Roles, end: JobEnd, start: StartFile) -> PeerW
     def end_job(message: str) -> None:
         lower = [peer for peer in peers if peer.rank < me.rank and not process_is_gone(peer.pid)]
         if end.announced() or lower:
-            time.sleep(SPEAKER_GRACE_S)  # another rank reports why; abort all the same if it cannot
+            time.sleep(SPEAKER_GRACE_S)  # another rank reports the reason; abort even if it cannot
         elif not start.leave_last_words(message):
             write_last_words(message)
         end.abort(int(ExitCode.INTERNAL_ERROR))

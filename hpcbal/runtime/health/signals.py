@@ -1,4 +1,4 @@
-"""Signals set a flag; the rank's own loop acts on it at the next step."""
+"""Catch signals: they set a flag, and the rank's own loop acts on it at the next step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 class StopFlag:
     """Remembers the first signal that asked for a clean stop.
 
-    TERM and USR2 ask for it (NCCL catches USR1); INT too, for a rank that a person interrupts directly.
+    These signals are TERM, USR2 (NCCL catches USR1), and INT, for a rank that a user interrupts directly.
     A second INT ends the process at once.
     """
 
@@ -18,25 +18,25 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self._told = False
+        self._is_taken = False
 
     def install(self) -> None:
-        """Catch the signals; only from the main thread."""
+        """Catch the signals; must be called from the main thread."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("signal handlers can only be installed from the main thread")
         for number in self.SIGNALS:
             signal.signal(number, self._handle)
 
     def ignore(self) -> None:
-        """From now on the signals do nothing: all is over, and the exit code is decided."""
+        """Ignore the signals from now on, because the exit code is decided."""
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
     def take(self) -> str | None:
-        """The reason, the first time that it is asked for after the signal; else None."""
-        if self.reason is None or self._told:
+        """Return the reason once after the signal; otherwise None."""
+        if self.reason is None or self._is_taken:
             return None
-        self._told = True
+        self._is_taken = True
         return self.reason
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

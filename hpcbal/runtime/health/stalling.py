@@ -1,4 +1,4 @@
-"""Notice a rank that has fallen silent: it hangs in a user's model, in a file system or in a collective."""
+"""Detect a silent rank, which hangs in a user's model, a file system or a collective."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ MAX_SHOWN = 4
 
 
 class StalledError(HpcbalError):
-    """A rank has not been heard of for too long."""
+    """A rank has been silent for too long."""
 
     exit_code = ExitCode.STALLED
 
 
 def heartbeat_interval_s(timeout_s: float) -> float:
-    """How often a rank says that it lives."""
+    """Seconds between two heartbeats of a rank."""
     return min(HEARTBEAT_INTERVAL_S, timeout_s / BEATS_PER_TIMEOUT)
 
 
 class StallDetector:
-    """Raises when a rank is silent for `timeout_s`; all ranks send heartbeats while their loops turn.
+    """Raises when a rank is silent for `timeout_s`; all ranks send heartbeats while their loops run.
 
-    The ranks of a group wait for one another, so all of them fall silent when one hangs, a little before or
-    after it: all are named, with what they did last, and each writes into its log where it stands
+    The ranks of a group wait for each other, so when one hangs, all of them fall silent at about the same
+    time. The error names all of them with their last activity, and each writes a stack trace into its log
     (`HangTrace`).
 
     Args:
-        timeout_s: silence that is not forgiven.
-        roles: of all ranks.
+        timeout_s: longest silence allowed, in seconds.
+        roles: the roles of all ranks.
         logs: the directory of the ranks' logs, for the message.
-        clock: seconds, for tests.
+        clock: monotonic seconds, for tests.
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class StallDetector:
         self._doing = dict.fromkeys(self._heard_s, "starting")
 
     def heard_of(self, rank: int, message: Message) -> None:
-        """Rank `rank` has sent `message`."""
+        """Record that `rank` has sent `message`."""
         self._heard_s[rank] = self._clock()
         if isinstance(message, Heartbeat):
             self._doing[rank] = message.doing
 
     def check(self) -> None:
-        """Look at the most silent ranks; to be called often, when no message waits.
+        """Check for silent ranks; call this often, when no message is waiting.
 
         Raises:
-            StalledError: they have been silent for too long.
+            StalledError: if a rank has been silent for too long.
         """
         now = self._clock()
         nap_s, self._checked_s = now - self._checked_s, now
-        if nap_s > LONGEST_NAP_S:  # we were stopped ourselves, perhaps with the whole job: nobody was heard
+        if nap_s > LONGEST_NAP_S:  # this process was itself stopped, perhaps with the whole job
             self._heard_s = {rank: heard_s + nap_s for rank, heard_s in self._heard_s.items()}
         if now - min(self._heard_s.values(), default=now) > self._timeout_s:
             suspects = [r for r, heard_s in self._heard_s.items() if now - heard_s > self._timeout_s / 2]
@@ -83,17 +83,17 @@ class StallDetector:
         silent_s = now - self._heard_s[silent[0]]
         return (
             f"no sign of life for {silent_s:.0f} s (stall_timeout_s: {self._timeout_s:g}) of {shown}{more}; "
-            f"where each of them stands is in {self._logs}/rank-NNN.log. The job ends here; start the same "
-            "command again to go on from the last checkpoints"
+            f"their stack traces are in {self._logs}/rank-NNN.log. The job ends here; run the same "
+            "command again to resume from the last checkpoints"
         )
 
 
 class HangTrace:
-    """Writes into the rank's log where its threads stand, shortly before the scheduler calls it stalled.
+    """Writes the stacks of a rank's threads into its log, shortly before the scheduler calls it stalled.
 
     Args:
-        log_path: of the rank.
-        timeout_s: `stall_timeout_s`.
+        log_path: path of the rank's log.
+        timeout_s: the value of `stall_timeout_s`.
     """
 
     def __init__(self, log_path: Path, timeout_s: float) -> None:
@@ -101,7 +101,7 @@ class HangTrace:
         self._timeout_s = timeout_s
 
     def renew(self) -> None:
-        """The rank lives: start to count anew."""
+        """Restart the countdown, because the rank is alive."""
         faulthandler.dump_traceback_later(0.8 * self._timeout_s, file=self._file)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Notice that a rank on this node has died, say which, and end the job.
+"""Detect that a rank on this node has died, report which one, and end the job.
 
 A rank that is killed (kill -9, out of memory) leaves the others waiting in a collective. Launchers differ in
-how soon and how clearly they react, so every rank watches its neighbours' processes itself.
+how soon and how clearly they react, so every rank watches the processes of its node's other ranks itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.telemetry.host.processes import process_is_gone
 
-# Open MPI gives the other ranks about a second between TERM and KILL: look more often than that.
+# Open MPI gives the other ranks about a second between TERM and KILL, so poll more often than that.
 POLL_INTERVAL_S = 0.2
 
 
@@ -22,9 +22,9 @@ class PeerWatchdog:
 
     Args:
         me: this rank.
-        peers: the other ranks of this node; those whose pid cannot be seen (another pid
-            namespace) are left out.
-        role_of: what a rank was, for the message.
+        peers: the other ranks of this node; ranks whose pid is not visible (another pid namespace) are
+            ignored.
+        role_of: returns the role of a rank, for the message.
         on_death: called once, from the thread, with the message; must end the process.
     """
 
@@ -46,7 +46,7 @@ class PeerWatchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """From now on peers may end; call after all ranks have agreed to leave."""
+        """Stop watching; call this after all ranks have agreed to leave."""
         self._stopped = True
 
     def _watch(self) -> None:
@@ -63,7 +63,7 @@ class PeerWatchdog:
             for peer in dead
         )
         return (
-            f"{names} died without a word: killed by a signal (kill -9, or the out-of-memory killer: see "
-            "dmesg) or crashed; the job ends here. Start the same command again to go on from the last "
-            "checkpoints"
+            f"{names} died without an error message: killed by a signal (kill -9, or the out-of-memory "
+            "killer: see dmesg) or crashed; the job ends here. Run the same command again to resume from the "
+            "last checkpoints"
         )

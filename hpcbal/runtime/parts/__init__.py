@@ -1,1 +1,1 @@
-"""Partitioned data: load a rank's part, draw batches from it, migrate samples."""
+"""Partitioned data: load a rank's part, draw batches from it, and migrate samples."""

@@ -1,4 +1,4 @@
-"""Make the batches of one rank from the part of the data that it holds."""
+"""Make the batches of one rank from its part of the data."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from hpcbal.training.arrays import Array
 from hpcbal.values.selection import StepShares
 
 NUM_ORDERS = 2
-"""Orders of traversals that are kept: a step may begin in one and end in the next."""
+"""Number of traversal orders to keep: a step may begin in one traversal and end in the next."""
 _NUMBER_STRIDE = 2**32
-"""Sets the random operations of a sample apart from traversal to traversal, also when parts have changed."""
+"""Gives a sample different random operations in each traversal, even after parts have changed."""
 
 
 class PartBatches(Batches):
-    """Each rank draws its share of a training step from its own part, and goes through it again and again.
+    """Draws a rank's share of each training step from its own part, which it traverses repeatedly.
 
-    A pass still is as many samples as there are for training, drawn by the whole group. In validation each
-    rank takes the positions that it holds, so each sample counts once in every pass.
+    A pass still has as many samples as there are training samples, drawn by the whole group. In validation,
+    each rank takes the positions that it holds, so each sample counts once per pass.
 
     Args:
-        samples: preprocessing over what this rank holds.
-        parts: of this rank.
+        samples: preprocesses the samples that this rank holds.
+        parts: this rank's view of the partition.
         usable: which validation samples are not broken, shape (num_validation,).
-        num_bad: broken samples of the whole dataset.
-        bad: (id, where, reason) of those that this rank found.
+        num_bad: number of broken samples in the whole dataset.
+        bad: (id, where, reason) of the broken samples that this rank found.
 
     Attributes:
-        num_bad: as given.
-        samples_made, busy_s: as a preprocessor counts them.
+        num_bad: see Args.
+        samples_made, busy_s: number of samples preprocessed, and seconds spent on them.
     """
 
     def __init__(
@@ -76,18 +76,18 @@ class PartBatches(Batches):
         self._orders: dict[tuple[int, int], Samples] = {}
 
     def set_poll(self, poll: Callable[[], None]) -> None:
-        """Call `poll` between two samples."""
+        """Call `poll` before each sample."""
         self._poll = poll
 
     def report(self) -> Array:
-        """As `Batches.report`: how far this rank's side of a migration is."""
+        """Report whether this rank's side of a migration is done."""
         return np.array([self.parts.report()])
 
     def take(self, summed: Array) -> None:
         self.parts.take(float(summed[0]))
 
     def take_bad(self) -> list[tuple[int, str, str]]:
-        """(id, where, reason) of the broken samples that were not taken yet."""
+        """Return (id, where, reason) of the broken samples not returned yet."""
         bad, self._bad = self._bad, []
         return bad
 
@@ -131,7 +131,7 @@ class PartBatches(Batches):
     def _make(
         self, wanted: list[tuple[int, int]], *, training: bool, out: NDArray[Any] | None
     ) -> tuple[Batch, float]:
-        """Preprocess samples given by (id, moment); returns also the seconds that it took."""
+        """Preprocess samples given by (id, moment); returns the batch and the seconds that it took."""
         began = time.perf_counter()
         label = self._spec.label
         ids, y = np.empty(len(wanted), np.int64), np.empty((len(wanted), *label.shape), label.dtype)
@@ -142,7 +142,7 @@ class PartBatches(Batches):
             try:
                 sample, y[index] = self._samples.sample(sample_id, moment, training)
             except BadSample as error:
-                raise DataError(f"{error}; it was whole when this rank loaded it") from error
+                raise DataError(f"{error}; it could be preprocessed when this rank loaded it") from error
             ids[index] = sample_id
             if out is None:
                 made.append(sample.copy())

@@ -1,4 +1,4 @@
-"""Get every rank of a group its part of the data: dealt, or as the checkpoint has it, and read once."""
+"""Load each rank's part of the data: newly dealt or as in the checkpoint, and read once."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ log = logging.getLogger(__name__)
 
 NO_LABEL = -1
 _ALIKE = 2
-"""Even parts and even shares of validation differ by one each: together that is not worth telling."""
+"""Even training parts and even validation shares differ by one each; such a difference is not reported."""
 
 
 class PartLoader:
-    """What this rank holds of partitioned data, from round to round.
+    """Loads this rank's part of partitioned data, and keeps it from round to round.
 
-    The dataset is opened while samples are read, and let go of afterwards: of a dataset that lies in memory
-    as a whole, nothing stays but the part.
+    The dataset is opened only while samples are read. If it is held in memory as a whole, only this rank's
+    part stays afterwards.
 
     Attributes:
-        last: where the last round ended, or what a load began with that was stopped; None: nothing is known.
+        last: the partition at the end of the last round, or at the start of a load that was stopped; None if
+            unknown.
     """
 
     def __init__(self, context: RankContext, facts: StreamFacts) -> None:
@@ -64,17 +65,18 @@ class PartLoader:
         balancer: Balancer,
         suspended: Callable[[], bool],
     ) -> PartBatches | None:
-        """This rank's part, ready to be drawn from; collective over the group.
+        """Load this rank's part and make its batches; collective over the group.
 
         Args:
-            saved: arrays of the DNN's checkpoint; without a partition there, that of the last round is used.
+            saved: arrays of the DNN's checkpoint; if they hold no partition, the last round's is used.
             balancer: splits the steps.
-            suspended: whether this rank has been told to stop; asked before each sample.
+            suspended: whether this rank has been asked to stop; called before each sample.
 
-        Returns: None, on all ranks, if a rank was told to stop before it had all.
+        Returns: the batches; None, on all ranks, if a rank was asked to stop before it had loaded its part.
         Raises:
-            GroupFailed: on all ranks: a rank could not open the data, or there are fewer usable samples than
-                ranks. Where too many are broken for the run to go on, that is told by their number instead.
+            GroupFailed: on all ranks, if a rank could not open the data, or there are fewer usable samples
+                than ranks. If too many samples are broken for the run to continue, it does not raise: then
+                `num_bad` of the batches exceeds the limit.
         """
         config, spec, comm = self._context.config, self._facts.spec, member.comm
         source = member.on_all_ranks("opening the data", self._open)
@@ -88,14 +90,14 @@ class PartLoader:
         loaded = self._load_part(member, source, partition, suspended)
         if loaded is not None and self._should_deal_again(partition, source, loaded.unusable):
             if member.is_master:
-                log.warning("broken samples leave a part empty: the data is dealt anew")
+                log.warning("broken samples leave a part empty; the data is dealt again")
             partition = self._deal(member, source, partition, suspended, loaded.unusable[source.train_ids])
             loaded = None if partition is None else self._load_part(member, source, partition, suspended)
         if partition is None or loaded is None:
             self._stopped(begun_with)
             return None
         unusable = loaded.unusable
-        if not self._too_many(unusable):  # else nobody draws from the parts
+        if not self._too_many(unusable):  # otherwise no rank draws from the parts
             partition = member.on_all_ranks(
                 "leaving broken samples out", partial(_only_usable, partition, unusable[source.train_ids])
             )
@@ -116,12 +118,12 @@ class PartLoader:
         )
 
     def keep(self, parts: Parts) -> None:
-        """Remember where a round ended, for the next one."""
+        """Keep the partition at the end of a round, for the next round."""
         self.last = parts.performed
 
     def _stopped(self, begun_with: Partition | None) -> None:
-        """Loading has ended early, on all ranks: the next one begins where this one did."""
-        log.info("told to stop while data was loaded")
+        """Record that loading was stopped, on all ranks; the next load starts from the same partition."""
+        log.info("stopped while loading data, as requested")
         self.last = begun_with
 
     def _open(self) -> SampleSource:
@@ -131,10 +133,12 @@ class PartLoader:
         if source.fingerprint != known:
             raise DataError(
                 f"data.dataset {name} is not the same on all ranks: fingerprints {known} and "
-                f"{source.fingerprint}; put it where all nodes see it"
+                f"{source.fingerprint}; put it where all nodes can read it"
             )
         if self._context.config.data.partition == "by_class" and not source.label_spec.is_class:
-            raise DataError("data.partition: got 'by_class', but labels here are no classes; use 'random'")
+            raise DataError(
+                "data.partition: got 'by_class', but the labels of this dataset are not classes; use 'random'"
+            )
         return source
 
     def _deal(
@@ -145,21 +149,21 @@ class PartLoader:
         suspended: Callable[[], bool],
         unusable: NDArray[np.bool_] | None = None,
     ) -> Partition | None:
-        """Parts for this group's ranks; collective.
+        """Deal the data to this group's ranks; collective.
 
         Args:
-            before: parts that do not fit: of a group of another size, or without a usable sample.
-            unusable: training samples known to be broken, by number.
+            before: a partition that does not fit: for a group of another size, or with an empty part.
+            unusable: mask of the training samples known to be broken, by index.
 
-        Returns: None, on all ranks, if a rank was told to stop while labels were read.
+        Returns: the new partition; None, on all ranks, if a rank was asked to stop while reading labels.
         """
         config, comm = self._context.config, member.comm
         if before is not None and before.num_parts != comm.size and member.is_master:
-            log.warning("the data had %d parts and is dealt anew to %d GPUs", before.num_parts, comm.size)
+            log.warning("the data had %d parts and is dealt again to %d GPUs", before.num_parts, comm.size)
         rule, number = config.data.partition, 0 if before is None else before.number + 1
         labels = None
         if rule == "by_class":
-            self._tell(member, f"the labels of {source.num_train} samples are read, to deal them by class")
+            self._report(member, f"reading the labels of {source.num_train} samples to deal them by class")
             own = member.on_all_ranks("reading labels", lambda: self._own_labels(source, comm, suspended))
             if not _all_have(comm, own is not None):
                 return None
@@ -175,9 +179,10 @@ class PartLoader:
     def _own_labels(
         self, source: SampleSource, comm: GroupComm, suspended: Callable[[], bool]
     ) -> NDArray[np.int64] | None:
-        """Classes of the training samples that this rank is to read for all, 0 elsewhere.
+        """Read this rank's share of the training labels.
 
-        Returns: with `NO_LABEL` for broken ones; None if this rank is told to stop meanwhile.
+        Returns: int64 of shape (num_train,): classes, `NO_LABEL` for broken samples, and 0 for the samples of
+            other ranks; None if this rank is asked to stop meanwhile.
         """
         labels = np.zeros(source.num_train, np.int64)
         for index in range(comm.rank, source.num_train, comm.size):
@@ -197,9 +202,10 @@ class PartLoader:
         partition: Partition,
         suspended: Callable[[], bool],
     ) -> _Loaded | None:
-        """Read this rank's part, and what nobody has of late; collective.
+        """Read this rank's part, including samples that were broken before; collective.
 
-        Returns: None, on all ranks, if a rank was told to stop before it had all.
+        Returns: the loaded part; None, on all ranks, if a rank was asked to stop before it had loaded its
+            part.
         """
         comm, dealt = member.comm, with_all_samples(partition)
         train = source.train_ids[dealt.members(comm.rank)]
@@ -214,7 +220,7 @@ class PartLoader:
         held = member.on_all_ranks("finding what is held of a part", of_this_part)
         missing = _of_all(comm, len(train) + len(validation) - len(held.ids))
         if max(missing):
-            self._tell(member, told_reading(missing))
+            self._report(member, text_of_reading(missing))
         read = member.on_all_ranks(
             "loading a part of the data",
             lambda: self._read(source, held, train, validation, suspended),
@@ -226,13 +232,13 @@ class PartLoader:
         return _Loaded(held, read, _unusable(comm, source, read))
 
     def _too_many(self, unusable: NDArray[np.bool_]) -> bool:
-        """Whether more samples are broken than the user allows, which ends the run."""
+        """Whether more samples are broken than the config allows, which ends the run."""
         return bool(np.count_nonzero(unusable) > self._facts.max_broken)
 
     def _should_deal_again(
         self, partition: Partition, source: SampleSource, unusable: NDArray[np.bool_]
     ) -> bool:
-        """Whether broken samples leave a part empty, though others would do for all."""
+        """Whether broken samples leave a part empty although there are enough usable samples for all."""
         sizes = _usable_sizes(with_all_samples(partition), unusable[source.train_ids])
         return min(sizes) == 0 and sum(sizes) >= len(sizes) and not self._too_many(unusable)
 
@@ -247,13 +253,13 @@ class PartLoader:
         validation: NDArray[np.int64],
         suspended: Callable[[], bool],
     ) -> list[BadSample] | None:
-        """Hold this rank's part, and its share of the validation samples; read only what is not there yet.
+        """Read this rank's part and its share of the validation samples; skip samples that it already holds.
 
         Args:
-            held: gets them.
-            train, validation: ids of what this rank is to hold.
+            held: the samples are added here.
+            train, validation: ids of the samples that this rank must hold.
 
-        Returns: those that cannot be read or preprocessed; None if this rank is told to stop meanwhile.
+        Returns: the samples that cannot be read or preprocessed; None if this rank is asked to stop.
         """
         bad: list[BadSample] = []
         samples = source.over(held)
@@ -265,14 +271,14 @@ class PartLoader:
                 continue
             try:
                 held.put(sample_id, *source.read(sample_id))
-                samples.sample(sample_id, 0, index < len(train))  # shows whether it can be preprocessed
+                samples.sample(sample_id, 0, index < len(train))  # check that it can be preprocessed
             except BadSample as error:
                 held.drop(sample_id)
                 bad.append(BadSample(sample_id, source.dataset.describe(sample_id), error.reason))
         return bad
 
-    def _tell(self, member: GroupMember, what: str) -> None:
-        """Let the user know what is going on; once, by the master."""
+    def _report(self, member: GroupMember, what: str) -> None:
+        """Report to the user what the group reads; only the master sends it."""
         if member.is_master:
             self._context.channel.send(SCHEDULER_RANK, DataLoading(member.dnn.name, what))
 
@@ -282,7 +288,7 @@ class PartLoader:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What a rank holds, what it could not read, and which samples no rank could, by id."""
+    """The samples that a rank holds, those it could not read, and a mask of all broken samples, by id."""
 
     held: HeldSamples
     bad: list[BadSample]
@@ -296,17 +302,17 @@ def _usable_sizes(partition: Partition, unusable: NDArray[np.bool_]) -> list[int
 
 
 def _only_usable(before: Partition, unusable: NDArray[np.bool_]) -> Partition:
-    """The parts of `before` without these training samples, and with those that have been mended since.
+    """The parts of `before` without these training samples, and with samples that have been repaired since.
 
-    Raises: DataError: a part would be empty.
+    Raises: DataError: if a part would be empty.
     """
     dealt = with_all_samples(before)
     sizes = _usable_sizes(dealt, unusable)
     if min(sizes) == 0:
         raise DataError(
-            f"{sum(sizes)} of {len(unusable)} training samples can be used, and parts of partitioned data "
-            f"would hold {sizes} of them; allowed: at least one on each GPU. Mend the broken samples, or use "
-            "fewer GPUs (schedule.max_gpus_per_dnn)"
+            f"{sum(sizes)} of {len(unusable)} training samples are usable, and the parts of the partitioned "
+            f"data would hold {sizes} of them; allowed: at least one on each GPU. Repair the broken samples, "
+            "or use fewer GPUs (schedule.max_gpus_per_dnn)"
         )
     partition = without_samples(dealt, unusable)
     if np.array_equal(partition.owner, before.owner):
@@ -315,7 +321,7 @@ def _only_usable(before: Partition, unusable: NDArray[np.bool_]) -> Partition:
 
 
 def _of_master(comm: GroupComm, mine: Partition | None, num_samples: int) -> Partition | None:
-    """What the master knows of the parts; collective. A rank whose process is new knows nothing."""
+    """Broadcast the master's partition; collective. A rank in a new process has none of its own."""
     head = np.array([0, 0] if mine is None else [mine.num_parts, mine.number], np.int64)
     comm.broadcast(head)
     num_parts, number = head.tolist()
@@ -330,11 +336,11 @@ def _of_master(comm: GroupComm, mine: Partition | None, num_samples: int) -> Par
     return Partition.of(owner, drawn.tolist(), number)
 
 
-def told_reading(missing: Sequence[int]) -> str:
-    """What the user hears of reading parts.
+def text_of_reading(missing: Sequence[int]) -> str:
+    """The progress message about reading parts.
 
     Args:
-        missing: samples that each GPU of the group is to read, not all 0.
+        missing: number of samples that each GPU of the group must read, not all 0.
     """
     least, most = min(missing), max(missing)
     if len(missing) == 1:
@@ -344,17 +350,17 @@ def told_reading(missing: Sequence[int]) -> str:
 
 
 def _of_all(comm: GroupComm, mine: int) -> list[int]:
-    """The numbers of all ranks; collective."""
+    """Gather the numbers of all ranks; collective."""
     return [int(number) for number in comm.all_gather(np.array(mine, np.int64))]
 
 
 def _all_have(comm: GroupComm, mine: bool) -> bool:
-    """Whether it is true of all ranks; collective."""
+    """Whether `mine` is true on all ranks; collective."""
     return bool(comm.all_reduce(np.array(mine, np.uint8), "min"))
 
 
 def _unusable(comm: GroupComm, source: SampleSource, bad: list[BadSample]) -> NDArray[np.bool_]:
-    """Which samples of the dataset are broken, by id; collective."""
+    """Mask of the dataset's broken samples, by id; collective."""
     mine = np.zeros(len(source.dataset), np.uint8)
     mine[[error.sample_id for error in bad]] = 1
     return comm.all_reduce(mine, "max").astype(np.bool_)

@@ -1,4 +1,4 @@
-"""One rank's part of partitioned data while it trains: what it draws next, and what it gives and gets."""
+"""One rank's part of partitioned data during training: draw samples from it and migrate samples."""
 
 from __future__ import annotations
 
@@ -28,25 +28,27 @@ _OWNER, _DRAWN, _NUMBER = (PARTITION_PREFIX + name for name in ("owner", "drawn"
 class Parts:
     """Partitioned data of a trainer group, as one of its ranks sees it.
 
-    All ranks know all shares of each step, so they know how far each has gone through its part, and plan the
-    same migrations at the same moments without a message. Samples then travel while training goes on; until
-    they have all arrived, their sender goes on drawing them. That a rank has all it was to get, and got rid
-    of all it was to give, rides in the all-reduce of a step. The step planned next after one in which all
-    ranks said so is the first with the new parts.
+    All ranks know all shares of each step. So they know how far each rank has traversed its part, and plan
+    the same migrations at the same moments without a message. Samples move while training continues; until
+    all have arrived, the sender keeps drawing them. Each rank reports in the all-reduce of a step that it has
+    sent and received all its samples. The first step planned after a step in which all ranks reported this
+    uses the new parts.
 
-    Steps are planned up to one step before they are performed; `performed` is what a checkpoint may hold.
+    Steps are planned up to one step before they are performed; a checkpoint holds `performed`.
 
     Args:
-        comm: of the group, used for migrations only; freed at the end.
-        held: this rank's samples, raw, by id.
-        train_ids: ids of the training samples by number.
-        partition: to begin with; this rank holds its part.
-        max_gap: traversals that the fastest may be ahead of the slowest; None: no sample ever moves.
-        seed: of the run.
+        comm: communicator of the group, used for migrations only; freed at the end.
+        held: this rank's raw samples, by id.
+        train_ids: ids of the training samples, by index.
+        partition: the initial partition; this rank holds its part of it.
+        max_gap: number of traversals that the fastest rank may be ahead of the slowest; None: samples never
+            move.
+        seed: the run's seed.
 
     Attributes:
-        performed: the partition after the last step that was performed.
-        num_migrations, num_moved: finished ones, and the samples of them, over the whole group.
+        performed: the partition after the last performed step.
+        num_migrations, num_moved: number of finished migrations and of the samples they moved, over the
+            whole group.
 
     Source: [LBBSP] Sec. 3.5 and footnote 5. Deviation: no manager process that collects the traversals.
     """
@@ -75,15 +77,15 @@ class Parts:
 
     @property
     def rank(self) -> int:
-        """In the group, and of this rank's part."""
+        """Rank in the group, which is also the index of this rank's part."""
         return self._comm.rank
 
     def plan_step(self, shares: tuple[int, ...]) -> Partition:
-        """Plan a training step with these shares; at the same moments on all ranks.
+        """Plan a training step with these shares; called at the same moments on all ranks.
 
-        The step before has been fetched, so nothing reads samples meanwhile.
+        The previous step has been fetched, so nothing reads samples meanwhile.
 
-        Returns: the partition that the ranks draw the step from.
+        Returns: the partition from which the ranks draw the step.
         """
         if self._is_everywhere:
             self._finish_migration()
@@ -97,26 +99,26 @@ class Parts:
         return before
 
     def report(self) -> float:
-        """What this rank adds to a step's all-reduce: 1 if its side of the migration is done."""
+        """This rank's number in a step's all-reduce: 1 if its side of the migration is done, otherwise 0."""
         return float(self._transfer is not None and self._transfer.is_done)
 
     def take(self, num_done: float) -> None:
-        """A training step has been performed, in which so many ranks said that they are done."""
+        """Record a performed training step in which `num_done` ranks reported that they are done."""
         self.performed = self._under_way.popleft()
         if self._transfer is not None:
             self._transfer.step()
             self._is_everywhere = round(num_done) == self._comm.size
 
     def close(self) -> None:
-        """End; a migration under way is undone, its samples stay where they were; collective."""
+        """Abandon a running migration, whose samples stay where they were, and free `comm`; collective."""
         if self._transfer is not None:
             self._transfer.abandon()
-            log.info("a migration was under way; its samples stay where they were")
+            log.info("a running migration was abandoned; its samples stay where they were")
         self._transfer = self._migration = None
         self._comm.Free()
 
     def facts(self) -> dict[str, Any]:
-        """For the ledger."""
+        """Facts for the ledger."""
         now = self.performed
         return {
             "sizes": list(now.sizes),
@@ -135,7 +137,7 @@ class Parts:
         self._is_everywhere = False
         self._transfer = SampleTransfer(self._comm, outgoing, incoming, self.held.read)
         if me == 0:
-            log.info("%d samples move: %s", migration.num_samples, _told(migration))
+            log.info("%d samples move: %s", migration.num_samples, _text_of(migration))
 
     def _finish_migration(self) -> None:
         migration, transfer = self._migration, self._transfer
@@ -154,14 +156,14 @@ class Parts:
         log.debug("migration %d is done, parts now hold %s", self._planned.number, self._planned.sizes)
 
 
-def _told(migration: Migration) -> str:
+def _text_of(migration: Migration) -> str:
     return ", ".join(
         f"{len(move.samples)} from rank {move.sender} to {move.receiver}" for move in migration.moves
     )
 
 
 def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
-    """What a checkpoint holds of the partition."""
+    """The partition as arrays for a checkpoint."""
     return {
         _OWNER: partition.owner,
         _DRAWN: np.array(partition.drawn, np.int64),
@@ -170,10 +172,10 @@ def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
 
 
 def partition_of_arrays(arrays: Mapping[str, NDArray[Any]], num_samples: int) -> Partition | None:
-    """The opposite of `partition_arrays`; None if the checkpoint holds no partition.
+    """The inverse of `partition_arrays`; None if the checkpoint holds no partition.
 
     Raises:
-        CheckpointError: its arrays do not fit together, or the data.
+        CheckpointError: if its arrays do not fit each other or the data.
     """
     if _OWNER not in arrays:
         return None
@@ -183,6 +185,7 @@ def partition_of_arrays(arrays: Mapping[str, NDArray[Any]], num_samples: int) ->
         raise CheckpointError(f"the checkpoint lacks {error} of the partition") from error
     if owner.shape != (num_samples,):
         raise CheckpointError(
-            f"the checkpoint tells the parts of {owner.size} training samples, the data has {num_samples}"
+            f"the checkpoint holds a partition of {owner.size} training samples, but the data has "
+            f"{num_samples}"
         )
     return Partition.of(owner, drawn.tolist(), int(number))

@@ -1,1 +1,1 @@
-"""What one rank of a running job holds: its place, its channel, its share of the data."""
+"""The state of one rank of a running job: its role, its channel, its share of the data."""

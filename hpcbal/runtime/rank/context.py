@@ -1,4 +1,4 @@
-"""What a rank of a running job is: its place, its config, and its means of reporting."""
+"""The context of one rank of a running job: its role, its config, and how it reports."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from hpcbal.telemetry.streams.slices import SliceRecorder
 
 @dataclass
 class RankContext:
-    """A rank, whatever its role. What data it holds is in `RankData`.
+    """The context of a rank with any role; `RankData` has the data that it holds.
 
     Attributes:
         config: the validated configuration, equal on all ranks.
         output: the run's directory.
-        roles: who does what.
-        channel: control messages.
-        stop: signals that this rank has got.
+        roles: the roles of all ranks.
+        channel: sends and receives control messages.
+        stop: signals that this rank has received.
         is_ending: whether a rank of this node has announced that it ends the job.
-        hang_trace: logs where this rank stands when it hangs.
-        slices: what this rank did when, for the timeline.
+        hang_trace: logs this rank's stack when it hangs.
+        slices: records this rank's slices for the timeline.
     """
 
     config: EnsembleConfig
@@ -49,9 +49,9 @@ class RankContext:
         return self.output / "dnns" / dnn_id
 
     def keep_in_touch(self, doing: str) -> None:
-        """Report a signal to the scheduler at once, and every few seconds that this rank lives.
+        """Report a signal to the scheduler at once, and send a heartbeat every few seconds.
 
-        Call it at least once a second. Before work that cannot do that, call `announce`.
+        Call this at least once a second. Before work that cannot call it, call `announce`.
         """
         reason = self.stop.take()
         if reason is not None and not self.is_ending():  # mpirun sends TERM when a rank has aborted
@@ -62,12 +62,12 @@ class RankContext:
             self.channel.send(SCHEDULER_RANK, TimelinePart(slices))
 
     def send_slices(self) -> None:
-        """Send the slices that wait; when a group leaves or a stream ends."""
+        """Send the recorded slices; called when a group leaves or a stream ends."""
         if slices := self.slices.take():
             self.channel.send(SCHEDULER_RANK, TimelinePart(slices))
 
     def announce(self, doing: str) -> None:
-        """Report to the scheduler what this rank begins now, which may take long."""
+        """Report to the scheduler that this rank starts work that may take long."""
         self._last_heartbeat_s = time.monotonic()
         self.hang_trace.renew()
         self.channel.send(SCHEDULER_RANK, Heartbeat(doing))

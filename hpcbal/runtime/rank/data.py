@@ -1,4 +1,4 @@
-"""What data a rank holds: the facts of the stream, its node's ring, and the samples if it makes some."""
+"""The data of one rank: facts about the stream, its node's ring, and its samples if it makes some."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hpcbal.dataplane.stream import StreamSpec
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What all ranks know of the data, fixed for the run.
+    """What all ranks know about the data; fixed for the run.
 
     Attributes:
         spec: the shape of the shared stream.
-        num_classes: of the dataset.
-        fingerprint: names the data and their preprocessing; checkpoints carry it.
-        max_broken: broken samples that a pass may have; with more the scheduler ends the run.
+        num_classes: number of classes in the dataset.
+        fingerprint: identifies the data and their preprocessing; checkpoints store it.
+        max_broken: number of broken samples allowed in a pass; with more, the scheduler ends the run.
     """
 
     spec: StreamSpec
@@ -28,7 +28,7 @@ class StreamFacts:
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
-        """The facts of `source`, on a rank that has it."""
+        """The facts about `source`, on a rank that has it."""
         spec = StreamSpec.of_source(source, config.dataplane)
         max_broken = config.data.max_bad_fraction * spec.num_positions
         return cls(spec, source.num_classes, source.fingerprint, max_broken)
@@ -36,12 +36,12 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class RankData:
-    """What one rank holds.
+    """The data that one rank holds.
 
     Attributes:
         facts: equal on all ranks.
-        ring: of this rank's node.
-        source: of the samples; None on ranks that only read the ring.
+        ring: the ring of this rank's node.
+        source: the source of samples; None on ranks that only read the ring.
     """
 
     facts: StreamFacts

@@ -1,4 +1,4 @@
-"""Open the dataset and the ring on the ranks that need them; all ranks learn the shape of the stream."""
+"""Open the dataset and the ring on the ranks that need them, and share facts about the data."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from hpcbal.runtime.rank.data import RankData, StreamFacts
 def open_data(
     world: MPI.Intracomm, node_comm: MPI.Intracomm, config: EnsembleConfig, roles: Roles
 ) -> RankData:
-    """The data of every rank; collective.
+    """Open the data of every rank; collective.
 
-    Preprocessors open the dataset, and trainers where each of them has a stream of its own.
+    Preprocessors open the dataset; trainers do so too if each has its own stream.
 
     Raises:
-        ReportedError: on all ranks: a rank cannot open the dataset, the nodes see different data, or a node
-            has too little memory for the ring.
+        ReportedError: on all ranks, if a rank cannot open the dataset, the nodes see different data, or a
+            node has too little memory for the ring.
     """
     makers = set(roles.preprocessor_ranks)
     if config.schedule.paradigm == INDEPENDENT:
@@ -40,7 +40,7 @@ def open_data(
         if different:
             raise ClusterError(
                 f"data.dataset {config.data.dataset} is not the same on all nodes: fingerprints "
-                f"{known[0].fingerprint} and {different[0].fingerprint}; put it where all nodes see it"
+                f"{known[0].fingerprint} and {different[0].fingerprint}; put it where all nodes can read it"
             )
 
     all_or_none(world, check)

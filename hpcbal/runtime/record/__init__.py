@@ -1,1 +1,1 @@
-"""What rank 0 records about a run, and what it reports to people."""
+"""Record what happens in a run, and report it to users; on rank 0."""

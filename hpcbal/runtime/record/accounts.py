@@ -1,4 +1,4 @@
-"""What each DNN has cost: wall time in groups, and that times the slots of the group."""
+"""Account for the cost of each DNN: its wall time in groups, and its slot-seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Accounts:
     """Sums over all starts of a run.
 
     Args:
-        earlier: of the starts before; one per DNN, kept and added to.
+        earlier: accounts of earlier starts, one per DNN; this object adds to them.
         clock: monotonic seconds, for tests.
     """
 
@@ -23,12 +23,12 @@ class Accounts:
         self._joined: dict[str, tuple[float, int]] = {}  # when, and with how many slots
 
     def join(self, groups: Iterable[GroupPlan]) -> None:
-        """These groups hold their slots from now on."""
+        """Record that these groups hold their slots from now on."""
         now = self._clock()
         self._joined.update({group.dnn_id: (now, len(group.gpus)) for group in groups})
 
     def leave(self, dnn_id: str) -> Account:
-        """The group of `dnn_id` has given its slots back; returns what it has cost since it joined."""
+        """Record that the group of `dnn_id` has released its slots; returns its cost since it joined."""
         cost = self._running(*self._joined.pop(dnn_id))
         account = self._accounts[dnn_id]
         account.wall_time_s += cost.wall_time_s
@@ -36,7 +36,7 @@ class Accounts:
         return cost
 
     def now(self, dnn_id: str) -> Account:
-        """All that `dnn_id` has cost up to this moment."""
+        """The total cost of `dnn_id` up to now."""
         account = self._accounts[dnn_id]
         if dnn_id not in self._joined:
             return account

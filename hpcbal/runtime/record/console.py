@@ -1,4 +1,4 @@
-"""What rank 0 says to people while a run goes on, and at its end."""
+"""Print the progress of a run and its results, on rank 0."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ log = logging.getLogger(__name__)
 
 
 class Console(Progress):
-    """The progress of a run on stdout, with the warnings and the end that only a run has.
+    """Prints the progress of a run on stdout, with the warnings and results that only a real run has.
 
-    `Journal` writes what is to be kept.
+    `Journal` writes the permanent records.
 
     Args:
-        config: of the run.
-        num_gpus: slots of the cluster.
-        num_train: training samples of a pass.
+        config: the run's configuration.
+        num_gpus: number of slots in the cluster.
+        num_train: number of training samples in a pass.
     """
 
     def __init__(self, config: EnsembleConfig, num_gpus: int, num_train: int) -> None:
-        # mpirun gives its ranks a terminal of their own; who started it knows whether there is a real one.
+        # mpirun gives its ranks a pseudo-terminal; only `hpcbal run` knows whether there is a real terminal.
         super().__init__(sys.stdout, num_gpus, color=env.read("HPCBAL_LAUNCHED") == "terminal")
         self._config = config
         self._num_train = num_train
@@ -42,26 +42,26 @@ class Console(Progress):
                 self._warn_of_limit(plan.groups)
 
     def note_bad_sample(self, where: str, reason: str) -> None:
-        """A sample cannot be read, and no DNN is trained with it."""
+        """Warn that a sample cannot be read and is skipped by all DNNs."""
         self.warn(f"broken sample skipped: {where}: {reason}")
 
     def note_loading(self, dnn_id: str, what: str) -> None:
-        """A group reads data before it trains."""
+        """Report that a group reads data before it trains."""
         self.note(f"{dnn_id} loads its data: {what}")
 
     def show_end(self, table: str, fatal: HpcbalError | None) -> None:
-        """Print how the run has ended; log what cannot be printed (mpirun was killed, a full disk).
+        """Print the results; log a warning if printing fails (mpirun was killed, or the disk is full).
 
         Args:
-            table: as `Journal.finish` returns it.
-            fatal: the error that has ended the run early, if any.
+            table: the text that `Journal.finish` returned.
+            fatal: the error that ended the run early, if any.
         """
         _print(f"\n{table}", sys.stdout, "the results")
         if fatal is not None:
-            _print(f"hpcbal: {fatal}", sys.stderr, "the reason for the end")
+            _print(f"hpcbal: {fatal}", sys.stderr, "the error that ended the run")
 
     def _warn_of_limit(self, groups: Iterable[GroupPlan]) -> None:
-        """Warn once of each DNN whose GPUs get more samples than the config allows."""
+        """Warn once about each DNN whose GPUs get more samples than the config allows."""
         sizes = {group.dnn_id: len(group.gpus) for group in groups if group.dnn_id not in self._over_limit}
         over = over_limit(self._config, sizes, self._num_train)
         if over:

@@ -1,4 +1,4 @@
-"""The page that a run leaves behind: made when everything else is done, and never in the way."""
+"""Write the report page at the end of a run; a failure never affects the run."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hpcbal.telemetry import RunDirectory
 log = logging.getLogger(__name__)
 
 DEADLINE_S = 5.0
-"""The run's end waits so long for the page; that of 1,000 DNNs on 4,096 slots takes a second to make."""
+"""How long the end of a run waits for the page; 1,000 DNNs on 4,096 slots take about a second."""
 
 
 def write_final_report(run: RunDirectory, deadline_s: float = DEADLINE_S) -> None:
-    """Write report.html from the files of `run`; whatever goes wrong is a line in the log."""
+    """Write report.html from the files of `run`; errors are only logged."""
     thread = threading.Thread(target=_write, args=(run,), name="report", daemon=True)
     thread.start()
     thread.join(deadline_s)
     if thread.is_alive():
         log.warning(
-            "the report takes longer than %.0f s and is left out; make it with: hpcbal report %s",
+            "the report takes longer than %.0f s and is skipped; make it with: hpcbal report %s",
             deadline_s,
             run.root,
         )
@@ -34,5 +34,5 @@ def _write(run: RunDirectory) -> None:
         write_page(read_run(run.root), run.report)
     except HpcbalError as error:
         log.warning("no report was written: %s", error)
-    except Exception:  # the networks are trained; a fault of the page must not spoil the exit code
-        log.warning("no report was written, for a reason that hpcbal did not foresee", exc_info=True)
+    except Exception:  # training is done; an error in the report must not change the exit code
+        log.warning("no report was written because of an internal error", exc_info=True)

@@ -1,4 +1,4 @@
-"""How long the run will last: the simulator, asked by the run itself, beside its work."""
+"""Predict how long the run will last, with the simulator, in the background of the run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 PAUSE = 20.0
-"""After a prediction none is made for this many times as long as it took: 5 % of a core at most."""
+"""After a prediction, the next one waits this many times as long as it took: at most 5 % of a core."""
 
 
 class Forecast:
-    """Asks again when rounds begin; answers come later, and neither the scheduler nor its end waits for one.
+    """Makes predictions in the background; neither the scheduler nor the end of the run waits for them.
 
     Args:
-        spec: of the shared stream.
+        spec: the shared stream.
         clock: monotonic seconds, for tests.
     """
 
@@ -36,10 +36,11 @@ class Forecast:
         self._asked: tuple[float, Future[RemainingRun | None]] | None = None
 
     def ask(self, ensemble: Ensemble, start_s: Mapping[str, float] | None = None) -> None:
-        """Predict from the state of this moment, unless the last question is still open, or was just so.
+        """Start a prediction from the current state, unless one is running or has just ended.
 
         Args:
-            start_s: by DNN, what it takes to start it on a rank where it was not before, where that is known.
+            start_s: seconds that it takes to start a DNN on a rank that does not hold it yet, by DNN, if
+                known.
         """
         asked_s = self._clock()
         if self._asked is not None or asked_s < self._pause_until_s:
@@ -55,12 +56,12 @@ class Forecast:
         costs = Costs(start_s=start_s or {})
         question = partial(predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume)
         answer: Future[RemainingRun | None] = Future()
-        # A daemon, unlike the threads of an executor: a large prediction must not hold up the end of the run.
+        # A daemon thread, unlike an executor's: a large prediction must not delay the end of the run.
         threading.Thread(target=_answer, args=(question, answer), name="forecast", daemon=True).start()
         self._asked = (asked_s, answer)
 
     def take(self) -> Outlook | None:
-        """A new answer, once; None if there is none."""
+        """Return a new prediction, once; None if there is none."""
         if self._asked is None or not self._asked[1].done():
             return None
         asked_s, work = self._asked
@@ -68,8 +69,8 @@ class Forecast:
         now_s = self._clock()
         self._pause_until_s = now_s + PAUSE * (now_s - asked_s)
         error = work.exception()
-        if error is not None:  # a wrong forecast must not end a right run
-            log.error("the run could not be predicted", exc_info=error)
+        if error is not None:  # a failed prediction must not end the run
+            log.error("the time left could not be predicted; the run is not affected", exc_info=error)
             return None
         prediction = work.result()
         return None if prediction is None else Outlook(asked_s, prediction)

@@ -1,4 +1,4 @@
-"""All that rank 0 writes about a run: ledger, metrics, status, profile, plan, results, timeline."""
+"""Write the files of a run on rank 0: ledger, metrics, status, profile, plan, results, timeline."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ from hpcbal.telemetry.ledger.of_control import (
 from hpcbal.telemetry.ledger.run import Outcome
 from hpcbal.telemetry.streams.slices import Slice, mark
 from hpcbal.telemetry.views.status import end_status
-from hpcbal.telemetry.views.table import telling_line
+from hpcbal.telemetry.views.table import key_line
 
 STATUS_INTERVAL_S = 2.0
 
 
 class Journal:
-    """Writes what happens and decides nothing; `Console` informs people.
+    """Writes what happens and decides nothing; `Console` prints for users.
 
     Args:
         opened: the run's directory and ledger.
-        num_gpus: slots of the cluster.
-        rate_key_by_dnn: names the entries of profile.json.
+        num_gpus: number of slots in the cluster.
+        rate_key_by_dnn: the key of each DNN's entry in profile.json.
     """
 
     def __init__(self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str]) -> None:
@@ -87,25 +87,25 @@ class Journal:
     # ---- what the state machine sees and says --------------------------------------------------
 
     def note_start(self, opened: OpenedRun, roles: Roles, device: str) -> None:
-        """The first lines of each start.
+        """Write the first lines of a start.
 
         Args:
-            device: what the trainers compute on.
+            device: the device that the trainers compute on.
         """
         self._ledger.append_start(opened, roles.cluster, len(roles.ranks), device)
         self._timeline.name_tracks(roles)
 
     def note_decision(self, began_s: float, seconds: float) -> None:
-        """The state machine took so long to decide on an event; the sum is written at the end."""
+        """Record how long the state machine took to handle an event; the sum is written at the end."""
         self._decided_s += seconds
         self._timeline.add_decision(began_s, seconds)
 
     def note_slices(self, rank: int, slices: Sequence[Slice]) -> None:
-        """What a rank did when, for the timeline."""
+        """Add a rank's slices to the timeline."""
         self._timeline.add(rank, slices)
 
     def note_event(self, event: Event, ensemble: Ensemble) -> None:
-        """Call this after the state machine has handled `event`."""
+        """Record an event; call this after the state machine has handled it."""
         line = line_of_event(event)
         if line is not None:
             self._ledger.append(line)
@@ -116,12 +116,12 @@ class Journal:
     def note_facts(
         self, event: Event, facts: ProfileFacts | CheckpointFacts | EpochFacts | None
     ) -> Sequence[str]:
-        """Call this as soon as a message has arrived: it writes what is measured by the clock.
+        """Record an event's measurements; call this as soon as the message arrives, because times count.
 
         Args:
-            facts: as `Happened` brings them.
+            facts: the facts of the `Happened` message.
 
-        Returns: notes for people.
+        Returns: notes for the user.
         """
         notes: Sequence[str] = ()
         match event, facts:
@@ -139,7 +139,7 @@ class Journal:
         return notes
 
     def note_instruction(self, instruction: Instruction, ensemble: Ensemble) -> None:
-        """Call this before an instruction is performed: answers may come meanwhile."""
+        """Record an instruction; call this before performing it, because answers may arrive meanwhile."""
         match instruction:
             case StartProfiling(groups):
                 self.keep_rates(ensemble)
@@ -159,11 +159,11 @@ class Journal:
             self._ledger.append(line)
 
     def note_bad_sample(self, sample_id: int, where: str, reason: str) -> None:
-        """A sample cannot be used."""
+        """Record a sample that cannot be used."""
         self._ledger.append(BadSampleLine(sample_id, where, reason))
 
     def note_outlook(self, outlook: Outlook) -> bool:
-        """A prediction has come; True if it is the first of a start, which is compared with the end."""
+        """Record a prediction; True if it is the first of this start, which is compared with the end."""
         if not self._outlooks.add(outlook):
             return False
         remaining_s = outlook.prediction.remaining_s
@@ -171,7 +171,7 @@ class Journal:
         return True
 
     def finish(self, ensemble: Ensemble, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
-        """Write the last entries; returns the table for the user."""
+        """Write the last entries and results; returns the results table for the user."""
         rows = self._rows(ensemble)
         if outcome != "profiled":
             write_results(self._run.results, rows)
@@ -202,7 +202,7 @@ class Journal:
     # ---- status --------------------------------------------------------------------------------
 
     def heartbeat(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
-        """Renew status.json and the metrics when they are due."""
+        """Update status.json and the metrics if they are due."""
         if time.monotonic() < self._status_due_s:
             return
         self._lock.check()
@@ -234,12 +234,12 @@ class Journal:
     def _note_metrics(self, event: EpochDone, ensemble: Ensemble) -> None:
         history = ensemble.state.dnns[event.dnn_id].history
         if not history or history[-1].pass_index != event.pass_index:
-            return  # of a DNN that has failed meanwhile
+            return  # the DNN has failed meanwhile
         gpus = len(ensemble.state.groups[event.dnn_id].gpus)
         self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus)})
 
     def _note_epoch(self, event: EpochDone, facts: EpochFacts) -> Sequence[str]:
-        """What an epoch's ranks show, for the ledger, the timeline and people."""
+        """Record an epoch in the ledger and the timeline; returns notes for the user."""
         if event.offered_gpu is not None:
             self._watch.note_offer(event.dnn_id, event.offered_gpu)
         found = self._watch.look(event.dnn_id, facts)
@@ -256,7 +256,7 @@ class Journal:
     def _rows(self, ensemble: Ensemble) -> list[ResultRow]:
         rows = []
         for name, dnn in ensemble.state.dnns.items():
-            cause = f"{dnn.cause}: {telling_line(dnn.detail)}" if dnn.cause else ""
+            cause = f"{dnn.cause}: {key_line(dnn.detail)}" if dnn.cause else ""
             rows.append(
                 ResultRow(
                     name=name,

@@ -1,4 +1,4 @@
-"""What this start of a run was predicted to take, to be told and to be compared with what it took."""
+"""Report the predicted time of a start, and compare it with the actual time."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from hpcbal.telemetry.views.table import count_text
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is predicted, on the clock of this process.
+    """A prediction on the clock of this process.
 
     Attributes:
-        asked_s: when the state was that the prediction starts from, monotonic seconds.
-        prediction: of what was left then, if every DNN trains to its max_epochs.
+        asked_s: time of the state that the prediction starts from, monotonic seconds.
+        prediction: what was left then, if every DNN trains to its max_epochs.
     """
 
     asked_s: float
     prediction: RemainingRun
 
     def remaining_s(self, now_s: float) -> float:
-        """Of the prediction what is left; 0 when it is overdue."""
+        """Predicted seconds left at `now_s`; 0 if the prediction is overdue."""
         return max(0.0, self.asked_s + self.prediction.remaining_s - now_s)
 
     def line(self) -> str:
-        """For people, when it comes."""
+        """The prediction as a line for the user."""
         seconds, rounds = self.prediction.remaining_s, self.prediction.num_rounds
         return (
-            f"predicted: {duration_text(seconds)} to go and {count_text(rounds, 'round')}, "
+            f"predicted: {duration_text(seconds)} left in {count_text(rounds, 'round')}, "
             "if every DNN trains to its max_epochs"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Seconds of one start, from its beginning to its end: predicted at its first round, and actual."""
+    """Predicted and actual seconds of one start; the prediction is that of its first round."""
 
     predicted_s: float
     actual_s: float
 
     def line(self) -> str:
-        """For people, at the end."""
+        """The comparison as a line for the user."""
         return (
             f"predicted {duration_text(self.predicted_s)} for max_epochs, "
             f"took {duration_text(self.actual_s)} (predicted / actual {self.predicted_s / self.actual_s:.2f})"
@@ -51,7 +51,7 @@ class Compared:
 
 
 class Outlooks:
-    """Of one start, the first prediction and the newest; all times are on the clock of `Outlook.asked_s`.
+    """The first and the latest prediction of one start; all times are on the clock of `Outlook.asked_s`.
 
     Args:
         started_s: when this start began, monotonic seconds.
@@ -63,7 +63,7 @@ class Outlooks:
         self._latest: Outlook | None = None
 
     def add(self, outlook: Outlook) -> bool:
-        """A prediction has come; True if it is the first."""
+        """Add a prediction; True if it is the first."""
         self._latest = outlook
         if self._first is not None:
             return False
@@ -71,11 +71,11 @@ class Outlooks:
         return True
 
     def wall_time_s(self, outlook: Outlook) -> float:
-        """What `outlook` predicts for all of this start, from its beginning to its end."""
+        """Seconds that `outlook` predicts for the whole start, from beginning to end."""
         return outlook.asked_s - self._started_s + outlook.prediction.remaining_s
 
     def status(self, now_s: float, *, finished: bool) -> PredictionStatus | None:
-        """The newest, for status.json; None before there is one."""
+        """The latest prediction, for status.json; None if there is none yet."""
         if self._latest is None:
             return None
         return {
@@ -84,7 +84,7 @@ class Outlooks:
         }
 
     def compare(self, ended_s: float) -> Compared | None:
-        """The first with the end of this start; None if nothing was predicted."""
+        """Compare the first prediction with the end of this start; None if nothing was predicted."""
         if self._first is None:
             return None
         return Compared(self.wall_time_s(self._first), ended_s - self._started_s)

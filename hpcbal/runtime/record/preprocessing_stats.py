@@ -1,29 +1,29 @@
-"""What the preprocessors have reported: their speed, and the broken samples."""
+"""Sum up the preprocessors' reports: their speed, and the broken samples."""
 
 from __future__ import annotations
 
 from hpcbal.errors import DataError
 from hpcbal.runtime.wire.protocol import PreprocessorReport
 
-MIN_BUSY_S = 0.02  # below this a rate says more of the clock than of the preprocessing
+MIN_BUSY_S = 0.02  # below this, a rate depends more on the clock than on the preprocessing
 
 
 class PreprocessingStats:
     """Sums over the preprocessors, by rank.
 
     Args:
-        max_bad_fraction: share of the samples of a pass that may be broken, 0..1.
+        max_bad_fraction: fraction of the samples of a pass that may be broken, 0..1.
     """
 
     def __init__(self, max_bad_fraction: float) -> None:
         self._max_bad_fraction = max_bad_fraction
         self._samples_made: dict[int, int] = {}
         self._busy_s: dict[int, float] = {}
-        self._busy_s_when_told = 0.0
+        self._busy_s_when_reported = 0.0
         self.bad: dict[int, tuple[str, str]] = {}
 
     def add(self, rank: int, report: PreprocessorReport) -> list[tuple[int, str, str]]:
-        """Take in a report; returns the broken samples that were not known yet."""
+        """Add a report; returns the broken samples that were not known yet."""
         self._samples_made[rank] = report.samples_made
         self._busy_s[rank] = report.busy_s
         new = []
@@ -43,24 +43,24 @@ class PreprocessingStats:
 
     @property
     def samples_per_s(self) -> float | None:
-        """What one preprocessor makes in a second of work; None while too little is known."""
+        """Samples that one preprocessor makes per second of work; None while too little is known."""
         return self.samples_made / self.busy_s if self.busy_s >= MIN_BUSY_S else None
 
     def new_rate(self) -> float | None:
-        """`samples_per_s` when worth telling: at first, and when twice as much work stands behind it."""
-        if self.samples_per_s is None or self.busy_s < 2.0 * self._busy_s_when_told:
+        """`samples_per_s` if it should be reported: at first, and whenever the measured work has doubled."""
+        if self.samples_per_s is None or self.busy_s < 2.0 * self._busy_s_when_reported:
             return None
-        self._busy_s_when_told = self.busy_s
+        self._busy_s_when_reported = self.busy_s
         return self.samples_per_s
 
     def too_many_bad(self, num_samples: int) -> bool:
-        """Whether more than the allowed share of `num_samples` is broken."""
+        """Whether more than the allowed fraction of `num_samples` samples is broken."""
         return len(self.bad) > self._max_bad_fraction * num_samples
 
     def error(self, num_samples: int) -> DataError:
-        """The sentence for the user; names the first few."""
+        """The error for the user; names the first few broken samples."""
         shown = "; ".join(f"{where}: {reason}" for where, reason in list(self.bad.values())[:3])
         return DataError(
             f"{len(self.bad)} of {num_samples} samples are broken, more than data.max_bad_fraction "
-            f"({self._max_bad_fraction:g}) allows; first: {shown}. Mend them, or raise the limit"
+            f"({self._max_bad_fraction:g}) allows; first: {shown}. Repair them, or raise the limit"
         )

@@ -38,16 +38,16 @@ DURABLE = (
     DnnFailedLine,
     DnnRetriedLine,
 )
-"""Lines that must survive the loss of the node: the next start decides by them."""
+"""Lines that must survive the loss of the node, because the next start depends on them."""
 
 
 class RunLedger:
-    """Appends lines; knows which ones must be durable, and which DNNs have been reported done.
+    """Appends lines; knows which lines must be durable, and which DNNs have been reported as done.
 
     Args:
-        ledger: of the run.
-        path_of_plan: of plan.json.
-        plans: of the rounds of earlier starts, in order.
+        ledger: the run's ledger.
+        path_of_plan: path of plan.json.
+        plans: plans of the rounds of earlier starts, in order.
     """
 
     def __init__(self, ledger: Ledger, path_of_plan: Path, plans: Iterable[PlanFacts]) -> None:
@@ -57,7 +57,7 @@ class RunLedger:
         self._done: set[str] = set()
 
     def append(self, line: Line) -> None:
-        """Write one line; a round that starts is added to plan.json too."""
+        """Write one line; the plan of a new round is also added to plan.json."""
         self._ledger.append(line, durable=isinstance(line, DURABLE))
         if isinstance(line, RoundStartedLine | StartedAloneLine):
             self._plans.append(line.plan)
@@ -67,7 +67,7 @@ class RunLedger:
         """Write the first lines of a start.
 
         Args:
-            device: what the trainers compute on.
+            device: the device that the trainers compute on.
         """
         self.append(
             RunStartedLine(

@@ -1,4 +1,4 @@
-"""Put into status.json what a run is doing now."""
+"""Write the current state of a run into its status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcbal.telemetry.ledger import Straggler
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
 
 PHASES = {"new": "starting", "round": "training"}
-"""Phases of the state machine that users know by another name."""
+"""Phases of the state machine that have another name for users."""
 
 
 def fill_status(
@@ -22,7 +22,7 @@ def fill_status(
     accounts: Accounts,
     stragglers: Mapping[str, Straggler],
 ) -> None:
-    """Renew what changes in `status`, but for the prediction and the end."""
+    """Update what changes in `status`, except for the prediction and the end."""
     snapshot = ensemble.snapshot()
     status["preprocessing"] = {
         "preprocessors": ensemble.plan.num_preprocessors if ensemble.plan is not None else 0,
@@ -37,7 +37,7 @@ def fill_status(
     status["dnns"] = []
     for name, dnn in snapshot["dnns"].items():
         account = accounts.now(name)
-        told: DnnStatus = {
+        entry: DnnStatus = {
             "name": name,
             "state": dnn["state"],
             "epochs": dnn["epochs"],
@@ -51,10 +51,10 @@ def fill_status(
             "detail": dnn["detail"] or "",
         }
         if dnn["left_out"]:
-            told["left_out"] = dnn["left_out"]
+            entry["left_out"] = dnn["left_out"]
         if name in stragglers:
-            told["straggler"] = asdict(stragglers[name])
-        status["dnns"].append(told)
+            entry["straggler"] = asdict(stragglers[name])
+        status["dnns"].append(entry)
 
 
 def best_accuracy(ensemble: Ensemble, dnn_id: str) -> float | None:

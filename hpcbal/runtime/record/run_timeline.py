@@ -1,4 +1,4 @@
-"""The run's timeline: what each rank did when, with the scheduler's own decisions."""
+"""Write the run's timeline: the slices of all ranks, with the scheduler's own decisions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SHOWN_DECISION_S = 5e-4
 
 
 class RunTimeline:
-    """Sorts slices by rank and node into the timeline's file.
+    """Writes slices into the timeline's file, on the tracks of their ranks and nodes.
 
     Args:
-        path: of the file.
-        max_bytes: of `timeline.max_bytes`; 0: no timeline.
+        path: path of the file.
+        max_bytes: the value of `timeline.max_bytes`; 0 disables the timeline.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -28,23 +28,23 @@ class RunTimeline:
         self._rank_of_gpu: Sequence[int] = ()
 
     def name_tracks(self, roles: Roles) -> None:
-        """Name each rank's track by its role; at each start, since roles may change."""
+        """Name each rank's track after its role; called at each start, because roles may change."""
         self._node_of_rank, self._rank_of_gpu = roles.node_of_rank, roles.trainer_ranks
         for info in roles.ranks:
             node = f"node {info.node} ({info.host})"
             self._file.name_track(info.rank, info.node, node, roles.title_of(info.rank))
 
     def add_decision(self, began_s: float, seconds: float) -> None:
-        """The state machine took so long to decide on an event."""
+        """Add a decision of the state machine, if it took long enough to show."""
         if seconds > SHOWN_DECISION_S:
             self._own.add("decide", began_s, began_s + seconds)
 
     def add(self, rank: int, slices: Sequence[Slice]) -> None:
-        """A rank did this."""
+        """Add slices of a rank."""
         self._file.add(rank, self._node_of_rank[rank], slices)
 
     def mark(self, gpu: int, what: Slice) -> None:
-        """Something happened on a GPU's track."""
+        """Add a mark to a GPU's track."""
         self.add(self._rank_of_gpu[gpu], [what])
 
     def flush(self) -> None:

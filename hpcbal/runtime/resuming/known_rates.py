@@ -1,4 +1,4 @@
-"""Training rates that need not be measured again."""
+"""Find training rates that need not be measured again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 def rate_keys(
     config: EnsembleConfig, sample_shape: tuple[int | None, ...], num_classes: int, device: str
 ) -> dict[str, str]:
-    """Key of each DNN's rates: what they depend on (see `policies.rate_key`).
+    """The key of each DNN's rates, which contains all that they depend on (see `policies.rate_key`).
 
-    An emulated DNN is as fast as the config says of its name, so these rates stand in its key.
+    The config sets the rates of an emulated DNN by its name, so they are part of its key.
     """
 
     def device_of(name: str) -> str:
@@ -48,13 +48,13 @@ def rate_keys(
 def known_rates(
     config: EnsembleConfig, run: RunDirectory, key_by_dnn: Mapping[str, str], gpus_per_node: int
 ) -> RateTable:
-    """Rates given in the config, or measured by an earlier run of the same networks.
+    """The rates given in the config, or measured by an earlier run of the same networks.
 
-    `schedule.profiling.rates` names a file of the user's, whose rates are taken by the DNNs' names; the
-    run's own profile.json counts only where model, batch size, data shape and device are the same.
+    `schedule.profiling.rates` names a user's file, whose rates are looked up by the names of the DNNs. The
+    run's own profile.json counts only for DNNs with the same model, batch size, data shape and device.
 
     Raises:
-        InputError: a given file cannot be used.
+        InputError: if a given file cannot be used.
     """
     given = config.schedule.profiling.rates
     names = [dnn.name for dnn in config.dnns]
@@ -69,7 +69,7 @@ def known_rates(
                 run.profile, lambda profile: policies.profile_from_dict(profile, key_by_dnn, gpus_per_node)
             )
     except InputError as error:
-        log.warning("%s; the rates are measured anew", error)
+        log.warning("%s; the rates are measured again", error)
         run.profile.unlink()
     if config.backend.name == "emulated":
         measured = {**config.backend.rates, **table.measured}
@@ -78,17 +78,17 @@ def known_rates(
 
 
 def read_profile(path: Path) -> Mapping[str, Any] | None:
-    """What a profile.json holds; None if there is none.
+    """The content of a profile.json; None if there is no file.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: if the file cannot be read.
     """
     try:
         profile: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: profile cannot be read ({error})") from error
+        raise InputError(f"{path}: the profile cannot be read ({error})") from error
     return profile
 
 

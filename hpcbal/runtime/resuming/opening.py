@@ -1,4 +1,4 @@
-"""Rank 0 opens the run: config, output directory, lock, ledger, and what earlier starts left behind."""
+"""Open the run on rank 0: config, output directory, lock, ledger, and the state of earlier starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """A run whose directory is ours until `close`."""
+    """A run whose directory this process holds until `close`."""
 
     request: RunRequest
     config: EnsembleConfig
@@ -37,11 +37,11 @@ class OpenedRun:
 
 
 def open_run(request: RunRequest) -> OpenedRun:
-    """Open or make the run's directory.
+    """Open or create the run's directory.
 
     Raises:
-        ConfigError: the config is wrong.
-        OutputError: the directory is unwritable, full, locked, foreign, or another run's.
+        ConfigError: if the config is wrong.
+        OutputError: if the directory is not writable, full, locked, not made by hpcbal, or another run's.
     """
     config = load_requested(request, is_rank=True)
     add_import_roots(request.config_path)

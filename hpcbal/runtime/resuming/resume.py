@@ -1,4 +1,4 @@
-"""What an earlier start left behind: ledger and checkpoints, as the state machine needs it."""
+"""Read the ledger and checkpoints of earlier starts; the state machine resumes from their state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from hpcbal.telemetry.ledger import (
 from hpcbal.telemetry.ledger.of_control import round_plan
 
 NUM_READERS = 8
-"""Checkpoints that are checked at once: large ones take seconds each."""
+"""Number of checkpoints to check at the same time; large ones take seconds each."""
 
 
 @dataclass
@@ -51,11 +51,11 @@ class Earlier:
     """The past of a run.
 
     Attributes:
-        resume: for the state machine.
-        accounts: by DNN.
-        round_plans: all rounds in order.
-        warnings: what was wrong with the files and what is used instead.
-        fingerprints: of the data that each checkpoint was trained on.
+        resume: the state for the state machine.
+        accounts: the cost of each DNN, by DNN.
+        round_plans: the plans of all rounds, in order.
+        warnings: what was wrong with the files, and what is used instead.
+        fingerprints: fingerprint of the data that each checkpoint was trained on, by DNN.
         retried: DNNs that had failed and get another try.
     """
 
@@ -75,17 +75,19 @@ def read_earlier(
     retry_failed: bool,
     regroups: bool = True,
 ) -> Earlier:
-    """Put the ledger's facts and the checkpoints together.
+    """Combine the ledger and the checkpoints.
 
-    The checkpoints tell how far each DNN has come: the ledger may know of epochs whose weights were lost in a
-    kill. The ledger tells which DNNs are done or failed, and which round was under way.
+    The checkpoints define how far each DNN has come, because the ledger may contain epochs whose weights were
+    lost when the run was killed. The ledger defines which DNNs are done or failed, and which round was
+    running.
 
     Args:
         ledger: all lines so far, in order.
-        specs: the DNNs; a DNN that was done goes on if its stop rule now allows more epochs.
-        retry_failed: failed DNNs go on from their last checkpoint.
-        regroups: whether GPUs may be left out of groups; if not, those that were are forgotten for good. A
-            round whose groups go on without such GPUs, or GPUs of other hosts, is not continued.
+        specs: the DNNs; a DNN that was done resumes if its stop rule now allows more epochs.
+        retry_failed: whether failed DNNs resume from their last checkpoint.
+        regroups: whether GPUs may be left out of groups; if not, GPUs that were left out may be used again.
+            A round is not resumed if its groups lack GPUs that may now be used again, for this reason or
+            because the hosts have changed.
     """
     facts = _Facts()
     for line in ledger:
@@ -96,13 +98,14 @@ def read_earlier(
     next_pass = facts.next_pass
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
         found = list(readers.map(lambda spec: read_progress(run.job(spec.dnn_id)), specs))
-    for spec, (state, told) in zip(specs, found, strict=True):
-        warnings.extend(told)
+    for spec, (state, problems) in zip(specs, found, strict=True):
+        warnings.extend(problems)
         if state is None and spec.dnn_id in facts.saved:
-            warnings.append(f"{run.job(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts anew")
+            warnings.append(f"{run.job(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts again")
         if state is not None and state.name != spec.dnn_id:
             raise DataError(
-                f"{run.job(spec.dnn_id)}: the checkpoint is that of {state.name!r}; put back the right one"
+                f"{run.job(spec.dnn_id)}: the checkpoint belongs to {state.name!r}; restore that of "
+                f"{spec.dnn_id!r}"
             )
         if state is not None:
             next_pass = max(next_pass, state.position.pass_index + 1)
@@ -126,10 +129,10 @@ def read_earlier(
 
 
 def check_fingerprint(run: RunDirectory, earlier: Earlier, fingerprint: str) -> None:
-    """Refuse to go on with other data.
+    """Refuse to resume with other data.
 
     Raises:
-        DataError: a checkpoint was made with data or preprocessing of another fingerprint.
+        DataError: if a checkpoint was made with data or preprocessing of another fingerprint.
     """
     for dnn_id, trained_on in earlier.fingerprints.items():
         if trained_on != fingerprint:
@@ -177,7 +180,7 @@ class _Facts:
         self.left_out: dict[str, list[int]] = {}
         self.preprocessing_samples_per_s: float | None = None
         self._open_round: PlanFacts | None = None
-        self._forgotten: dict[str, list[int]] = {}  # left out when the open round was formed, or since then
+        self._forgotten: dict[str, list[int]] = {}  # left out in the open round, but may be used again
         self._started_on: Cluster | None = None
 
     def take(self, line: Line) -> None:
@@ -232,13 +235,13 @@ class _Facts:
                 account.slot_seconds += line.slot_seconds
 
     def forget_left_out(self) -> None:
-        """The hosts are others, or the user wants the GPUs back."""
+        """Allow GPUs that were left out again, because the hosts have changed or the user wants them back."""
         for dnn_id, gpus in self.left_out.items():
             self._forgotten.setdefault(dnn_id, []).extend(gpus)
         self.left_out = {}
 
     def drop_short(self, live_ids: Collection[str]) -> None:
-        """Do not go on with groups of live DNNs that lack a GPU that is forgotten to have been left out."""
+        """Do not resume groups of live DNNs that lack a GPU which may be used again."""
         if is_short(gpus_of(self.interrupted()), self._forgotten, live_ids):
             self._open_round = None
         if is_short(self.kept, self._forgotten, live_ids):

@@ -1,1 +1,1 @@
-"""What each rank does: scheduler, preprocessor, trainer, and a trainer's rounds and profiling."""
+"""The roles of ranks: scheduler, preprocessor, trainer, and a trainer's rounds and profiling."""

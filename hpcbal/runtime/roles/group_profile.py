@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 
 
 class GroupProfile:
-    """One rank's part in measuring r_i(m): a short training run on one batch, whose weights are thrown away.
+    """One rank's part in measuring r_i(m): a short training run on one batch, whose weights are discarded.
 
-    The batch is the first of the stream that holds a valid sample, kept in memory: the rate is that of
-    compute and all-reduce, without preprocessing, while all groups of the wave train.
+    The batch is the first batch of the stream with a valid sample, and it stays in memory. The rate is that
+    of compute and all-reduce, without preprocessing, while all groups of the wave train.
 
     Args:
-        member: this rank's place in the group.
-        reader: begun at the start of the stream; ended here.
-        serial: of the groups.
+        member: this rank's membership in the group.
+        reader: positioned at the start of the stream; closed here.
+        serial: serial number of the groups.
         wave: the groups that are measured at the same time.
     """
 
@@ -43,7 +43,7 @@ class GroupProfile:
         self._wave = wave
 
     def run(self) -> None:
-        """Measure and report; a failure of the group ends in DnnFailed, not in a raise."""
+        """Measure and report; a failure of the group is reported as DnnFailed, not raised."""
         member, name = self._member, self._member.dnn.name
         try:
             try:
@@ -63,7 +63,7 @@ class GroupProfile:
         self._report(GroupLeft(name))
 
     def _first_batch(self) -> tuple[Batch, int]:
-        """This rank's share of the first batch that holds a valid sample, and its valid samples in all.
+        """This rank's share of the first batch with a valid sample, and the batch's number of valid samples.
 
         Raises:
             GroupFailed: on all ranks, if all training samples are broken.
@@ -80,11 +80,11 @@ class GroupProfile:
         raise GroupFailed("error", f"all {num_train} training samples are broken", local=True)
 
     def _measure(self, batch: Batch, total: int) -> tuple[float, float]:
-        """Samples/s of the last `timed_batches` of `max_batches` steps, and seconds until the first is done.
+        """Samples/s in the last `timed_batches` of `max_batches` steps, and seconds until the first is done.
 
-        The latter is what it takes to start a network: it is built, and its steps, of training and of
-        evaluation, are traced and compiled. All groups of the wave wait for each other after it, and those
-        that have been timed go on with steps that nobody times, until all have been.
+        The latter is the time to start a network: to build it, and to trace and compile its training and
+        evaluation steps. All groups of the wave wait for each other after that. Groups that have been timed
+        keep training, without being timed, until all groups have been timed.
         """
         member, profiling = self._member, self._context.config.schedule.profiling
         started = began = time.monotonic()
@@ -108,7 +108,7 @@ class GroupProfile:
         return rate, start_s
 
     def _wait_until_all_are_warm(self) -> float:
-        """Seconds waited."""
+        """Wait until all ranks of the wave are warm; returns the seconds waited."""
         began, backoff = time.monotonic(), Backoff()
         while not self._wave.all_warm():
             self._keep_in_touch()
@@ -116,9 +116,9 @@ class GroupProfile:
         return time.monotonic() - began
 
     def _keep_busy(self, replica: Replica, untrained: Arrays, batch: Batch, total: int) -> None:
-        """Train on while groups of the wave are still timed; again and again from the beginning.
+        """Keep training until all groups of the wave are timed; restart from the initial weights repeatedly.
 
-        So many steps on one batch might lead astray a network that would not have failed in training.
+        Without the restarts, so many steps on one batch might make a network diverge that would train well.
         """
         num_steps, collective = 0, self._member.collective
         replica.load_state(untrained)

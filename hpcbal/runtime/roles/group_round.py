@@ -1,4 +1,4 @@
-"""What one rank of a trainer group does in a round: passes, reports, checkpoints, until told to leave."""
+"""One rank's round in a trainer group: passes, reports and checkpoints, until it is asked to leave."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 0.05
-"""How often a training rank looks for messages: a look costs 0.2 ms, as MPI moves all its transports on."""
+"""Seconds between two polls for messages; a poll takes 0.2 ms, because MPI progresses all transports."""
 
 
 class GroupRound:
     """One rank's round; the master also reports and writes checkpoints.
 
     Args:
-        member: this rank's place in the group.
-        reader: begun at the DNN's start position before this object is run.
-        plan: the round; only this DNN's part is used.
-        serial: of the groups; orders with another serial are not for us.
-        writer: writes checkpoints aside; used by the master only.
+        member: this rank's membership in the group.
+        reader: positioned at the DNN's start position before `run` is called.
+        plan: the plan of the round; only this DNN's part is used.
+        serial: serial number of the groups; orders with another serial are ignored.
+        writer: writes checkpoints in the background; used by the master only.
         executor: fetches batches ahead, see `Feeder`.
         balancer: splits the steps over the group; closed when the round ends.
-        loader: gets this rank's part, where data is partitioned; the reader is not used then.
+        loader: loads this rank's part if data is partitioned; the reader is not used then.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class GroupRound:
         self._held_s = 0.0  # how long the last checkpoint kept the group from training
 
     def run(self) -> None:
-        """Train until told to leave or suspend; a failure of the group ends in DnnFailed, not in a raise."""
+        """Train until asked to leave or suspend; a group's failure is reported as DnnFailed, not raised."""
         member, name = self._member, self._member.dnn.name
         try:
             self._train()
@@ -108,9 +108,9 @@ class GroupRound:
             self._context.send_slices()
             self._report_preprocessing()
         if self._batches is not None:
-            self._batches.parts.close()  # collective: after an error of this rank alone the job ends instead
+            self._batches.parts.close()  # collective; an error on this rank alone ends the job instead
         if member.is_master:
-            self._writer.wait()  # a write of before the failure may still be under way
+            self._writer.wait()  # a write from before the failure may still be running
             self._report_written()
             self._report(GroupLeft(name))
 
@@ -128,11 +128,11 @@ class GroupRound:
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
         batches = self._open_batches(loaded.saved)
-        if batches is None:  # it was told to stop while data was loaded, on all ranks
+        if batches is None:  # all ranks were asked to stop while loading data
             self._leave(replica, start, inside_pass=inside is not None)
             return
         if self._batches is not None and self._batches.num_bad > self._facts.max_broken:
-            self._wait_for_order(start)  # the scheduler hears of them too, and suspends all
+            self._wait_for_order(start)  # the scheduler gets the report too, and suspends all groups
             self._leave(replica, start, inside_pass=inside is not None)
             return
         self._balancer.start()
@@ -161,11 +161,11 @@ class GroupRound:
                 return
             start = Position(order.pass_index)
         while True:
-            member.cache.mark(name, None)  # in motion
+            member.cache.mark(name, None)  # its state changes while it trains
             result = runner.run(start, self._sums)
             if result.too_many_bad:
                 self._report_preprocessing()
-                self._wait_for_order(result.position)  # the scheduler hears of them too, and suspends all
+                self._wait_for_order(result.position)  # the scheduler gets the report and suspends all groups
             if not result.complete:
                 self._leave(replica, result.position, inside_pass=result.position.offset > 0)
                 return
@@ -179,9 +179,9 @@ class GroupRound:
             start = Position(order.pass_index)
 
     def _open_batches(self, saved: Mapping[str, np.ndarray]) -> Batches | None:
-        """Where this rank's batches come from; with partitioned data its part is loaded; collective.
+        """Open the source of this rank's batches; if data is partitioned, load its part; collective.
 
-        Returns: None, on all ranks, if the group was told to stop meanwhile.
+        Returns: the batches; None, on all ranks, if the group was asked to stop meanwhile.
         """
         member = self._member
         if self._loader is None:
@@ -217,7 +217,7 @@ class GroupRound:
         self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
 
     def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
-        """Checkpoint durably, then tell so."""
+        """Write a durable checkpoint, then report it."""
         moment = Moment(len(self._history), position if inside_pass else None)
         self._member.cache.mark(self._member.dnn.name, moment, tuple(self._history))
         if self._batches is not None and self._loader is not None:
@@ -260,12 +260,12 @@ class GroupRound:
         )
         self._writer.submit(self._context.dnn_directory(state.name), state, final=final)
         self._held_s = time.monotonic() - began
-        if not final:  # else the caller waits for the disk, and notes it all
+        if not final:  # otherwise the caller waits for the disk and records the whole time
             self._context.slices.add(CHECKPOINT, began, time.monotonic())
 
     def _report_written(self) -> None:
         for done in self._writer.poll():
-            if done.error is not None:  # a disk that takes no more concerns the whole run
+            if done.error is not None:  # a write error, such as a full disk, ends the whole run
                 raise done.error
             facts = CheckpointFacts(done.seconds, self._held_s)
             self._report(CheckpointWritten(done.name, done.epoch, done.position), facts)
@@ -273,7 +273,7 @@ class GroupRound:
     # ---- messages ----------------------------------------------------------------------------
 
     def _before_step(self, replica: Replica, position: Position) -> None:
-        """Messages; and where epochs last longer than the interval, a checkpoint inside the pass."""
+        """Handle messages, and write a checkpoint inside the pass if one is due."""
         if time.monotonic() - self._last_look_s < LOOK_INTERVAL_S:
             return
         self._last_look_s = time.monotonic()
@@ -288,7 +288,7 @@ class GroupRound:
             self._report_written()
 
     def _offered_gpu(self) -> int | None:
-        """The GPU without which the group would be faster, as far as its master knows now."""
+        """The GPU without which the group would be faster, if its master knows one now."""
         rank = self._balancer.remove
         if rank is None:
             return None
@@ -296,7 +296,7 @@ class GroupRound:
         return next(group.gpus for group in self._plan.groups if group.dnn_id == name)[rank]
 
     def _is_suspended(self) -> bool:
-        """Whether this rank has been told to stop; looks for messages every now and then."""
+        """Whether this rank has been asked to stop; polls for messages every `LOOK_INTERVAL_S`."""
         if time.monotonic() - self._last_look_s >= LOOK_INTERVAL_S:
             self._last_look_s = time.monotonic()
             self._take_messages()
@@ -306,14 +306,14 @@ class GroupRound:
         while (found := self._context.channel.receive()) is not None:
             message = found[1]
             if getattr(message, "serial", None) != self._serial:
-                log.debug("dropped %r: not of these groups (%d)", message, self._serial)
+                log.debug("dropped %r: it does not belong to these groups (%d)", message, self._serial)
             elif isinstance(message, Suspend):
                 self._suspend = True
             else:
                 self._orders.append(message)
 
     def _wait_for_order(self, position: Position) -> Proceed | Leave | Suspend:
-        """What to do after a pass; a Suspend that came during the last step of it counts here."""
+        """Wait for the order after a pass; a Suspend that arrived during its last step counts as one."""
         backoff = Backoff()
         with self._context.slices.during("wait for the others"):
             while True:
@@ -327,7 +327,7 @@ class GroupRound:
                 backoff.wait()
 
     def _report_preprocessing(self) -> None:
-        """A rank that makes its own samples tells of them as a preprocessor does."""
+        """Report the samples that this rank has made itself, like a preprocessor."""
         maker = self._batches or self._reader
         if isinstance(maker, PrivateStream | PartBatches):
             report = PreprocessorReport(maker.samples_made, maker.busy_s, tuple(maker.take_bad()))

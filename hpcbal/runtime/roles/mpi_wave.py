@@ -1,4 +1,4 @@
-"""The ranks of a profiling wave meet in non-blocking barriers of MPI."""
+"""Synchronise the ranks of a profiling wave with MPI's non-blocking barriers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WARM, TIMED = range(2)
 class MpiWave(Wave):
     """A wave over MPI; each meeting is a non-blocking barrier.
 
-    Trainers of a node share its memory bandwidth, its links and, where they have no GPUs, its cores. A group
-    that is timed while its neighbours still build their networks, or have left already, seems faster than it
-    will be in a round.
+    Trainers of a node share its memory bandwidth, its links and, without GPUs, its cores. A group that is
+    timed while its neighbours still build their networks, or after they have left, seems faster than it will
+    be in a round.
 
     Args:
-        comm: of the ranks of all groups of the wave; freed by `leave`.
+        comm: communicator of the ranks of all groups of the wave; freed by `leave`.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -29,7 +29,7 @@ class MpiWave(Wave):
 
     @classmethod
     def of(cls, trainers: MPI.Intracomm, ranks: Sequence[int]) -> MpiWave:
-        """The wave of some trainers; collective over them."""
+        """Make the wave of these trainers; collective over them."""
         everyone = trainers.Get_group()
         mine = everyone.Incl(ranks)
         wave = cls(trainers.Create_group(mine))

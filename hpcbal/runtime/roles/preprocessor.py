@@ -1,4 +1,4 @@
-"""A preprocessor rank: makes its blocks of the shared stream, and receives those of other nodes."""
+"""A preprocessor rank: makes its blocks of the shared stream, and receives blocks from other nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Preprocessor:
 
     def run(self) -> int:
         """Work until Shutdown; returns the exit code that it carries."""
-        log.info("large samples can be written into the ring with %s", nontemporal.method())
+        log.info("large samples are written into the ring with %s", nontemporal.method())
         backoff = Backoff()
         while True:
             found = self._context.channel.receive()

@@ -56,17 +56,17 @@ EXIT_CODE_OF_OUTCOME = {
 class Scheduler:
     """Performs what `control.Ensemble` decides.
 
-    Messages that arrive while an instruction waits for answers are queued, so that the state machine sees
-    every event, one after the other, in the order of arrival.
+    Events that arrive while an instruction waits for answers are queued, so that the state machine handles
+    all events one by one, in the order of arrival.
 
     Args:
-        context: rank 0.
-        spec: of the shared stream.
-        ensemble: decides.
+        context: the context of rank 0.
+        spec: the shared stream.
+        ensemble: the state machine, which makes the decisions.
         journal: records what happens.
-        console: shows it.
-        started_s: when this start began, seconds of the Unix epoch; the wall time counts from then.
-        backoff: makes the pauses of one wait for messages.
+        console: prints what happens.
+        started_s: when this start began, in seconds since the Unix epoch; the walltime counts from then.
+        backoff: makes the backoff of one wait for messages.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class Scheduler:
         self._outcome = ""
 
     def run(self) -> int:
-        """Work until the ensemble is finished; returns the exit code, after all ranks were told."""
+        """Work until the ensemble is finished; returns the exit code after sending it to all ranks."""
         self._handle(Started())
         while self._exit_code is None:
             self._await(lambda: bool(self._events))
             self._handle(self._events.popleft())
         table = self._journal.finish(self._ensemble, self._preprocessing, self._outcome, self._exit_code)
-        self._tell_all(protocol.Shutdown(self._exit_code))
+        self._send_to_all(protocol.Shutdown(self._exit_code))
         self._context.channel.flush()
         self._console.show_end(table, self._fatal)
         return self._exit_code
@@ -137,7 +137,7 @@ class Scheduler:
             self._forecast.ask(self._ensemble, self._journal.start_s)
 
     def _await(self, condition: Callable[[], bool]) -> None:
-        """Take messages until `condition` holds; events are queued."""
+        """Receive messages until `condition` holds; queue events."""
         backoff = self._make_backoff()
         while not condition():
             found = self._context.channel.receive()
@@ -184,7 +184,9 @@ class Scheduler:
     def _take_event(self, message: protocol.Happened) -> None:
         expected = self._serial_of.get(getattr(message.event, "dnn_id", ""))
         if message.serial != expected:
-            raise RuntimeError(f"an event of groups {message.serial}, but these are {expected}: {message}")
+            raise RuntimeError(
+                f"got an event of groups {message.serial}, but the current groups are {expected}: {message}"
+            )
         for note in self._journal.note_facts(message.event, message.facts):
             self._console.note(note)
         self._events.append(message.event)
@@ -202,7 +204,7 @@ class Scheduler:
             self._events.append(SuspendRequested("too many broken samples"))
 
     def _request_stop(self, reason: str) -> None:
-        """Stop cleanly, because people, the walltime or the end of `hpcbal run` ask for it."""
+        """Stop cleanly, because of a signal, the walltime, or the end of `hpcbal run`."""
         self._events.append(SuspendRequested(reason))
         self._start.hint(is_stopping=True)
 
@@ -219,14 +221,14 @@ class Scheduler:
             case NextPass():
                 for dnn_id in instruction.dnn_ids:
                     serial, checkpoint = self._serial_of[dnn_id], dnn_id in instruction.checkpoint
-                    self._tell_group(dnn_id, protocol.Proceed(serial, instruction.pass_index, checkpoint))
+                    self._send_to_group(dnn_id, protocol.Proceed(serial, instruction.pass_index, checkpoint))
             case LeaveRound(dnn_id, reason):
-                self._tell_group(dnn_id, protocol.Leave(self._serial_of[dnn_id], reason))
+                self._send_to_group(dnn_id, protocol.Leave(self._serial_of[dnn_id], reason))
             case SuspendGroups():
                 for dnn_id in instruction.dnn_ids:
-                    self._tell_group(dnn_id, protocol.Suspend(self._serial_of[dnn_id]))
+                    self._send_to_group(dnn_id, protocol.Suspend(self._serial_of[dnn_id]))
             case LeaveOut():
-                pass  # the journal has it; the groups hear of it when the pass ends
+                pass  # the journal records it; the groups get an order when the pass ends
             case StopStream():
                 self._end_stream()
             case Finish():
@@ -235,7 +237,7 @@ class Scheduler:
                 raise TypeError(f"the state machine gave {instruction!r}")
 
     def _open(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> None:
-        """Form `groups`, wait until all cursors are set, then start the stream."""
+        """Form `groups`, wait until all readers are positioned, then start the stream."""
         self._end_stream()
         self._serial += 1
         stream = self._plan_stream(groups, plan)
@@ -245,16 +247,16 @@ class Scheduler:
         order = protocol.OpenGroups(self._serial, tuple(groups), stream, plan)
         self._context.channel.send_to_all(self._roles.trainer_ranks, order)
         self._await(lambda: len(self._ready) == len(self._roles.trainer_ranks))
-        self._tell_preprocessors(protocol.StartStream(stream))
+        self._send_to_preprocessors(protocol.StartStream(stream))
         self._stream_open = True
 
     def _start_alone(self, plan: RoundPlan) -> None:
-        """Let one trainer train one DNN with a stream of its own; nobody else is asked."""
+        """Let one trainer train one DNN with its own stream; no other rank takes part."""
         (group,) = plan.groups
         self._serial += 1
         self._groups[group.dnn_id] = group
         self._serial_of[group.dnn_id] = self._serial
-        self._tell_group(group.dnn_id, protocol.TrainAlone(self._serial, plan))
+        self._send_to_group(group.dnn_id, protocol.TrainAlone(self._serial, plan))
 
     def _plan_stream(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> StreamPlan:
         node_of_gpu = self._roles.cluster.node_of_gpus()
@@ -274,11 +276,11 @@ class Scheduler:
         )
 
     def _end_stream(self) -> None:
-        """Stop the preprocessors and wait until nothing of their stream is under way."""
+        """Stop the preprocessors and wait until no block of their stream is in transit."""
         if not self._stream_open:
             return
         self._stopped.clear()
-        self._tell_preprocessors(protocol.EndStream(self._serial))
+        self._send_to_preprocessors(protocol.EndStream(self._serial))
         self._await(lambda: len(self._stopped) == len(self._roles.preprocessor_ranks))
         self._stream_open = False
 
@@ -290,13 +292,13 @@ class Scheduler:
             code = self._fatal.exit_code
         self._exit_code = int(code)
 
-    def _tell_group(self, dnn_id: str, message: Message) -> None:
+    def _send_to_group(self, dnn_id: str, message: Message) -> None:
         ranks = [self._roles.trainer_ranks[gpu] for gpu in self._groups[dnn_id].gpus]
         self._context.channel.send_to_all(ranks, message)
 
-    def _tell_preprocessors(self, message: Message) -> None:
+    def _send_to_preprocessors(self, message: Message) -> None:
         self._context.channel.send_to_all(self._roles.preprocessor_ranks, message)
 
-    def _tell_all(self, message: Message) -> None:
+    def _send_to_all(self, message: Message) -> None:
         others = [rank for rank in range(self._context.channel.size) if rank != SCHEDULER_RANK]
         self._context.channel.send_to_all(others, message)

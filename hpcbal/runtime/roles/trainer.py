@@ -40,12 +40,12 @@ class Trainer:
     """Obeys OpenGroups, TrainAlone and Shutdown.
 
     Args:
-        data: with the source of the samples where this rank has a stream of its own.
+        data: this rank's data, with the source of samples if the rank has its own stream.
         backend: builds replicas.
         groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
-        make_wave: the profiling wave of some GPUs; called by the trainers of these GPUs only.
+        make_wave: makes the profiling wave of some GPUs; called by the trainers of these GPUs only.
         fetcher: one thread that fetches batches ahead; None fetches when a batch is needed.
-        loader: gets this rank's part of partitioned data; None where data is streamed.
+        loader: loads this rank's part of partitioned data; None if data is streamed.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Trainer:
             elif isinstance(message, TrainAlone):
                 self._train_alone(message)
             else:
-                log.debug("dropped %r: it came after its groups", message)
+                log.debug("dropped %r: its groups have ended", message)
 
     def _take_part(self, order: OpenGroups) -> None:
-        """Form the groups with all other trainers, then do this rank's share of its group."""
+        """Form the groups with all other trainers, then do this rank's work in its group."""
         mine = next((plan for plan in order.groups if self._gpu in plan.gpus), None)
         if mine is not None and (order.round_plan is None or self._loader is None):
             plan = order.round_plan
@@ -150,7 +150,7 @@ class Trainer:
         return KeptModel(self._context.dnn_directory(group.dnn_id), predictor, workers)
 
     def _train_alone(self, order: TrainAlone) -> None:
-        """Train one DNN on this rank, with a stream of its own."""
+        """Train one DNN on this rank, with the rank's own stream."""
         context, plan = self._context, order.round_plan
         dnn = self._dnns[plan.groups[0].dnn_id]
         context.announce(f"training {dnn.name}")
@@ -164,7 +164,7 @@ class Trainer:
 
     def _stream_of_its_own(self) -> PrivateStream:
         if self._own_stream is None:
-            assert self._data.source is not None, "this rank has no dataset to make a stream of its own"
+            assert self._data.source is not None, "this rank has no dataset for its own stream"
             largest = max(dnn.batch_size for dnn in self._dnns.values())
             self._own_stream = PrivateStream(self._data.facts.spec, self._data.source, largest)
         return self._own_stream

@@ -1,4 +1,4 @@
-"""Time the groups of a profiling wave together, so that each is measured on a machine at work."""
+"""Synchronise the groups of a profiling wave, so that each is timed while the others work too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpcbal.comm.backoff import Backoff
 
 
 class Wave(Protocol):
-    """Where the ranks of a profiling wave meet; no call waits, so all ranks keep working meanwhile."""
+    """Synchronises the ranks of a profiling wave; only `leave` waits, so all ranks can keep working."""
 
     def all_warm(self) -> bool:
         """Report that this rank has done its first step; returns whether all ranks have."""
@@ -18,19 +18,19 @@ class Wave(Protocol):
         """Report that this rank's steps have been timed; returns whether those of all ranks have."""
 
     def leave(self, poll: Callable[[], None]) -> None:
-        """Wait until all ranks have met; the last call, after a failure too.
+        """Wait until all ranks have been timed; must be the last call, also after a failure.
 
         Args:
-            poll: called again and again while waiting.
+            poll: called repeatedly while waiting.
         """
 
 
 class LoopbackWave(Wave):
-    """A wave of threads of one process.
+    """A wave of threads in one process.
 
     Args:
-        rank: in the wave; any number that no other has.
-        num_ranks: of the wave.
+        rank: rank in the wave; any unique number.
+        num_ranks: number of ranks in the wave.
         arrived: the ranks that are warm, and those that are timed; shared by the wave's ranks.
     """
 

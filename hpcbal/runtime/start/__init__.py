@@ -1,1 +1,1 @@
-"""How a rank comes into its role: one recipe per role, and the table of all of them."""
+"""Set up a rank's role: one recipe per role, and the table of all recipes."""

@@ -10,7 +10,7 @@ from hpcbal.runtime.start.recipe import Recipe
 
 
 class PreprocessorRecipe(Recipe):
-    """Makes blocks out of the dataset that this rank has opened."""
+    """Builds a preprocessor that makes blocks from the dataset that this rank has opened."""
 
     def build(self, devices: Sequence[str | None]) -> None:
         context, data = self.setting.context, self.setting.data

@@ -1,4 +1,4 @@
-"""The stages in which a rank comes into its role, in step with all other ranks."""
+"""The stages in which all ranks set up their roles, in step with each other."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Setting:
     """What a role is built from.
 
     Attributes:
-        context: this rank.
-        data: what it holds.
-        peers: the ranks of the same role, in the order in which `Roles` counts them.
-        data_comm: all ranks, for blocks that travel between nodes.
+        context: this rank's context.
+        data: the data that this rank holds.
+        peers: communicator of the ranks with the same role, in the order of `Roles`.
+        data_comm: communicator of all ranks, for blocks that travel between nodes.
         opened: the run's files, on rank 0 only.
     """
 
@@ -35,19 +35,20 @@ class Setting:
 
 
 class Recipe(ABC):
-    """How one rank prepares for its role and plays it.
+    """Prepares one rank for its role, and runs the role.
 
-    All ranks pass through the stages together: an error for the user on one rank ends all ranks before the
-    next stage. Work of a stage may be collective over the rank's peers as long as a failure holds up none.
+    All ranks go through the stages together: a user's error on one rank ends all ranks before the next
+    stage. The work of a stage may be collective over the rank's peers, but a failure of one must not block
+    the others.
     """
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
 
     def prepare(self) -> str | None:
-        """First stage: load what the role computes with.
+        """First stage: load the libraries that the role computes with.
 
-        Returns: the name of the rank's device, None where the role needs none.
+        Returns: the name of the rank's device; None if the role needs no device.
         """
         return None
 
@@ -56,7 +57,7 @@ class Recipe(ABC):
         """Second stage: build the role.
 
         Args:
-            devices: what `prepare` returned, by rank.
+            devices: the results of `prepare`, by rank.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Start the scheduler: the state machine with what earlier starts have left, and what it writes to."""
+"""Start the scheduler rank: its state machine, with the results of earlier starts, and its outputs."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 
 
 class SchedulerRecipe(Recipe):
-    """Builds what decides and records, on the one rank that has opened the run's files."""
+    """Builds the scheduler, on the one rank that has opened the run's files."""
 
     def build(self, devices: Sequence[str | None]) -> None:
-        """Errors as for `make_scheduler`."""
+        """Build the scheduler; for errors see `make_scheduler`."""
         setting = self.setting
         assert setting.opened is not None, "the scheduler has opened the run"
         self._role = make_scheduler(setting.context, setting.data.facts, setting.opened, devices)
 
     def play(self) -> int:
-        """The report is written when all is over."""
+        """Run the scheduler, then write the report."""
         code = self._role.run()
         write_final_report(RunDirectory(self.setting.context.output))
         return code
@@ -47,18 +47,18 @@ def make_scheduler(
     """The scheduler of rank 0, ready to run.
 
     Args:
-        context: rank 0.
-        facts: of the data.
-        opened: the run's files, and what earlier starts have left in them.
-        devices: of each rank, None for those that do not train.
+        context: the context of rank 0.
+        facts: facts about the data.
+        opened: the run's files, with the state that earlier starts left in them.
+        devices: the device of each rank; None for ranks that do not train.
 
     Raises:
-        HpcbalError: the batch of a DNN does not fit in the ring, a new run has weights for more GPUs than
-            there are, partitioned data would lie on more GPUs than it or a step has samples, a given profile
-            cannot be used, or the checkpoints belong to other data.
+        HpcbalError: if the batch of a DNN does not fit in the ring, a new run has weights for more GPUs than
+            there are, partitioned data would be spread over more GPUs than the data or a step has samples, a
+            given profile cannot be used, or the checkpoints belong to other data.
     """
     config, roles = context.config, context.roles
-    if not opened.earlier.round_plans:  # a run that goes on with fewer GPUs takes the first of its weights
+    if not opened.earlier.round_plans:  # a run that resumes with fewer GPUs uses the first of its weights
         check_shares(config, roles.cluster.num_gpus)
     check_parts(config, roles.cluster.num_gpus, facts.spec.num_train)
     for dnn in config.dnns:
@@ -77,10 +77,13 @@ def make_scheduler(
     journal = Journal(opened, roles.cluster.num_gpus, keys)
     console = Console(config, roles.cluster.num_gpus, facts.spec.num_train)
     if ensemble.forgotten:
-        log.info("the hosts are others: GPUs left out of %s are forgotten", ", ".join(ensemble.forgotten))
+        log.info(
+            "the hosts have changed: GPUs that were left out of %s may be used again",
+            ", ".join(ensemble.forgotten),
+        )
     if ensemble.too_wide:
         log.info(
-            "the interrupted round does not go on: %s had more GPUs than schedule.max_gpus_per_dnn (%s) and "
+            "the interrupted round is not resumed: %s had more GPUs than schedule.max_gpus_per_dnn (%s) and "
             "batch_size allow now",
             ", ".join(ensemble.too_wide),
             config.schedule.max_gpus_per_dnn,

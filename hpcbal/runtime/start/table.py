@@ -15,4 +15,4 @@ RECIPES: dict[str, Callable[[Setting], Recipe]] = {
     PREPROCESSOR: PreprocessorRecipe,
     TRAINER: TrainerRecipe,
 }
-"""By the names of `hpcbal.cluster.roles.Roles.ranks_by_role`, in the same order on all ranks."""
+"""Keys are those of `hpcbal.cluster.roles.Roles.ranks_by_role`; the order is the same on all ranks."""

@@ -1,4 +1,4 @@
-"""Start a trainer rank: its backend, and what sums its gradients."""
+"""Start a trainer rank: its backend and its gradient collective."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from hpcbal.training.collectives import COLLECTIVES
 
 
 class TrainerRecipe(Recipe):
-    """Loads the backend, then waits for orders; the peers are all trainers, and peer j trains on GPU j."""
+    """Loads the backend and runs a trainer; the peers are all trainers, and peer j trains on GPU j."""
 
     def prepare(self) -> str:
-        """Errors as for `make_backend` and `check_collective`."""
+        """Load the backend; for errors see `make_backend` and `check_collective`."""
         self._backend = make_backend(self.setting.context, self.setting.peers)
         check_collective(self.setting.context.config)
         return self._backend.device
 
     def build(self, devices: Sequence[str | None]) -> None:
         context, data, trainers = self.setting.context, self.setting.data, self.setting.peers
-        # Both threads call MPI: the fetching one to see the ring, the other for messages and gradients.
+        # Both threads call MPI: the fetching thread to read the ring, the main thread for everything else.
         threads_allowed = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self._role = Trainer(
             context,
@@ -52,11 +52,11 @@ class TrainerRecipe(Recipe):
 
 
 def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
-    """The backend of a trainer rank; collective over the trainers, but a failure of one holds up none.
+    """Make the backend of a trainer rank; collective over the trainers, but a failure of one blocks none.
 
     Raises:
-        InputError: TensorFlow is asked for, but cannot be imported.
-        ClusterError: more trainers than GPUs on a node.
+        InputError: if the config asks for TensorFlow, but it cannot be imported.
+        ClusterError: if a node has more trainers than GPUs.
     """
     cores_of_trainer = patient_allgather(trainers, frozenset(os.sched_getaffinity(0)))
     config, roles = context.config, context.roles
@@ -88,10 +88,10 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
 
 
 def check_collective(config: EnsembleConfig) -> None:
-    """Load what sums the gradients, before all trainers start it together.
+    """Import the gradient collective, before all trainers start it together.
 
     Raises:
-        InputError: it cannot be imported.
+        InputError: if it cannot be imported.
     """
     if config.backend.effective_collective != "horovod":
         return
@@ -99,6 +99,6 @@ def check_collective(config: EnsembleConfig) -> None:
         import hpcbal.training.horovod_collective  # noqa: F401
     except ImportError as error:
         raise InputError(
-            f"backend.collective is horovod, but it cannot be imported here ({error}); install it (see "
+            f"backend.collective is horovod, but Horovod cannot be imported here ({error}); install it (see "
             "docs/troubleshooting.md), or set backend.collective to mpi"
         ) from error

@@ -1,4 +1,4 @@
-"""Messages between the ranks: small frozen values, pickled; arrays never travel this way."""
+"""Messages between the ranks: small frozen values that are pickled; arrays are never sent this way."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hpcbal.telemetry.streams.slices import Slice
 
 @dataclass(frozen=True, slots=True)
 class OpenGroups(Message):
-    """Scheduler -> every trainer: close the groups of before, form these, get ready to read.
+    """Scheduler -> every trainer: close the previous groups, form these, get ready to read.
 
     Attributes:
-        serial: counts the times that groups were formed; answers and later orders carry it.
-        groups: who trains what; trainers that are in none stay idle but take part in forming the groups.
+        serial: counts how often groups were formed; replies and later orders carry it.
+        groups: which GPUs train which DNN; trainers without a group stay idle but take part in forming them.
         stream: the stream that the groups will read; producers start when all trainers are ready.
-        round_plan: None for a wave of profiling.
+        round_plan: the plan of the round; None for a profiling wave.
     """
 
     serial: int
@@ -32,7 +32,7 @@ class OpenGroups(Message):
 
 @dataclass(frozen=True, slots=True)
 class TrainAlone(Message):
-    """Scheduler -> one trainer: train the DNN of `round_plan` with a stream of this rank's own."""
+    """Scheduler -> one trainer: train the DNN of `round_plan` with the rank's own stream."""
 
     serial: int
     round_plan: RoundPlan
@@ -64,7 +64,7 @@ class Suspend(Message):
 
 @dataclass(frozen=True, slots=True)
 class Shutdown(Message):
-    """Scheduler -> every rank: the run is over; leave with `exit_code`."""
+    """Scheduler -> every rank: the run is over; exit with `exit_code`."""
 
     exit_code: int
 
@@ -91,27 +91,27 @@ class EndStream(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReaderReady(Message):
-    """Trainer -> scheduler: my cursor is set for the stream of `serial` (or I read nothing of it)."""
+    """Trainer -> scheduler: this rank is ready to read the stream of `serial`, or will not read it."""
 
     serial: int
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnded(Message):
-    """Preprocessor -> scheduler: nothing of `generation` is under way any more."""
+    """Preprocessor -> scheduler: no block of `generation` is in transit any more."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class PreprocessorReport(Message):
-    """Preprocessor -> scheduler, every second while it works: counts since the start of the run.
+    """Preprocessor -> scheduler, every second while it works: totals since the start of the run.
 
-    A trainer with a stream of its own sends it at the end of each pass.
+    A trainer that makes its own samples sends it at the end of each pass.
 
     Attributes:
-        samples_made: samples preprocessed.
-        busy_s: time spent on them.
+        samples_made: number of samples preprocessed.
+        busy_s: seconds spent on them.
         bad: (sample id, where, reason) of broken samples since the last report.
     """
 
@@ -137,10 +137,10 @@ class CheckpointFacts:
 
 @dataclass(frozen=True, slots=True)
 class Happened(Message):
-    """Trainer-group master -> scheduler: an event for the state machine, of the groups of `serial`.
+    """Trainer-group master -> scheduler: an event for the state machine, from the groups of `serial`.
 
-    `facts` are measurements that no decision depends on: a RateMeasured, CheckpointWritten or EpochDone comes
-    with ProfileFacts, CheckpointFacts or EpochFacts, other events with none.
+    `facts` are measurements that no decision depends on: RateMeasured, CheckpointWritten and EpochDone come
+    with ProfileFacts, CheckpointFacts and EpochFacts; other events come without facts.
     """
 
     serial: int
@@ -150,18 +150,18 @@ class Happened(Message):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
-    """Any rank -> scheduler, every few seconds: alive, and what it does."""
+    """Any rank -> scheduler, every few seconds: the rank is alive, and what it is doing."""
 
     doing: str
 
 
 @dataclass(frozen=True, slots=True)
 class DataLoading(Message):
-    """Trainer-group master -> scheduler: data is read before training begins, which may take long.
+    """Trainer-group master -> scheduler: the group reads data before training, which may take long.
 
     Attributes:
-        dnn_id: for which DNN.
-        what: for people.
+        dnn_id: the DNN that the data is for.
+        what: a description for the user.
     """
 
     dnn_id: str
@@ -170,13 +170,13 @@ class DataLoading(Message):
 
 @dataclass(frozen=True, slots=True)
 class TimelinePart(Message):
-    """Any rank -> scheduler, every few seconds: what it has done since the last part."""
+    """Any rank -> scheduler, every few seconds: its slices since the last part."""
 
     slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequest(Message):
-    """Any rank -> scheduler: this rank got a signal that asks for a clean stop."""
+    """Any rank -> scheduler: this rank received a signal that asks for a clean stop."""
 
     reason: str

@@ -1,4 +1,4 @@
-"""Make sure that a run and its output directory belong together."""
+"""Check that an output directory belongs to a run, or may be used by a new run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcbal.telemetry.ledger import RoundStartedLine, lines_of, read_ledger
 
 log = logging.getLogger(__name__)
 
-# What batch systems put into the directory before the run starts, and our own first files.
+# Files that batch systems create in the directory before the run starts, and hpcbal's own first files.
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
 _HARMLESS_NAMES = ("run.lock", "logs")
 _PROBE_BYTES = 1 << 16
@@ -24,13 +24,13 @@ _PROBE_BYTES = 1 << 16
 def claim_output(
     directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False
 ) -> tuple[bool, RunLock]:
-    """`prepare_output` under the directory's lock, so that nothing of a living run is touched.
+    """Call `prepare_output` while holding the directory's lock, so that a running run is never touched.
 
     Returns:
-        Whether there is a run to go on with, and the lock, held.
+        Whether there is a run to resume, and the lock, which is held.
 
     Raises:
-        OutputError: as `prepare_output`, or if another run is using the directory.
+        OutputError: see `prepare_output`; also if another run is using the directory.
     """
     root = Path(directory)
     try:
@@ -50,21 +50,22 @@ def claim_output(
 def prepare_output(
     directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False
 ) -> bool:
-    """Make or check the output directory of a run.
+    """Create or check the output directory of a run.
 
-    At the first start the directory is made and the resolved config written into it. Once a round was
-    started, the config must be the same but for what may differ (where it runs, for how long, more epochs).
+    At the first start, the directory is created and the resolved config written into it. Once a round has
+    started, the config must stay the same, except for keys that may differ (where and for how long the run
+    trains, more epochs).
 
     Args:
-        directory: of the run; parents are made too.
+        directory: directory of the run; its parents are created too.
         config_yaml: the resolved config.
-        resume_required: only go on with an existing run (`--resume`).
+        resume_required: whether to accept only an existing run (`--resume`).
 
     Returns:
-        Whether there is a run to go on with.
+        Whether there is a run to resume.
 
     Raises:
-        OutputError: if the directory is unwritable or full, another run's, or something else's.
+        OutputError: if the directory is not writable or full, belongs to another run, or holds other files.
     """
     run = RunDirectory(Path(directory))
     try:
@@ -78,20 +79,20 @@ def prepare_output(
     if existing is None:
         write_atomic(run.config, config_yaml, durable=True)
         return False
-    if not _has_trained(run):  # a start that failed, or a profile: nothing depends on the config yet
+    if not _has_trained(run):  # a failed start, or only profiling: nothing depends on the config yet
         write_atomic(run.config, config_yaml, durable=True)
         return True
     changed = check_same(run.root, existing, config_yaml)
     if changed:
-        log.info("%s: going on with changed %s", run.root, ", ".join(changed))
+        log.info("%s: resuming with changed %s", run.root, ", ".join(changed))
         write_atomic(run.config, config_yaml, durable=True)
     return True
 
 
 def _refuse_foreign(root: Path, resume_required: bool) -> None:
-    """Raise if `root` holds no run but other things, or if a run is required."""
+    """Raise if a run is required, or if `root` holds files of something else."""
     if resume_required:
-        raise OutputError(f"{root}: no run to resume here (no config.yaml); start without --resume")
+        raise OutputError(f"{root}: no run to resume (no config.yaml here); start without --resume")
     if not root.exists():
         return
     foreign = sorted(
@@ -102,7 +103,7 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
     if foreign:
         shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise OutputError(
-            f"{root}: not empty and not a run of hpcbal (it holds {shown}); "
+            f"{root}: not empty and not an output directory of hpcbal (it holds {shown}); "
             "choose a new or empty directory with --output"
         )
 
@@ -112,7 +113,7 @@ def _has_trained(run: RunDirectory) -> bool:
 
 
 def _probe(root: Path) -> None:
-    """Raise OSError now, not in an hour, if nothing can be written."""
+    """Raise OSError now, rather than in an hour, if nothing can be written."""
     probe = root / "probe.tmp"
     try:
         with open(probe, "wb") as file:

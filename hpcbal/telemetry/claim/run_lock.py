@@ -1,8 +1,9 @@
-"""Keep two runs out of one output directory, without file locks.
+"""Prevent two runs from using one output directory, without file locks.
 
-Many parallel file systems have no `flock`, or one that lies. So the lock is a file, `run.lock`, made with
-O_EXCL, that names host and process and holds a count which its owner raises every few seconds. Nobody
-compares the clocks of two hosts: who finds another host's lock watches whether the count still rises.
+Many parallel file systems have no `flock`, or one that does not work. So the lock is a file, `run.lock`,
+created with O_EXCL. It names the host and the process, and holds a count that its owner increases every few
+seconds. Clocks of different hosts are never compared: a process that finds another host's lock checks
+whether the count still increases.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ log = logging.getLogger(__name__)
 
 
 class RunLock:
-    """Holds `run.lock` of a directory from construction to `release`; a thread keeps it alive.
+    """Holds `run.lock` of a directory from construction to `release`; a thread sends its heartbeats.
 
-    A lock that a killed run left behind is taken over: at once if its process is gone from this host, after
-    `stale_s` without a sign of life if it is another host's.
+    The lock of a killed run is taken over: at once if it belongs to this host and its process is gone, or
+    after `stale_s` without a heartbeat if it belongs to another host.
 
     Args:
-        directory: exists.
-        beat_s: a sign of life this often, seconds.
-        stale_s: another host's lock without a sign of life for so long is dead; many times `beat_s`.
+        directory: an existing directory.
+        beat_s: seconds between two heartbeats.
+        stale_s: seconds without a heartbeat after which another host's lock is stale; many times `beat_s`.
         host: this host's name, for tests.
 
     Raises:
-        OutputError: if another run holds the lock, naming it, or the file cannot be written.
+        OutputError: if another run holds the lock (the message names it), or the file cannot be written.
     """
 
     def __init__(
@@ -65,16 +66,16 @@ class RunLock:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise if another run has taken the directory (after this process was suspended for long).
+        """Check that no other run has taken over the directory, while this process was suspended.
 
         Raises:
-            OutputError: nothing more must be written then.
+            OutputError: if another run has; then nothing more may be written.
         """
         if self._lost is not None:
             raise OutputError(self._lost)
 
     def release(self) -> None:
-        """Give the lock back; again is harmless."""
+        """Release the lock; may be called again."""
         if self._released.is_set():
             return
         self._released.set()
@@ -98,11 +99,11 @@ class RunLock:
             if owner is None:
                 continue
             self._refuse_if_alive(owner)
-            log.info("taking over %s, left by %s", self._path, _name(owner))
+            log.info("taking over %s, left behind by %s", self._path, _name(owner))
             self._remove_stale(owner)
 
     def _create(self) -> bool:
-        """Make the lock; False if there is one."""
+        """Create the lock; False if it exists already."""
         try:
             file = open(self._path, "x", encoding="utf-8")  # noqa: SIM115 - closed below
         except FileExistsError:
@@ -118,16 +119,16 @@ class RunLock:
         return True
 
     def _refuse_if_alive(self, owner: dict[str, Any]) -> None:
-        """Raise if `owner` lives; otherwise return, after having watched it if need be."""
+        """Raise if `owner` is alive; otherwise return, if necessary after watching its heartbeats."""
         if owner.get("host") == self._host:
             pid = owner.get("pid")
-            # This process's own id with another token: the id was given anew, as containers do.
+            # This process's own id with another token: the id was reused, as in containers.
             if isinstance(pid, int) and pid != os.getpid() and not process_is_gone(pid):
                 raise self._held(owner)
             if isinstance(pid, int):
                 return
         log.info(
-            "%s is held by %s: watching for %.0f s whether it lives", self._path, _name(owner), self._stale_s
+            "%s is held by %s: waiting %.0f s for a sign of life", self._path, _name(owner), self._stale_s
         )
         deadline = time.monotonic() + self._stale_s
         while time.monotonic() < deadline:
@@ -141,11 +142,12 @@ class RunLock:
     def _held(self, owner: dict[str, Any]) -> OutputError:
         return OutputError(
             f"{self._path.parent}: another run is using this directory ({_name(owner)}); wait for it, stop "
-            f"it, or choose another directory with --output; if it is surely dead, remove {self._path.name}"
+            f"it, or choose another directory with --output; if it is certainly dead, remove "
+            f"{self._path.name}"
         )
 
     def _remove_stale(self, owner: dict[str, Any]) -> None:
-        """Take the dead lock away; of several that try, the rename succeeds for one."""
+        """Remove the stale lock; if several processes try, the rename succeeds for only one."""
         grave = self._path.with_name(f"{self._path.name}.{self._token}.tmp")
         try:
             os.rename(self._path, grave)
@@ -155,7 +157,7 @@ class RunLock:
             raise output_error(self._path, error, "take over the lock") from error
         taken = _read(grave)
         if taken is not None and taken.get("token") != owner.get("token"):
-            # Someone else took over in between and this is their fresh lock: give it back.
+            # Another process took over in between, and this is its new lock: put it back.
             with contextlib.suppress(OSError):
                 os.rename(grave, self._path)
             raise self._held(taken)
@@ -177,8 +179,8 @@ class RunLock:
             owner = _read(self._path)
             if owner is not None and owner.get("token") != self._token:
                 self._lost = (
-                    f"{self._path.parent}: this run was silent for too long and {_name(owner)} has taken "
-                    "over the directory; nothing more is written here"
+                    f"{self._path.parent}: this run was silent for too long, and {_name(owner)} has taken "
+                    "over the directory; this run writes nothing more here"
                 )
                 log.error("%s", self._lost)
                 return
@@ -186,11 +188,11 @@ class RunLock:
             try:
                 write_atomic(self._path, self._content())
             except OutputError as error:
-                log.warning("no sign of life could be given: %s", error)
+                log.warning("the heartbeat of the lock could not be written: %s", error)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The lock; None if there is none; without fields if it is being made or damaged."""
+    """The content of the lock; None if there is no lock; empty if it is being created or damaged."""
     try:
         lock = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -202,5 +204,5 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _name(owner: dict[str, Any]) -> str:
     if "host" not in owner:
-        return "a run that has not said its name"
+        return "a run that has not written its name yet"
     return f"process {owner.get('pid')} on {owner['host']}, last sign of life {owner.get('time')}"

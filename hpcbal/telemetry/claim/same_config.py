@@ -1,4 +1,4 @@
-"""Compare the configs of two starts of a run: what may differ, what must not."""
+"""Compare the configs of two starts of a run: some keys may differ, the others must not."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MAX_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class MayDiffer:
-    """What may differ between two starts of one kind of run: where and how long, not what is computed.
+    """Keys that may differ between two starts of a run: where and how long it trains, not what it computes.
 
     Attributes:
-        keys: dotted, beside those that all kinds share.
-        jobs: the key under which the jobs are listed; differences name a job, not its number.
-        job: what people call one.
+        keys: dotted keys, in addition to those that all kinds of runs share.
+        jobs: the key of the list of jobs; differences name a job, not its index.
+        job: what users call a job.
         of_job: keys of a job that may differ.
-        may_grow: a dotted key of a job whose number may grow.
+        may_grow: dotted key of a job whose value may increase.
     """
 
     keys: tuple[str, ...]
@@ -33,7 +33,7 @@ class MayDiffer:
 
 
 _ALL_MAY_DIFFER = ("output", "walltime", "stall_timeout_s", "slots", "checkpoint", "timeline")
-_DEFAULT_KIND = "ensemble"  # of the configs that were written before there were kinds
+_DEFAULT_KIND = "ensemble"  # for configs from before there were kinds
 MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
     "ensemble": MayDiffer(
         keys=(
@@ -53,7 +53,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
 
 
 def is_same_config(before: str, now: str) -> bool:
-    """Whether two resolved configs say the same, in whatever order; False if the first one is damaged."""
+    """Whether two resolved configs are equal, in any order of keys; False if the first one is damaged."""
     import yaml
 
     if before == now:
@@ -66,18 +66,18 @@ def is_same_config(before: str, now: str) -> bool:
 
 
 def check_same(root: Path, before: str, now: str) -> list[str]:
-    """Compare the config that a run has with that of a start which wants to go on with it.
+    """Compare the config of a run with that of a start that is to resume it.
 
     Args:
         root: the output directory of the run.
-        before: the resolved config that lies there.
-        now: that of this start.
+        before: the resolved config of the run.
+        now: the resolved config of this start.
 
     Returns:
-        The dotted keys that differ and may.
+        The dotted keys that differ and may differ.
 
     Raises:
-        OutputError: if one differs that may not, or `before` is damaged.
+        OutputError: if a key differs that must not, or `before` is damaged.
     """
     import yaml
 
@@ -85,8 +85,8 @@ def check_same(root: Path, before: str, now: str) -> list[str]:
         old = yaml.safe_load(before)
     except yaml.YAMLError as error:
         raise OutputError(
-            f"{root / 'config.yaml'}: damaged, so this run cannot be continued safely; choose another "
-            f"directory with --output, or put the right config.yaml back ({error})"
+            f"{root / 'config.yaml'}: damaged, so this run cannot be resumed safely; choose another "
+            f"directory with --output, or restore the original config.yaml ({error})"
         ) from error
     old, new = _comparable(old, yaml.safe_load(now))
     rule = MAY_DIFFER_BY_KIND[new["kind"]]
@@ -103,7 +103,7 @@ def check_same(root: Path, before: str, now: str) -> list[str]:
         shown = "\n".join(f"  {key}: was {_text(a)}, is {_text(b)}" for key, a, b in refused[:_MAX_SHOWN])
         more = f"\n  and {len(refused) - _MAX_SHOWN} more" if len(refused) > _MAX_SHOWN else ""
         raise OutputError(
-            f"{root}: holds a run with another config; it can go on only with the same config (a "
+            f"{root}: holds a run with another config; it can be resumed only with the same config (a "
             f"{rule.job}'s {rule.may_grow} may grow; {', '.join(may_differ)} and a {rule.job}'s "
             f"{', '.join(rule.of_job)} may change). Choose another directory with --output, or undo these "
             f"changes:\n{shown}{more}"
@@ -117,7 +117,7 @@ def _has_grown(rule: MayDiffer, key: str, before: Any, now: Any) -> bool:
 
 
 def _comparable(*configs: Any) -> tuple[Any, ...]:
-    """Each config with its kind, and with its jobs by name, so that a difference names the job."""
+    """The configs with their kind filled in and their jobs by name, so that a difference names the job."""
     return tuple(_by_name({"kind": _DEFAULT_KIND, **c}) if isinstance(c, Mapping) else c for c in configs)
 
 
@@ -137,7 +137,7 @@ def _by_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(dotted key, value before, value now) of every leaf that differs."""
+    """Yield (dotted key, value before, value now) for every leaf that differs."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in {**old, **new}:
             below = f"{prefix}.{key}" if prefix else str(key)
@@ -147,7 +147,7 @@ def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, An
 
 
 def _same(old: Any, new: Any) -> bool:
-    """Whether the config says the same twice: NaN is NaN, `true` is not 1."""
+    """Whether two values of a config are equal; NaN equals NaN, but `true` does not equal 1."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return old.keys() == new.keys() and all(_same(value, new[key]) for key, value in old.items())
     if isinstance(old, list) and isinstance(new, list):

@@ -1,4 +1,4 @@
-"""Replace a file as a whole, so that a reader sees the old content or the new, never a part."""
+"""Replace a file as a whole, so that a reader sees either the old or the new content, never a part."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only: choose another directory with --output",
     errno.ENOTDIR: "a part of this path is a file, not a directory",
 }
-# Some file systems (older Lustre, FUSE) know no fsync of a directory: the rename is then all there is.
+# Some file systems (older Lustre, FUSE) cannot fsync a directory; then the rename must suffice.
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOSYS}
 
 
 def output_error(path: str | os.PathLike[str], error: OSError, doing: str = "write") -> OutputError:
-    """The user's version of an `OSError`: one sentence with path, reason and what to do."""
+    """An `OSError` as an error for the user: one sentence with the path, the reason and what to do."""
     reason = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0, "choose another place, or ask who runs this file system")
     return OutputError(f"{os.fspath(path)}: cannot {doing}: {reason} ({advice})")
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes, *, durable: bool = False) -> None:
-    """Write `content` aside and rename it to `path`.
+    """Write `content` to a temporary file and rename it to `path`.
 
     Args:
         path: the file to replace; its directory must exist.
-        content: all of the new content; text is written as UTF-8.
-        durable: also wait until file and name are on the disk (costs milliseconds, more on a parallel FS).
+        content: the whole new content; text is written as UTF-8.
+        durable: whether to wait until the file and its name are on the disk (takes milliseconds, or longer on
+            a parallel file system).
 
     Raises:
-        OutputError: if the file cannot be written; the old content then stays.
+        OutputError: if the file cannot be written; the old content stays.
     """
     target = Path(path)
     aside = target.with_name(f"{target.name}.tmp")
@@ -61,7 +62,7 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes, *, durable:
 
 
 def write_json_atomic(path: str | os.PathLike[str], obj: Any, *, durable: bool = False) -> None:
-    """Write `obj` as JSON (see `to_jsonable`) the way of `write_atomic`."""
+    """Write `obj` as JSON (see `to_jsonable`) with `write_atomic`."""
     write_atomic(path, json.dumps(to_jsonable(obj), indent=1, allow_nan=False) + "\n", durable=durable)
 
 
@@ -78,6 +79,6 @@ def sync_directory(directory: str | os.PathLike[str]) -> None:
 
 
 def remove_quietly(path: str | os.PathLike[str]) -> None:
-    """Remove a left-over; on a broken file system there is nothing better to do than to leave it."""
+    """Remove a file; ignores errors, because a file that stays behind does no harm."""
     with contextlib.suppress(OSError):
         os.unlink(path)

@@ -1,4 +1,4 @@
-"""Append-only files of one JSON object per line, which a kill or a full disk may tear at the end."""
+"""Append-only files of one JSON object per line; a kill or a full disk may leave an incomplete last line."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def encode_line(obj: Any) -> bytes:
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """All whole lines of the file; no file reads as no lines.
+    """All complete lines of the file; a missing file has no lines.
 
-    A torn line is left out, and logged unless it is the last one: that may be about to be written, and
-    `open_to_append` tells of it when it removes it. No part of an object but all of it is valid JSON, so a
-    torn line is never mistaken for a whole one.
+    An incomplete line is skipped with a warning. An incomplete last line causes no warning: it may be in the
+    middle of being written, and `open_to_append` logs when it removes it. No proper part of a JSON object is
+    valid JSON, so an incomplete line is never mistaken for a complete one.
 
     Raises:
-        OSError: if the file is there but cannot be read.
+        OSError: if the file exists but cannot be read.
     """
     return [value for _, value in read_numbered_lines(path)]
 
 
 def read_numbered_lines(path: str | os.PathLike[str]) -> list[tuple[int, dict[str, Any]]]:
-    """The lines that `read_json_lines` returns, each with its number, from 1 on."""
+    """The lines that `read_json_lines` returns, each with its line number, from 1."""
     objects = []
     try:
         data = Path(path).read_bytes()
@@ -49,14 +49,15 @@ def read_numbered_lines(path: str | os.PathLike[str]) -> list[tuple[int, dict[st
             objects.append((number, value))
         else:
             level = logging.WARNING if number < len(lines) else logging.DEBUG
-            log.log(level, "%s:%d: not a whole line (an interrupted write), left out", path, number)
+            log.log(level, "%s:%d: skipped an incomplete line (an interrupted write)", path, number)
     return objects
 
 
 def open_to_append(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open for appending (unbuffered); a torn last line is removed and logged, a whole one gets its line end.
+    """Open for appending, unbuffered.
 
-    For the only writer of the file.
+    An incomplete last line is removed with a warning; a complete last line gets its missing line end. Only
+    the file's single writer may call this.
 
     Raises:
         OSError: if the file cannot be opened or written.
@@ -71,9 +72,9 @@ def open_to_append(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def _mend_end(file: BinaryIO, name: str) -> None:
-    """Make the file end with a line end, or be empty."""
+    """Make sure that the file is empty or ends with a line end."""
     size = file.seek(0, os.SEEK_END)
-    start, end = size, b""  # of what stands after the last line end
+    start, end = size, b""  # the bytes after the last line end
     while start and b"\n" not in end:
         length = min(start, _BLOCK_BYTES)
         start = file.seek(start - length)
@@ -85,11 +86,11 @@ def _mend_end(file: BinaryIO, name: str) -> None:
         write_all(file, b"\n")
         return
     file.truncate(size - len(torn))
-    log.warning("%s: not a whole line at the end (an interrupted write), removed", name)
+    log.warning("%s: removed an incomplete line at the end (an interrupted write)", name)
 
 
 def _object_of(line: bytes) -> dict[str, Any] | None:
-    """The object that the line holds; None if it is torn."""
+    """The object in the line; None if the line is incomplete."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -98,10 +99,10 @@ def _object_of(line: bytes) -> dict[str, Any] | None:
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
-    """Write all of `data` to an unbuffered file, which may take only a part at a time.
+    """Write all of `data` to an unbuffered file, which may accept only a part at a time.
 
     Raises:
-        OSError: if the disk is full or the file broken.
+        OSError: if the disk is full or the file cannot be written.
     """
     view = memoryview(data)
     while view:

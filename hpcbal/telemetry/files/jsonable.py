@@ -1,4 +1,4 @@
-"""Turn the values of hpcbal into what strict JSON holds."""
+"""Convert the values of hpcbal to values that strict JSON can hold."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 
 def to_jsonable(value: Any, field_names: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """Dataclasses become objects, tuples and sets lists, arrays nested lists, paths and others text.
+    """Convert a value: dataclasses to objects, tuples and sets to lists, arrays to nested lists.
 
-    NaN and infinities become null: strict JSON has no word for them, and `json.loads` of other languages
-    refuses the words that Python would write.
+    Paths and other values become text. NaN and infinities become null: strict JSON cannot express them, and
+    other languages reject what Python would write.
 
     Args:
-        value: what to turn.
+        value: the value to convert.
         field_names: other names for fields of dataclasses; keys of mappings stay as they are.
     """
     if value is None or isinstance(value, bool | str):

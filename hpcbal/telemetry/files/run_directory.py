@@ -1,4 +1,4 @@
-"""Where the files of a run are, relative to its output directory."""
+"""The paths of a run's files in its output directory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Names of all files of a run; nothing is opened or made.
+    """Paths of all files of a run; opens and creates nothing.
 
     Attributes:
         root: the output directory.
-        jobs: the folder in it that holds one folder per job; each kind of run has its own.
+        jobs: name of the folder in it with one folder per job; each kind of run has its own name.
     """
 
     root: Path

@@ -13,15 +13,15 @@ def utc_text(unix_s: float | None = None) -> str:
 
 
 def unix_seconds(text: str) -> float:
-    """The opposite of `utc_text`.
+    """The inverse of `utc_text`.
 
     Raises:
-        ValueError: if `text` is not such a time.
+        ValueError: if `text` is not a time in that format.
     """
     return datetime.fromisoformat(text).timestamp()
 
 
 def duration_text(seconds: float) -> str:
-    """A duration for people: 0:00:41, 12:03:07."""
+    """A duration for users: 0:00:41, 12:03:07."""
     whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -1,1 +1,1 @@
-"""What this host has and does: versions, processes, CPU and memory use, control groups."""
+"""Facts about this host: versions, processes, CPU and memory use, control groups."""

@@ -1,4 +1,4 @@
-"""Find what memory and CPU time the control group of this process may use, as containers and Slurm set it."""
+"""Find the limits of this process's control group for memory and CPU time, as set by containers and Slurm."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ NO_LIMIT_BYTES = 1 << 60  # version 1 writes "no limit" as a number close to 2**
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """The files that tell of the limits that bind; None where nothing is limited.
+    """The tightest limits, and the files that hold the use; None if nothing is limited.
 
     Attributes:
         memory_limit_bytes: most memory that the group may use.
-        memory_used: file with the bytes it uses now.
+        memory_used: file with the number of bytes in use.
         cpu_limit: most CPU seconds per second.
-        cpu_used: file with the line `usage_usec N`: what it has used so far.
+        cpu_used: file with the line `usage_usec N`, the CPU time used so far.
     """
 
     memory_limit_bytes: int | None = None
@@ -25,9 +25,9 @@ class ControlGroup:
     cpu_used: Path | None = None
 
     def memory_share(self) -> float:
-        """Part of the allowed memory in use, 0 to 1; 0 where nothing is limited or can be read.
+        """Fraction of the allowed memory in use, 0 to 1; 0 if nothing is limited or can be read.
 
-        Pages of files that nobody needs any more are not in use: the kernel gives them away.
+        Inactive file pages do not count as used, because the kernel can reclaim them.
         """
         if self.memory_used is None or not self.memory_limit_bytes:
             return 0.0
@@ -38,7 +38,7 @@ class ControlGroup:
         return min(max(used - idle, 0) / self.memory_limit_bytes, 1.0)
 
     def cpu_seconds(self) -> float | None:
-        """CPU time that all processes of the group have used so far; None where nothing is limited."""
+        """CPU time that all processes of the group have used so far; None if nothing is limited."""
         if self.cpu_used is None:
             return None
         used_us = _entry(self.cpu_used, "usage_usec")
@@ -48,14 +48,14 @@ class ControlGroup:
 def own_control_group(
     root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
 ) -> ControlGroup:
-    """The tightest limits from this process' group up to the root.
+    """The tightest limits from this process's group up to the root.
 
-    Version 2 tells memory and CPU; of version 1, memory alone is read. Files that are not there, as outside
-    of Linux or in a container that hides them, mean no limit.
+    Memory and CPU limits are read from version 2, only memory limits from version 1. Missing files, as on
+    other systems than Linux or in a container that hides them, mean that there is no limit.
 
     Args:
         root: where control groups are mounted.
-        membership: which groups this process is in.
+        membership: the file that lists this process's groups.
     """
     memory: tuple[int, Path] | None = None
     cpu: tuple[float, Path] | None = None
@@ -80,7 +80,7 @@ def own_control_group(
 
 
 def _upwards(top: Path, path: str) -> list[Path]:
-    """The folder of a group and of all that hold it; in a container, only the top may be there."""
+    """The folders of a group and of its parents; in a container, only the top folder may exist."""
     folder = top / path.lstrip("/")
     return [folder, *(parent for parent in folder.parents if parent == top or top in parent.parents)]
 
@@ -108,7 +108,7 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """What a file holds; nothing where it cannot be read."""
+    """The content of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:

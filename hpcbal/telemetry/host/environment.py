@@ -1,4 +1,4 @@
-"""What a run was made with: versions, found without importing anything heavy."""
+"""Find the versions that a run uses, without importing large libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import metadata
 
 from hpcbal import __version__
 
-# Several distributions bring the same library; those that are installed are listed.
+# Several distributions provide the same library; only the installed ones are listed.
 _PACKAGES = (
     "numpy",
     "h5py",
@@ -27,7 +27,7 @@ _PACKAGES = (
 def environment_versions() -> dict[str, str]:
     """Versions by name, for the first line of the ledger: hpcbal, Python, platform, installed packages.
 
-    The MPI library tells its own version once mpi4py has loaded it; it is not loaded for this.
+    The version of the MPI library is included only if mpi4py has loaded it already.
     """
     versions = {"hpcbal": __version__, "python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:

@@ -1,4 +1,4 @@
-"""Whether processes of this host still run."""
+"""Find out whether processes on this host are still running."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def process_is_gone(pid: int) -> bool:
-    """Whether no process `pid` runs here any more (a zombie no longer runs)."""
+    """Whether process `pid` no longer runs on this host; a zombie does not run."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -16,16 +16,16 @@ def process_is_gone(pid: int) -> bool:
         return False
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()  # bytes: a process may have any name
-    except (FileNotFoundError, ProcessLookupError):  # the latter where it goes between opening and reading
-        return Path("/proc/self/stat").exists()  # gone in between; without /proc we can't tell more
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
+        return Path("/proc/self/stat").exists()  # it has just ended; without /proc, assume it runs
     return status.rpartition(b")")[2].split()[0] in (b"Z", b"X")
 
 
 def started_with(name: str, value: str) -> set[int]:
-    """Ids of this user's processes here (zombies left out) that have got this environment variable.
+    """Ids of this user's processes on this host, without zombies, that have this environment variable.
 
-    One is seen from the moment when its parent, if that has the variable too, has made it, until it begins to
-    end; it may hold files and devices for a while after that, see `process_is_gone`.
+    If its parent has the variable too, a process is found as soon as it is created. It is found until it
+    begins to end; after that it may still hold files and devices for a while, see `process_is_gone`.
     """
     wanted = f"{name}={value}".encode()
     found = set()

@@ -1,4 +1,4 @@
-"""Watch how much CPU and memory others leave to this process, at no cost to its steps."""
+"""Measure how much CPU and memory other processes leave to this one, without slowing its steps."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 0.075
 MAX_INTERVAL_S = 0.5
 LOOKS_PER_READ = 16
-"""Where reads are seconds apart, as with slow steps, looks are rarer, and come in the second half only."""
+"""If reads are seconds apart, as with slow steps, looks are rarer and come only in the second half."""
 WINDOW_LOOKS = 2
-"""A share is that of the last two intervals: the kernel counts in ticks of 10 ms, less would be rounding."""
+"""A share covers the last two intervals: the kernel counts in ticks of 10 ms, so one would round too much."""
 LOOKS_PER_COST = 500
-"""Looking takes at most one 500th of the time, however many cores the kernel lists."""
+"""Looks take at most 1/500 of the time, regardless of the number of cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """Shares from 0 to 1; None where they cannot be told.
+    """Shares from 0 to 1; None if they cannot be measured.
 
     Attributes:
-        cpu_share: of the cores that this process may use, the part that others left to it in the last moment,
-            whether it used it or not.
-        memory_share: of the memory that it may use, the part that is in use by anybody.
+        cpu_share: the part of this process's cores that others have left to it recently, whether it used
+            them or not.
+        memory_share: the part of the memory that this process may use that is in use by any process.
     """
 
     cpu_share: float | None
@@ -42,7 +42,7 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Seconds so far: on the clock, and of CPU by core (number), by this process and its control group."""
+    """Seconds so far: of the clock, and of CPU time by core, by this process and by its control group."""
 
     clock_s: float
     busy_s: Mapping[int, float]
@@ -51,22 +51,22 @@ class _Times:
 
 
 class ResourceProbe:
-    """Looks every 0.075 s, in a thread of its own; `read` tells what was seen last.
+    """Looks every 0.075 s, in its own thread; `read` returns the latest result.
 
-    What others take counts, not what this process takes: its own use follows its batches, and tells nothing
-    of the speed to come. It is the last 0.15 s that are told, not the whole of the last step: a load that
-    came in the middle of a step has slowed that step by a half, but will slow all of the next one. Work of
-    low priority counts as well: it need not yield to other sessions and control groups.
+    Only the use by other processes counts: this process's own use follows its batches and does not predict
+    its speed. The result covers the last 0.15 s, not the whole last step: a load that began in the middle of
+    a step affects half of that step, but all of the next one. Low-priority work counts too, because it need
+    not yield to other sessions and control groups.
 
-    A look costs 60 microseconds and more. Where `read` is called less often than every 1.2 s, there are
-    fewer: one in each 16th of the time from one read to the next (but one in 0.5 s at least), and none in its
-    first half, when the ranks of a host wait for each other and need its cores. What is told is then the last
-    eighth, or second. The time to the next read is taken to be the shorter one of the last two. Without
-    psutil, nothing is told.
+    A look takes at least 60 microseconds. If `read` is called less often than every 1.2 s, there are fewer
+    looks: one per 1/16 of the time between two reads (but at least one per 0.5 s), and none in the first half
+    of that time, when the ranks of a host wait for each other and need its cores. The result then covers the
+    last 1/8 of that time, or the last second. The time to the next read is estimated as the shorter of the
+    last two. Without psutil, nothing is measured.
 
     Args:
-        group: limits of containers; None: looked up.
-        in_background: False: somebody calls `look` instead of the thread.
+        group: the limits of the control group; None reads them from the system.
+        in_background: whether a thread calls `look`; otherwise the caller does.
 
     Source: [LBBSP] Sec. 3.2.2, Sec. 4 (CPU and memory by psutil).
     """
@@ -86,18 +86,18 @@ class ResourceProbe:
             threading.Thread(target=self._keep_looking, name="resources", daemon=True).start()
 
     def read(self) -> ResourceUse:
-        """The newest shares; both None at first, the CPU's until there are two looks."""
+        """The latest shares; both are None before the first look, and the CPU's before the second."""
         now_s = time.monotonic()
         if self._read_s is not None:
             self._gaps_s.append(now_s - self._read_s)
-            step_s = min(self._gaps_s)  # one of two may be a pause, for validation or another network
+            step_s = min(self._gaps_s)  # one of the two may include validation or another network
             self._interval_s = interval_of(step_s)
             self._calm_until_s = now_s + (step_s / 2 if self._interval_s > INTERVAL_S else 0.0)
         self._read_s = now_s
         return self._use
 
     def look(self) -> None:
-        """Look now."""
+        """Measure now."""
         if self._psutil is None:
             return
         now = self._read_times(self._psutil)
@@ -106,41 +106,41 @@ class ResourceProbe:
         self._use = ResourceUse(cpu_share, self._memory(self._psutil))
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the thread."""
         self._ended.set()
 
     def _keep_looking(self) -> None:
         wait_s = 0.0
         while not self._ended.wait(wait_s):
             if (calm_s := self._calm_s()) > 0.0:
-                wait_s = min(calm_s, MAX_INTERVAL_S)  # quicker steps may begin meanwhile
+                wait_s = min(calm_s, MAX_INTERVAL_S)  # faster steps may begin meanwhile
                 continue
             began_s = time.thread_time()
             try:
                 self.look()
-            except Exception:  # a system that psutil does not understand must not leave old shares standing
+            except Exception:  # if psutil fails on this system, the old shares must not stay in use
                 self._use = ResourceUse(None, None)
-                log.warning("use of CPU and memory cannot be told any more", exc_info=True)
+                log.warning("CPU and memory use can no longer be measured", exc_info=True)
                 return
             wait_s = max(self._interval_s, LOOKS_PER_COST * (time.thread_time() - began_s))
 
     def _calm_s(self) -> float:
-        """Seconds for which the next look is put off: after a read, where they are far apart."""
+        """Seconds by which the next look is delayed: after a read, if reads are far apart."""
         return max(0.0, self._calm_until_s - time.monotonic())
 
     def _read_times(self, psutil: ModuleType) -> _Times:
         cores = psutil.cpu_times(percpu=True)
-        # Without the last two: guests' time is in `user` already.
+        # Without the last two fields: guest time is included in `user`.
         busy = [sum(core[:8]) - core.idle - core.iowait for core in cores]
-        if len(busy) != len(self._cores):  # at first, and when some have been switched on or off
+        if len(busy) != len(self._cores):  # at first, and after cores were switched on or off
             self._cores = listed_cores(psutil.PROCFS_PATH)
         now_s, own_s, group_s = time.monotonic(), time.process_time(), self._group.cpu_seconds()
         return _Times(now_s, dict(zip(self._cores, busy, strict=False)), own_s, group_s)
 
     def _share(self, before: _Times, now: _Times) -> float | None:
-        """What others have left, of the cores or of the control group's quota, whichever is less.
+        """The share that others have left of the cores or of the control group's quota, whichever is less.
 
-        None where not all cores that this process may use are listed: some containers number theirs anew.
+        None if not all cores that this process may use are listed: some containers renumber their cores.
         """
         seconds, own_s = now.clock_s - before.clock_s, now.own_s - before.own_s
         cores = os.sched_getaffinity(0)
@@ -155,22 +155,22 @@ class ResourceProbe:
         return min(max(left, 0.0), 1.0)
 
     def _memory(self, psutil: ModuleType) -> float:
-        """The host's memory in use, or of what the control group allows, whichever is more."""
+        """The share in use of the host's memory or of the control group's limit, whichever is more."""
         host = psutil.virtual_memory()
         in_use = 1.0 - float(host.available) / float(host.total)
         return min(max(in_use, self._group.memory_share(), 0.0), 1.0)
 
 
 def interval_of(read_interval_s: float) -> float:
-    """Seconds between looks where reads are so many seconds apart."""
+    """Seconds between looks, given the seconds between reads."""
     return min(max(INTERVAL_S, read_interval_s / LOOKS_PER_READ), MAX_INTERVAL_S)
 
 
 def listed_cores(procfs: str) -> tuple[int, ...]:
-    """Numbers of the cores in the order in which the kernel, and so psutil, lists their times.
+    """Indices of the cores, in the order in which the kernel and therefore psutil lists their times.
 
-    Cores that are switched off (as POWER's with less than all their threads) are not listed; psutil does not
-    tell which those are.
+    Cores that are switched off (for example on POWER with fewer threads per core) are not listed; psutil does
+    not report which ones.
     """
     with open(f"{procfs}/stat", encoding="ascii") as lines:
         names = [line.split(maxsplit=1)[0] for line in lines if line.startswith("cpu")]

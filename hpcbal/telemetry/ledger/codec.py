@@ -1,4 +1,4 @@
-"""Lines as JSON, and back: what is written is read by the same classes, and nothing else is read."""
+"""Encode lines as JSON and decode them; the same classes define what is written and what is accepted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcbal.telemetry.ledger.schema_1 import upgrade
 LEDGER_SCHEMA = 2
 READABLE_SCHEMAS = (1, LEDGER_SCHEMA)
 ENVELOPE = ("schema", "seq", "time", "event")
-"""Fields that every line has beside those of its kind."""
+"""Fields that every line has besides those of its kind."""
 
 _ABSENT = object()
 _MOST_SHOWN = 60
@@ -33,17 +33,17 @@ _ALLOWED = {
     "dict_type": "an object",
     "dataclass_type": "an object",
 }
-"""What is allowed instead, by the type of pydantic's error."""
+"""The allowed value, for each type of pydantic's errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a ledger with its place in it.
+    """A line of a ledger with its number and time.
 
     Attributes:
-        seq: counts up from 0 over all starts of the run.
-        time: when it was written, UTC, as text.
-        line: what it says.
+        seq: number of the line, counted from 0 over all starts of the run.
+        time: time of writing, UTC, as text.
+        line: the line itself.
     """
 
     seq: int
@@ -60,7 +60,7 @@ def plain_of(entry: Entry) -> dict[str, Any]:
     """An entry as plain JSON values.
 
     Raises:
-        ValueError: a field holds what its kind does not allow, so that nobody could read the line again.
+        ValueError: if a field has a value that its kind does not allow, so the line could not be read again.
     """
     own = {name: to_jsonable(getattr(entry.line, name)) for name in entry.line.field_names()}
     _line_of(entry.line.event, own)
@@ -74,10 +74,10 @@ def plain_of(entry: Entry) -> dict[str, Any]:
 
 
 def entry_of(plain: Mapping[str, Any]) -> Entry:
-    """The opposite of `plain_of`; takes lines of schema 1 too.
+    """The inverse of `plain_of`; also accepts lines of schema 1.
 
     Raises:
-        ValueError: one clause about what was found and what is allowed.
+        ValueError: if the line is not valid; the message says what was found and what is allowed.
     """
     schema, seq, time, event = (plain.get(name, _ABSENT) for name in ENVELOPE)
     if type(schema) is not int or schema not in READABLE_SCHEMAS:
@@ -93,9 +93,9 @@ def entry_of(plain: Mapping[str, Any]) -> Entry:
 
 
 def _line_of(event: str, own: Mapping[str, Any]) -> Line:
-    from pydantic import ValidationError  # not at the top: `status` and the like read no ledger
+    from pydantic import ValidationError  # not at the top: commands like `status` read no ledger
 
-    # Lone surrogates (file names that are no valid text) have no UTF-8: they are read as question marks.
+    # Lone surrogates (file names that are not valid text) have no UTF-8; they are read as question marks.
     text = json.dumps(own, ensure_ascii=False).encode(errors="replace")
     try:
         line: Line = _adapter(event).validate_json(text)
@@ -106,7 +106,7 @@ def _line_of(event: str, own: Mapping[str, Any]) -> Line:
 
 @functools.cache
 def _adapter(event: str) -> Any:
-    """Made when the first line of its kind is met: making all takes longer than reading most ledgers."""
+    """The adapter of a kind, made on demand: making all of them takes longer than reading most ledgers."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(LINE_BY_EVENT[event])

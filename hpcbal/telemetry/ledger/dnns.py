@@ -1,4 +1,4 @@
-"""Lines about one DNN: its rates, its checkpoints, what became of it."""
+"""Lines about one DNN: its rates, its checkpoints, its result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class RateMeasuredLine(Line):
     """Written when a profiling run has ended.
 
     Attributes:
-        dnn: which one was timed.
-        num_gpus: size of its group.
+        dnn: the DNN that was timed.
+        num_gpus: number of GPUs of its group.
         samples_per_s: the rate.
     """
 
@@ -29,12 +29,12 @@ class CheckpointWrittenLine(Line):
     """Written when a checkpoint is complete on disk.
 
     Attributes:
-        dnn: which one.
-        epoch: epochs completed.
-        pass_index: pass of the stream that the DNN is in.
+        dnn: the DNN.
+        epoch: number of completed epochs.
+        pass_index: current pass of the stream.
         offset: next sample of that pass.
-        seconds: how long the write took.
-        held_s: how long it kept the group from training.
+        seconds: duration of the write.
+        held_s: time for which the group could not train.
     """
 
     event: ClassVar[str] = "checkpoint-written"
@@ -51,7 +51,7 @@ class CheckpointDamagedLine(Line):
     """Written at a start for each checkpoint file that cannot be used.
 
     Attributes:
-        detail: the file, its fault, and what is used instead; for people.
+        detail: the file, the problem, and what is used instead; text for users.
     """
 
     event: ClassVar[str] = "checkpoint-damaged"
@@ -63,8 +63,8 @@ class DnnDoneLine(Line):
     """Written when a DNN has converged and left its last round.
 
     Attributes:
-        dnn: which one.
-        detail: by which rule; for people.
+        dnn: the DNN.
+        detail: the stop rule that applied; text for users.
     """
 
     event: ClassVar[str] = "dnn-done"
@@ -74,12 +74,12 @@ class DnnDoneLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class DnnFailedLine(Line):
-    """Written when a DNN cannot continue; the other DNNs do.
+    """Written when a DNN cannot continue; the other DNNs continue.
 
     Attributes:
-        dnn: which one.
+        dnn: the DNN.
         cause: `oom`, `nan`, `error`, `checkpoint` or `data`.
-        detail: the error; for people.
+        detail: the error; text for users.
         rank: MPI rank that failed; null if unknown.
     """
 
@@ -95,7 +95,7 @@ class DnnRetriedLine(Line):
     """Written at a start with `--retry-failed` for each DNN that had failed.
 
     Attributes:
-        dnn: which one gets another try.
+        dnn: the DNN that gets another try.
     """
 
     event: ClassVar[str] = "dnn-retried"

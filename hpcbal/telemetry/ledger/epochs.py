@@ -1,4 +1,4 @@
-"""The line that ends an epoch, and what it says about ranks, balancing and partitioned data."""
+"""The line that ends an epoch, with its facts about ranks, balancing and partitioned data."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hpcbal.telemetry.ledger.line import Facts, Line
 
 @dataclass(frozen=True, slots=True)
 class RankFacts(Facts):
-    """Where the ranks of a group spent the training steps of an epoch: one number per rank, in order.
+    """How the ranks of a group spent the training steps of an epoch: one number per rank, in rank order.
 
     Attributes:
-        wait_s: without a batch.
-        compute_s: from having a batch until arriving at the collective.
-        collective_s: in the collective, most of it waiting for later ranks.
-        samples: valid samples that the rank computed on.
-        worked_s: time that balancing counts: `compute_s`, and the rank's own preprocessing.
+        wait_s: time waiting for batches.
+        compute_s: time from having a batch until arriving at the collective.
+        collective_s: time in the collective, mostly waiting for slower ranks.
+        samples: number of valid samples that the rank computed on.
+        worked_s: time that balancing equalises: `compute_s` and the rank's own preprocessing.
 
     Raises:
-        ValueError: the lists differ in length, or are empty.
+        ValueError: if the lists differ in length or are empty.
     """
 
     wait_s: tuple[float, ...]
@@ -39,12 +39,12 @@ class RankFacts(Facts):
 
 @dataclass(frozen=True, slots=True)
 class Straggler(Facts):
-    """What held a group up in an epoch.
+    """What a group waited for in an epoch.
 
     Attributes:
-        gpu: slot whose rank came last; null where summing gradients itself takes most of the time.
+        gpu: slot whose rank came last; null if the all-reduce itself takes most of the time.
         why: `input` (waiting for data), `compute` or `collective`.
-        late_s: how much later it came than the mean of the others; with `collective`, what the sums took.
+        late_s: how much later it came than the mean of the others; with `collective`, time of the all-reduce.
     """
 
     gpu: int | None
@@ -58,13 +58,13 @@ class BalanceFacts(Facts):
 
     Attributes:
         shares: samples of each rank in a full step, at the epoch's end.
-        changes: how often the shares changed in this epoch.
+        changes: number of changes of the shares in this epoch.
         decided_s: time spent on decisions.
-        predictor: model that predicts speeds; null where none is used.
-        fitted: whether a fitted model answers.
-        fits: models fitted in this epoch.
+        predictor: model that predicts speeds; null if none is used.
+        fitted: whether the model has been fitted.
+        fits: number of fits in this epoch.
         fit_s: time that these fits took.
-        remove: rank of the group without which it would be faster; null if there is none.
+        remove: group rank without which the group would be faster; null if there is none.
     """
 
     shares: tuple[int, ...]
@@ -79,14 +79,14 @@ class BalanceFacts(Facts):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts(Facts):
-    """Where partitioned data lies; lists have one number per rank of the group.
+    """The state of partitioned data; lists have one number per rank of the group.
 
     Attributes:
-        sizes: samples of each part.
-        traversals: how often each part was gone through.
+        sizes: number of samples in each part.
+        traversals: number of traversals of each part.
         gap: largest difference between traversals.
-        migrations: migrations so far in this round.
-        moved: samples that they moved.
+        migrations: number of migrations so far in this round.
+        moved: number of samples that they moved.
     """
 
     sizes: tuple[int, ...]
@@ -98,19 +98,19 @@ class PartitionFacts(Facts):
 
 @dataclass(frozen=True, slots=True)
 class EpochFacts(Facts):
-    """What the group's master measured; no decision depends on it.
+    """Measurements of the group's master; no decision depends on them.
 
-    After a resume inside a pass, it counts from the resume on.
+    After a resume inside a pass, they count from the resume.
 
     Attributes:
-        wait_s: time without a batch.
-        num_steps: steps, of training and validation.
-        num_samples: valid samples in them, over all ranks.
-        num_trained: those of them that were trained on.
+        wait_s: time waiting for batches.
+        num_steps: number of training and validation steps.
+        num_samples: number of valid samples in these steps, over all ranks.
+        num_trained: number of these samples that were in training steps.
         trained_s: time in training steps, without waiting for batches.
-        ranks: the group's ranks one by one; null for a group of one.
-        balance: null where shares are even.
-        partition: null where data is not partitioned.
+        ranks: measurements of each rank; null for a group of one rank.
+        balance: how the steps were split; null if shares are even.
+        partition: state of partitioned data; null if data is not partitioned.
     """
 
     wait_s: float
@@ -128,15 +128,15 @@ class EpochDoneLine(Line):
     """Written when a group reports the end of a pass, validation included.
 
     Attributes:
-        dnn: whose epoch.
+        dnn: the DNN.
         pass_index: pass of the shared stream.
         seconds: wall time of the epoch.
-        busy_s: the part of it that was not spent waiting for data.
-        metrics: `loss`, `accuracy`, `val_loss`, `val_accuracy`; null for a value that is no finite number.
+        busy_s: the part of `seconds` without waiting for data.
+        metrics: `loss`, `accuracy`, `val_loss`, `val_accuracy`; null for a value that is not finite.
         facts: further measurements.
-        balancing_would_save: share of the training steps, 0 to 1, that balancing would save; null where it
-            is in use, and for a group of one.
-        straggler: what held the group up; null if nothing did.
+        balancing_would_save: fraction of the time of the training steps, 0 to 1, that balancing would save;
+            null if balancing is in use, and for a group of one rank.
+        straggler: what the group waited for; null if there was no straggler.
     """
 
     event: ClassVar[str] = "epoch-done"

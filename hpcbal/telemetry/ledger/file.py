@@ -1,6 +1,6 @@
-"""The ledger's file: what happened in a run, one line per event, only ever appended to.
+"""The ledger's file: what happened in a run, one line per event, append-only.
 
-Rank 0 alone writes it. No locks and no database: it works on every file system.
+Only rank 0 writes it. It needs no locks and no database, so it works on every file system.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _Kind = TypeVar("_Kind", bound=Line)
 
 
 class Ledger:
-    """Appends lines to a file; continues the count of an existing one, without its torn last line.
+    """Appends lines to a file; continues an existing file after removing its incomplete last line.
 
     Raises:
         OutputError: if the file cannot be opened.
-        LedgerError: if it holds a line that cannot be read.
+        LedgerError: if the file holds an invalid line.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -39,19 +39,20 @@ class Ledger:
             raise output_error(path, error, "open the ledger") from error
 
     def append(self, line: Line, *, durable: bool = False) -> int:
-        """Write one line, at once.
+        """Write one line immediately.
 
         Args:
-            line: what happened.
-            durable: also wait until it is on the disk (milliseconds, more on a parallel file system):
-                for what must survive the loss of the node; a kill of the process loses nothing anyway.
+            line: the line to write.
+            durable: whether to wait until the line is on the disk (takes milliseconds, or longer on a
+                parallel file system), for lines that must survive the loss of the node. If only the process
+                is killed, no line is lost.
 
         Returns:
             The line's `seq`.
 
         Raises:
-            OutputError: if the disk is full or the file gone bad. What was written of the line is removed.
-            ValueError: if a field holds what `read_ledger` would refuse; nothing is written.
+            OutputError: if the disk is full or the file cannot be written. A partly written line is removed.
+            ValueError: if a field has a value that `read_ledger` would reject; nothing is written.
         """
         seq = self._next_seq
         data = encode_line(plain_of(Entry(seq, utc_text(), line)))
@@ -65,14 +66,14 @@ class Ledger:
             self._torn_from = None
         except OSError as error:
             if self._torn_from is not None:
-                with contextlib.suppress(OSError):  # a file gone bad: the next append tries again
+                with contextlib.suppress(OSError):  # if this fails, the next append tries again
                     self._remove_torn(self._torn_from)
             raise output_error(self._path, error, "append to the ledger") from error
         self._next_seq = seq + 1
         return seq
 
     def _remove_torn(self, start: int) -> None:
-        """Cut off what a failed append has left from byte `start` on."""
+        """Remove what a failed append has written, from byte `start` on."""
         self._file.truncate(start)
         self._torn_from = None
 
@@ -90,11 +91,13 @@ class Ledger:
 
 
 def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:
-    """All whole lines in order; torn ones are left out (see `read_json_lines`); no file is an empty ledger.
+    """All complete lines in order; incomplete ones are skipped (see `read_json_lines`).
+
+    A missing file is an empty ledger.
 
     Raises:
-        LedgerError: a whole line is not as this version of hpcbal, or the one before, writes it.
-        OSError: the file is there but cannot be read.
+        LedgerError: if a complete line is not valid in this or the previous schema.
+        OSError: if the file exists but cannot be read.
     """
     entries = []
     for number, plain in read_numbered_lines(path):
@@ -102,8 +105,8 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:
             entries.append(entry_of(plain))
         except ValueError as error:
             raise LedgerError(
-                f"{os.fspath(path)}:{number}: {error}; the file is damaged or of another version of hpcbal: "
-                "restore it, use the version that wrote it, or choose another output directory"
+                f"{os.fspath(path)}:{number}: {error}; the file is damaged or from another version of "
+                "hpcbal: restore it, use the version that wrote it, or choose another output directory"
             ) from error
     return entries
 

@@ -1,4 +1,4 @@
-"""What all kinds of lines of a ledger share."""
+"""The base classes of all lines of a ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 class Facts:
     """Base of the frozen values inside a line.
 
-    They are decoded strictly: no unknown fields, no text for a number, no NaN. `None` is JSON's null.
+    Decoding is strict: unknown fields, text instead of a number, and NaN are rejected. `None` is JSON's null.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Lines for what the state machine of an ensemble hears and says; pure, and the same for every executor."""
+"""Convert events and instructions of an ensemble's state machine to lines; pure, for every executor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from hpcbal.telemetry.ledger.run import SuspendRequestedLine
 
 
 def line_of_event(event: Event) -> Line | None:
-    """The line of an event that needs no measurements besides; None for the others."""
+    """The line of an event that needs no further measurements; None for other events."""
     match event:
         case RateMeasured():
             return RateMeasuredLine(event.dnn_id, event.num_gpus, event.samples_per_s)
@@ -108,12 +108,12 @@ def line_of_instruction(instruction: Instruction, *, suspending: bool) -> Line |
 
 
 def group_facts(group: GroupPlan) -> GroupFacts:
-    """A group as the ledger has it."""
+    """A group in the ledger's form."""
     return GroupFacts(group.dnn_id, group.gpus)
 
 
 def plan_facts(plan: RoundPlan) -> PlanFacts:
-    """A plan as the ledger has it."""
+    """A plan in the ledger's form."""
     return PlanFacts(
         index=plan.index,
         groups=tuple(map(group_facts, plan.groups)),
@@ -128,7 +128,7 @@ def plan_facts(plan: RoundPlan) -> PlanFacts:
 
 
 def round_plan(facts: PlanFacts) -> RoundPlan:
-    """The opposite of `plan_facts`."""
+    """The inverse of `plan_facts`."""
     return RoundPlan(
         index=facts.index,
         groups=tuple(GroupPlan(group.dnn, group.gpus) for group in facts.groups),

@@ -1,4 +1,4 @@
-"""Lines about the samples and those who make them."""
+"""Lines about samples and preprocessing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hpcbal.telemetry.ledger.line import Line
 
 @dataclass(frozen=True, slots=True)
 class PreprocessingMeasuredLine(Line):
-    """Written when the rate of one preprocessor is known better than before.
+    """Written when the rate of one preprocessor is known more accurately than before.
 
     Attributes:
-        samples_per_s: what one preprocessor makes, counting its busy time only.
+        samples_per_s: rate of one preprocessor, counting only its busy time.
     """
 
     event: ClassVar[str] = "preprocessing-measured"
@@ -25,8 +25,8 @@ class BadSampleLine(Line):
     """Written once per start for each sample that cannot be read or preprocessed.
 
     Attributes:
-        sample_id: its number in the dataset.
-        where: its file or place; for people.
+        sample_id: its index in the dataset.
+        where: its file or position; text for users.
         reason: the error.
     """
 

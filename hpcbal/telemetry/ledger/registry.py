@@ -1,4 +1,4 @@
-"""The class of every kind of line, by the name of its event in the file."""
+"""The class of each kind of line, by the name of its event in the file."""
 
 from __future__ import annotations
 
@@ -61,4 +61,4 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
         )
     }
 )
-"""In the order in which docs/ledger.md lists them."""
+"""In the order of docs/ledger.md."""

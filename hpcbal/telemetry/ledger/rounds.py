@@ -1,4 +1,4 @@
-"""Lines about rounds: who trains where, from when to when."""
+"""Lines about rounds: which DNN trains on which GPUs, and when."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class GroupFacts(Facts):
     """A trainer group.
 
     Attributes:
-        dnn: what it trains.
-        gpus: its GPU slots in the cluster's numbering; the first one is the master's.
+        dnn: the DNN that it trains.
+        gpus: its GPU slots, numbered over the cluster; the first one is the master's.
     """
 
     dnn: str
@@ -28,18 +28,18 @@ class PlanFacts(Facts):
     """The plan of a round.
 
     Attributes:
-        index: rounds count from 0 over all starts.
-        groups: who trains where.
-        first_pass: pass of the shared stream with which the round begins.
-        start: by DNN, the position at which it begins.
-        epochs: by DNN, epochs completed before this round.
-        num_preprocessors: preprocessor ranks that make blocks.
-        predicted_rate_samples_per_s: by DNN, as far as rates are known.
-        num_gpus: GPUs of the flotilla when it was formed; 0: those of `groups`.
-        last_pass: all groups leave after this pass; null: the round ends by its rule.
+        index: index of the round, counted from 0 over all starts.
+        groups: the trainer groups.
+        first_pass: first pass of the shared stream in this round.
+        start: start position of each DNN.
+        epochs: number of epochs that each DNN completed before this round.
+        num_preprocessors: number of preprocessor ranks that make blocks.
+        predicted_rate_samples_per_s: predicted rate of each DNN, if known.
+        num_gpus: number of GPUs of the flotilla when it was formed; 0 means those of `groups`.
+        last_pass: all groups leave after this pass; null if the round ends by its rule.
 
     Raises:
-        ValueError: a DNN of `groups` is missing from `start` or `epochs`.
+        ValueError: if a DNN of `groups` is missing from `start` or `epochs`.
     """
 
     index: int
@@ -69,7 +69,7 @@ class ProfilingStartedLine(Line):
     """Written before a wave of groups is timed.
 
     Attributes:
-        groups: those that are timed at the same time.
+        groups: the groups that are timed at the same time.
     """
 
     event: ClassVar[str] = "profiling-started"
@@ -81,7 +81,7 @@ class RoundStartedLine(Line):
     """Written before the groups of a round are formed.
 
     Attributes:
-        plan: of the round.
+        plan: the plan of the round.
     """
 
     event: ClassVar[str] = "round-started"
@@ -90,10 +90,10 @@ class RoundStartedLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class StartedAloneLine(Line):
-    """Written before a DNN starts on one GPU with a stream of its own, outside of rounds.
+    """Written before a DNN starts on one GPU with its own stream, outside of rounds.
 
     Attributes:
-        plan: one group.
+        plan: a plan with one group.
     """
 
     event: ClassVar[str] = "started-alone"
@@ -105,8 +105,8 @@ class PassStartedLine(Line):
     """Written when groups continue with another pass; the first pass of a round has no such line.
 
     Attributes:
-        pass_index: of the shared stream.
-        dnns: whose groups continue.
+        pass_index: pass of the shared stream.
+        dnns: the DNNs whose groups continue.
     """
 
     event: ClassVar[str] = "pass-started"
@@ -119,9 +119,9 @@ class LeaveRoundLine(Line):
     """Written when a group is asked to leave the round after a whole pass.
 
     Attributes:
-        dnn: whose group.
+        dnn: the DNN of the group.
         reason: `converged` or `regroup`.
-        detail: which rule, or which GPU a group drops; for people.
+        detail: the stop rule, or the GPU that the group drops; text for users.
     """
 
     event: ClassVar[str] = "leave-round"
@@ -135,7 +135,7 @@ class GpuLeftOutLine(Line):
     """Written when a DNN drops a GPU for as long as the hosts stay the same.
 
     Attributes:
-        dnn: which one continues without it.
+        dnn: the DNN that continues without the GPU.
         gpu: the slot.
     """
 
@@ -149,8 +149,8 @@ class GroupLeftLine(Line):
     """Written when a group has left its GPUs, after training, profiling, a stop or a failure.
 
     Attributes:
-        dnn: whose group.
-        wall_time_s: how long it held its GPUs.
+        dnn: the DNN of the group.
+        wall_time_s: time for which it held its GPUs.
         slot_seconds: that time multiplied by its number of GPUs.
     """
 
@@ -165,9 +165,9 @@ class RoundEndedLine(Line):
     """Written when all groups of a round have left.
 
     Attributes:
-        index: of the round.
-        suspended: whether it was stopped on request; the next start continues it.
-        continues: whether the next round is this one without some GPUs.
+        index: index of the round.
+        suspended: whether it was stopped on request; the next start resumes it.
+        continues: whether the next round continues this one without some GPUs.
     """
 
     event: ClassVar[str] = "round-ended"

@@ -1,4 +1,4 @@
-"""Lines about a start of a run as a whole: its beginning, its end, what was predicted."""
+"""Lines about a start of a run as a whole: its beginning, its end, its prediction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from hpcbal.telemetry.ledger.line import Facts, Line
 
 RunKind = Literal["ensemble"]
-"""What a directory can hold."""
+"""The kinds of runs that a directory can hold."""
 
 Outcome = Literal["done", "failed-dnns", "suspended", "profiled"]
 """How a start can end, unless it is killed."""
@@ -34,15 +34,15 @@ class RunStartedLine(Line):
 
     Attributes:
         kind: kind of the run, as its config names it.
-        name: of the run, from the config.
+        name: name of the run, from the config.
         resumed: whether the directory held this run before.
-        nodes: of the allocation; GPU slots are numbered over them in this order.
-        num_ranks: MPI ranks.
-        device: what the trainers compute on.
-        seed: from the config.
+        nodes: nodes of the allocation; GPU slots are numbered over them in this order.
+        num_ranks: number of MPI ranks.
+        device: device that the trainers compute on.
+        seed: seed, from the config.
         paradigm: `schedule.paradigm`; null in files of schema 1 that do not have it.
         regroup: `balance.regroup`: whether groups may drop a GPU.
-        versions: of hpcbal, Python and libraries, by name.
+        versions: versions of hpcbal, Python and libraries, by name.
     """
 
     event: ClassVar[str] = "run-started"
@@ -63,8 +63,8 @@ class PredictionLine(Line):
     """Written once per start, when its first prediction arrives.
 
     Attributes:
-        wall_time_s: predicted length of this start, from its beginning to its end.
-        remaining_s: predicted time from the state that the prediction was made from.
+        wall_time_s: predicted duration of this start, from beginning to end.
+        remaining_s: predicted time left when the prediction was made.
     """
 
     event: ClassVar[str] = "prediction"
@@ -74,10 +74,10 @@ class PredictionLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class SuspendRequestedLine(Line):
-    """Written when a signal, the walltime or a fault asks for a clean stop.
+    """Written when a signal, the walltime or an error asks for a clean stop.
 
     Attributes:
-        reason: for people.
+        reason: text for users.
     """
 
     event: ClassVar[str] = "suspend-requested"
@@ -90,12 +90,12 @@ class RunFinishedLine(Line):
 
     Attributes:
         outcome: how the start ended.
-        exit_code: what the start returns to the shell.
+        exit_code: exit code of the start.
         decided_s: time that the state machine spent on decisions.
-        num_preprocessed: samples that preprocessors made in this start.
+        num_preprocessed: number of samples that preprocessors made in this start.
         preprocessing_s: busy time of all preprocessors.
-        predicted_s: predicted length of this start; null if nothing was predicted or the run goes on.
-        actual_s: measured length of this start; null where `predicted_s` is.
+        predicted_s: predicted duration of this start; null if there was no prediction or the run is not over.
+        actual_s: measured duration of this start; null if `predicted_s` is null.
     """
 
     event: ClassVar[str] = "run-finished"

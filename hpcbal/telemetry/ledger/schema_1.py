@@ -1,4 +1,4 @@
-"""Read lines that versions of hpcbal before ledgers had types (schema 1) have written."""
+"""Read lines of schema 1, from versions of hpcbal before ledgers had typed lines."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LACKED: Mapping[str, Mapping[str, Any]] = {
     "checkpoint-written": {"held_s": 0.0},
     "run-finished": {"decided_s": 0.0, "preprocessed_samples": 0, "preprocessing_s": 0.0},
 }
-"""Fields that schema 2 needs and that early files of schema 1 lack, with their values."""
+"""Fields that schema 2 requires and that early files of schema 1 lack, with their default values."""
 
 
 def upgrade(event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a line of schema 1 as schema 2 has them.
+    """Convert the fields of a line from schema 1 to schema 2.
 
-    What does not look as schema 1 wrote it is left as it is; decoding then refuses it.
+    Values that do not have the form of schema 1 are not changed; decoding rejects them afterwards.
 
     Args:
         event: the line's kind.
-        fields: without those that all lines have.
+        fields: the line's fields, without those that all lines have.
     """
     new = {**_LACKED.get(event, {}), **fields}
     if event == "epoch-done":
@@ -37,7 +37,7 @@ def upgrade(event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _epoch(fields: dict[str, Any]) -> dict[str, Any]:
-    """Measurements have a place of their own, and counts are whole numbers."""
+    """Move measurements to `facts`, and convert counts to whole numbers."""
     facts = {"wait_s": 0.0, "trained_s": 0.0, "num_steps": 0, "num_samples": 0, "num_trained": 0}
     facts |= {name: fields.pop(name) for name in _PARTS if name in fields}
     facts |= {new: _whole(fields.pop(old)) for old, new in _COUNTS.items() if old in fields}
@@ -49,7 +49,7 @@ def _whole(value: Any) -> Any:
 
 
 def _positions(start: Any) -> Any:
-    """By DNN [pass, offset] becomes a position."""
+    """Convert each DNN's [pass, offset] to a position."""
     if not isinstance(start, dict):
         return start
     return {

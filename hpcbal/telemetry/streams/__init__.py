@@ -1,1 +1,1 @@
-"""What a run writes while it goes on: ledger, metrics, logs, timeline."""
+"""Files that a run writes continuously: metrics, logs, timeline."""

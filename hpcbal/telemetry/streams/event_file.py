@@ -1,8 +1,8 @@
 """TensorBoard's event files, for scalars only, without TensorFlow.
 
-The format is small and has been the same since 2015: TFRecords of protocol-buffer messages. Writing it here
-(70 lines) spares a dependency: `tensorboard` itself imports TensorFlow to write where that is installed, and
-`tensorboardX` ties the version of protobuf. The tests read the files back with TensorBoard's own code.
+The format is small and has not changed since 2015: TFRecords of protocol-buffer messages. Writing it here
+(70 lines) avoids a dependency: `tensorboard` imports TensorFlow for writing if that is installed, and
+`tensorboardX` pins the version of protobuf. The tests read the files back with TensorBoard's own code.
 
 Source: tensorflow/core/lib/io/record_writer.h (framing), tensorflow/core/util/event.proto and
 tensorflow/core/framework/summary.proto (messages; field numbers in the comments below).
@@ -32,8 +32,8 @@ _CRC32C_TABLE = _make_table()
 def file_start(wall_time_s: float) -> bytes:
     """The first records of a file.
 
-    The second one tells a TensorBoard that is already watching to forget what it read from earlier files of
-    this directory: the new file holds all of it again.
+    The second record makes a running TensorBoard discard what it read from earlier files of this directory,
+    because the new file contains all of it.
     """
     version = _double(1, wall_time_s) + _bytes(3, b"brain.Event:2")  # Event.wall_time, .file_version
     session_start = _varint_field(1, 1)  # SessionLog.status = START

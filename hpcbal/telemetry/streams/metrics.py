@@ -1,8 +1,8 @@
 """Metrics of each job per epoch: `metrics.jsonl` and one TensorBoard file, written by rank 0.
 
-`metrics.jsonl` is what counts; the TensorBoard file is made from it anew at each start and each rewind, so
-that a torn end or an epoch that was trained again never stands in it. Lines wait in memory for some seconds,
-since parallel file systems like few large writes.
+`metrics.jsonl` is authoritative. The TensorBoard file is rebuilt from it at each start and each rewind, so it
+never contains an incomplete record or an epoch that was trained again. Lines are buffered in memory for some
+seconds, because parallel file systems prefer few large writes.
 """
 
 from __future__ import annotations
@@ -47,57 +47,57 @@ class MetricsWriter:
         self._clock = clock
         self._flushed_at = clock()
         self._waiting: dict[str, list[dict[str, Any]]] = {}
-        self._event_files: dict[str, Path] = {}  # of the jobs whose files this process has made good
+        self._event_files: dict[str, Path] = {}  # of the jobs whose files this process has repaired
 
     def write(self, job: str, record: EpochRecord, extra: Mapping[str, float] | None = None) -> None:
-        """Take one epoch; it is in the files after the next flush.
+        """Add an epoch; it is in the files after the next flush.
 
         Args:
-            job: its name.
-            record: the epoch; epochs of a job come in ascending order.
+            job: name of the job.
+            record: the epoch; epochs of a job must be added in ascending order.
             extra: further numbers, like samples per second or the number of GPUs.
         """
         self._waiting.setdefault(job, []).append(_line_of(record, utc_text(), extra or {}))
 
     def flush_if_due(self) -> None:
-        """Flush if `flush_interval_s` has passed since the last time; cheap otherwise."""
+        """Flush if `flush_interval_s` has passed since the last flush; cheap otherwise."""
         if self._clock() - self._flushed_at >= self._flush_interval_s:
             self.flush()
 
     def flush(self) -> None:
-        """Write all that waits.
+        """Write all buffered lines.
 
         Raises:
-            OutputError: if a file cannot be written; what waits is kept for the next flush.
+            OutputError: if a file cannot be written; the lines are kept for the next flush.
         """
         self._flushed_at = self._clock()
         for job in list(self._waiting):
             lines = self._waiting[job]
             if job not in self._event_files:
-                # What stands there from the first of these epochs on is a failed flush of the same lines.
-                self._make_good(job, lines[0]["epoch"] - 1, ())
+                # Lines in the file from the first of these epochs on come from a failed flush of these lines.
+                self._repair(job, lines[0]["epoch"] - 1, ())
             try:
                 _append(self._run.metrics(job), b"".join(encode_line(line) for line in lines))
                 _append(self._event_files[job], b"".join(_event_of(line) for line in lines))
             except OSError as error:
-                del self._event_files[job]  # torn, perhaps: the next flush makes them good first
+                del self._event_files[job]  # the files may be damaged: the next flush repairs them first
                 raise output_error(self._run.metrics(job), error) from error
             del self._waiting[job]
 
     def rewind(self, job: str, epoch: int, history: Sequence[EpochRecord] = ()) -> None:
-        """Make the files of a job end with `epoch`, from whose checkpoint it goes on.
+        """Cut the files of a job after `epoch`, from whose checkpoint the job resumes.
 
         Args:
-            job: its name.
-            epoch: later epochs are dropped: they will be trained again. 0 drops all.
-            history: of the checkpoint; epochs that were not flushed before a kill are taken from it.
+            job: name of the job.
+            epoch: later epochs are dropped, because they will be trained again; 0 drops all.
+            history: history of the checkpoint; it supplies epochs that were not flushed before a kill.
 
         Raises:
             OutputError: if a file cannot be written.
         """
         self._waiting.pop(job, None)
-        if history or self._run.job(job).exists():  # nothing is made for a job that has not begun
-            self._make_good(job, epoch, history)
+        if history or self._run.job(job).exists():  # nothing is created for a job that has not started
+            self._repair(job, epoch, history)
 
     def close(self) -> None:
         """Flush."""
@@ -111,8 +111,8 @@ class MetricsWriter:
     ) -> None:
         self.close()
 
-    def _make_good(self, job: str, last_epoch: int, history: Iterable[EpochRecord]) -> None:
-        """Replace both files: whole lines up to `last_epoch`, each epoch once, gaps filled from `history`."""
+    def _repair(self, job: str, last_epoch: int, history: Iterable[EpochRecord]) -> None:
+        """Rewrite both files: each epoch up to `last_epoch` once, with gaps filled from `history`."""
         path = self._run.metrics(job)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class MetricsWriter:
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Whole lines of a `metrics.jsonl`, in the order of the file; no file reads as no lines."""
+    """Complete lines of a `metrics.jsonl`, in the order of the file; a missing file has no lines."""
     return [line for line in read_json_lines(path) if isinstance(line.get("epoch"), int)]
 
 
@@ -157,7 +157,7 @@ def _event_of(line: Mapping[str, Any]) -> bytes:
 
 
 def _event_file_name(old: Sequence[Path]) -> str:
-    """A name that TensorBoard reads after those of `old`: it goes by the order of names."""
+    """A name that TensorBoard reads after those of `old`; it reads files in the order of their names."""
     latest = 0
     for path in old:
         number = path.name.split(".")[3]

@@ -1,4 +1,4 @@
-"""Logs: one file per rank; on stderr what rank 0 decides, and the first traceback of any rank, once."""
+"""Logs: one file per rank; stderr shows the log of rank 0 and the first traceback of any rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGE = "hpcbal"
 
 
 class RankLogging:
-    """The handlers of this process; `close` takes them away again."""
+    """The log handlers of this process; `close` removes them."""
 
     def __init__(self, handlers: list[logging.Handler], package_level: int) -> None:
         self._handlers = handlers
@@ -48,20 +48,20 @@ def configure_rank_logging(
     level: int = logging.INFO,
     stream: TextIO | None = None,
 ) -> RankLogging:
-    """Send the log of this rank where it belongs.
+    """Set up the logging of this rank.
 
-    `logs/rank-NNN.log` gets hpcbal's records from `level` on and warnings of other libraries; a later start
-    appends. Rank 0 also shows hpcbal's INFO and above on stderr, short. The first record with a traceback of
-    any rank is shown on stderr with rank and host and kept in `logs/first-error.txt`; later ones stand in the
-    rank logs only, since they usually follow from the first.
+    `logs/rank-NNN.log` gets hpcbal's records from `level` on, and warnings of other libraries; a later start
+    appends. Rank 0 also prints hpcbal's records from INFO on to stderr, in a short form. The first traceback
+    of any rank is printed to stderr with rank and host, and saved in `logs/first-error.txt`. Later tracebacks
+    appear only in the rank logs, because they are usually consequences of the first.
 
     Args:
-        output_dir: of the run.
-        rank: of this process. Rank 0 must come here before any other rank: it clears the first error of an
-            earlier start.
-        host: for people.
-        level: of the rank log, a level of `logging`.
-        stream: instead of stderr, for tests.
+        output_dir: output directory of the run.
+        rank: rank of this process. Rank 0 must call this before any other rank, because it removes the first
+            error of an earlier start.
+        host: name of this host, for the messages.
+        level: level of the rank log, as in `logging`.
+        stream: used instead of stderr, for tests.
 
     Raises:
         OutputError: if the log cannot be opened.
@@ -89,12 +89,12 @@ def configure_rank_logging(
 
 
 def _from_hpcbal(record: logging.LogRecord) -> bool:
-    """Whether the console shows `record`: hpcbal's own, and what is serious."""
+    """Whether the console shows `record`: records of hpcbal, and errors of any library."""
     return record.levelno >= logging.ERROR or record.name.split(".")[0] == _PACKAGE
 
 
 class _OneLine(logging.Formatter):
-    """`hpcbal: message`, with the level if it is not INFO; tracebacks are `_FirstTraceback`'s task."""
+    """Formats `hpcbal: message`, with the level if above INFO; `_FirstTraceback` prints tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f" {record.levelname.lower()}:"
@@ -102,10 +102,10 @@ class _OneLine(logging.Formatter):
 
 
 class _FirstTraceback(logging.Handler):
-    """Shows a traceback if no other rank of this start has shown one.
+    """Prints a traceback if no other rank of this start has printed one.
 
-    Whoever makes the file `logs/first-error.txt` is the first: this needs no message between the ranks, which
-    may be waiting in a collective that never ends.
+    The rank that creates the file `logs/first-error.txt` is the first. This needs no messages between the
+    ranks, which may be waiting in a collective that never ends.
     """
 
     def __init__(self, path: Path, rank: int, host: str, stream: TextIO) -> None:
@@ -124,8 +124,8 @@ class _FirstTraceback(logging.Handler):
                 file.write(text)
         except FileExistsError:
             return
-        except OSError:  # the disk is full or gone: show it all the same
-            text = f"{text}(cannot be kept in {self._path})\n"
+        except OSError:  # the disk is full or gone: print the traceback anyway
+            text = f"{text}(cannot be saved in {self._path})\n"
         try:
             self._stream.write(text)
             self._stream.flush()

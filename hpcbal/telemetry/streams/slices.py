@@ -1,4 +1,4 @@
-"""What a rank notes of its own time: short slices, few enough that noting them costs nothing."""
+"""Record how a rank spends its time, as slices; few enough that recording them costs nothing."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ REDUCE = "all-reduce"
 PREPROCESS = "preprocess"
 CHECKPOINT = "checkpoint"
 MARK = "mark"
-"""A moment that rank 0 notes on the track of a rank, whatever the rank is doing then."""
+"""A moment that rank 0 adds to the track of a rank, independent of the rank's slices."""
 
 DETAIL = frozenset({COMPUTE, WAIT, REDUCE, PREPROCESS})
-"""Kinds that come by the step; the others come a few times per pass."""
+"""Kinds that occur in every step; the others occur a few times per pass."""
 
 SHOWN_WAIT_S = 1e-4
-"""Shorter waits for a batch are only summed up."""
+"""Shorter waits for a batch get no slice and are only summed up."""
 
 SEND_INTERVAL_S = 2.0
 MAX_WAITING = 400
-"""Slices of one rank in one interval; more are dropped."""
+"""Most slices of one rank in one interval; further slices are dropped."""
 
 MAX_DETAIL_PER_S = 5000
-"""Slices of DETAIL of all ranks together: rank 0 takes 8 microseconds for each, so 4 % of its time."""
+"""Most slices of DETAIL per second over all ranks: rank 0 takes 8 microseconds for each, 4 % of its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Something that a rank did for a while.
+    """A period in which a rank did one thing.
 
-    Slices of one rank lie one behind the other or one inside the other, to the microsecond: viewers drop what
-    overlaps otherwise.
+    Slices of one rank must follow each other or be nested, to the microsecond, because viewers drop slices
+    that overlap in another way.
 
     Attributes:
         kind: COMPUTE, WAIT, ...
-        start_us, end_us: when, in microseconds of unix time.
-        name: what is shown; the kind if empty.
-        facts: numbers and words shown when it is selected.
+        start_us, end_us: start and end, in microseconds of Unix time.
+        name: the text to show; the kind if empty.
+        facts: numbers and text to show when the slice is selected.
     """
 
     kind: str
@@ -54,9 +54,9 @@ class SliceRecorder:
     """Keeps the slices of this rank until they are sent. Times are those of `time.monotonic`.
 
     Args:
-        steps_per_pass: so many steps of each pass are noted one by one.
-        num_ranks: of the job; each gets the same part of MAX_DETAIL_PER_S.
-        enabled: whether anything is noted at all.
+        steps_per_pass: number of steps of each pass that are recorded individually.
+        num_ranks: number of ranks in the job, which share MAX_DETAIL_PER_S equally.
+        enabled: whether anything is recorded at all.
     """
 
     def __init__(self, steps_per_pass: int, *, num_ranks: int = 1, enabled: bool = True) -> None:
@@ -75,14 +75,14 @@ class SliceRecorder:
         name: str = "",
         facts: Mapping[str, float | str] | None = None,
     ) -> None:
-        """Note that something of `kind` went on from `began_s` to `ended_s`."""
+        """Record a slice of `kind` from `began_s` to `ended_s`."""
         limit = self._max_detail if kind in DETAIL else MAX_WAITING
         if self._enabled and len(self._waiting) < limit:
             self._waiting.append(Slice(kind, self._unix_us(began_s), self._unix_us(ended_s), name, facts))
 
     @contextmanager
     def during(self, kind: str, name: str = "") -> Iterator[None]:
-        """Note the time that the body takes, also when it raises."""
+        """Record the time of the body as a slice, also if it raises."""
         began_s = time.monotonic()
         try:
             yield
@@ -90,13 +90,13 @@ class SliceRecorder:
             self.add(kind, began_s, time.monotonic(), name)
 
     def take_due(self) -> tuple[Slice, ...]:
-        """What waits, if it is time to send it; else nothing."""
+        """Return the recorded slices if it is time to send them, otherwise nothing."""
         if not self._waiting or time.monotonic() < self._due_s:
             return ()
         return self.take()
 
     def take(self) -> tuple[Slice, ...]:
-        """All that waits."""
+        """Return all recorded slices."""
         self._due_s = time.monotonic() + SEND_INTERVAL_S
         taken, self._waiting = tuple(self._waiting), []
         return taken
@@ -106,17 +106,17 @@ class SliceRecorder:
 
 
 def mark(name: str, facts: Mapping[str, float | str]) -> Slice:
-    """A moment: now."""
+    """A mark at the current time."""
     now_us = int(time.time() * 1e6)
     return Slice(MARK, now_us, now_us, name, facts)
 
 
 class StepTrace:
-    """The steps of one pass: the first few one by one, all of them in the pass's own slice.
+    """Records the steps of one pass: the first few individually, and all of them in the slice of the pass.
 
     Args:
-        dnn: that is trained.
-        pass_index: of the shared stream.
+        dnn: name of the DNN in training.
+        pass_index: index of the pass in the shared stream.
     """
 
     def __init__(self, recorder: SliceRecorder, dnn: str, pass_index: int) -> None:
@@ -130,12 +130,12 @@ class StepTrace:
         self._reduce_s = 0.0
 
     def step(self, wait_s: float, began_s: float, reduce_began_s: float, reduce_ended_s: float) -> None:
-        """A step has just ended.
+        """Record a step that has just ended.
 
         Args:
-            wait_s: seconds without a batch, right after the step before.
+            wait_s: seconds of waiting for its batch, right after the previous step.
             began_s: when the step itself began.
-            reduce_began_s, reduce_ended_s: its all-reduce; equal if there was none.
+            reduce_began_s, reduce_ended_s: start and end of its all-reduce; equal if there was none.
         """
         self._num_steps += 1
         self._wait_s += wait_s
@@ -155,14 +155,14 @@ class StepTrace:
         self._last_s = now_s
 
     def end(self) -> None:
-        """The pass is over, or was left."""
+        """Record the end of the pass, complete or not."""
         facts = {"steps": self._num_steps, "wait_for_data_s": self._wait_s, "all_reduce_s": self._reduce_s}
         name = f"{self._dnn} pass {self._pass_index}"
         self._recorder.add("pass", self._began_s, time.monotonic(), name, facts)
 
 
 class BusyTrace:
-    """Turns many short pieces of work into slices: pauses shorter than `PAUSE_S` are not shown."""
+    """Joins many short pieces of work into slices: pauses shorter than `PAUSE_S` are not shown."""
 
     PAUSE_S = 0.02
     LONGEST_S = 1.0
@@ -174,7 +174,7 @@ class BusyTrace:
         self._last_s = self._worked_s = time.monotonic()
 
     def note(self, worked: bool) -> None:
-        """Since the last call the rank has worked, or found nothing to do."""
+        """Record whether the rank has worked since the last call."""
         now_s = time.monotonic()
         if worked:
             if self._began_s is None:
@@ -187,7 +187,7 @@ class BusyTrace:
             self.end()
 
     def end(self) -> None:
-        """Note what is under way."""
+        """Record the current slice, if there is one."""
         if self._began_s is not None:
             self._recorder.add(self._kind, self._began_s, self._worked_s)
             self._began_s = None

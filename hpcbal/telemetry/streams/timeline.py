@@ -1,11 +1,11 @@
-"""timeline.json.gz: what every rank did when, in Chrome's trace format; whole after every write.
+"""timeline.json.gz: what every rank did when, in Chrome's trace format; a valid file after every write.
 
-The file is one gzip member that holds one JSON array. New events go where its last twelve bytes were (the
-end of the array, checksum and length), with a new end behind them, in one write: a run that is killed
-leaves a file that `gzip -t`, `json.loads`, Perfetto and Chrome read to the end. (Killed inside that write,
-at the border of two pages, it could be torn there; `read_timeline` and the next start keep what is before.)
-Readers refuse or drop a member that is cut off, and some know only one member, so neither a stream without
-an end nor one member per flush would do.
+The file is one gzip member with one JSON array. New events overwrite its last twelve bytes (the end of the
+array, checksum and length) and are followed by a new end, in one write. So a killed run leaves a file that
+`gzip -t`, `json.loads`, Perfetto and Chrome can read to the end. (If it is killed during that write, the file
+may be damaged at a page boundary; `read_timeline` and the next start keep everything before that.) Readers
+reject or ignore a truncated member, and some read only the first member, so neither a stream without an end
+nor one member per flush would work.
 
 Sources: RFC 1951 (a deflate stream may be continued after a sync flush), RFC 1952 (gzip); for the events the
 "Trace Event Format" of the Chromium project.
@@ -27,7 +27,7 @@ from hpcbal.telemetry.streams.slices import DETAIL, MARK, Slice
 log = logging.getLogger(__name__)
 
 FIRST_PID = 100_000
-"""Of the first node's track; far from those of the ranks, since a viewer takes thread ids for process ids."""
+"""Process id of the first node; larger than all thread ids, because viewers confuse the two kinds of ids."""
 
 _HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # deflate, no name, no time, unknown system
 _END = b"\n]\n"
@@ -35,14 +35,14 @@ _FLUSH_BYTES = 1 << 16
 
 
 class TimelineFile:
-    """Appends slices of all ranks; rank 0 alone writes.
+    """Appends slices of all ranks; only rank 0 writes.
 
-    Never in the way: a file that cannot be written ends the timeline with a line in the log.
+    If the file cannot be written, a warning is logged and the timeline ends; the run is not affected.
 
     Args:
-        path: continued if it is there; what is damaged of it is cut off.
-        max_bytes: the file does not grow beyond this, 0 writes none. Beyond half of it the slices of DETAIL
-            are left out.
+        path: path of the file; an existing file is continued, without its damaged part.
+        max_bytes: largest size of the file; 0 disables it. Slices of DETAIL are dropped once half of this
+            size is used.
     """
 
     def __init__(self, path: str | os.PathLike[str], max_bytes: int) -> None:
@@ -51,11 +51,11 @@ class TimelineFile:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._descriptor: int | None = None
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._compressor = _compressor()
-        self._checksum = 0  # of the array without its end, as its length
+        self._checksum = 0  # like _length, of the array without its end
         self._length = 0
-        self._end = 0  # where the packed array ends and its tail begins
+        self._end = 0  # position where the compressed array ends and its tail begins
         if max_bytes <= 0:
             return
         try:
@@ -66,23 +66,25 @@ class TimelineFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether slices are still taken."""
+        """Whether slices are still accepted."""
         return self._descriptor is not None
 
     def name_track(self, rank: int, node: int, node_name: str, role: str) -> None:
-        """Tell what the track of `rank` is called, and to which node it belongs; before its slices."""
+        """Set the name and the node of the track of `rank`; call this before adding its slices."""
         about_node: dict[str, object] = {"ph": "M", "name": "process_name", "pid": FIRST_PID + node, "tid": 0}
         about_rank = {"ph": "M", "name": "thread_name", "pid": FIRST_PID + node, "tid": rank + 1}
         self._put({**about_node, "args": {"name": node_name}})
         self._put({**about_rank, "args": {"name": f"rank {rank}: {role}"}})
 
     def add(self, rank: int, node: int, slices: Iterable[Slice]) -> None:
-        """Take slices of one rank; they are in the file after the next flush."""
+        """Add slices of one rank; they are in the file after the next flush."""
         if not self.is_open:
             return
         for one in slices:
             if one.kind in DETAIL and self._size > self._max_bytes // 2:
-                self._tell("the timeline leaves out single steps from here on: half of its size is used")
+                self._log_once(
+                    "half of timeline.max_bytes is used; the timeline no longer shows individual steps"
+                )
                 continue
             lasts = {"ph": "X", "dur": one.end_us - one.start_us}
             self._put(
@@ -100,14 +102,14 @@ class TimelineFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the added slices."""
         if self._descriptor is None or not self._waiting:
             return
         data = b"".join(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
         packed = self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
         if self._size + len(packed) > self._max_bytes:
-            self._tell("the timeline ends here: timeline.max_bytes is reached")
+            self._log_once("timeline.max_bytes is reached; the timeline ends here")
             self.close()
             return
         self._checksum = zlib.crc32(data, self._checksum)
@@ -136,7 +138,7 @@ class TimelineFile:
         return self._end + len(_tail(0, 0))
 
     def _start(self, content: bytes) -> None:
-        """Make the file hold `content` (an array without its end), ready to be continued."""
+        """Write `content` (an array without its end) to the file, so that it can be continued."""
         self._checksum = zlib.crc32(content)
         self._length = len(content)
         packed = self._compressor.compress(content) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
@@ -154,37 +156,37 @@ class TimelineFile:
         self._waiting.append(line)
         self._waiting_bytes += len(line)
 
-    def _tell(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
+    def _log_once(self, message: str) -> None:
+        if message not in self._logged:
+            self._logged.add(message)
             log.info("%s: %s", self._path, message)
 
     def _give_up(self, error: Exception) -> None:
-        log.warning("%s: no timeline is written any more: %s", self._path, error)
+        log.warning("%s: the timeline ends here, because it cannot be written: %s", self._path, error)
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
 
 
 def read_timeline(path: str | os.PathLike[str]) -> Sequence[dict[str, object]]:
-    """All events of a timeline, those of a damaged one up to the damage; no file has none."""
+    """All events of a timeline; of a damaged one, those before the damage; none if there is no file."""
     events: list[dict[str, object]] = json.loads(_salvage(Path(path)) + _END)
-    return events[1:]  # the first one only says what the file is
+    return events[1:]  # the first one only identifies the file
 
 
 def _compressor() -> zlib._Compress:
-    return zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)  # without zlib's own head and tail
+    return zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)  # without zlib's own header and trailer
 
 
 def _tail(checksum: int, length: int) -> bytes:
-    """The end of the array, packed, and of the gzip member."""
+    """The compressed end of the array, and the end of the gzip member."""
     packer = _compressor()
     end = packer.compress(_END) + packer.flush()
     return end + checksum.to_bytes(4, "little") + (length & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def _salvage(path: Path) -> bytes:
-    """The array of an earlier start without its end; a new one if there is nothing to go on with."""
+    """The array of an earlier start without its end; a new array if there is none to continue."""
     first = json.dumps({"ph": "M", "name": "hpcbal", "pid": FIRST_PID, "args": {"timeline": 1}})
     new = b"[\n" + first.encode()
     try:
@@ -194,10 +196,10 @@ def _salvage(path: Path) -> bytes:
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
     parts = []
     try:
-        for start in range(0, len(data), 4096):  # in pieces: what is before the damage comes out
+        for start in range(0, len(data), 4096):  # in pieces, to get everything before the damage
             parts.append(unpacker.decompress(data[start : start + 4096]))
     except zlib.error:
-        log.warning("%s: damaged; what is before the damage is kept", path)
+        log.warning("%s: damaged; the part before the damage is kept", path)
     content = b"".join(parts)
     if content.endswith(_END):
         return content.removesuffix(_END)
@@ -206,7 +208,7 @@ def _salvage(path: Path) -> bytes:
 
 
 def _write_at(descriptor: int, data: bytes, place: int) -> None:
-    """Write all of `data` at `place`; in one go, unless the disk is full."""
+    """Write all of `data` at `place`, with one call unless the disk is full."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, place)

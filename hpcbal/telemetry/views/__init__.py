@@ -1,1 +1,1 @@
-"""What a run shows to people: progress lines, status, tables, stragglers."""
+"""Views of a run for users: progress lines, status, tables, stragglers."""

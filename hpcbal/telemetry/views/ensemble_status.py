@@ -1,4 +1,4 @@
-"""What the status.json of an ensemble holds beside that of every run."""
+"""The part of status.json that only ensembles have."""
 
 # No `from __future__ import annotations`, see `status`.
 
@@ -8,10 +8,11 @@ from hpcbal.telemetry.views.status import JobStatus, RunStatus, new_run_status
 
 
 class DnnStatus(JobStatus):
-    """One DNN: `gpus` are those that it holds now.
+    """One DNN; `gpus` are the GPUs that it holds now.
 
-    `straggler` is who held up its group in the last epoch (`gpu`, `why`, `late_s`); missing where nobody did.
-    `left_out` are GPUs that the DNN does not use, as its group is faster without; missing if there are none.
+    `straggler` is what its group waited for in the last epoch (`gpu`, `why`, `late_s`); missing if there was
+    none. `left_out` are GPUs that the DNN does not use because its group is faster without them; missing if
+    there are none.
     """
 
     best_val_accuracy: float | None
@@ -21,19 +22,19 @@ class DnnStatus(JobStatus):
 
 
 class PreprocessingStatus(TypedDict):
-    """The shared stream: how many ranks feed it, how fast, and what could not be read."""
+    """The shared stream: the number of preprocessors, their rate, and the number of broken samples."""
 
     preprocessors: int
     samples_per_s: float
     bad_samples: int
 
 
-# `pass` is a word of Python, so this key cannot be written as a member of a class.
+# `pass` is a keyword of Python, so this key cannot be a class member.
 _Pass = TypedDict("_Pass", {"pass": int | None})
 
 
 class EnsembleStatus(RunStatus, _Pass):
-    """What an ensemble reports: where it is, its DNNs, and the stream that feeds them."""
+    """The status of an ensemble: its round and pass, its DNNs, and the stream that feeds them."""
 
     round: int | None
     dnns: list[DnnStatus]
@@ -46,10 +47,10 @@ def new_status(
     """The status of an ensemble that starts in this process.
 
     Args:
-        name: of the run.
-        num_gpus: accelerator slots of the cluster.
-        heartbeat_s: how often the file will be renewed, seconds.
-        now: unix seconds (default: the clock).
+        name: name of the run.
+        num_gpus: number of accelerator slots in the cluster.
+        heartbeat_s: seconds between two updates of the file.
+        now: Unix seconds (default: the current time).
     """
     return {
         **new_run_status("ensemble", name, num_gpus, heartbeat_s, now),

@@ -1,16 +1,16 @@
-"""Show the status of an ensemble to people: where it is, its DNNs, and who holds them up."""
+"""Show the status of an ensemble to users: its round and pass, its DNNs, and their stragglers."""
 
 from __future__ import annotations
 
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
-from hpcbal.telemetry.views.table import count_text, format_table, number_text, telling_line
+from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
 
 _MAX_DETAIL = 160
 
 
 def place_of(status: EnsembleStatus) -> list[str]:
-    """Parts of the headline: round and pass, as far as there are any."""
+    """Parts of the headline: round and pass, if there are any."""
     parts = []
     if status["round"] is not None:
         parts.append(f"round {status['round']}")
@@ -61,12 +61,12 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
 
 
 def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
-    """Whom each group waited for in its last epoch, and whom it does without."""
+    """The straggler of each group in its last epoch, and the GPUs that it leaves out."""
     lines = []
     for dnn in dnns:
         if "left_out" in dnn and dnn["state"] not in ("done", "failed"):
             gpus = " and ".join(f"GPU {gpu}" for gpu in dnn["left_out"])
-            lines.append(f"{dnn['name']} goes on without {gpus}: it is faster so")
+            lines.append(f"{dnn['name']} trains without {gpus}, because it is faster that way")
         straggler = dnn.get("straggler")
         if straggler is not None and dnn["gpus"]:
             late = f"{straggler['late_s']:.1f} s in its last epoch"
@@ -80,7 +80,7 @@ def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
 def _cause_text(dnn: DnnStatus) -> str:
     if not dnn["cause"]:
         return ""
-    detail = " ".join(telling_line(dnn["detail"]).split())
+    detail = " ".join(key_line(dnn["detail"]).split())
     if len(detail) > _MAX_DETAIL:
         detail = f"{detail[: _MAX_DETAIL - 3]}..."
     return f"{dnn['cause']}: {detail}" if detail else dnn["cause"]

@@ -1,4 +1,4 @@
-"""The kinds of runs as people see them (docs/adr/0010)."""
+"""How each kind of run is shown to users (docs/adr/0010)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpcbal.telemetry.views import ensemble_table
 from hpcbal.telemetry.views.ensemble_status import EnsembleStatus
 
 AnyStatus: TypeAlias = EnsembleStatus
-"""What a status.json can hold: a union once there is a second kind."""
+"""The content of a status.json; will be a union once there is a second kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +18,15 @@ class KindView:
     """How runs of one kind are shown.
 
     Attributes:
-        job: what people call a job, singular.
-        best_key: the best value of a job in files.
-        best_title: the same at the head of a column.
-        best_words: the same in a sentence.
-        more_is_better: of two best values, the larger one.
-        report_names: how `report --json` names fields of the report that have neutral names.
-        status_keys: what a status.json of this kind always holds.
-        place_of: parts of the headline that say where the run is.
-        body_of: the lines below the headline.
+        job: what users call a job, singular.
+        best_key: name of a job's best value in files.
+        best_title: its name in the head of a column.
+        best_words: its name in a sentence.
+        more_is_better: whether a larger best value is better.
+        report_names: names in `report --json` of fields that have neutral names in the report.
+        status_keys: keys that a status.json of this kind always has.
+        place_of: returns the parts of the headline that show how far the run is.
+        body_of: returns the lines below the headline.
     """
 
     job: str
@@ -61,5 +61,5 @@ DEFAULT_KIND = "ensemble"
 
 
 def view_of(kind: str | None) -> KindView:
-    """The view of a kind; of an ensemble where a file does not name one."""
+    """The view of a kind; None, from a file that names no kind, means an ensemble."""
     return VIEWS[DEFAULT_KIND if kind is None else kind]

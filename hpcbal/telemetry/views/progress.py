@@ -1,7 +1,7 @@
-"""The lines that a user watches while an ensemble trains: short, timed, in a terminal and in a batch log.
+"""Print the progress of an ensemble: short lines with times, for a terminal or a batch log.
 
-One line per pass with all DNNs side by side, in columns that stay for the whole round, and one line for each
-thing that is decided. Everything else is in the files.
+There is one line per pass with all DNNs side by side, in columns that stay for the whole round, and one line
+per decision. Everything else is in the files.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.telemetry.files.utc import duration_text
-from hpcbal.telemetry.views.table import count_text, format_table, number_text, telling_line
+from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
 
 _WIDTH = 110
-_MAX_COLUMNS = 12  # DNNs of a round that are shown one by one in the lines of passes
+_MAX_COLUMNS = 12  # most DNNs of a round that the lines of passes show individually
 _GREEN, _RED, _YELLOW = "32", "31", "33"
 
 
 class Progress:
-    """Turns events and instructions into lines, in the order in which they happen.
+    """Converts events and instructions to lines, in the order in which they happen.
 
-    Show an event before it goes into the state machine, and an instruction before it is performed. A stream
-    that breaks (a closed terminal, a full disk under the batch log) ends the lines, never the run.
+    Show an event before the state machine handles it, and an instruction before it is performed. If writing
+    fails (a closed terminal, a full disk), the lines end, but the run continues.
 
     Args:
         stream: rank 0's stdout or stderr.
-        num_gpus: of the cluster.
-        color: mark ends with colours; only for a terminal.
+        num_gpus: number of GPUs in the cluster.
+        color: whether to mark important lines with colours; only for a terminal.
         clock: monotonic seconds, for tests. Times in the lines count from the construction.
     """
 
@@ -73,17 +73,17 @@ class Progress:
         self._num_failed = 0
 
     def note(self, text: str) -> None:
-        """A timed line of the caller's own; further lines of `text` are indented."""
+        """Print `text` with the time; its further lines are indented."""
         first, *rest = text.splitlines() or [""]
         stamp = f"[{duration_text(self._clock() - self._started_s)}] "
         self._print([stamp + first, *(" " * len(stamp) + line for line in rest)])
 
     def warn(self, text: str) -> None:
-        """Something that the user may want to change."""
+        """Print a warning with the time."""
         self.note(f"warning: {text}")
 
     def show(self, message: Event | Instruction) -> None:
-        """Take one event or instruction; most say something, some only complete a later line."""
+        """Show one event or instruction; most print a line, some only contribute to a later line."""
         match message:
             case StartProfiling(groups):
                 self._profiling = {group.dnn_id for group in groups}
@@ -104,7 +104,7 @@ class Progress:
                 self._round.saved.append(dnn_id)
             case LeaveOut(dnn_id, gpu):
                 faster = f"{dnn_id} is faster without GPU {gpu}"
-                self.note(self._paint(_YELLOW, f"{faster}: it goes on so from the next pass on"))
+                self.note(self._paint(_YELLOW, f"{faster} and leaves it out from the next pass on"))
             case LeaveRound():
                 self._leave(message)
             case GroupLeft(dnn_id):
@@ -120,7 +120,7 @@ class Progress:
                 self._finish(outcome)
 
     def _profiled(self, dnn_id: str) -> None:
-        """One group of a profiling wave has answered; tell the rates when all have."""
+        """Record that a group of a profiling wave has reported; print the rates once all have."""
         self._profiling.discard(dnn_id)
         if not self._profiling and self._rates:
             self.note(_wrap("measured: ", self._rates))
@@ -158,7 +158,7 @@ class Progress:
         if self._round is not None:
             self._round.epochs[event.dnn_id] = self._round.epochs.get(event.dnn_id, 0) + 1
             self._round.reports[event.dnn_id] = event
-            self._tell_pass_if_complete()
+            self._show_pass_if_complete()
         elif event.dnn_id in self._alone_epochs:
             self._alone_epochs[event.dnn_id] += 1
             self.note(
@@ -166,7 +166,7 @@ class Progress:
                 f"val acc {number_text(accuracy)}"
             )
 
-    def _tell_pass_if_complete(self) -> None:
+    def _show_pass_if_complete(self) -> None:
         round_ = self._round
         if round_ is None or not round_.reports or not round_.active <= round_.reports.keys():
             return
@@ -202,7 +202,7 @@ class Progress:
     def _failed(self, event: DnnFailed) -> None:
         self._num_failed += 1
         where = f" (rank {event.rank})" if event.rank >= 0 else ""
-        detail = telling_line(event.detail)
+        detail = key_line(event.detail)
         self.note(self._paint(_RED, f"{event.dnn_id} FAILED: {event.cause}: {detail}{where}"))
         self._profiled(event.dnn_id)
         if self._round is not None:
@@ -210,33 +210,33 @@ class Progress:
         self._gone(event.dnn_id)
 
     def _gone(self, dnn_id: str) -> None:
-        """A group trains no more: the line of this pass does not wait for it."""
+        """Record that a group has stopped training, so the line of this pass does not wait for it."""
         if self._round is not None:
             self._round.active.discard(dnn_id)
-            self._tell_pass_if_complete()
+            self._show_pass_if_complete()
 
     def _stop_round(self) -> None:
         round_ = self._round
         if round_ is None:
             return
         round_.active.clear()
-        self._tell_pass_if_complete()
+        self._show_pass_if_complete()
         self._round = None
         num_left = len(round_.order) - round_.num_converged - round_.num_failed
         parts = [f"{round_.num_converged} converged"]
         if round_.num_failed:
             parts.append(f"{round_.num_failed} failed")
         if num_left:
-            parts.append(f"{num_left} to go on")
+            parts.append(f"{num_left} to continue")
         took = duration_text(self._clock() - round_.started_s)
         self.note(f"round {round_.plan.index} over after {took}: {', '.join(parts)}")
 
     def _finish(self, outcome: str) -> None:
         took = duration_text(self._clock() - self._started_s)
         if outcome == "profiled":
-            return  # the line after it says where the rates are
+            return  # the next line says where the rates are
         if outcome == "suspended":
-            text = f"suspended after {took}: the same command goes on from here"
+            text = f"suspended after {took}: run the same command again to resume"
             self.note(self._paint(_YELLOW, text))
         elif self._num_failed:
             counts = f"{self._num_done} converged, {self._num_failed} failed"
@@ -260,7 +260,7 @@ class Progress:
 
 
 class _Round:
-    """What is known of the running round."""
+    """What is known about the current round."""
 
     def __init__(self, plan: RoundPlan, started_s: float) -> None:
         self.plan = plan
@@ -275,7 +275,7 @@ class _Round:
 
 
 def _summary(accuracies: Mapping[str, float]) -> str:
-    """Many DNNs in a few words."""
+    """The best, median and worst of many DNNs."""
     known = sorted((value, name) for name, value in accuracies.items() if not math.isnan(value))
     if not known:
         return f"{count_text(len(accuracies), 'DNN')}, none known"
@@ -288,7 +288,7 @@ def _summary(accuracies: Mapping[str, float]) -> str:
 
 
 def _wrap(head: str, cells: Sequence[str], separator: str = ", ") -> str:
-    """`head` and the cells, on further lines below the first cell where the width ends."""
+    """`head` and the cells, wrapped at the width; further lines start below the first cell."""
     lines, line = [], head
     for number, cell in enumerate(cells):
         piece = cell + (separator if number < len(cells) - 1 else "")

@@ -17,7 +17,7 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
     """The status of the run in `directory`.
 
     Raises:
-        InputError: if there is no run or its status is of another version.
+        InputError: if there is no run, or its status is from another version.
     """
     path = RunDirectory(Path(directory)).status
     try:
@@ -30,17 +30,20 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror or error}") from error
     except ValueError as error:
-        raise InputError(f"{path}: not a status of hpcbal ({error})") from error
+        raise InputError(f"{path}: not a status file of hpcbal ({error})") from error
     if not isinstance(status, dict) or not RunStatus.__required_keys__ <= status.keys():
-        raise InputError(f"{path}: not a status of hpcbal, or of another version of it")
+        raise InputError(f"{path}: not a status file of hpcbal, or from another version of it")
     kind = status.get("kind")
     if kind is not None and kind not in VIEWS:
         raise InputError(
-            f"{path}: is of a run of the kind {kind!r}; this hpcbal knows {', '.join(VIEWS)}; "
+            f"{path}: belongs to a run of kind {kind!r}, but this hpcbal knows only {', '.join(VIEWS)}; "
             "use the version that made the run"
         )
     if status["schema"] != STATUS_SCHEMA:
-        raise InputError(f"{path}: schema {status['schema']}, this hpcbal reads {STATUS_SCHEMA}")
+        raise InputError(
+            f"{path}: has schema {status['schema']}, but this hpcbal reads schema {STATUS_SCHEMA}; "
+            "use the version that made the run"
+        )
     if not view_of(kind).status_keys <= status.keys():
-        raise InputError(f"{path}: not a status of hpcbal, or of another version of it")
+        raise InputError(f"{path}: not a status file of hpcbal, or from another version of it")
     return cast(AnyStatus, status)

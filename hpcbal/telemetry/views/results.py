@@ -17,16 +17,16 @@ from hpcbal.telemetry.views.table import count_text, format_table, number_text
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """What became of one job.
+    """The result of one job.
 
     Attributes:
-        name: of the job.
-        state: like done, failed, training, waiting.
-        epochs: completed.
-        best: its best value; of which metric, the kind of run says. None if no epoch was completed.
-        wall_time_s: time in rounds, all starts of the run together.
-        slot_seconds: that time times the GPUs (slots) held.
-        cause: why it failed, else empty.
+        name: name of the job.
+        state: for example done, failed, training or waiting.
+        epochs: number of completed epochs.
+        best: its best value of the metric that the kind of run defines; None if no epoch was completed.
+        wall_time_s: time in rounds, over all starts of the run.
+        slot_seconds: that time multiplied by the number of GPUs (slots) held.
+        cause: why the job failed; empty if it did not.
     """
 
     name: str
@@ -39,10 +39,10 @@ class ResultRow:
 
 
 def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> None:
-    """Replace `path` by a table of `rows`, one column per field; the kind names that of the best value.
+    """Replace `path` with a table of `rows`, one column per field; `view` names the column of the best value.
 
     Raises:
-        OutputError: if it cannot be written.
+        OutputError: if the file cannot be written.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -57,7 +57,7 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
     """The rows of a results.csv of any kind of run.
 
     Raises:
-        InputError: if there is no such file or it is not one of hpcbal.
+        InputError: if the file cannot be read or was not written by hpcbal.
     """
     try:
         with open(path, newline="", encoding="utf-8") as file:
@@ -82,7 +82,7 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
 
 
 def _best_key(names: Sequence[str]) -> str:
-    """The column of the best value; KeyError if no kind has one of `names`."""
+    """The column of the best value; raises KeyError if `names` has none of any kind."""
     found = [view.best_key for view in VIEWS.values() if view.best_key in names]
     if not found:
         raise KeyError(ENSEMBLE.best_key)
@@ -90,7 +90,7 @@ def _best_key(names: Sequence[str]) -> str:
 
 
 def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
-    """The table that ends a run, totals included; the cause column only if something failed."""
+    """The table at the end of a run, with totals; the cause column appears only if a job failed."""
     with_cause = any(row.cause for row in rows)
     headers = ["name", "state", "epochs", view.best_title, "wall time", "GPU-slot-seconds"]
     body = [

@@ -1,10 +1,10 @@
-"""status.json: what a run is doing now, replaced every few seconds by rank 0.
+"""status.json: the current state of a run, replaced every few seconds by rank 0.
 
-Whoever wants to know reads the file: no port, no server, over ssh too. Here is what the files of all kinds
-of runs share; what a kind adds is in a module of its own, and `kinds` lists them.
+Reading the file needs no port and no server, and works over ssh. This module defines what the files of all
+kinds of runs share. Each kind's additions are in their own module; `kinds` lists the kinds.
 """
 
-# No `from __future__ import annotations`: with it a TypedDict takes NotRequired keys for required ones.
+# No `from __future__ import annotations`: with it, a TypedDict treats NotRequired keys as required.
 
 import os
 import socket
@@ -17,12 +17,12 @@ from hpcbal.telemetry.host.processes import process_is_gone
 
 STATUS_SCHEMA = 1
 PHASES = ("starting", "profiling", "training", "suspending", "suspended", "finished")
-"""What a start may be doing. It ends suspended where the same command continues the run, else finished."""
+"""Phases of a start. It ends as suspended if the same command resumes the run, otherwise as finished."""
 _ENDS = ("suspended", "finished")
 
 
 class JobStatus(TypedDict):
-    """One job: `state` as the state machine names it, `metrics` of its last epoch, costs of all starts."""
+    """One job: `state` as in the state machine, `metrics` of its last epoch, costs over all starts."""
 
     name: str
     state: str
@@ -36,18 +36,18 @@ class JobStatus(TypedDict):
 
 
 class PredictionStatus(TypedDict):
-    """If every job needs its max_epochs: seconds of this start, and what is left of them."""
+    """The predicted seconds of this start, and those that are left, if every job trains to its max_epochs."""
 
     wall_time_s: float
     remaining_s: float
 
 
 class RunStatus(TypedDict):
-    """What every kind of run reports.
+    """The status that every kind of run reports.
 
     `kind` is missing in files from before there were kinds. `outcome` and `exit_code` are None until the end.
-    Outcomes are done, failed-dnns, suspended and profiled. `started_at` and `elapsed_s` are of this start.
-    The file is renewed every `heartbeat_s`. `prediction` is missing while it is not known.
+    Outcomes are done, failed-dnns, suspended and profiled. `started_at` and `elapsed_s` refer to this start.
+    The file is updated every `heartbeat_s`. `prediction` is missing while it is unknown.
     """
 
     schema: int
@@ -71,11 +71,11 @@ def new_run_status(kind: str, name: str, num_gpus: int, heartbeat_s: float, now:
     """The shared part of the status of a run that starts in this process.
 
     Args:
-        kind: of the run.
-        name: of the run.
-        num_gpus: accelerator slots of the cluster.
-        heartbeat_s: how often the file will be renewed, seconds.
-        now: unix seconds; None: the clock's.
+        kind: kind of the run.
+        name: name of the run.
+        num_gpus: number of accelerator slots in the cluster.
+        heartbeat_s: seconds between two updates of the file.
+        now: Unix seconds; None means the current time.
     """
     moment = utc_text(now)
     return {
@@ -97,21 +97,21 @@ def new_run_status(kind: str, name: str, num_gpus: int, heartbeat_s: float, now:
 
 
 def end_status(status: RunStatus, outcome: str, exit_code: int) -> None:
-    """Note the end of this start (in place)."""
+    """Record the end of this start, in place."""
     status["phase"] = "suspended" if outcome == "suspended" else "finished"
     status["outcome"], status["exit_code"] = outcome, exit_code
 
 
 def has_ended(status: RunStatus) -> bool:
-    """Whether this start came to an end that it noted itself."""
+    """Whether this start has recorded its own end."""
     return status["phase"] in _ENDS
 
 
 def write_status(path: str | os.PathLike[str], status: RunStatus, now: float | None = None) -> None:
-    """Stamp `status` with the time (in place) and replace the file.
+    """Set the time in `status`, in place, and replace the file.
 
     Raises:
-        OutputError: if it cannot be written.
+        OutputError: if the file cannot be written.
     """
     moment = time.time() if now is None else now
     status["updated_at"] = utc_text(moment)
@@ -120,24 +120,24 @@ def write_status(path: str | os.PathLike[str], status: RunStatus, now: float | N
 
 
 def silence_s(status: RunStatus, now: float | None = None) -> float:
-    """Seconds since the file was last renewed."""
+    """Seconds since the last update of the file."""
     return max(0.0, (time.time() if now is None else now) - unix_seconds(status["updated_at"]))
 
 
 def death_note(status: RunStatus, now: float | None = None) -> str | None:
-    """Why the run seems to have died without saying so; None while there is no sign of it.
+    """Why the run seems to have died without recording its end; None if there is no sign of that.
 
-    The process is looked up only if this is its host. Otherwise silence counts: 6 heartbeats, 30 s at least.
+    On the run's own host the process is checked. Otherwise silence for 6 heartbeats, at least 30 s, counts.
     """
     if has_ended(status):
         return None
     who = f"process {status['pid']} on {status['host']}"
     if status["host"] == socket.gethostname() and process_is_gone(status["pid"]):
-        return f"{who} is gone: the run was killed; the same command continues it"
+        return f"{who} is gone: the run was killed; run the same command again to resume it"
     silence = silence_s(status, now)
     if silence > max(30.0, 6 * status["heartbeat_s"]):
         return (
-            f"{who} has been silent for {silence:.0f} s (it should speak every {status['heartbeat_s']:g} s): "
-            "the run hangs or was killed; if the job is gone, the same command continues it"
+            f"{who} has been silent for {silence:.0f} s (updates: every {status['heartbeat_s']:g} s): "
+            "the run hangs or was killed; if the job is gone, run the same command again to resume it"
         )
     return None

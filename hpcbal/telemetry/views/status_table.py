@@ -1,4 +1,4 @@
-"""Show status.json to people."""
+"""Show status.json to users."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def render_status(status: AnyStatus, now: float | None = None) -> str:
     """A page of text: what the run does, the state of each job, and a warning if the run seems dead.
 
     Args:
-        status: as read from status.json.
-        now: unix seconds (default: the clock).
+        status: the content of status.json.
+        now: Unix seconds (default: the current time).
     """
     age = silence_s(status, now)
     view = view_of(status.get("kind"))
     lines = [_headline(status, view), *view.body_of(status)]
     lines += ["", f"as of {status['updated_at']} ({_age_text(age)} ago), {status['host']}:{status['pid']}"]
-    how = _how_to_go_on(status, view)
+    how = _how_to_continue(status, view)
     if how is not None:
         lines += ["", how]
     note = death_note(status, now)
@@ -29,15 +29,15 @@ def render_status(status: AnyStatus, now: float | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _how_to_go_on(status: AnyStatus, view: KindView) -> str | None:
-    """After an end that need not be the last word."""
+def _how_to_continue(status: AnyStatus, view: KindView) -> str | None:
+    """What the user can do next after the end of a start; None if nothing is left to do."""
     match status["outcome"], status["exit_code"]:
         case "suspended", ExitCode.RUN_AGAIN:
-            return "stopped before the end, all progress is saved: start the same command again to go on"
+            return "stopped before the end, all progress is saved: run the same command again to resume"
         case "suspended", _:
             return "stopped by an error (see the logs): fix its cause and run the same command again"
         case "failed-dnns", _:
-            return f"with --retry-failed the same command gives failed {view.job}s another try"
+            return f"to give failed {view.job}s another try, run the same command with --retry-failed"
         case "profiled", _:
             return "rates are measured, nothing was trained: see 'hpcbal plan', or start 'hpcbal run'"
     return None
@@ -54,7 +54,7 @@ def _headline(status: AnyStatus, view: KindView) -> str:
         parts.append(f"{status['busy_gpus']} of {count_text(status['num_gpus'], 'GPU')} busy")
     parts.append(f"running for {duration_text(status['elapsed_s'])}")
     if "prediction" in status and status["phase"] == "training":
-        parts.append(f"{duration_text(status['prediction']['remaining_s'])} to go for max_epochs")
+        parts.append(f"{duration_text(status['prediction']['remaining_s'])} left to max_epochs")
     if has_ended(status):
         parts[-1] = f"the last start took {duration_text(status['elapsed_s'])}"
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Name the GPU that a trainer group waited for in an epoch, and why it was late."""
+"""Find the GPU that a trainer group waited for in an epoch, and why it was late."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from hpcbal.telemetry.ledger import RankFacts, Straggler
 
-LEAST_LATE = 0.1  # of an epoch's training steps; what is less is noise
-COLLECTIVE_SHARE = 0.5  # a group whose last rank spends more than this in the collective waits for no rank
+LEAST_LATE = 0.1  # fraction of the time of an epoch's training steps; less is noise
+COLLECTIVE_SHARE = 0.5  # if the last rank spends more than this in the collective, the all-reduce is slow
 
 
 def find_straggler(ranks: RankFacts, gpus: Sequence[int]) -> Straggler | None:
-    """The straggler of an epoch; None where no rank was later than noise explains.
+    """The straggler of an epoch; None if no rank was later than noise explains.
 
     Args:
-        ranks: where the group's ranks, two or more, spent its training steps.
-        gpus: of the group, by rank.
+        ranks: where the group's ranks, at least two, spent the time of its training steps.
+        gpus: the group's GPUs, by rank.
     """
     arrived = [wait + compute for wait, compute in zip(ranks.wait_s, ranks.compute_s, strict=True)]
     last = max(range(len(arrived)), key=lambda rank: (arrived[rank], -rank))
@@ -27,17 +27,19 @@ def find_straggler(ranks: RankFacts, gpus: Sequence[int]) -> Straggler | None:
             for why, seconds in (("compute", ranks.compute_s), ("input", ranks.wait_s))
         }
         return Straggler(gpus[last], max(late_by_cause, key=late_by_cause.__getitem__), late_s)
-    summing_s = min(ranks.collective_s)  # who comes last waits for nobody
+    summing_s = min(ranks.collective_s)  # the last rank waits for no other
     if summing_s > COLLECTIVE_SHARE * total_s:
         return Straggler(None, "collective", summing_s)
     return None
 
 
 def balancing_would_save(ranks: RankFacts) -> float:
-    """The share of an epoch's training steps that shares in proportion to the ranks' speeds would save, 0..1.
+    """Fraction of the time of an epoch's training steps that balancing would save, 0..1.
+
+    Balanced shares are proportional to the ranks' speeds.
 
     Args:
-        ranks: as for `find_straggler`.
+        ranks: see `find_straggler`.
     """
     worked_s, samples = ranks.worked_s, ranks.samples
     pairs = zip(ranks.wait_s, ranks.compute_s, ranks.collective_s, strict=True)

@@ -1,4 +1,4 @@
-"""Plain tables that look right in a terminal, in a batch log and in a mail."""
+"""Plain-text tables for a terminal, a batch log or an email."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def format_table(
     """Lines of an aligned table, ASCII only, without trailing blanks.
 
     Args:
-        headers: one per column.
-        rows: cells, as many per row as there are headers.
-        right: columns aligned to the right (numbers).
-        totals: a last row below a rule of its own.
+        headers: one header per column.
+        rows: the cells of each row, as many as there are headers.
+        right: indices of right-aligned columns (numbers).
+        totals: a last row, separated by a rule.
     """
     everything = [headers, *rows, *([totals] if totals else [])]
     widths = [max(len(row[column]) for row in everything) for column in range(len(headers))]
@@ -44,9 +44,9 @@ def number_text(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def telling_line(text: str) -> str:
-    """Of a traceback the line that tells most: the exception's type and the first line of its message."""
+def key_line(text: str) -> str:
+    """The most useful line of a traceback: the exception's type and the first line of its message."""
     lines = [line for line in text.splitlines() if line.strip()]
     after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
-    told = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
-    return "".join(char if char.isprintable() else "?" for char in told)
+    found = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
+    return "".join(char if char.isprintable() else "?" for char in found)

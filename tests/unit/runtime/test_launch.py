@@ -181,9 +181,9 @@ STOPPED = "the ranks have written checkpoints and stopped"
         (state(abort_code=70) + "exit 70", 70, ""),
         ("exit 75", 1, ""),  # nobody has decided: a model has called os._exit(75)
         (DIED + "exit 75", 1, "rank 2 died"),
-        ("exit 143", 75, "a rank was ended before it could write"),
-        ("kill -TERM $$", 75, "a rank was ended before it could write"),
-        ("exit 137", 1, "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"),
+        ("exit 143", 75, "a rank ended before it could write a checkpoint"),
+        ("kill -TERM $$", 75, "a rank ended before it could write a checkpoint"),
+        ("exit 137", 1, "a rank was ended by SIGKILL while the run was starting (mpirun reports which)"),
         ("kill -KILL $$", 1, "the ranks have ended too, perhaps before they could write"),
     ],
 )
@@ -250,7 +250,7 @@ def start_killed_mpirun(monkeypatch, folder: Path, rank: str) -> int:
     ("rank", "code", "reported"),
     [
         ("start.leave_exit_code(0, 75)", 75, "the ranks have written checkpoints and"),
-        ("start.leave_exit_code(0, 0)", 0, "the run has ended, with exit code 0"),
+        ("start.leave_exit_code(0, 0)", 0, "the run has ended with exit code 0"),
         ("os.kill(os.getpid(), signal.SIGKILL)", 1, "the ranks have ended too, perhaps before they could"),
     ],
 )
@@ -312,7 +312,7 @@ while directory.exists():
 pathlib.Path("ended").touch()
 """
     assert start_killed_mpirun(monkeypatch, tmp_path, rank) == 1
-    assert "ranks may still run; they stop after their step" in capfd.readouterr().err
+    assert "some ranks may still be running; they stop after their current step" in capfd.readouterr().err
     deadline = time.monotonic() + 60
     while not (tmp_path / "ended").exists():
         assert time.monotonic() < deadline

@@ -105,7 +105,7 @@ def test_a_killed_run_is_interrupted_and_says_so(history: Any) -> None:
     write_status(history.directory / "status.json", status, now=EPOCH_0 + 5)
     data = read_run(history.directory, now=EPOCH_0 + 500)
     assert data.state == "interrupted"
-    assert "the same command continues it" in data.note
+    assert "run the same command again to resume it" in data.note
 
 
 @pytest.mark.parametrize("phase", ["finished", "suspended"])

@@ -254,7 +254,7 @@ def test_a_policy_that_fails_is_asked_no_more(
         step(split, shares_of(split))
     assert shares_of(split) == (7, 3)
     assert len(policy.seen) == 2
-    assert caplog.text.count("balancing ends") == 1
+    assert caplog.text.count("balancing stops") == 1
     split.close()
 
 

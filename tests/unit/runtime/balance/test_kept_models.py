@@ -44,13 +44,13 @@ def test_a_model_of_another_group_is_ignored(tmp_path: Path, caplog: pytest.LogC
     kept = KeptModel(tmp_path, "arima", (0, 1, 2))
     kept.write(MODEL)
     assert kept.read() is None
-    assert "ignored, it is of arima for 2 workers" in caplog.text
+    assert "ignored: it was fitted by arima for 2 workers" in caplog.text
 
 
 def test_what_cannot_be_written_or_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a").write_text("a file, not a folder")
     kept = KeptModel(tmp_path / "a", "arima", (0, 1))
     kept.write(MODEL)
-    assert "the speed model is not kept" in caplog.text
+    assert "the speed model is not saved" in caplog.text
     assert kept.read() is None
     assert "cannot be read" in caplog.text

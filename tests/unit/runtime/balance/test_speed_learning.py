@@ -91,7 +91,7 @@ def test_a_failure_is_told_once_and_the_round_goes_on(
 ) -> None:
     learner, fits = a_learner(), Fits(FitFailedError("it ended with code 9: no memory"))
     train(SpeedLearning("a", learner, fits, KeptModel(tmp_path, "arima", (0, 1))), 60)
-    assert caplog.text.count("fitting failed: it ended with code 9: no memory") == 1
+    assert caplog.text.count("with the current model: it ended with code 9: no memory") == 1
     assert len(fits.jobs) == 1
     assert not learner.is_fitted
 

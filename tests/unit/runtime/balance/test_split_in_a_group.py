@@ -208,4 +208,4 @@ def test_a_decision_that_fails_on_the_master_ends_balancing_on_all_ranks(
     by_rank = shares_in_a_group(cast(Any, broken), meets=True, monkeypatch=monkeypatch)
     assert all(seen == by_rank[0] for seen in by_rank)
     assert len(set(by_rank[0][5:39])) == 1
-    assert caplog.text.count("balancing ends, the shares stay as they are: ValueError('singular')") == 1
+    assert caplog.text.count("balancing stops and the shares stay as they are: ValueError('singular')") == 1

@@ -180,7 +180,7 @@ def test_a_full_disk_is_reported_with_what_to_do(tmp: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OutputError, match=r"no directory for temporary files can be made: .*; set TMPDIR"):
+    with pytest.raises(OutputError, match=r"cannot create a directory for temporary files: .*; set TMPDIR"):
         launch_directory().__enter__()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp))
     with pytest.raises(OutputError, match=r"start\.jsonl: cannot write: No space left"), launch_directory():

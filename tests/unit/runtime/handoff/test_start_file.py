@@ -16,7 +16,7 @@ from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff import start_file
 from hpcbal.runtime.handoff.start_file import NAME, StarterWatch, StartFacts, StartFile, facts_in
 
-NO_HPCBAL = "the hpcbal that started the ranks is gone"
+NO_HPCBAL = "the 'hpcbal run' that started the ranks is gone"
 
 
 def write_first_line(directory: Path, pid: int) -> None:

@@ -49,13 +49,13 @@ def test_words_of_ranks_that_people_have_killed_are_not_reported():
     assert machine.end(137, REPORTED).sentences == ()
 
 
-STOPPED = "the ranks have written checkpoints and stopped; start the same command again to go on"
-BY_TERM = "a rank was ended before it could write; start the same command again"
-GONE = "the ranks have ended too, perhaps before they could write; start the same command again to go on from"
-LEFT = "ranks may still run; they stop after their step."
-WHILE_STOPPING = "the ranks were to stop, and were ended perhaps before they could write"
-STARTING_DEATH = "a rank was ended by SIGKILL while the run was starting (mpirun tells which)"
-DEATH = "a rank was ended by SIGSEGV (mpirun tells which): killed by kill -9 or the out-of-memory killer (see"
+STOPPED = "the ranks have written checkpoints and stopped; run the same command again to resume"
+BY_TERM = "a rank ended before it could write a checkpoint; run the same command again"
+GONE = "the ranks have ended too, perhaps before they could write checkpoints; run the same command again to"
+LEFT = "some ranks may still be running; they stop after their current step."
+WHILE_STOPPING = "the ranks were asked to stop, but ended perhaps before they could write checkpoints"
+STARTING_DEATH = "a rank was ended by SIGKILL while the run was starting (mpirun reports which)"
+DEATH = "a rank was ended by SIGSEGV (mpirun reports which): killed by kill -9 or the out-of-memory killer"
 KILLED = -signal.SIGKILL
 STOPPING = replace(RUNNING, is_stopping=True)
 
@@ -77,7 +77,7 @@ def facts(code: int, before: StartFacts = RUNNING) -> StartFacts:
         (1, facts(75, REPORTED), 75, [DIED]),
         (143, facts(3, REPORTED), 3, [DIED]),
         (KILLED, facts(75), 75, [STOPPED]),
-        (KILLED, facts(0), 0, ["the run has ended, with exit code 0"]),
+        (KILLED, facts(0), 0, ["the run has ended with exit code 0"]),
         # A rank that aborts the job decides too, and has said why.
         (70, replace(RUNNING, abort_code=70), 70, []),
         (1, replace(RUNNING, abort_code=70), 70, []),  # mpirun's code may be another rank's
@@ -149,5 +149,5 @@ def test_only_a_decided_end_gives_its_code(
     if known.exit_code is None and returncode in (-15, 143):
         may_be = may_be | {75}
     assert end.code in may_be
-    assert sum("start the same command again" in text.lower() for text in end.sentences) <= 1
+    assert sum("run the same command again" in text.lower() for text in end.sentences) <= 1
     assert (DIED in end.sentences) <= (known.last_words is not None and not machine.has_reported)

@@ -59,8 +59,8 @@ def test_all_that_fell_silent_together_are_named_with_what_they_did(detector: St
     assert caught.value.exit_code == ExitCode.STALLED
     assert str(caught.value) == (
         "no sign of life for 61 s (stall_timeout_s: 60) of rank 4 on host node7 (last seen training dnn-4), "
-        "rank 3 on host node7 (last seen training dnn-3); where each of them stands is in "
-        "out/logs/rank-NNN.log. The job ends here; start the same command again to go on from the last "
+        "rank 3 on host node7 (last seen training dnn-3); their stack traces are in "
+        "out/logs/rank-NNN.log. The job ends here; run the same command again to resume from the last "
         "checkpoints"
     )
 

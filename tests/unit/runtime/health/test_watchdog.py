@@ -79,7 +79,7 @@ def test_a_killed_peer_is_named_once(sleeper):
     sleeper.kill()
     sleeper.wait()
     message = heard.get(timeout=20)
-    assert message.startswith(f"rank 2 (trainer, pid {sleeper.pid}) on host here died without a word: ")
+    assert message.startswith(f"rank 2 (trainer, pid {sleeper.pid}) on host here died without an error")
     assert "kill -9" in message
     assert heard.empty()
 
@@ -119,6 +119,6 @@ def test_a_death_is_reported_by_a_rank_or_left_to_hpcbal_run(
     sleeper.kill()
     sleeper.wait()
     assert codes.get(timeout=20) == 1
-    words = f"rank 1 (trainer, pid {sleeper.pid}) on host here died without a word"
+    words = f"rank 1 (trainer, pid {sleeper.pid}) on host here died without an error message"
     assert (words in str(start.read().last_words)) == is_started_by_hpcbal
     assert (words in capfd.readouterr().err) != is_started_by_hpcbal

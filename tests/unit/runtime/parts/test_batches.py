@@ -161,5 +161,5 @@ def test_a_sample_that_breaks_later_is_named() -> None:
     first = next(iter(feeder.steps(0, 0))).batch.ids.tolist()
     feeder, batches = batches_of(0)
     batches.parts.held.put(first[1], np.zeros(5), 1)
-    with pytest.raises(DataError, match=rf"sample {first[1]} .*it was whole when this rank loaded it"):
+    with pytest.raises(DataError, match=rf"sample {first[1]} .*it could be preprocessed when this"):
         next(iter(feeder.steps(0, 0)))

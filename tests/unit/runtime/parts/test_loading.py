@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.runtime.parts.loading import told_reading
+from hpcbal.runtime.parts.loading import text_of_reading
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from hpcbal.runtime.parts.loading import told_reading
     ],
 )
 def test_reading_is_told_for_all_gpus(missing: list[int], told: str) -> None:
-    assert told_reading(missing) == told
+    assert text_of_reading(missing) == told

@@ -95,12 +95,12 @@ def test_the_limit_is_not_told_of_while_profiling(capsys: pytest.CaptureFixture[
 
 def test_what_comes_from_elsewhere_is_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     console = console_of()
-    console.note("predicted: 0:00:04 to go")
+    console.note("predicted: 0:00:04 left")
     console.warn("a.h5 is damaged")
     console.note_bad_sample("cats/7.png", "truncated")
     console.note_loading("a", "10 samples of 1 kB")
     assert told(capsys) == [
-        "predicted: 0:00:04 to go",
+        "predicted: 0:00:04 left",
         "warning: a.h5 is damaged",
         "warning: broken sample skipped: cats/7.png: truncated",
         "a loads its data: 10 samples of 1 kB",
@@ -146,4 +146,4 @@ def test_an_end_that_nobody_can_be_told_of_is_in_the_log(
     monkeypatch.setattr(sys, "stderr", Deaf())
     console_of().show_end("the table", InputError("too many broken samples"))
     assert "the results could not be printed" in caplog.text
-    assert "the reason for the end could not be printed" in caplog.text
+    assert "the error that ended the run could not be printed" in caplog.text

@@ -39,7 +39,7 @@ def test_unlike_gpus_with_even_shares_are_pointed_out_once_and_not_at_the_first_
     watching, unlike = watch(), facts(1.0, 2.0)
     notes = [watching.look("a", unlike).notes for _ in range(5)]
     assert [len(told) for told in notes] == [0, 1, 0, 0, 0]
-    assert "'--set dnns.a.balance=fitted' it would train some 33% shorter" in notes[1][0]
+    assert "'--set dnns.a.balance=fitted' training would take about 33 % less time" in notes[1][0]
     assert (watching.look("a", unlike).balancing_would_save or 0.0) > 0.3
     watching.join([GroupPlan("a", (4, 8))])
     assert not any(watching.look("a", unlike).notes for _ in range(3)), "it was told already"

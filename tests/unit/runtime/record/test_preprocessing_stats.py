@@ -29,4 +29,4 @@ def test_the_error_names_the_first_ones_and_the_limit():
     stats.add(1, PreprocessorReport(10, 1.0, tuple((i, f"{i}.png", "empty") for i in range(5))))
     text = str(stats.error(200))
     assert text.startswith("5 of 200 samples are broken, more than data.max_bad_fraction (0.01) allows; ")
-    assert "first: 0.png: empty; 1.png: empty; 2.png: empty. Mend" in text
+    assert "first: 0.png: empty; 1.png: empty; 2.png: empty. Repair" in text

@@ -58,7 +58,7 @@ def test_a_damaged_profile_is_warned_of_and_deleted(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage().startswith(f"{run.profile}: ")
-    assert record.getMessage().endswith("; the rates are measured anew")
+    assert record.getMessage().endswith("; the rates are measured again")
     assert not run.profile.exists()
 
 
@@ -66,7 +66,7 @@ def test_a_damaged_file_of_the_users_is_an_error_and_stays(tmp_path: Path, run: 
     given = tmp_path / "given.json"
     given.write_text("{", encoding="utf-8")
     config = load(tmp_path, f"schedule: {{profiling: {{rates: {given}}}}}\n")
-    with pytest.raises(InputError, match=r"given\.json: profile cannot be read"):
+    with pytest.raises(InputError, match=r"given\.json: the profile cannot be read"):
         known_rates(config, run, KEYS, 2)
     assert given.exists()
     assert run.profile.exists()

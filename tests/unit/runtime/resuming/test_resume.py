@@ -229,13 +229,13 @@ def test_swapped_checkpoints_are_refused(run: RunDirectory):
     save(run, "b", 2, Position(5, 120))
     run.job("b").rename(run.root / "aside")
     run.job("a").rename(run.job("b"))
-    with pytest.raises(DataError, match=r"dnns/b: the checkpoint is that of 'a'"):
+    with pytest.raises(DataError, match=r"dnns/b: the checkpoint belongs to 'a'"):
         read(run)
 
 
 def test_a_lost_checkpoint_is_told(run: RunDirectory):
     (warning,) = read(run, started(), a(CheckpointWrittenLine, dnn="a")).warnings
-    assert "the checkpoint is gone; a starts anew" in warning
+    assert "the checkpoint is gone; a starts again" in warning
 
 
 def test_a_retried_dnn_stays_retried_at_the_next_start(run: RunDirectory):

@@ -248,7 +248,7 @@ def test_a_failure_of_the_update_is_noticed_before_anything_is_saved(
 
 @pytest.mark.parametrize(
     ("epochs", "offset", "words"),
-    [(1, 0, "holds no whole checkpoint, but epoch 1 is needed"), (0, 16, "but epoch 0 is needed")],
+    [(1, 0, "holds no complete checkpoint, but epoch 1 is needed"), (0, 16, "but epoch 0 is needed")],
 )
 def test_a_checkpoint_that_is_needed_and_not_there_fails_the_dnn(
     floor: FloorMaker, epochs: int, offset: int, words: str

@@ -333,7 +333,7 @@ def test_an_event_of_other_groups_is_a_bug_of_ours(stage) -> None:
         on.report(on.opened.serial + 1, GroupLeft("a"))
         yield
 
-    with pytest.raises(RuntimeError, match=r"an event of groups 2, but these are 1"):
+    with pytest.raises(RuntimeError, match=r"got an event of groups 2, but the current groups are 1"):
         on.play(script())
 
 

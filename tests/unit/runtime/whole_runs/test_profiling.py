@@ -81,7 +81,7 @@ def test_a_damaged_profile_causes_a_warning_and_is_measured_anew(profiling: Prof
     profile = lab.out / "profile.json"
     profile.write_text(profile.read_text(encoding="utf-8")[:-20], encoding="utf-8")
     assert lab.run(profile_only=True) == 0
-    assert "profile.json: profile cannot be read" in caplog.text
-    assert "the rates are measured anew" in caplog.text
+    assert "profile.json: the profile cannot be read" in caplog.text
+    assert "the rates are measured again" in caplog.text
     assert profiling.measured() == sorted(2 * first)
     assert json.loads(profile.read_text(encoding="utf-8"))["entries"]

@@ -135,7 +135,7 @@ def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, t
 
 def test_a_foreign_directory_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(OutputError, match=r"not a run of hpcbal \(it holds thesis\.tex\)"):
+    with pytest.raises(OutputError, match=r"not an output directory of hpcbal \(it holds thesis\.tex\)"):
         prepare_output(tmp_path, CONFIG)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

@@ -66,7 +66,7 @@ def test_a_torn_last_line_is_left_out_and_a_later_start_removes_it(
     with Ledger(path) as ledger:
         assert ledger.append(DONE) == whole
     assert [entry.seq for entry in read_ledger(path)] == list(range(whole + 1))
-    assert caplog.text.count("not a whole line") == (num_lost > 1)
+    assert caplog.text.count("incomplete line") == (num_lost > 1)
     assert len(path.read_text().splitlines()) == whole + 1
 
 
@@ -173,8 +173,8 @@ def test_a_damaged_line_is_named_by_file_and_number(tmp_path: Path) -> None:
     with pytest.raises(LedgerError) as refused:
         read_ledger(path)
     assert str(refused.value) == (
-        f"{path}:3: schema is absent, allowed: 1 or 2; the file is damaged or of another version of hpcbal: "
-        "restore it, use the version that wrote it, or choose another output directory"
+        f"{path}:3: schema is absent, allowed: 1 or 2; the file is damaged or from another version of "
+        "hpcbal: restore it, use the version that wrote it, or choose another output directory"
     )
     assert refused.value.exit_code == 2
     with pytest.raises(LedgerError):

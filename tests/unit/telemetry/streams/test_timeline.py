@@ -182,7 +182,7 @@ def test_a_full_disk_ends_the_timeline_not_the_run(
     timeline.add(0, 0, some(1))
     timeline.flush()
     assert not timeline.is_open
-    assert "no timeline is written any more" in caplog.text
+    assert "the timeline ends here, because it cannot be written" in caplog.text
     timeline.add(0, 0, some(1))
     timeline.close()
     assert load(path) == []
@@ -192,4 +192,4 @@ def test_a_directory_that_takes_no_file_is_a_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not TimelineFile(tmp_path / "none" / "timeline.json.gz", MANY).is_open
-    assert "no timeline" in caplog.text
+    assert "the timeline ends here" in caplog.text

@@ -157,7 +157,7 @@ def test_a_wave_of_profiling_is_two_lines():
 def test_a_gpu_that_is_left_out_is_told():
     progress = Watched()
     progress.show(LeaveOut("a", 3))
-    assert progress.lines() == ["[0:00:00] a is faster without GPU 3: it goes on so from the next pass on"]
+    assert progress.lines() == ["[0:00:00] a is faster without GPU 3 and leaves it out from the next pass on"]
 
 
 def test_the_end_of_a_round_tells_what_became_of_its_dnns():
@@ -168,7 +168,9 @@ def test_the_end_of_a_round_tells_what_became_of_its_dnns():
     progress.show(LeaveRound("c", "regroup"))
     progress.now = 65
     progress.show(StopStream(3))
-    assert progress.lines()[-1] == "[0:01:05] round 3 over after 0:01:05: 1 converged, 1 failed, 1 to go on"
+    assert (
+        progress.lines()[-1] == "[0:01:05] round 3 over after 0:01:05: 1 converged, 1 failed, 1 to continue"
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_the_end_of_a_round_tells_what_became_of_its_dnns():
         ),
         (
             [SuspendRequested("SIGTERM"), Finish("suspended")],
-            "suspended after 0:00:09: the same command goes on from here",
+            "suspended after 0:00:09: run the same command again to resume",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_the_straggler_of_a_group_is_told(gpu, why, line):
 def test_what_a_group_does_without_is_told_until_it_is_done():
     status = a_status()
     status["dnns"][0]["left_out"] = [2, 3]
-    line = "resnet goes on without GPU 2 and GPU 3: it is faster so"
+    line = "resnet trains without GPU 2 and GPU 3, because it is faster that way"
     assert line in render_status(status, now=NOW + 3).splitlines()
     status["dnns"][0]["state"] = "done"
     assert line not in render_status(status, now=NOW + 3).splitlines()
@@ -97,7 +97,7 @@ def test_what_a_group_does_without_is_told_until_it_is_done():
 def test_a_silent_run_is_told():
     page = render_status(a_status(), now=NOW + 31)
     assert "has been silent for 31 s" in page
-    assert "the same command continues it" in page
+    assert "run the same command again to resume it" in page
 
 
 def test_a_run_whose_process_is_gone_is_told_at_once():
@@ -127,7 +127,7 @@ def test_a_finished_run_is_never_called_dead():
             "suspended",
             75,
             "six: suspended (exit code 75), the last start took 0:00:00",
-            "stopped before the end, all progress is saved: start the same command again to go on",
+            "stopped before the end, all progress is saved: run the same command again to resume",
         ),
         (
             "suspended",
@@ -139,7 +139,7 @@ def test_a_finished_run_is_never_called_dead():
             "failed-dnns",
             3,
             "six: finished (failed-dnns, exit code 3), the last start took 0:00:00",
-            "with --retry-failed the same command gives failed DNNs another try",
+            "to give failed DNNs another try, run the same command with --retry-failed",
         ),
         (
             "profiled",
@@ -192,8 +192,8 @@ def test_a_run_that_has_no_dnns_yet_can_be_shown():
     ("content", "message"),
     [
         (None, "no status.json"),
-        ("{", "not a status of hpcbal"),
-        ("[]", "not a status of hpcbal"),
+        ("{", "not a status file of hpcbal"),
+        ("[]", "not a status file of hpcbal"),
         ('{"schema": 1}', "another version"),
     ],
 )
@@ -207,7 +207,7 @@ def test_what_is_not_a_status_is_told(tmp_path, content, message):
 def test_another_schema_is_told(tmp_path):
     status = a_status(schema=9)
     (tmp_path / "status.json").write_text(json.dumps(status))
-    with pytest.raises(InputError, match="schema 9, this hpcbal reads 1"):
+    with pytest.raises(InputError, match="has schema 9, but this hpcbal reads schema 1"):
         read_status(tmp_path)
 
 
@@ -222,7 +222,9 @@ def test_a_status_without_kind_is_that_of_an_ensemble(tmp_path):
 
 def test_a_status_of_a_kind_of_a_later_version_is_refused(tmp_path):
     write_status(tmp_path / "status.json", {**a_status(), "kind": "later"})
-    with pytest.raises(InputError, match="the kind 'later'; this hpcbal knows ensemble; use the version"):
+    with pytest.raises(
+        InputError, match="kind 'later', but this hpcbal knows only ensemble; use the version"
+    ):
         read_status(tmp_path)
 
 
@@ -230,7 +232,7 @@ def test_a_status_without_what_its_kind_needs_is_refused(tmp_path):
     status = a_status()
     del status["preprocessing"]
     write_status(tmp_path / "status.json", status)
-    with pytest.raises(InputError, match="not a status of hpcbal"):
+    with pytest.raises(InputError, match="not a status file of hpcbal"):
         read_status(tmp_path)
 
 
