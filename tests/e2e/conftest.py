@@ -165,8 +165,8 @@ class Running:
         # Files, not pipes: a process that outlives its parent would keep a pipe open.
         self._paths = [cwd / ".stdout", cwd / ".stderr"]
         with self._paths[0].open("wb") as out, self._paths[1].open("wb") as err:
-            # A session of its own: the kernel shares cores among sessions, so low priority inside a run does not
-            # mean that tests beside it take everything.
+            # A session of its own: the kernel shares cores among sessions, so tests beside it do not starve
+            # what runs at low priority in it.
             self.process = subprocess.Popen(
                 list(command), cwd=cwd, env=dict(env), stdout=out, stderr=err, start_new_session=True
             )

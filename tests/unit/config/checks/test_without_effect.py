@@ -9,7 +9,8 @@ import pytest
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import ConfigError
 
-CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
+CONFIGS = sorted((Path(__file__).parents[4] / "configs").glob("*.yaml"))
+assert CONFIGS, "no configurations were found"
 TEXT = """\
 defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 32, stop: {max_epochs: 9}}
 dnns:
