@@ -1,4 +1,4 @@
-"""The report on a run: values, charts, one self-contained page, and plots."""
+"""The report of a run: its values, charts, a self-contained page, and plots."""
 
 from hpcbal.report.model import (
     USE_KINDS,

@@ -1,7 +1,7 @@
-"""What a report tells, as plain values: of a run or of a simulation, whoever has collected them.
+"""The values of a report, about a run or a simulation.
 
-Nothing here knows of files. Times are seconds of running: pauses between two starts of a run do not count, so
-that an ensemble that waited in the queue overnight is not drawn as a night of nothing.
+This module does not read files. Times are seconds of running: pauses between two starts of a run do not
+count, so a night in the queue is not drawn as idle time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 SpanKind = Literal["training", "profiling"]
 
 USE_KINDS = ("training", "data", "peers", "checkpoint", "starting", "profiling", "idle")
-"""What a slot does, in the order in which it is shown; every second of a slot is exactly one of them."""
+"""Kinds of use of a slot, in display order; every second of a slot has exactly one kind."""
 
 _USE_NAMES: Mapping[str, str] = {
     "training": "training",
@@ -27,7 +27,7 @@ _USE_NAMES: Mapping[str, str] = {
 
 
 def use_name(kind: str, job: str) -> str:
-    """What a slot does, for people; `job` is what they call a job, such as DNN."""
+    """The name of a kind of use for users; `job` is the users' word for a job, such as DNN."""
     return _USE_NAMES[kind].format(job=job)
 
 
@@ -36,8 +36,8 @@ class EpochPoint:
     """One epoch of a learning curve.
 
     Attributes:
-        epoch: counts from 1.
-        metrics: as the run wrote them; None stands for NaN.
+        epoch: number of the epoch, from 1.
+        metrics: the metrics that the run wrote; None stands for NaN.
     """
 
     epoch: int
@@ -46,9 +46,9 @@ class EpochPoint:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What became of one job, such as a DNN; `cause` and `detail` are empty unless it has failed.
+    """The result of one job, such as a DNN; `cause` and `detail` are empty unless it has failed.
 
-    `best` is its best value; of which metric, the kind of run says.
+    `best` is its best value of the metric that the kind of run defines.
     """
 
     name: str
@@ -75,7 +75,7 @@ class SlotSpan:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One round; `stream_samples_per_s` is what its passes asked of the preprocessors, None if unknown."""
+    """One round; `stream_samples_per_s` is the rate of its stream, None if unknown."""
 
     index: int
     start_s: float
@@ -87,13 +87,13 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class SlotUse:
-    """Seconds of one slot by what it did; keys are USE_KINDS, missing ones are 0."""
+    """Seconds of one slot by kind of use; keys are USE_KINDS, missing keys mean 0."""
 
     gpu: int
     seconds: Mapping[str, float]
 
     def share(self, kind: str) -> float:
-        """Part of the slot's time, 0..1."""
+        """The fraction of the slot's time, 0..1."""
         total = sum(self.seconds.values())
         return self.seconds.get(kind, 0.0) / total if total else 0.0
 
@@ -103,8 +103,8 @@ class RateComparison:
     """Samples per second of one job on `num_gpus` slots.
 
     Attributes:
-        planned: what the schedule reckoned with; None if it reckoned with nothing.
-        measured: of the training steps, waiting for data left out; mean over the epochs.
+        planned: the rate that the schedule assumed; None if it assumed none.
+        measured: the rate of the training steps, without waiting for data; mean over the epochs.
     """
 
     job: str
@@ -115,17 +115,17 @@ class RateComparison:
 
 @dataclass(frozen=True, slots=True)
 class GroupWait:
-    """What held a group up most while it trained its job in one round.
+    """What a group waited for most while it trained its job in one round.
 
     Attributes:
-        round_index: None outside of rounds.
-        num_gpus: of the group, >= 2.
-        gpu: the slot that came last; None where summing the gradients took most of the time.
+        round_index: index of the round; None outside of rounds.
+        num_gpus: number of GPUs in the group, >= 2.
+        gpu: the slot that came last; None if the all-reduce took most of the time.
         why: `input`, `compute` or `collective`.
-        late_s: how much later it came than the mean of the others, in seconds of all its late epochs; with
-            `collective` what the sums took.
-        share: `late_s` over the time of the training steps, 0..1.
-        num_late, num_epochs: epochs in which it was late, of so many.
+        late_s: how much later it came than the mean of the others, summed over all its late epochs, in
+            seconds; with `collective`, the time of the all-reduce.
+        share: `late_s` divided by the time of the training steps, 0..1.
+        num_late, num_epochs: number of epochs in which it was late, and number of all epochs.
     """
 
     job: str
@@ -141,7 +141,7 @@ class GroupWait:
 
 @dataclass(frozen=True, slots=True)
 class SharePoint:
-    """What each slot of a balanced group gets of a step, 0..1, at the end of an epoch (from 1)."""
+    """The share of a step, 0..1, of each slot of a balanced group at the end of an epoch (from 1)."""
 
     epoch: int
     by_gpu: Mapping[int, float]
@@ -149,7 +149,7 @@ class SharePoint:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A job continues without a slot; decided `at_s` on the time axis."""
+    """A job continues without a slot; the decision was made at `at_s` on the time axis."""
 
     job: str
     gpu: int
@@ -158,7 +158,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """A cost that is not training: `share` of all slot time, 0..1, and a note on what is in it."""
+    """A cost besides training: its `share` of all slot time, 0..1, and a note that explains it."""
 
     name: str
     share: float
@@ -167,7 +167,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """The shared stream; `samples_per_s` is what one preprocessor makes in a second of work."""
+    """The shared stream; `samples_per_s` is the rate of one preprocessor while it works."""
 
     samples_per_s: float | None = None
     num_bad_samples: int = 0
@@ -175,11 +175,11 @@ class Preprocessing:
 
 @dataclass(frozen=True, slots=True)
 class PredictedDuration:
-    """Seconds for the whole run.
+    """The predicted and the actual duration of the whole run.
 
     Attributes:
-        predicted_s: if every job needs its max_epochs.
-        actual_s: what it took; None until the end.
+        predicted_s: predicted seconds, if every job trains to its max_epochs.
+        actual_s: actual seconds; None until the end.
     """
 
     predicted_s: float
@@ -191,18 +191,18 @@ class ReportData:
     """Everything that the page and the plots show.
 
     Attributes:
-        name: of the run.
+        name: name of the run.
         kind: `run` or `simulation`.
-        state: in a word: done, failed jobs, stopped, interrupted, running, profiled.
-        note: a sentence on the state, empty if there is nothing to add.
-        started_at: UTC text of the first start, empty for a simulation.
-        duration_s: of all starts together: the length of the time axis.
-        slot_names: one per slot, like `node3 GPU 1`.
-        start_s: where each start of the run begins on the time axis; the first is 0.
-        waits: of groups that somebody held up, the costliest first.
-        shares: by job, of those whose steps were balanced.
-        facts: (name, value) of environment and versions, in the order of showing.
-        run_kind: kind of the run, as its config names it.
+        state: the state in a few words: done, failed jobs, stopped, interrupted, running, profiled.
+        note: a sentence about the state; empty if there is nothing to add.
+        started_at: time of the first start, UTC, as text; empty for a simulation.
+        duration_s: duration of all starts together, which is the length of the time axis.
+        slot_names: one name per slot, like `node3:1`.
+        start_s: position of each start of the run on the time axis; the first is 0.
+        waits: groups that waited for a straggler, the costliest first.
+        shares: shares of each job whose steps were balanced.
+        facts: (name, value) pairs about the environment and versions, in display order.
+        run_kind: kind of the run, as in its config.
     """
 
     name: str
@@ -237,6 +237,6 @@ class ReportData:
         return tuple(job for job in self.jobs if job.state == "failed")
 
     def use_share(self, kind: str) -> float:
-        """Part of all slot time that went into `kind`, 0..1."""
+        """The fraction of all slot time spent on `kind`, 0..1."""
         total = sum(sum(use.seconds.values()) for use in self.use)
         return sum(use.seconds.get(kind, 0.0) for use in self.use) / total if total else 0.0

@@ -1,4 +1,4 @@
-"""All charts of a report, drawn for one width."""
+"""Draw all charts of a report for one width."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NARROW = 358.0
 
 
 def draw_charts(data: ReportData, width: float) -> dict[str, Drawing]:
-    """The charts by name; those for which there are no values are missing."""
+    """The charts by name; charts without values are missing."""
     colors = colors_of(job.name for job in data.jobs)
     drawings = (
         draw_gantt(data, colors, width) if data.spans else None,

@@ -1,4 +1,4 @@
-"""Learning curves: one line per DNN, the best ones named where they end."""
+"""Learning curves: one line per DNN, with the names of the best ones at their ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ METRICS: Mapping[str, str] = {
     "val_loss": "validation loss",
     "loss": "training loss",
 }
-"""What is drawn: the first of these that any DNN has, with its name for people."""
+"""Metrics to draw, with their names for users: the first one that any DNN has is drawn."""
 
 MAX_NAMED = 8
-"""With more than twice as many DNNs only so many are in colour: more could not be told apart."""
+"""If there are more than twice as many DNNs, only this many have colours, to keep them distinguishable."""
 
 _LABEL_GAP = 15.0
 _GREY = "#c8cdd3"
-_SECOND_DASH = "6 3"  # of lines whose colour is another one's too
+_SECOND_DASH = "6 3"  # for lines that share their colour with another line
 
 
 def metric_of(data: ReportData) -> str | None:
@@ -36,7 +36,7 @@ def metric_of(data: ReportData) -> str | None:
 def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
     """The chart, `width` pixels wide; None if there is nothing to draw.
 
-    Where there are more DNNs than labels fit, the best ones are in colour and named, the others grey.
+    If there are more DNNs than labels fit, the best ones have colours and names, and the others are grey.
     """
     metric = metric_of(data)
     if metric is None:
@@ -46,7 +46,7 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     height = 300.0 if width > 600.0 else 250.0
     are_many = len(lines) > 2 * MAX_NAMED
     named = _best(lines, metric, MAX_NAMED if are_many else int(height / _LABEL_GAP))
-    if are_many:  # colours repeat often in the other charts, so here they may tell the best apart
+    if are_many:  # colours repeat often in the other charts, so use distinct ones here for the best
         colors = colors_of(named)
     texts = {name: _label(name, lines[name], width * 0.36 - 14.0) for name in named}
     room = max(text_width(text, LABEL_SIZE) for text in texts.values()) + 16.0
@@ -65,7 +65,7 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     draw_left(sheet, y, number_ticks(y.low, y.high, 5), left, x.end)
     ticks = [tick for tick in number_ticks(1.0, x.high, int((x.end - left) / 70.0) + 1) if tick == int(tick)]
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, width, "epochs")
-    for name in sorted(lines, key=lambda name: name in texts):  # the named ones on top
+    for name in sorted(lines, key=lambda name: name in texts):  # lines with names on top
         color = colors[name] if name in texts else _GREY
         dash = _SECOND_DASH if name in list(colors)[len(PALETTE) :] else ""
         _draw_line(sheet, name, lines[name], x, y, color, dash)
@@ -79,13 +79,13 @@ def _points(job: JobReport, metric: str) -> list[tuple[int, float]]:
 
 
 def _best(lines: Mapping[str, list[tuple[int, float]]], metric: str, most: int) -> list[str]:
-    """Names of the at most `most` best, best first."""
+    """Names of the best lines, at most `most`, best first."""
     sign = -1.0 if metric.endswith("accuracy") else 1.0
     return sorted(lines, key=lambda name: min(sign * value for _, value in lines[name]))[:most]
 
 
 def _label(name: str, points: list[tuple[int, float]], room: float) -> str:
-    """Name and last value in at most `room` pixels; the value is never cut."""
+    """The name and the last value in at most `room` pixels; the value is never shortened."""
     value = f" {number_label(points[-1][1])}"
     return shortened(name, room - text_width(value, LABEL_SIZE), LABEL_SIZE) + value
 

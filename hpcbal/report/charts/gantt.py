@@ -1,4 +1,4 @@
-"""Who held which slot when: one row per slot, one block per DNN, a band of rounds above."""
+"""Which DNN held which slot when: one row per slot, one block per DNN, and a band of rounds above."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MIN_LABELLED = 11.0  # pixels of height that a name needs
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Neighbouring slots first..last that one DNN holds for the same time."""
+    """Consecutive slots first..last that one DNN holds for the same time."""
 
     job: str
     first: int
@@ -34,7 +34,7 @@ class Block:
 
 
 def blocks_of(spans: tuple[SlotSpan, ...]) -> list[Block]:
-    """The fewest rectangles that cover `spans`: an allocation of thousands of slots stays drawable."""
+    """The fewest rectangles that cover `spans`, so that thousands of slots can be drawn."""
 
     def key(span: SlotSpan) -> tuple[float, float, str, str]:
         return (span.start_s, span.end_s, span.job, span.kind)
@@ -49,13 +49,13 @@ def blocks_of(spans: tuple[SlotSpan, ...]) -> list[Block]:
 
 
 def _runs(numbers: list[int]) -> Iterator[list[int]]:
-    """Cut an ascending list where a number is missing."""
+    """Split an ascending list where a number is missing."""
     for _, run in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         yield [number for _, number in run]
 
 
 def draw_gantt(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing:
-    """The chart, `width` pixels wide; never much higher than MAX_HEIGHT, however many slots there are."""
+    """The chart, `width` pixels wide; never much higher than MAX_HEIGHT, for any number of slots."""
     sheet = Sheet()
     row = min(MAX_ROW, MAX_HEIGHT / max(1, data.num_slots))
     label_room = width * 0.2
@@ -74,11 +74,11 @@ def draw_gantt(data: ReportData, colors: Mapping[str, str], width: float) -> Dra
     for block in blocks_of(data.spans):
         _draw_block(sheet, block, time, top, row, colors.get(block.job, "#a6a6a6"))
     _draw_starts(sheet, data, time, top, bottom)
-    return sheet.done("slots", f"Who held which GPU slot when, {data.name}", width, bottom + AXIS_HEIGHT)
+    return sheet.done("slots", f"Use of the GPU slots over time, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
 def _draw_block(sheet: Sheet, block: Block, time: Scale, top: float, row: float, color: str) -> None:
-    gap = 1.0 if row > 6.0 else 0.0  # rows and neighbours in time stay apart, unless there is no room
+    gap = 1.0 if row > 6.0 else 0.0  # a gap between blocks, if there is room
     x, y = time(block.start_s), top + row * block.first
     width = max(0.6, time(block.end_s) - x - gap)
     height = row * (block.last - block.first + 1) - gap

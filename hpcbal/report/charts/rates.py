@@ -1,4 +1,4 @@
-"""Training rates: what the schedule reckoned with beside what was measured."""
+"""Training rates: those that the schedule assumed and those that were measured."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, 
 from hpcbal.report.model import RateComparison, ReportData
 
 MAX_ROWS = 24
-"""With more comparisons than this they become dots around a diagonal."""
+"""If there are more comparisons than this, they are drawn as dots around a diagonal."""
 
 _ROW = 22.0
 MAX_NAMED = 6
 
 
 def draw_rates(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
-    """The chart, `width` pixels wide; None if nothing has been measured."""
+    """The chart, `width` pixels wide; None if no rate has been measured."""
     rates = [rate for rate in data.rates if rate.measured > 0.0]
     if not rates:
         return None
@@ -87,7 +87,7 @@ def _draw_cloud(
 
 
 def _name_the_worst(sheet: Sheet, rates: Sequence[RateComparison], x: Scale, y: Scale, width: float) -> None:
-    """Label the largest deviations, as many as have room."""
+    """Label the largest deviations, as many as there is room for."""
     taken: list[tuple[float, float, float]] = []  # (left, right, base line) of labels
     for rate in sorted(rates, key=lambda rate: -abs(deviation(rate) or 0.0))[: 3 * MAX_NAMED]:
         text = f"{rate.job} {_deviation_label(rate)}"
@@ -112,6 +112,6 @@ def _deviation_label(rate: RateComparison) -> str:
 
 
 def _title(rate: RateComparison) -> str:
-    planned = "nothing planned" if rate.planned is None else f"planned {number_label(rate.planned)}"
+    planned = "no planned rate" if rate.planned is None else f"planned {number_label(rate.planned)}"
     gpus = f"{rate.num_gpus} GPU{'' if rate.num_gpus == 1 else 's'}"
     return f"{rate.job} on {gpus}: {planned}, measured {number_label(rate.measured)} samples/s"

@@ -11,10 +11,10 @@ from hpcbal.report.drawing.shapes import INK, Drawing, Sheet, shortened, text_wi
 from hpcbal.report.model import ReportData, SharePoint
 
 MAX_PANELS = 6
-"""More DNNs than this are left out: those whose shares are most alike."""
+"""If there are more DNNs than this, those with the most equal shares are left out."""
 
 MAX_NAMED = 6
-"""More GPUs than this are not all named: the largest and the smallest shares are."""
+"""If there are more GPUs than this, only those with the largest and the smallest shares have names."""
 
 _HEIGHT = 118.0
 _HEAD = 34.0
@@ -41,7 +41,7 @@ def draw_shares(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
 
 
 def _most_uneven(shares: Mapping[str, Sequence[SharePoint]]) -> list[str]:
-    """Names of the DNNs that are drawn, in the order of the config."""
+    """Names of the DNNs to draw, in the order of the config."""
     spreads = {
         name: max(max(point.by_gpu.values()) - min(point.by_gpu.values()) for point in points)
         for name, points in shares.items()
@@ -69,7 +69,7 @@ def _draw_panel(
     ticks = [tick for tick in number_ticks(1.0, x.high, int((right - left) / 60.0) + 1) if tick == int(tick)]
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, place[0] + width, "epochs")
     hue = colors_of(str(gpu) for gpu in texts)
-    for gpu in sorted(lines, key=lambda gpu: gpu in texts):  # the named ones on top
+    for gpu in sorted(lines, key=lambda gpu: gpu in texts):  # lines with names on top
         stroke = hue[str(gpu)] if gpu in texts else _GREY
         _draw_line(sheet, data, gpu, lines[gpu], x, y, stroke)
     named = sorted(texts, key=lambda gpu: y(lines[gpu][-1][1]))
@@ -90,7 +90,7 @@ def _lines(points: Sequence[SharePoint]) -> dict[int, list[tuple[int, float]]]:
 def _labels(
     data: ReportData, name: str, lines: Mapping[int, Sequence[tuple[int, float]]], last: int, room: float
 ) -> dict[int, str]:
-    """Names of the GPUs that are named, with their last shares."""
+    """Labels of the GPUs that get a name, with their last shares."""
     ranked = sorted(lines, key=lambda gpu: lines[gpu][-1][1])
     if len(ranked) > MAX_NAMED:
         half = MAX_NAMED // 2
@@ -99,9 +99,9 @@ def _labels(
     texts = {}
     for gpu in sorted(ranked):
         epoch, share = lines[gpu][-1]
-        told = percent_label(share) if epoch == last else "left out" if gpu in left_out else "before"
-        slot = shortened(data.slot_names[gpu], room - text_width(f" {told}", LABEL_SIZE), LABEL_SIZE)
-        texts[gpu] = f"{slot} {told}"
+        value = percent_label(share) if epoch == last else "left out" if gpu in left_out else "before"
+        slot = shortened(data.slot_names[gpu], room - text_width(f" {value}", LABEL_SIZE), LABEL_SIZE)
+        texts[gpu] = f"{slot} {value}"
     return texts
 
 

@@ -1,4 +1,4 @@
-"""What each slot did with its time: stacked bars that all have the same length."""
+"""How each slot spent its time: stacked bars of equal length."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hpcbal.report.model import USE_KINDS, ReportData, SlotUse, use_name
 from hpcbal.telemetry.views.kinds import view_of
 
 MAX_BARS = 64
-"""With more slots than this, neighbours share a bar that shows their mean."""
+"""If there are more slots than this, consecutive slots share a bar that shows their mean."""
 
 _MAX_ROW = 20.0
 _MAX_HEIGHT = 420.0
 
 
 def bars_of(use: Sequence[SlotUse]) -> list[tuple[int, int, SlotUse]]:
-    """(first slot, last slot, their use added up), at most MAX_BARS of them."""
+    """At most MAX_BARS bars, as (first slot, last slot, sum of their use)."""
     size = -(-len(use) // MAX_BARS) or 1
     bars = []
     for start in range(0, len(use), size):
@@ -30,7 +30,7 @@ def bars_of(use: Sequence[SlotUse]) -> list[tuple[int, int, SlotUse]]:
 
 
 def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
-    """The chart, `width` pixels wide; None before any time has passed."""
+    """The chart, `width` pixels wide; None if no time has passed."""
     if not data.use or data.duration_s <= 0.0:
         return None
     sheet = Sheet()
@@ -57,7 +57,7 @@ def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
             place = x(begin)
             sheet.rect(place, y, x(begin + share) - place, row - gap, USE_COLORS[kind], title=title)
             begin += share
-    return sheet.done("use", f"What each GPU slot did, {data.name}", width, bottom + AXIS_HEIGHT)
+    return sheet.done("use", f"How each GPU slot spent its time, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
 def _name(data: ReportData, first: int, last: int, room: float) -> str:
@@ -67,7 +67,7 @@ def _name(data: ReportData, first: int, last: int, room: float) -> str:
 
 
 def _draw_legend(sheet: Sheet, data: ReportData, width: float) -> float:
-    """Colours with their names and shares over all slots; returns where it ends."""
+    """Draw colours with their names and shares over all slots; returns the y of the last row."""
     x, y = 0.0, 12.0
     job = view_of(data.run_kind).job
     for kind in USE_KINDS:

@@ -1,4 +1,4 @@
-"""How busy the preprocessors were: what each round's stream asked of what they can make."""
+"""Load of the preprocessors: the rate of each round's stream relative to what they can make."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLOR = "#009e73"
 
 
 def load_of(data: ReportData, each: RoundReport) -> float | None:
-    """Samples made in a round's passes over what its preprocessors can make; None if not known."""
+    """Rate of samples in a round's passes, divided by what its preprocessors can make; None if unknown."""
     one = data.preprocessing.samples_per_s
     if not one or not each.num_preprocessors or each.stream_samples_per_s is None:
         return None

@@ -1,1 +1,1 @@
-"""Drawings as plain shapes, and how they become SVG and PNG."""
+"""Drawings as plain shapes, and their conversion to SVG and PNG."""

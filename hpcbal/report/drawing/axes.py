@@ -1,4 +1,4 @@
-"""The axes that the charts share: thin ticks, few round numbers, no frames."""
+"""Axes for the charts: thin ticks, few round numbers, no frames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draw_below(
 ) -> None:
     """A horizontal axis at `bottom` of a drawing of `width`, with grid lines up to `top`.
 
-    `unit` stands once, behind the last number.
+    `unit` appears once, after the last number.
     """
     for tick in ticks:
         x = scale(tick)
@@ -35,7 +35,7 @@ def draw_below(
 
 
 def draw_time_below(sheet: Sheet, scale: Scale, top: float, bottom: float) -> None:
-    """A horizontal axis of seconds of running."""
+    """A horizontal axis of the running time in seconds."""
     most = max(2, int((scale.end - scale.start) / 90.0))
     ticks = time_ticks(scale.high, most)
     draw_below(sheet, scale, ticks, lambda tick: time_label(tick, scale.high), top, bottom, scale.end)
@@ -59,9 +59,9 @@ def draw_left(
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Places near `wanted` (ascending) that are at least `gap` apart and, if they fit, inside [low, high].
 
-    Labels that would touch are put side by side, the middle of each such cluster where it belongs.
+    Labels that would touch form a cluster, whose middle is at the mean of their wanted places.
     """
-    clusters: list[tuple[int, float]] = []  # (how many, sum of where their first one should be)
+    clusters: list[tuple[int, float]] = []  # (size, sum of the wanted places of the first label)
     for place in wanted:
         size, total = 1, place
         while clusters and clusters[-1][1] / clusters[-1][0] + clusters[-1][0] * gap > total / size:

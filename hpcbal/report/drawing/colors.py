@@ -1,4 +1,4 @@
-"""Colours that people with any kind of colour vision can tell apart, on white."""
+"""Colours that people with any kind of colour vision can distinguish, on white."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from hpcbal.report.drawing.shapes import INK
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, "Color Universal Design", 2008) without black and yellow
-# (too faint on white); two greys widen it. Neighbours in this order differ in lightness as well as in hue.
+# (too faint on white), plus two greys. Neighbours in this order differ in both lightness and hue.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#4d4d4d", "#a6a6a6")
 
 USE_COLORS: Mapping[str, str] = {
@@ -19,16 +19,16 @@ USE_COLORS: Mapping[str, str] = {
     "profiling": "#56b4e9",
     "idle": "#e6e9ec",
 }
-"""By USE_KINDS."""
+"""Colour of each of USE_KINDS."""
 
 
 def colors_of(names: Iterable[str]) -> dict[str, str]:
-    """A colour per name; with more names than colours they repeat, so a label must tell the rest."""
+    """A colour per name; if there are more names than colours, colours repeat, so labels are needed too."""
     return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(names)}
 
 
 def ink_on(fill: str) -> str:
-    """White or dark, whichever reads better on `fill` (#rrggbb).
+    """White or dark, whichever has more contrast on `fill` (#rrggbb).
 
     Source: relative luminance and contrast of WCAG 2.1 (the contrasts with white and dark are equal at 0.2).
     """

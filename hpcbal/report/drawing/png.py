@@ -10,7 +10,7 @@ from hpcbal.report.drawing.shapes import Circle, Drawing, Line, Rect, Shape, Tex
 
 PIXELS_PER_INCH = 100.0
 SCALE = 2.0
-"""Pixels of the file per pixel of the drawing: sharp on slides and in print."""
+"""Pixels of the file per pixel of the drawing; sharp on slides and in print."""
 
 _POINTS = 72.0 / PIXELS_PER_INCH  # per pixel
 
@@ -21,9 +21,9 @@ def can_write_png() -> bool:
 
 
 def to_png(drawing: Drawing) -> bytes:
-    """The file's content; needs matplotlib.
+    """The content of the PNG file; needs matplotlib.
 
-    Only its renderer is used, not its global state or its window system.
+    Only matplotlib's renderer is used, not its global state or window system.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def to_png(drawing: Drawing) -> bytes:
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_xlim(0.0, drawing.width)
-    axes.set_ylim(drawing.height, 0.0)  # as on a screen: downwards
+    axes.set_ylim(drawing.height, 0.0)  # y increases downwards, as on a screen
     axes.axis("off")
     for order, shape in enumerate(drawing.shapes):
         _add(axes, shape, order)
@@ -64,11 +64,11 @@ def _add(axes: Any, shape: Shape, order: int) -> None:
                 x,
                 y,
                 text,
-                fontsize=size * _POINTS * 0.92,  # matplotlib's own font is wider than those of browsers
+                fontsize=size * _POINTS * 0.92,  # matplotlib's font is wider than the fonts of browsers
                 color=fill,
                 ha=align,
                 va="baseline",
                 weight="bold" if bold else "normal",
                 zorder=order,
-                parse_math=False,  # a name may hold a dollar sign
+                parse_math=False,  # a name may contain a dollar sign
             )

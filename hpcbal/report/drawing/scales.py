@@ -1,4 +1,4 @@
-"""Axes: where values lie, which ticks are round, and how values are written."""
+"""Scales of axes, round ticks, and labels of values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def number_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def time_ticks(high_s: float, most: int) -> list[float]:
-    """At most `most` round times from 0 to `high_s`; above seconds in steps of clocks and calendars."""
+    """At most `most` round times from 0 to `high_s`; steps are round in seconds, minutes, hours or days."""
     if high_s <= _TIME_STEPS_S[0] * most:
         return [tick for tick in number_ticks(0.0, high_s, most) if tick <= high_s]
     step = next((step for step in _TIME_STEPS_S if high_s / step <= most), None)
@@ -46,7 +46,7 @@ def time_ticks(high_s: float, most: int) -> list[float]:
 
 
 def time_label(seconds: float, span_s: float) -> str:
-    """A time on an axis that is `span_s` long: `1.5 s`, `2:30`, `3:05:00`, `2 d 6 h`."""
+    """A time on an axis that is `span_s` long: `1.5 s`, `2:30 min`, `3:05 h`, `2 d 6 h`."""
     if seconds == 0.0:
         return "0"
     if span_s < 60.0:
@@ -61,7 +61,7 @@ def time_label(seconds: float, span_s: float) -> str:
 
 
 def duration_label(seconds: float) -> str:
-    """A duration in words for people: `0.4 s`, `42 s`, `12 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
+    """A duration for users: `0.4 s`, `42 s`, `12 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
     if seconds < 10.0:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -77,7 +77,7 @@ def duration_label(seconds: float) -> str:
 
 
 def number_label(value: float) -> str:
-    """Three significant digits, thousands set apart: `0.123`, `45.6`, `1,230`."""
+    """Three significant digits, with a thousands separator: `0.123`, `45.6`, `1,230`."""
     if value == 0.0:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -87,7 +87,7 @@ def number_label(value: float) -> str:
 
 
 def change_label(share: float) -> str:
-    """A relative change, to a percent: `+8 %`, `0 %`, with a true minus sign."""
+    """A relative change in whole percent: `+8 %`, `0 %`, with a true minus sign."""
     percent = round(100.0 * share)
     return f"{percent:+d} %".replace("-", "\N{MINUS SIGN}") if percent else "0 %"
 

@@ -1,4 +1,4 @@
-"""A drawing as a list of plain shapes, so that one description serves the page, SVG files and PNG files."""
+"""A drawing as a list of plain shapes, which is written to the page, SVG files and PNG files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Literal, TypeAlias
 Anchor = Literal["start", "middle", "end"]
 
 INK = "#1f2328"
-QUIET = "#59636e"  # labels of axes: 5.9 to 1 on white
+QUIET = "#59636e"  # labels of axes: contrast 5.9 to 1 on white
 HAIR = "#d8dee4"
 CHAR_WIDTH = 0.62
-"""Width of a character over the size of the widest font in use (DejaVu Sans), so that nothing is cut."""
+"""Character width divided by font size, for the widest font in use (DejaVu Sans), so that all text fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A filled rectangle; `job` says whose it is, `title` is shown when pointed at."""
+    """A filled rectangle; `job` is the job it belongs to, `title` is its tooltip."""
 
     x: float
     y: float
@@ -29,7 +29,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An open line through `points`; `dash` as in SVG, empty for a full line."""
+    """An open line through `points`; `dash` is in SVG's format, empty for a solid line."""
 
     points: tuple[tuple[float, float], ...]
     stroke: str
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Circle:
-    """A dot: filled with `fill`, and drawn around with `stroke`."""
+    """A dot, filled with `fill` and outlined with `stroke`."""
 
     x: float
     y: float
@@ -54,7 +54,7 @@ class Circle:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One line of text; `y` is its base line."""
+    """One line of text; `y` is its baseline."""
 
     x: float
     y: float
@@ -74,10 +74,10 @@ class Drawing:
     """A finished chart.
 
     Attributes:
-        name: of its file, and of its place in the page.
-        title: what it shows, for people who cannot see it and for the plots.
-        width, height: in pixels.
-        shapes: later ones cover earlier ones.
+        name: name of its file and of its section on the page.
+        title: a description for screen readers and for the plots.
+        width, height: size in pixels.
+        shapes: the shapes; later ones cover earlier ones.
     """
 
     name: str
@@ -133,18 +133,18 @@ class Sheet:
 
 
 def fitted(x: float, text: str, size: float, low: float, high: float) -> float:
-    """The middle of `text`, as near to `x` as it can be without leaving [low, high]."""
+    """The centre of `text`, as near to `x` as possible such that the text stays inside [low, high]."""
     half = text_width(text, size) / 2
     return max(low + half, min(x, high - half))
 
 
 def text_width(text: str, size: float) -> float:
-    """About how many pixels wide `text` is."""
+    """The approximate width of `text` in pixels."""
     return len(text) * size * CHAR_WIDTH
 
 
 def shortened(text: str, width: float, size: float, least: int = 4) -> str:
-    """`text`, its middle left out if it is wider than `width`; empty if fewer than `least` of it fit then."""
+    """`text`, without its middle if it is wider than `width`; empty if fewer than `least` characters fit."""
     fits = int(width / (size * CHAR_WIDTH))
     if len(text) <= fits:
         return text

@@ -1,4 +1,4 @@
-"""Write a drawing as SVG: inside the page, or as a file of its own."""
+"""Write a drawing as SVG, for the page or as a separate file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Helvetica,
 
 
 def to_svg(drawing: Drawing, *, standalone: bool = False) -> str:
-    """The `<svg>` element; with `standalone` a whole file with its namespace, title and white ground."""
+    """The `<svg>` element; with `standalone`, a complete file with namespace, title and white background."""
     width, height = _number(drawing.width), _number(drawing.height)
     size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
     if standalone:

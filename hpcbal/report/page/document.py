@@ -1,4 +1,4 @@
-"""The report as one HTML page that holds all it needs: open it on a laptop, mail it, put it on a wall."""
+"""Render the report as one HTML page that loads nothing else, so it can be mailed or opened offline."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MAX_OPEN_FAILURES = 5
-"""More jobs that failed are folded."""
+"""Number of failed jobs to show; the others are collapsed."""
 
 MAX_OPEN_WAITS = 8
-"""More groups that waited are folded; those that lost most come first."""
+"""Number of groups with stragglers to show, the costliest first; the others are collapsed."""
 
 MAX_OPEN_ROWS = 40
-"""A longer table of jobs is folded and can be searched."""
+"""A longer table of jobs is collapsed and has a search field."""
 
 
 def render_page(data: ReportData) -> str:
@@ -67,7 +67,7 @@ def render_page(data: ReportData) -> str:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # 45 ms, which only a page should cost
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # 45 ms, needed only for a page
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),

@@ -1,4 +1,4 @@
-// A click on a job, in a chart or a table, follows it through all of them; a second click ends that.
+// A click on a job in a chart or table highlights it in all charts and tables; a second click ends that.
 const marked = document.querySelectorAll("[data-job]");
 let followed = null;
 document.addEventListener("click", (event) => {

@@ -1,4 +1,4 @@
-"""The words and numbers of the page that the values of a report do not hold themselves."""
+"""Text and numbers of the page that are derived from the values of a report."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WHY_NAMES: Mapping[str, str] = {
 
 
 def mood(data: ReportData) -> Literal["bad", "good", "plain"]:
-    """How the state of a run is coloured."""
+    """The style in which the page shows the state of a run."""
     if data.failed or data.state == "interrupted":
         return "bad"
     return "good" if data.state == "done" else "plain"
 
 
 def cards(data: ReportData) -> list[tuple[str, str]]:
-    """The few numbers that most people want, each with its meaning."""
+    """The most important numbers, each with its meaning."""
     num_done = sum(job.state == "done" for job in data.jobs)
     failed = f", {len(data.failed)} failed" if data.failed else ""
     slot_time = duration_label(data.duration_s * data.num_slots)
@@ -33,7 +33,7 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
     view = view_of(data.run_kind)
     shown = [
         (f"{num_done} of {len(data.jobs)}", f"{view.job}s done{failed}"),
-        (duration_label(data.duration_s), f"of running{starts}, {slot_time} of slot time"),
+        (duration_label(data.duration_s), f"running time{starts}, {slot_time} of slot time"),
     ]
     if data.prediction is not None and data.prediction.predicted_s > 0.0:
         shown.append(_card_of(data.prediction, view.job))
@@ -55,16 +55,16 @@ def _card_of(prediction: PredictedDuration, job: str) -> tuple[str, str]:
 
 
 def best_first(data: ReportData) -> list[JobReport]:
-    """The jobs by their best value; those without one come last."""
+    """The jobs, best value first; jobs without a value come last."""
     sign = -1.0 if view_of(data.run_kind).more_is_better else 1.0
     return sorted(data.jobs, key=lambda job: math.inf if job.best is None else sign * job.best)
 
 
 def four_digits(value: float | None) -> str | None:
-    """A metric as tables show it."""
+    """A metric in the format of tables; None if there is none."""
     return None if value is None else f"{value:.4f}"
 
 
 def short_duration(seconds: float) -> str:
-    """A duration that may be some milliseconds."""
+    """A duration that may be as short as some milliseconds."""
     return duration_label(seconds) if seconds >= 0.1 else f"{1000.0 * seconds:.0f} ms"

@@ -1,4 +1,4 @@
-"""Put the page and the plots on disk."""
+"""Write the page and the plots to disk."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from hpcbal.report.page.document import render_page
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 
 NO_MATPLOTLIB = (
-    "no PNG plots: matplotlib is not installed (pip install 'hpcbal[report]'); the SVG ones are there"
+    "wrote SVG plots only, because matplotlib is not installed; for PNG plots: pip install 'hpcbal[report]'"
 )
 
 
 def write_page(data: ReportData, path: str | os.PathLike[str]) -> None:
-    """Write the page to `path`, which is replaced as a whole.
+    """Write the page to `path`; an existing file is replaced atomically.
 
     Raises:
-        OutputError: if it cannot be written.
+        OutputError: if the file cannot be written.
     """
     write_atomic(path, render_page(data))
 
 
 def plots_beside(page: Path) -> Path:
-    """The directory of the plots that belong to a page."""
+    """The directory of a page's plots."""
     return page.with_name(f"{page.stem}-plots")
 
 
 def write_plots(data: ReportData, directory: str | os.PathLike[str]) -> list[Path]:
-    """Write every chart as SVG and, where matplotlib is installed, as PNG.
+    """Write every chart as SVG and, if matplotlib is installed, as PNG.
 
     Args:
-        directory: made if missing; files of the same names are replaced.
+        directory: where to write; created if missing. Files with the same names are replaced.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        OutputError: if something cannot be written.
+        OutputError: if a file or the directory cannot be written.
     """
     root = Path(directory)
     try:

@@ -1,4 +1,4 @@
-"""A DNN's stay on its slots, and what they did meanwhile."""
+"""The time for which a DNN holds slots, and how they are used meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpcbal.telemetry.ledger import Straggler
 
 @dataclass
 class Epoch:
-    """One epoch as the ledger tells it; `end_s` on the report's time axis, `trained_s` of its steps."""
+    """One epoch of the ledger; `end_s` is on the report's time axis, `trained_s` is the time of its steps."""
 
     end_s: float
     seconds: float
@@ -23,14 +23,14 @@ class Epoch:
 
 @dataclass
 class Hold:
-    """A DNN holds slots, from being told to start until it has left them.
+    """A DNN holds slots, from the order to start until it has left them.
 
     Attributes:
         kind: whether it trains or is profiled.
-        round_index: None outside of rounds.
-        end_s: None while it goes on.
-        held_s: how long checkpoints kept it from training.
-        to_leave: whether it was told to leave after a whole pass.
+        round_index: index of the round; None outside of rounds.
+        end_s: when it left the slots; None while it holds them.
+        held_s: seconds for which checkpoints kept it from training.
+        to_leave: whether it was asked to leave after a whole pass.
     """
 
     dnn: str
@@ -44,7 +44,7 @@ class Hold:
     to_leave: bool = False
 
     def seconds_by_use(self) -> dict[str, float]:
-        """The time from `start_s` to `end_s` (which must be known), by USE_KINDS; the parts add up to it."""
+        """The time from `start_s` to `end_s` (which must be known), split by USE_KINDS."""
         assert self.end_s is not None
         total = max(0.0, self.end_s - self.start_s)
         if self.kind == "profiling":
@@ -62,7 +62,7 @@ class Hold:
         take("checkpoint", self.held_s)
         if self.epochs:
             take("starting", self.epochs[0].end_s - self.epochs[0].seconds - self.start_s)
-            if not self.to_leave:  # a pass that came to no end
+            if not self.to_leave:  # the last pass was not completed
                 seconds["training"] += min(left, max(0.0, self.end_s - self.epochs[-1].end_s))
                 left = max(0.0, left - (self.end_s - self.epochs[-1].end_s))
             take("peers", left)

@@ -1,4 +1,4 @@
-"""Read a ledger from its first line to its last: who held which slot when, and what became of it."""
+"""Replay a ledger line by line: which DNN held which slot when, and with which results."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from hpcbal.telemetry.ledger import (
 )
 
 _LEAST_TRAINED_S = 1e-6
-"""Less than a clock tells apart gives no rate."""
+"""A time shorter than this cannot be measured, so it gives no rate."""
 
 
 @dataclass
 class Round:
-    """One round; `end_s` is None while it goes on."""
+    """One round; `end_s` is None until it ends."""
 
     index: int
     start_s: float
@@ -60,17 +60,17 @@ class Round:
 
 
 class Replay:
-    """What the lines taken so far tell.
+    """The facts from the lines read so far.
 
     Attributes:
         now_s: seconds of running up to the last line.
-        start_s: where each start begins on that axis.
-        slot_names: of the largest cluster seen.
-        done, failed: DNNs by name; of the failed ones (cause, detail).
-        left_out: GPUs that DNNs go on without.
-        shares: of balanced steps, by DNN.
-        start: the line that began the last start; None if there was none.
-        outcome: of the last start, None if it has not come to an end of its own.
+        start_s: position of each start on that axis.
+        slot_names: slot names of the largest cluster so far.
+        done, failed: DNNs by name; failed DNNs with (cause, detail).
+        left_out: GPUs that DNNs leave out.
+        shares: shares of balanced steps, by DNN.
+        start: the first line of the last start; None if there was no start.
+        outcome: outcome of the last start; None if it has not recorded its end.
     """
 
     def __init__(self) -> None:
@@ -98,10 +98,10 @@ class Replay:
         self._trained: dict[tuple[str, int], tuple[float, float]] = {}
 
     def take(self, entry: Entry) -> None:
-        """Take in the next line.
+        """Process the next line.
 
         Raises:
-            ValueError: a group has slots that the cluster lacks, or shares for another number of GPUs.
+            ValueError: if a group has slots that the cluster lacks, or shares for another number of GPUs.
         """
         line = entry.line
         if isinstance(line, RunStartedLine):
@@ -132,14 +132,14 @@ class Replay:
                 self._take_other(line)
 
     def close(self, end_s: float) -> None:
-        """End what is still going on; the axis ends at `end_s`, or at the last line if that is later."""
+        """End all holds and rounds; the axis ends at `end_s`, or at the last line if that is later."""
         self.now_s = max(self.now_s, end_s)
         self._release_all()
 
     # ---- what came of it -----------------------------------------------------------------------
 
     def spans(self) -> tuple[SlotSpan, ...]:
-        """Who held each slot when; after `close`."""
+        """Which DNN held each slot when; call after `close`."""
         return tuple(
             SlotSpan(gpu, hold.dnn, hold.start_s, hold.end_s or hold.start_s, hold.kind)
             for hold in self.holds
@@ -147,7 +147,7 @@ class Replay:
         )
 
     def use(self) -> tuple[SlotUse, ...]:
-        """What each slot did with the whole time; after `close`."""
+        """How each slot spent the whole time; call after `close`."""
         seconds: list[dict[str, float]] = [{} for _ in self.slot_names]
         for hold in self.holds:
             parts = hold.seconds_by_use()
@@ -159,7 +159,7 @@ class Replay:
         return tuple(SlotUse(gpu, parts) for gpu, parts in enumerate(seconds))
 
     def rates(self) -> tuple[RateComparison, ...]:
-        """Every DNN and number of slots that has trained, in order of appearance."""
+        """The rates of every DNN on every number of slots, in order of appearance."""
         return tuple(
             RateComparison(dnn, num_gpus, self._planned.get((dnn, num_gpus)), samples / seconds)
             for (dnn, num_gpus), (samples, seconds) in self._trained.items()
@@ -167,7 +167,7 @@ class Replay:
         )
 
     def round_reports(self) -> tuple[RoundReport, ...]:
-        """All rounds; after `close`."""
+        """All rounds; call after `close`."""
         epochs: dict[int | None, list[Epoch]] = defaultdict(list)
         for hold in self.holds:
             epochs[hold.round_index].extend(hold.epochs)
@@ -184,11 +184,11 @@ class Replay:
         )
 
     def waits(self) -> tuple[GroupWait, ...]:
-        """Whom groups waited for; after `close`."""
+        """The GPUs that groups waited for; call after `close`."""
         return waits_of(self.holds)
 
     def cost_by_dnn(self) -> dict[str, tuple[float, float]]:
-        """(seconds in groups, slot-seconds) of each DNN, profiling included; after `close`."""
+        """(seconds in groups, slot-seconds) of each DNN, including profiling; call after `close`."""
         costs: dict[str, tuple[float, float]] = {}
         for hold in self.holds:
             assert hold.end_s is not None
@@ -200,7 +200,7 @@ class Replay:
     # ---- parts ---------------------------------------------------------------------------------
 
     def _begin(self, entry: Entry, line: RunStartedLine) -> None:
-        self._release_all()  # of a start that was killed
+        self._release_all()  # left open by a start that was killed
         self._base_unix_s = entry.unix_s
         self.start_s.append(self.now_s)
         self.started_at = self.started_at or entry.time
@@ -212,7 +212,7 @@ class Replay:
 
     def _hold_plan(self, plan: PlanFacts, round_index: int | None) -> None:
         for dnn, num_epochs in plan.epochs.items():
-            # Later epochs were lost in a kill; they will be trained again.
+            # Later epochs were lost when the run was killed; they will be trained again.
             del self.curves.setdefault(dnn, [])[num_epochs:]
             self.shares[dnn] = [point for point in self.shares.get(dnn, ()) if point.epoch <= num_epochs]
         for group in plan.groups:
@@ -293,7 +293,7 @@ class Replay:
                 self._take_end(line)
 
     def _take_end(self, line: RunFinishedLine) -> None:
-        """Sums over a whole start, which are better than what was known on the way."""
+        """Take the sums over a whole start, which are more accurate than earlier values."""
         if line.predicted_s is not None and line.actual_s is not None:  # of this start alone
             before_s = self.start_s[-1]
             self.prediction = PredictedDuration(before_s + line.predicted_s, before_s + line.actual_s)
@@ -302,7 +302,7 @@ class Replay:
 
 
 def _stream_rate(epochs: Iterable[Epoch]) -> float | None:
-    """Samples per second of the passes of a round; the slowest DNN makes the length of a pass."""
+    """Samples per second of the passes of a round; a pass takes as long as its slowest DNN."""
     samples: dict[int, float] = defaultdict(float)
     seconds: dict[int, float] = defaultdict(float)
     for epoch in epochs:
@@ -313,7 +313,7 @@ def _stream_rate(epochs: Iterable[Epoch]) -> float | None:
 
 
 def slot_names(nodes: Iterable[tuple[str, int]]) -> tuple[str, ...]:
-    """A name per slot of a cluster of (host, slots) nodes; several nodes of one host are numbered."""
+    """One name per slot, given the (host, slots) of each node; nodes are numbered if they share hosts."""
     nodes = list(nodes)
     if len(nodes) == 1:
         return tuple(f"GPU {gpu}" for gpu in range(nodes[0][1]))

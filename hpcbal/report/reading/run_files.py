@@ -1,7 +1,7 @@
-"""Collect a report's values from the output directory of a run, whatever state it was left in.
+"""Collect a report's values from the output directory of a run in any state.
 
-The ledger tells nearly everything and is the only file that must be there: each of its lines was on its way
-to the disk when the next thing happened, so it is right after a kill too.
+The ledger contains nearly everything and is the only file that must exist. Each line is written before the
+next event is handled, so the ledger is correct even after a kill.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ STATE_OF_OUTCOME: Mapping[str, str] = {
 
 
 def read_run(directory: str | os.PathLike[str], now: float | None = None) -> ReportData:
-    """The report's values of the run in `directory`: finished, stopped, failed, killed or under way.
+    """The report's values for the run in `directory`: finished, stopped, failed, killed or still running.
 
     Args:
-        directory: of the run, or a copy of it.
-        now: unix seconds (default: the clock).
+        directory: output directory of the run, or a copy of it.
+        now: Unix seconds (default: the current time).
 
     Raises:
-        InputError: if there is no run, or its files are of another version.
+        InputError: if there is no run, or its files are from another version.
     """
     run = RunDirectory(Path(directory))
     replay = _replay(run)
@@ -91,21 +91,21 @@ def _replay(run: RunDirectory) -> Replay:
             replay.take(entry)
         except ValueError as error:
             raise LedgerError(
-                f"{run.ledger}: line {entry.seq} ({entry.line.event}) contradicts those before it ({error}); "
+                f"{run.ledger}: line {entry.seq} ({entry.line.event}) contradicts earlier lines ({error}); "
                 "the file is damaged: restore it"
             ) from error
     if not replay.start_s:
-        raise InputError(f"{run.ledger}: no run has started here yet")
+        raise InputError(f"{run.ledger}: no run has started here yet; start it with 'hpcbal run'")
     return replay
 
 
 def _state(replay: Replay, status: AnyStatus | None, now: float) -> tuple[str, str]:
-    """(state, note): the ledger's word counts if it has the last one."""
+    """(state, note) of the run; the ledger takes precedence if it contains the end of the last start."""
     if replay.outcome is not None:
-        note = "the same command continues it" if replay.outcome == "suspended" else ""
+        note = "run the same command again to resume it" if replay.outcome == "suspended" else ""
         return STATE_OF_OUTCOME.get(replay.outcome, replay.outcome), note
-    if status is None or has_ended(status):  # killed before this start could say anything
-        return "interrupted", "the run was killed; the same command continues it"
+    if status is None or has_ended(status):  # killed before this start wrote a status
+        return "interrupted", "the run was killed; run the same command again to resume it"
     death = death_note(status, now)
     if death is not None:
         return "interrupted", death
@@ -113,19 +113,19 @@ def _state(replay: Replay, status: AnyStatus | None, now: float) -> tuple[str, s
 
 
 def _jobs(replay: Replay, status: AnyStatus | None) -> tuple[JobReport, ...]:
-    told = {dnn["name"]: dnn["state"] for dnn in status["dnns"]} if status is not None else {}
-    names = list(told) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
+    states = {dnn["name"]: dnn["state"] for dnn in status["dnns"]} if status is not None else {}
+    names = list(states) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
     costs = replay.cost_by_dnn()
     return tuple(
-        _dnn(name, replay, told.get(name, "waiting"), *costs.get(name, (0.0, 0.0))) for name in names
+        _dnn(name, replay, states.get(name, "waiting"), *costs.get(name, (0.0, 0.0))) for name in names
     )
 
 
-def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds: float) -> JobReport:
+def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_seconds: float) -> JobReport:
     curve = tuple(replay.curves.get(name, ()))
     accuracies = [point.metrics.get("val_accuracy") for point in curve]
     cause, detail = replay.failed.get(name, ("", ""))
-    state = "failed" if cause else "done" if name in replay.done else told
+    state = "failed" if cause else "done" if name in replay.done else status
     return JobReport(
         name=name,
         state=state,
@@ -140,7 +140,7 @@ def _dnn(name: str, replay: Replay, told: str, wall_time_s: float, slot_seconds:
 
 
 def _start_of(replay: Replay) -> RunStartedLine:
-    """The line of the last start; `_replay` has made sure that there is one."""
+    """The first line of the last start; `_replay` ensures that there is one."""
     assert replay.start is not None
     return replay.start
 
@@ -163,12 +163,12 @@ def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
 
 
 def _with_overheads(data: ReportData, decided_s: float) -> ReportData:
-    """`data` with what was neither training nor waiting."""
+    """`data` with the overheads, which are neither training nor waiting."""
     scheduling = decided_s / data.duration_s if data.duration_s > 0.0 else 0.0
     overheads = (
         Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
-        Overhead("scheduling", scheduling, "deciding; reckoned as if all slots had waited for it"),
+        Overhead("scheduling", scheduling, "making decisions; counted as if all slots had waited"),
         Overhead("starting groups", data.use_share("starting"), "from a round's start to its first step"),
-        Overhead("checkpointing", data.use_share("checkpoint"), "training held up; writing goes on beside"),
+        Overhead("checkpointing", data.use_share("checkpoint"), "training paused; writing in the background"),
     )
     return dataclasses.replace(data, overheads=overheads)

@@ -1,4 +1,4 @@
-"""Whom groups waited for, which GPUs they went on without, and how their steps were shared out."""
+"""Find the GPUs that groups waited for, and the shares of their steps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hpcbal.telemetry.ledger import EpochDoneLine
 
 
 def share_point(line: EpochDoneLine, gpus: Sequence[int], epoch: int) -> SharePoint | None:
-    """What each of the group's `gpus` got of a step; None where nothing was balanced.
+    """The share of each of the group's `gpus` in a step; None if the group was not balanced.
 
     Raises:
-        ValueError: the line has shares for another number of GPUs.
+        ValueError: if the line has shares for another number of GPUs.
     """
     sizes = () if line.facts.balance is None else line.facts.balance.shares
     if not sum(sizes):
@@ -23,7 +23,7 @@ def share_point(line: EpochDoneLine, gpus: Sequence[int], epoch: int) -> SharePo
 
 
 def waits_of(holds: Iterable[Hold]) -> tuple[GroupWait, ...]:
-    """Of each stay on slots what held it up most, the costliest first; nothing of groups of one GPU."""
+    """What each group of two or more GPUs waited for most, the costliest first."""
     waits = (_wait_of(hold) for hold in holds if len(hold.gpus) > 1)
     return tuple(sorted((wait for wait in waits if wait is not None), key=lambda wait: -wait.late_s))
 

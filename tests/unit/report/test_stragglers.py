@@ -1,4 +1,4 @@
-"""Who held up whom: found in the ledger, told on the page."""
+"""Stragglers are found in the ledger and shown on the page."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_costliest_group_comes_first(history: Any) -> None:
 def test_the_page_tells_who_was_late_why_and_what_came_of_it(removed: ReportData) -> None:
     page = render_page(removed)
     part = page.partition('<section id="stragglers">')[2].partition("</section>")[0]
-    assert "After 9.0 s <b>a</b> went on without GPU 2" in part
+    assert "After 9.0 s <b>a</b> continued without GPU 2" in part
     assert '<td class="slot" title="1 of 3 GPUs">GPU 2</td><td class="why">computed longer</td>' in part
     assert "2 of 3" in part
 

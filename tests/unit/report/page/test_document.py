@@ -65,7 +65,7 @@ def test_all_charts_stand_in_both_widths(finished: ReportData) -> None:
     for section in ("slots", "learning", "use", "rates"):
         part = page.partition(f'<section id="{section}">')[2].partition("</section>")[0]
         assert part.count("<svg ") == 2, section
-    assert "What failed" in page
+    assert "Failures" in page
 
 
 def test_what_failed_is_told_and_escaped(finished: ReportData) -> None:

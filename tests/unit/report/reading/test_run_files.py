@@ -202,5 +202,5 @@ def test_a_line_that_contradicts_those_before_it_is_refused(history: Any) -> Non
 
 def test_shares_for_another_number_of_gpus_are_refused(history: Any) -> None:
     history.start(0).round(2, 0, {"a": (0,)}).epoch(3, "a", 1.0, balance=BalanceFacts((3, 4)))
-    with pytest.raises(LedgerError, match=r"line 2 \(epoch-done\) contradicts those before it"):
+    with pytest.raises(LedgerError, match=r"line 2 \(epoch-done\) contradicts earlier lines"):
         history.read()
