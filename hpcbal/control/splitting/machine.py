@@ -140,9 +140,11 @@ class Splitting:
         return [AskPolicy(self.state, event.observations)]
 
     def _on_decided(self, event: Decided) -> list[SplitAction]:
-        self._end_pending(event)
+        if not self.is_pending:
+            raise self._error("got Decided, but the policy was not asked")
         decision = event.decision
         problem = self._refusal(decision.batch_sizes)
+        self.is_pending = False
         if problem:
             return self._give_up(problem)
         self.num_decisions += 1
@@ -157,8 +159,9 @@ class Splitting:
         return [Offer(decision.remove)]
 
     def _on_failed(self, event: PolicyFailed) -> list[SplitAction]:
-        self._end_pending(event)
-        return self._give_up(event.problem)
+        """The policy failed, or the reports of a step cannot be shown to it."""
+        self.is_pending = False
+        return [] if self.gave_up else self._give_up(event.problem)
 
     def _on_announced(self, event: Announced) -> list[SplitAction]:
         announced, before = event.announcement, self.in_force
@@ -170,11 +173,6 @@ class Splitting:
         self.in_force = announced
         return []
 
-    def _end_pending(self, event: SplitEvent) -> None:
-        if not self.is_pending:
-            raise self._error(f"got {type(event).__name__}, but the policy was not asked")
-        self.is_pending = False
-
     def _give_up(self, problem: str) -> list[SplitAction]:
         self.gave_up = True
         self.remove = None  # the policy can no longer confirm it
@@ -183,7 +181,8 @@ class Splitting:
     def _refusal(self, sizes: tuple[int, ...]) -> str:
         """Why a policy's split cannot be used; empty if it can."""
         task = self.state.task
-        if len(sizes) == task.num_workers and min(sizes) >= 0 and sum(sizes) == task.num_samples:
+        are_counts = all(isinstance(size, int) and size >= 0 for size in sizes)
+        if are_counts and len(sizes) == task.num_workers and sum(sizes) == task.num_samples:
             return ""
         return f"the policy split {task.num_samples} samples over {task.num_workers} ranks as {sizes}"
 

@@ -25,6 +25,7 @@ from hpcbal.control.splitting import (
     StepMeasured,
     step_task,
 )
+from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchingPolicy, Cadence
 from hpcbal.runtime.balance.speed_learning import SpeedLearning
 from hpcbal.runtime.balance.step import Step
@@ -249,7 +250,13 @@ class DecidedSplit:
 
     def _measured(self, step: Step, reports: Array) -> AskPolicy | None:
         """The question that the machine has for the policy after a step, if any."""
-        for action in self.machine.handle(StepMeasured(step.shares.counts, observations_of(reports))):
+        try:
+            observations = observations_of(reports)
+        except PolicyError as error:  # the other ranks wait, so only balancing ends
+            self._error = error
+            self._perform(PolicyFailed(str(error)))
+            return None
+        for action in self.machine.handle(StepMeasured(step.shares.counts, observations)):
             assert isinstance(action, AskPolicy), action
             return action
         return None

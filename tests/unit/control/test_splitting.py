@@ -163,7 +163,6 @@ def test_a_split_that_loses_samples_is_not_used(sizes: tuple[int, ...]) -> None:
     ("event", "problem"),
     [
         (decided(50, 50), "the policy was not asked"),
-        (PolicyFailed(""), "the policy was not asked"),
         (measured(50, 25, 25), "reports of 3 ranks"),
         (Announced(Announcement((50, 51), at_once=False)), "allowed: a sum of 100"),
         (SplitEvent(), "allowed: Announced, Decided, PolicyFailed, StepMeasured"),
@@ -201,3 +200,12 @@ def test_a_limit_below_an_even_share_is_raised_to_it(max_samples: int | None, ex
 @pytest.mark.parametrize(("num_samples", "expected"), [(10, (8, 2)), (5, (4, 1)), (20, (16, 4)), (0, (0, 0))])
 def test_steps_of_other_sizes_keep_the_proportions(num_samples: int, expected: tuple[int, ...]) -> None:
     assert scaled_to_step(num_samples, (8, 2)) == expected
+
+
+def test_reports_that_cannot_be_shown_to_the_policy_end_balancing_though_it_was_not_asked() -> None:
+    machine = machine_of(BACKGROUND)
+    (action,) = machine.handle(PolicyFailed("cpu_share: got 2.0"))
+    assert isinstance(action, GiveUp)
+    assert machine.gave_up
+    assert machine.handle(PolicyFailed("cpu_share: got 2.0")) == [], "it is reported once"
+    machine.check_invariants()

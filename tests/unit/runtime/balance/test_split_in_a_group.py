@@ -209,3 +209,23 @@ def test_a_decision_that_fails_on_the_master_ends_balancing_on_all_ranks(
     assert all(seen == by_rank[0] for seen in by_rank)
     assert len(set(by_rank[0][5:39])) == 1
     assert caplog.text.count("balancing stops and the shares stay as they are: ValueError('singular')") == 1
+
+
+@pytest.mark.parametrize("meets", [True, False])
+@pytest.mark.parametrize("name", ["fitted", "lb-bsp-cpu", "lb-bsp-gpu"])
+def test_a_rank_that_measures_nonsense_ends_balancing_and_leaves_no_rank_waiting(
+    name: str, meets: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, calls = decided_split.observations_of, itertools.count()
+
+    def broken(reports: Any) -> Any:
+        if next(calls) == 4:
+            reports = reports.copy()
+            reports[1, -1] = 1.5  # of a memory: above 100 %
+        return real(reports)
+
+    monkeypatch.setattr(decided_split, "observations_of", broken)
+    by_rank = shares_in_a_group(BATCHING[name], meets=meets, monkeypatch=monkeypatch)
+    assert all(seen == by_rank[0] for seen in by_rank)
+    assert len(set(by_rank[0][8:39])) == 1
+    assert caplog.text.count("balancing stops and the shares stay as they are: ") == 1
