@@ -51,7 +51,9 @@ def launch_directory() -> Iterator[tuple[Path, int]]:
             locked_on = socket.gethostname() if _lock(descriptor, fcntl.LOCK_SH) else None
             first = {"starter_pid": os.getpid(), "locked_on": locked_on}
             try:
-                os.write(descriptor, f"{json.dumps(first)}\n".encode())
+                line = f"{json.dumps(first)}\n".encode()
+                if os.write(descriptor, line) != len(line):
+                    raise OutputError(f"{path}: cannot write: the file system is full; free space")
                 os.rename(aside, path)  # visible only once it is locked
             except OSError as error:
                 raise output_error(path, error) from error

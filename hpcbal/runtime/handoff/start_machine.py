@@ -106,16 +106,18 @@ class StartMachine:
                     "the ranks have written checkpoints and stopped; run the same command again to resume",
                 )
             return code, f"the run has ended with exit code {code}" if is_killed(returncode) else None
-        if returncode in ENDED_BY_TERM and not is_reported:
+        if returncode in ENDED_BY_TERM and facts.abort_code is None and not is_reported:
             sentence = "a rank ended before it could write a checkpoint; run the same command again"
             return int(ExitCode.RUN_AGAIN), None if is_silent else sentence
         code = int(ExitCode.INTERNAL_ERROR) if facts.abort_code is None else facts.abort_code
         if is_killed(returncode):
             return code, GONE_WITH_MPIRUN if are_gone else LEFT_BY_MPIRUN
-        if returncode - 128 in DEADLY and not is_silent:
+        if returncode - 128 in DEADLY and facts.abort_code is None and not is_silent:
             return code, _death(signal.Signals(returncode - 128), facts.is_watched)
         if facts.is_stopping and facts.abort_code is None and not is_silent:
             return code, ENDED_WHILE_STOPPING
+        if returncode == 0 and facts.abort_code is None and not is_silent:
+            return code, ENDED_UNDECIDED
         return code, None
 
 
@@ -130,6 +132,10 @@ LEFT_BY_MPIRUN = (
 ENDED_WHILE_STOPPING = (
     "the ranks were asked to stop, but ended perhaps before they could write checkpoints (mpirun kills them "
     "if it gets a signal); run the same command again to resume from the last checkpoints"
+)
+ENDED_UNDECIDED = (
+    "the ranks have ended, but the run has not: a process may have ended itself, for example in a model; see "
+    "the logs of the ranks, then run the same command again"
 )
 
 

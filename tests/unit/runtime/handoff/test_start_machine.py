@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.handoff.start_file import StartFacts
-from hpcbal.runtime.handoff.start_machine import Action, StartMachine
+from hpcbal.runtime.handoff.start_machine import ENDED_UNDECIDED, Action, StartMachine
 
 FRESH = StartMachine()
 DIED = "rank 2 died"
@@ -84,7 +84,10 @@ def facts(code: int, before: StartFacts = RUNNING) -> StartFacts:
         (2, StartFacts(abort_code=2), 2, []),
         (70, replace(STOPPING, abort_code=70), 70, []),
         # Nobody has decided: what a rank's process or mpirun returns is no decision.
-        *((returned, RUNNING, 1, []) for returned in (0, 1, 2, 3, 70, 75, 213)),
+        *((returned, RUNNING, 1, []) for returned in (1, 2, 3, 70, 75, 213)),
+        (0, RUNNING, 1, [ENDED_UNDECIDED]),
+        # A rank has reported why it aborts: what ends the others is not the cause.
+        *((returned, replace(RUNNING, abort_code=2), 2, []) for returned in (137, 143, -signal.SIGTERM)),
         *((returned, REPORTED, 1, [DIED]) for returned in (1, 2, 3, 70, 75, 137, 143)),
         (75, STOPPING, 1, [WHILE_STOPPING]),
         (1, STOPPING, 1, [WHILE_STOPPING]),
