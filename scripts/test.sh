@@ -42,10 +42,10 @@ if ((${#failed[@]})); then
 fi
 printf -- '---- pytest\n'
 status=0
-# Most tests of real runs wait rather than compute, so one worker more than there are cores keeps these busy. A file
-# stays in one worker, because its tests may share a run; the files that take longest come first.
+# Most tests of real runs wait rather than compute, so one worker more than there are cores keeps these busy.
+# tests/conftest.py says what stays together; the tests that take longest come first.
 cores=$(nproc)
 workers=$((cores < 5 ? cores + 1 : 6))
-pytest -n "$workers" --dist loadfile --no-loadscope-reorder "$@" || status=$?
+pytest -n "$workers" --dist loadgroup --no-loadscope-reorder "$@" || status=$?
 ((status)) || ((${#failed[@]} == 0)) || status=1
 exit "$status"

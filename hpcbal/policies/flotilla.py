@@ -101,6 +101,7 @@ def create_flotilla(
       - `delta` may be relative, so that one value suits ensembles of any speed.
       - Alg. 2, line 14 indexes m_k by DNN although m_k is ordered by place in the flotilla; we use the
         latter. The constraint m <= M - M_k of Eq. 3 limits its own range m = 1..M.
+
     Args:
         candidates: DNNs that are not done, at least one, no repetitions.
         rates: rates of all candidates.
