@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
 
-# 120 points in 6 dimensions around 3 centres; models that misbehave when they are told to.
+# 120 points in 6 dimensions around 3 centres; models that misbehave on request.
 TOYS = '''\
 import os
 import time
@@ -159,7 +159,7 @@ class Done:
 
 
 class Running:
-    """A start of the program that continues; all its processes share one session."""
+    """A running start of the program; all its processes share one session."""
 
     def __init__(self, command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
         # Files, not pipes: a process that outlives its parent would keep a pipe open.

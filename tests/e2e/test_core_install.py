@@ -69,8 +69,8 @@ def test_core_brings_neither_mpi_nor_tensorflow(core: Path) -> None:
 
 
 def test_help(core: Path) -> None:
-    told = hpcbal(core, "--help")
-    assert all(verb in told for verb in ("run", "validate", "plan", "profile", "status"))
+    reported = hpcbal(core, "--help")
+    assert all(verb in reported for verb in ("run", "validate", "plan", "profile", "status"))
 
 
 @pytest.mark.parametrize("config", ["quickstart.yaml", "fashion_mnist.yaml"])
@@ -84,8 +84,8 @@ def test_plan(core: Path, tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
     keys = {name: f"key of {name}" for name in rates}
     profile.write_text(json.dumps(profile_to_dict(RateTable(rates, gpus_per_node=4), keys)))
-    told = hpcbal(core, "plan", "configs/quickstart.yaml", "--profile", str(profile))
-    assert all(name in told for name in rates)
+    reported = hpcbal(core, "plan", "configs/quickstart.yaml", "--profile", str(profile))
+    assert all(name in reported for name in rates)
 
 
 def test_report_makes_page_and_svg_files(core: Path, tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_report_makes_page_and_svg_files(core: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "birds" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert {path.suffix for path in (tmp_path / "report-plots").iterdir()} == {".svg"}
-    (told,) = done.stderr.splitlines()
-    assert "pip install 'hpcbal[report]'" in told
+    (reported,) = done.stderr.splitlines()
+    assert "pip install 'hpcbal[report]'" in reported
 
 
 def test_package_holds_every_module(core: Path) -> None:

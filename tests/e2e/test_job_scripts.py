@@ -90,17 +90,17 @@ def script(request: pytest.FixtureRequest) -> str:
 
 def test_starts_the_run_in_the_activated_environment(site: Site, script: str) -> None:
     job = site.start(script, "a.yaml", "--output", "out")
-    _, told = job.communicate(timeout=30)
-    assert job.returncode == 0, told
+    _, reported = job.communicate(timeout=30)
+    assert job.returncode == 0, reported
     (line,) = site.called(LAUNCHER_OF_SCRIPT[script])
     assert line.endswith("hpcbal run a.yaml --output out")
 
 
-def test_without_a_config_tells_how_it_is_used(site: Site, script: str) -> None:
+def test_without_a_config_the_usage_is_printed(site: Site, script: str) -> None:
     job = site.start(script)
-    _, told = job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=30)
     assert job.returncode == 2
-    assert told.startswith("usage: ")
+    assert reported.startswith("usage: ")
     assert site.called(LAUNCHER_OF_SCRIPT[script]) == []
 
 

@@ -1,4 +1,4 @@
-"""setup.py builds the C copy where compiler and headers of Python are there, and goes on without them."""
+"""setup.py builds the C copy where compiler and headers of Python are there, and continues without them."""
 
 from __future__ import annotations
 

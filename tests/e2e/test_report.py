@@ -48,8 +48,8 @@ def test_page_plots_and_values_of_a_copy(lab: Any, tmp_path: Path) -> None:
     plots = {path.name for path in (tmp_path / "mine-plots").iterdir()}
     names = ("slots", "learning", "use", "rates", "preprocessing")
     assert plots == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
-    told = json.loads(lab.run("report", str(copy), "--json").out)
-    assert (told["name"], told["state"], len(told["dnns"])) == ("lab", "done", 3)
+    reported = json.loads(lab.run("report", str(copy), "--json").out)
+    assert (reported["name"], reported["state"], len(reported["dnns"])) == ("lab", "done", 3)
 
 
 def test_a_stopped_and_resumed_run_is_one_story(lab: Any) -> None:
@@ -92,13 +92,13 @@ def test_a_killed_run_has_a_report_and_says_what_to_do(lab: Any) -> None:
 
 
 def test_what_is_no_run_is_refused_in_one_line(lab: Any) -> None:
-    for given, told in (
+    for given, reported in (
         (".", "no ledger.jsonl"),
         ("nowhere", "no such directory"),
         ("run.yaml", "is a file"),
     ):
         done = lab.run("report", given)
         assert done.code == 2, done
-        assert told in done.err
+        assert reported in done.err
         assert len(done.err.splitlines()) == 1, done
     assert not (lab.folder / "report.html").exists()

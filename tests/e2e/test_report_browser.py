@@ -35,7 +35,7 @@ pytestmark = pytest.mark.e2e
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDTHS = {"desktop": 1280, "phone": 390}
 
-# Looks at the page from inside, when it has been drawn, and tells the frame around it what it saw.
+# Looks at the page from inside, when it has been drawn, and sends what it found to the frame around it.
 PROBE = """
 <script>
 const seen = {violations: [], errors: []};

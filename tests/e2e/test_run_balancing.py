@@ -1,4 +1,4 @@
-"""Groups of unlike GPUs: shares follow speed, learning stays as it is, and who is late is named."""
+"""Groups of unequal GPUs: shares follow speed, learning does not change, and stragglers are named."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_slow_gpu_gets_less_and_the_weights_are_those_of_even_shares(lab, poli
     ended_alike(outcomes[policy], outcomes["even"])
 
 
-def test_a_limit_below_an_even_share_is_told_once(lab):
+def test_a_limit_below_an_even_share_is_reported_once(lab):
     unlike = {**UNLIKE, "dnns": [{**UNLIKE["dnns"][0], "stop": {"max_epochs": 3}}]}
     lab.configure(**unlike, balance={"policy": "fitted", "max_samples_per_gpu": 6})
     done = lab.run()
@@ -142,7 +142,7 @@ HOPELESS = {
 
 
 @pytest.mark.parametrize("policy", ["fitted", "lb-bsp-gpu"])
-def test_a_group_goes_on_without_a_gpu_that_holds_it_up(lab, policy):
+def test_a_group_continues_without_a_gpu_that_holds_it_up(lab, policy):
     lab.configure(**HOPELESS, balance={"policy": policy})
     done = lab.run()
     assert done.code == 0, done
@@ -200,8 +200,8 @@ def test_on_other_hosts_a_dnn_gets_all_gpus_again(lab):
     done = lab.run()
     assert done.code == 0, done
     assert lab.events("round-started")[known].plan.groups[0].gpus == (0, 1, 2)
-    told = "the hosts have changed: GPUs that were left out of a may be used again"
-    assert told in (lab.out / "logs" / "rank-000.log").read_text()
+    reported = "the hosts have changed: GPUs that were left out of a may be used again"
+    assert reported in (lab.out / "logs" / "rank-000.log").read_text()
     assert len(lab.events("epoch-done")) == 16
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
-# DNN -> what happens to it, and how the table tells it.
+# DNN -> what happens to it, and its cause in the table.
 TROUBLES = {
     "builds-not": ({"trouble": "build"}, "error: RuntimeError: no such layer"),
     "saves-not": (
@@ -53,7 +53,7 @@ def test_dnns_that_fail_leave_and_the_others_finish(lab):
 
 
 def test_a_rank_that_hangs_ends_the_job_with_70_and_is_named(lab):
-    """Both ranks of the group fall silent; the log of each tells where it stands."""
+    """Both ranks of the group fall silent; the log of each shows its stack."""
     trouble = dnn("a", 5, trouble="sleep", at=5, only_rank=3)
     rates = {"a": {1: 300, 2: 580, 3: 850}}
     lab.configure(dnns=[trouble], backend={"name": "emulated", "precision": "float64", "rates": rates})

@@ -1,4 +1,4 @@
-"""A rank is killed: the job ends soon, says which rank it was, and the same command goes on."""
+"""A rank is killed: the job ends soon, says which rank it was, and the same command resumes the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT_S = 2 * ORPHANS_S
 @pytest.mark.parametrize(
     ("rank", "role"), [(2, "trainer"), (1, "preprocessor"), (0, "scheduler")], ids=lambda value: str(value)
 )
-def test_a_killed_rank_ends_the_job_and_the_same_command_goes_on(
+def test_a_killed_rank_ends_the_job_and_the_same_command_resumes(
     lab, undisturbed, same_outcome, rank: int, role: str
 ):
     running = lab.start()
@@ -41,26 +41,26 @@ def test_a_killed_rank_ends_the_job_and_the_same_command_goes_on(
     assert [row.state for row in lab.results().values()] == ["done"] * 3
 
 
-def test_a_rank_killed_while_the_run_starts_is_told(lab):
+def test_a_rank_killed_while_the_run_starts_is_reported(lab):
     """Most likely before MPI is there; on some machine or other once the ranks watch each other."""
     running = lab.start()
     running.until(lambda: 2 in running.pids(), "rank 2")
     running.signal_rank(2, signal.SIGKILL)
     done = running.wait(LIMIT_S)
     assert done.code == 1, done
-    assert tells_of_a_death_once(done.err), done
+    assert reports_a_death_once(done.err), done
     assert "Traceback" not in done.err, done
     done = lab.run("run", "run.yaml", "--set", "defaults.stop.max_epochs=1")
     assert done.code == 0, done
 
 
-def tells_of_a_death_once(err: str) -> bool:
-    """By a rank that saw it, or by `hpcbal run`."""
-    told = re.findall(r"hpcbal: (?:rank \d .* died without an error|a rank was ended by SIGKILL)", err)
-    return len(told) == 1 and err.count("un the same command again") == 1
+def reports_a_death_once(err: str) -> bool:
+    """A death is reported either by a rank that saw it or by `hpcbal run`."""
+    reported = re.findall(r"hpcbal: (?:rank \d .* died without an error|a rank was ended by SIGKILL)", err)
+    return len(reported) == 1 and err.count("un the same command again") == 1
 
 
-def test_a_death_that_no_rank_lives_to_tell_of_is_told(lab, undisturbed, same_outcome):
+def test_a_death_that_no_rank_can_report_is_reported(lab, undisturbed, same_outcome):
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
     for pid in running.pids().values():  # unless mpirun is quicker, which kills the others too
@@ -69,14 +69,14 @@ def test_a_death_that_no_rank_lives_to_tell_of_is_told(lab, undisturbed, same_ou
     done = running.wait(LIMIT_S)
     print(done)
     assert done.code == 1, done
-    assert tells_of_a_death_once(done.err), done
+    assert reports_a_death_once(done.err), done
     done = lab.run()
     assert done.code == 0, done
     same_outcome(lab.outcome(killed=True), undisturbed)
 
 
-def test_ranks_whose_mpirun_was_killed_end_and_the_same_command_goes_on(lab, undisturbed, same_outcome):
-    """They may stop cleanly before Open MPI aborts them; either way they are gone and the truth is told."""
+def test_ranks_whose_mpirun_was_killed_end_and_the_same_command_resumes(lab, undisturbed, same_outcome):
+    """They may stop cleanly before Open MPI aborts them; either way they are gone."""
 
     def slowly(config) -> None:
         for dnn in config["dnns"]:

@@ -47,15 +47,15 @@ def test_signals_and_kills_change_nothing_where_each_dnn_trains_alone(lab, same_
 
 
 @pytest.mark.parametrize("paradigm", ["global", *OTHERS])
-def test_a_run_tells_how_long_it_will_take_and_how_right_it_was(lab, paradigm: str):
+def test_a_run_predicts_its_duration_and_reports_the_error(lab, paradigm: str):
     use(lab, paradigm)
     done = lab.run()
     assert done.code == 0
     assert "if every DNN trains to its max_epochs" in done.out, done
     assert "predicted / actual " in done.out, done
-    (told,) = lab.events("prediction")
+    (reported,) = lab.events("prediction")
     last = lab.events("run-finished")[-1]
-    assert last.predicted_s == told.wall_time_s
+    assert last.predicted_s == reported.wall_time_s
     # DNNs train to their max_epochs here; steps take the time of their rates, the rest adds some more.
     assert 0.1 < last.predicted_s < last.actual_s
     assert lab.status()["prediction"]["remaining_s"] == 0.0

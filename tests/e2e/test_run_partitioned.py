@@ -20,7 +20,7 @@ SEED, VALIDATION_FRACTION = 5, 0.2  # of the lab, and the default
 
 
 def partitioned(**data: object) -> dict[str, object]:
-    """The only DNN on three GPUs, the first of which gets four samples of six."""
+    """The only DNN on three GPUs; the first GPU gets four samples of six."""
     return {
         "data": {"dataset": "toys:points", "access": "partitioned", "max_traversal_gap": 1, **data},
         "dnns": [{"name": "a", "model": "toys:toy", "batch_size": 24, "stop": {"max_epochs": 6}}],
@@ -54,30 +54,30 @@ def parts_of(lab, *, killed: bool = False) -> tuple[list[int], np.ndarray]:
 HOLD = '''
 
 def hold(mark, count):
-    """Once the ledger tells `count` times of `mark`, wait until this start is told to stop; be slow then."""
+    """Once the ledger has `mark` `count` times, wait until this start is asked to stop; then be slow."""
     while True:
         try:
             with open("out/ledger.jsonl", encoding="utf-8") as file:
-                told = file.read()
+                content = file.read()
         except FileNotFoundError:
             return
-        if told.count(mark) < count:
+        if content.count(mark) < count:
             return
-        if told.rfind('"suspend-requested"') > told.rfind('"run-started"'):
-            time.sleep(0.5)  # so that nobody gets to the end before the word has come round
+        if content.rfind('"suspend-requested"') > content.rfind('"run-started"'):
+            time.sleep(0.5)  # so that no rank reaches the end before all know of the stop
             return
         time.sleep(0.01)
 '''
 
 
 def hold_at(lab, place: str, mark: str, count: int) -> Path:
-    """Let runs into `out` wait at a place of toys.py until they are told to stop, however slow the test is.
+    """Let runs into `out` wait at a place of toys.py until they are asked to stop, however slow the test is.
 
     Args:
         place: first line of a method.
         mark, count: they wait from the moment when the ledger holds `mark` so many times.
 
-    Returns: a file; while it is there, nobody waits.
+    Returns: a file; while it exists, no run waits.
     """
     toys, free = lab.folder / "toys.py", lab.folder / f"free-{place.split('(')[0]}"
     text, line = toys.read_text(encoding="utf-8"), f"    def {place}:\n"
@@ -121,7 +121,7 @@ def test_the_example_runs(lab):
 
 
 def test_parts_lie_on_several_nodes(lab):
-    """One GPU on each; the preprocessors of all nodes see that nobody reads their stream."""
+    """One GPU on each; the preprocessors of all nodes see that no rank reads their stream."""
     lab.configure(**partitioned())
     cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
     done = lab.run("run", "run.yaml", *cut, num_ranks=9)
@@ -140,7 +140,7 @@ def test_without_migration_parts_stay(lab):
 
 
 def goes_on_to_the_end_of(lab, whole):
-    """The same command ends with the six epochs and the weights of a run that nobody disturbed."""
+    """The same command ends with the six epochs and the weights of an undisturbed run."""
     done = lab.run()
     assert done.code == 0, done
     history, arrays = lab.outcome()["a"]
@@ -151,7 +151,7 @@ def goes_on_to_the_end_of(lab, whole):
 
 
 @pytest.mark.parametrize("how", ["TERM", "KILL"])
-def test_a_run_that_was_ended_goes_on_with_its_parts(lab, how):
+def test_a_run_that_was_ended_is_resumed_with_its_parts(lab, how):
     """With shares that stay, the weights are those of an undisturbed run, to the last bits."""
     sections = partitioned(max_traversal_gap=None)
     lab.configure(**sections, output={"dir": "whole"})
@@ -194,33 +194,33 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab):
 
 LEDGER_OF_IDS = """
 
-def tell(what, sample_id):
+def log_sample(what, sample_id):
     start, rank = os.environ["HPCBAL_TEST_TOKEN"].rpartition(":")[2], os.environ["OMPI_COMM_WORLD_RANK"]
     with open(f"ids-{start}-{rank}", "a", encoding="utf-8") as file:
         file.write(f"{what} {sample_id}\\n")
 
 
-def told_read(self, sample_id, read=Points.read):
-    tell("read", sample_id)
+def logged_read(self, sample_id, read=Points.read):
+    log_sample("read", sample_id)
     return read(self, sample_id)
 
 
-def told_put(self, sample_id, raw, label, put=HeldSamples.put):
+def logged_put(self, sample_id, raw, label, put=HeldSamples.put):
     put(self, sample_id, raw, label)
-    tell("put", sample_id)
+    log_sample("put", sample_id)
 
 
-def told_drop(self, sample_id, drop=HeldSamples.drop):
+def logged_drop(self, sample_id, drop=HeldSamples.drop):
     if sample_id in self:
-        tell("drop", sample_id)
+        log_sample("drop", sample_id)
     drop(self, sample_id)
 
 
-Points.read, HeldSamples.put, HeldSamples.drop = told_read, told_put, told_drop
+Points.read, HeldSamples.put, HeldSamples.drop = logged_read, logged_put, logged_drop
 """
 
 
-def tell_ids(lab) -> None:
+def log_ids(lab) -> None:
     """Let every rank write down which samples it reads, and which come into its memory and leave it."""
     toys, imported = lab.folder / "toys.py", "from hpcbal.data.held_samples import HeldSamples\n"
     toys.write_text(imported + toys.read_text(encoding="utf-8") + LEDGER_OF_IDS, encoding="utf-8")
@@ -254,7 +254,7 @@ def ids_of_parts(owner: np.ndarray) -> list[list[int]]:
 def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
     """Each GPU in turn is slow, and samples follow; what is really read and held is what was written down."""
     lab.configure(**moving(max_epochs=40))  # so many that none of the ends comes too late
-    tell_ids(lab)
+    log_ids(lab)
     known, kept = 0, None
     for start, end in enumerate(("TERM", "KILL", None), 1):
         running = lab.start()
@@ -284,7 +284,7 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"slots": {"per_node": 2}}, ""),
         (
@@ -294,7 +294,7 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
     ],
     ids=["other GPUs", "a lower limit"],
 )
-def test_other_gpus_get_parts_of_their_own(lab, change, told):
+def test_other_gpus_get_parts_of_their_own(lab, change, reported):
     lab.configure(**partitioned())
     free = hold_training(lab, '"epoch-done"', 2)
     running = lab.start()
@@ -309,7 +309,7 @@ def test_other_gpus_get_parts_of_their_own(lab, change, told):
     assert (len(sizes), sum(sizes)) == (2, NUM_TRAIN)
     logs = "".join(path.read_text() for path in (lab.out / "logs").glob("rank-*.log"))
     assert "the data had 3 parts and is dealt again to 2 GPUs" in logs
-    assert told in logs
+    assert reported in logs
 
 
 @pytest.mark.parametrize("policy", ["fitted", "lb-bsp-cpu"])
@@ -362,7 +362,7 @@ def test_preprocessing_that_all_gpus_do_equally_slowly_evens_out_their_shares(la
         assert all(np.greater(ranks.worked_s, ranks.compute_s))
 
 
-def test_those_who_go_on_without_a_gpu_hold_all_samples(lab):
+def test_groups_that_continue_without_a_gpu_hold_all_samples(lab):
     """The last GPU takes a tenth of a second for whatever it gets."""
     sections = partitioned()
     sections["dnns"][0]["stop"] = {"max_epochs": 16}
@@ -378,7 +378,7 @@ def test_those_who_go_on_without_a_gpu_hold_all_samples(lab):
 
 @pytest.mark.parametrize("at", [2, 3])
 def test_a_rank_that_fails_while_samples_move_takes_the_group_along(lab, at):
-    """The gap is exceeded in the second step, and a rank raises while samples move: nobody waits for them."""
+    """The gap is exceeded in the second step, and a rank raises while samples move: none waits for them."""
     sections = partitioned(max_traversal_gap=0.5)
     sections["dnns"][0]["args"] = {"trouble": "raise", "at": at, "only_rank": 3}
     lab.configure(**sections)
@@ -394,8 +394,8 @@ def test_broken_samples_are_left_out_until_they_are_mended(lab):
     lab.configure(**partitioned(**data))
     done = lab.run()
     assert done.code == 0, done
-    told = sorted(event.sample_id for event in lab.events("bad-sample"))
-    assert told == [0, 1, 2]
+    reported = sorted(event.sample_id for event in lab.events("bad-sample"))
+    assert reported == [0, 1, 2]
     sizes, owner = parts_of(lab)
     num_broken = np.count_nonzero(owner < 0)
     assert sum(sizes) == NUM_TRAIN - num_broken
@@ -417,8 +417,8 @@ def test_too_many_broken_samples_end_the_run(lab):
     lab.configure(**partitioned(dataset="toys:points", args={"broken": 12}, max_bad_fraction=0.05))
     done = lab.run()
     assert done.code == 2, done
-    told = r"\d+ of 120 samples are broken, more than data.max_bad_fraction \(0.05\) allows"
-    assert re.search(told, done.err), done
+    reported = r"\d+ of 120 samples are broken, more than data.max_bad_fraction \(0.05\) allows"
+    assert re.search(reported, done.err), done
 
 
 def many_broken(num_broken: int, limit: float, partition: str) -> dict[str, object]:
@@ -449,16 +449,16 @@ def test_broken_samples_leave_no_part_empty_while_there_are_others(lab, partitio
 
 
 @pytest.mark.parametrize("partition", ["by_class", "random"])
-def test_too_many_broken_samples_are_told_by_number_though_parts_are_empty(lab, partition):
+def test_the_number_of_broken_samples_is_reported_even_though_parts_are_empty(lab, partition):
     lab.configure(**many_broken(60, 0.05, partition))
     done = lab.run()
     assert done.code == 2, done
-    told = r"\d+ of 60 samples are broken, more than data.max_bad_fraction \(0.05\) allows"
-    assert re.search(told, done.err), done
+    reported = r"\d+ of 60 samples are broken, more than data.max_bad_fraction \(0.05\) allows"
+    assert re.search(reported, done.err), done
     assert "Traceback" not in done.err, done
 
 
-def test_fewer_usable_samples_than_gpus_are_told_in_one_line(lab):
+def test_fewer_usable_samples_than_gpus_are_reported_in_one_line(lab):
     lab.configure(**many_broken(60, 1.0, "by_class"))
     done = lab.run()
     assert done.code == 3, done
@@ -467,13 +467,13 @@ def test_fewer_usable_samples_than_gpus_are_told_in_one_line(lab):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"dnns": [{"name": n, "model": "toys:toy"} for n in "ab"]}, "got 'partitioned' for 2 DNNs"),
         ({"schedule": {"paradigm": "local"}}, "got 'local', allowed: global with data.access 'partitioned'"),
     ],
 )
-def test_what_partitioned_data_is_not_for_is_refused(lab, change, told):
+def test_what_partitioned_data_is_not_for_is_refused(lab, change, reported):
     sections = {**partitioned(), **change}
     sections["backend"]["rates"]["b"] = {1: 400}
     if "dnns" not in change:
@@ -482,24 +482,24 @@ def test_what_partitioned_data_is_not_for_is_refused(lab, change, told):
     for verb in ("validate", "run"):
         done = lab.run_alone(verb, "run.yaml")
         assert done.code == 2, done
-        assert re.search(re.escape(told), done.err), done
+        assert re.search(re.escape(reported), done.err), done
 
 
 def test_more_gpus_than_a_step_has_samples_are_refused(lab):
-    """Some part would never be drawn from. A file alone tells it of one node, a start of all."""
+    """Some part would never be drawn from. The file alone shows this for one node, a start for all nodes."""
     sections = partitioned()
     sections["dnns"][0]["batch_size"] = 2
     sections["balance"] = {"policy": "even"}
     lab.configure(**sections)
-    told = "batch_size: got 2, allowed: at least 3 with data.access 'partitioned'"
+    reported = "batch_size: got 2, allowed: at least 3 with data.access 'partitioned'"
     done = lab.run_alone("validate", "run.yaml")
     assert done.code == 2, done
-    assert re.search(rf"run.yaml:\d+: dnns.0.{told}", done.err), done
+    assert re.search(rf"run.yaml:\d+: dnns.0.{reported}", done.err), done
     cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
     assert lab.run_alone("validate", "run.yaml", *cut).code == 0
     done = lab.run("run", "run.yaml", *cut, num_ranks=9)
     assert done.code == 2, done
-    assert f"dnns.a.{told}" in done.err, done
+    assert f"dnns.a.{reported}" in done.err, done
     assert "Traceback" not in done.err, done
     few = ["--set", "schedule.max_gpus_per_dnn=2", "--set", "dnns.a.stop.max_epochs=1"]
     done = lab.run("run", "run.yaml", *cut, *few, num_ranks=9)
@@ -512,8 +512,8 @@ def test_more_gpus_than_training_samples_are_refused_before_anything_is_measured
     lab.configure(**partitioned(dataset="toys:points", args={"num_samples": 3}, partition=partition))
     done = lab.run()
     assert done.code == 2, done
-    told = "hpcbal: data.dataset: got 2 training samples, allowed: at least 3"
-    assert done.err.count(told) == 1, done
+    reported = "hpcbal: data.dataset: got 2 training samples, allowed: at least 3"
+    assert done.err.count(reported) == 1, done
     assert "Traceback" not in done.err, done
     assert lab.events("run-started") == []
     few = ["--set", "schedule.max_gpus_per_dnn=2", "--set", "balance.shares=[2, 1]"]
@@ -523,7 +523,7 @@ def test_more_gpus_than_training_samples_are_refused_before_anything_is_measured
 
 
 def test_a_killed_rank_during_a_migration_ends_the_job(lab):
-    """A dead rank holds up nobody, though samples are on their way to or from it nearly all the time."""
+    """A dead rank blocks no other, though samples travel to or from it nearly all the time."""
     lab.configure(**moving(max_epochs=60))
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch 2")
@@ -546,7 +546,7 @@ def test_parts_that_take_long_to_read_are_no_stall(lab):
 
 @pytest.mark.parametrize("partition", ["random", "by_class"])
 def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(lab, partition):
-    """First before anything is trained, then with parts of which much has been drawn already."""
+    """First before anything is trained, then with parts that have been drawn from for long."""
     sections = partitioned(max_traversal_gap=None, partition=partition)
     lab.configure(**sections, output={"dir": "whole"})
     lab.out = lab.folder / "whole"

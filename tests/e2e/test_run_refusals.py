@@ -1,4 +1,4 @@
-"""What a run cannot work with is told in one clear sentence, with the right code and no traceback."""
+"""Wrong input is reported in one clear sentence, with the right exit code and no traceback."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_keys_without_effect_are_warned_of_once(lab):
 
 def test_a_world_that_was_started_as_singletons(lab):
     """The launcher says four, MPI says one: as when mpi4py was built with another MPI."""
-    told = {"PMI_SIZE": "4"}
-    first, second = (lab.run(PMI_RANK=str(rank), **told) for rank in (0, 1))
+    reported = {"PMI_SIZE": "4"}
+    first, second = (lab.run(PMI_RANK=str(rank), **reported) for rank in (0, 1))
     check_refused(first, "PMI started 4 processes, but this process sees an MPI world of size 1")
     assert (second.code, second.err) == (2, "")
     assert not lab.out.exists()

@@ -1,4 +1,4 @@
-"""Stop and go on: however a run is asked to stop, the same command goes on to the same end."""
+"""Stop and resume: however a run is asked to stop, the same command resumes it to the same end."""
 
 from __future__ import annotations
 

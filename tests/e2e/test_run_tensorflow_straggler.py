@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
 
 LATE_S, STEPS = 0.2, 4
 
-# A dense network; on the rank that is told to, the gradient of its last layer comes 0.2 s late.
+# A dense network; on one chosen rank, the gradient of its last layer comes 0.2 s late.
 LATE = """\
 import os
 import time

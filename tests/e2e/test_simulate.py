@@ -72,7 +72,7 @@ def test_a_configuration_with_more_gpus_and_fewer(capsys: Capture, config: str) 
     assert makespans[0] == pytest.approx(4 * one_pass)
 
 
-def test_the_dataset_tells_its_size(capsys: Capture, config: str) -> None:
+def test_the_dataset_reports_its_size(capsys: Capture, config: str) -> None:
     Path("mine.py").write_text("from hpcbal.data import digits as data\n", encoding="utf-8")
     given = simulated(capsys, config, "--samples", "1797")["rows"]
     assert simulated(capsys, config)["rows"] == given
@@ -168,7 +168,7 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
         ),
     ],
 )
-def test_wrong_input_is_told_in_a_sentence(
+def test_wrong_input_is_reported_in_a_sentence(
     arguments: list[str], message: str, capsys: Capture, config: str
 ) -> None:
     code, out, err = hpcbal(capsys, *arguments)
@@ -188,7 +188,7 @@ def test_the_output_holds_figures_charts_and_pages(capsys: Capture, config: str)
     assert "global on 2 GPUs: " in Path("out/speedup.svg").read_text(encoding="utf-8")
 
 
-def test_an_output_that_is_a_file_is_told(capsys: Capture, config: str) -> None:
+def test_an_output_that_is_a_file_is_reported(capsys: Capture, config: str) -> None:
     code, _, err = hpcbal(capsys, config, "--samples", "1000", "--output", config)
     assert code == 2
     assert err.startswith("hpcbal: run.yaml: cannot make the directory")

@@ -1,4 +1,4 @@
-"""Partitioned data over real ranks: samples move while all go on drawing, and none is lost or doubled."""
+"""Partitioned data over real ranks: samples move while all keep drawing, and none is lost or doubled."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def test_messages_and_patient_collectives(mpi_run, num_ranks: int):
 
 
 @pytest.mark.parametrize(("what", "code"), [("nothing", 0), ("ours", 2), ("bug", 1)])
-def test_a_rank_that_cannot_go_on_ends_the_job_and_it_alone_says_why(mpi_run, what: str, code: int):
+def test_a_rank_that_cannot_continue_ends_the_job_and_it_alone_says_why(mpi_run, what: str, code: int):
     done = mpi_run(3, "runtime_ending.py", what)
     assert done.returncode == code, done.stdout + done.stderr
     assert "rank 0 saw" not in done.stderr

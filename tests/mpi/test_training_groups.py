@@ -38,7 +38,7 @@ def passed_without_tensorflow(mpi_run: RunMpi) -> set[str]:
 def passed(run: subprocess.CompletedProcess[str]) -> set[str]:
     lines = {line.removeprefix("passed ") for line in run.stdout.splitlines() if line.startswith("passed ")}
     if run.returncode:
-        lines.add(f"exit code {run.returncode}\n{run.stderr}")  # shown by the assertion of what is missing
+        lines.add(f"exit code {run.returncode}\n{run.stderr}")  # shown by the assertion about missing lines
     return lines
 
 

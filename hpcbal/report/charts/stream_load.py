@@ -35,7 +35,7 @@ def draw_stream_load(data: ReportData, width: float) -> Drawing | None:
         x, end = time(each.start_s), time(each.end_s)
         made = f"{number_label(each.stream_samples_per_s or 0.0)} samples/s"
         makers = f"{each.num_preprocessors} preprocessor{'' if each.num_preprocessors == 1 else 's'}"
-        title = f"round {each.index}: {made}, {percent_label(load)} of what {makers} can make"
+        title = f"round {each.index}: {made}, {percent_label(load)} of the capacity of {makers}"
         sheet.rect(x, y(load), max(0.6, end - x - 1.0), max(1.0, bottom - y(load)), _COLOR, title=title)
         text = percent_label(load)
         if text_width(text, LABEL_SIZE) + 4.0 <= end - x:

@@ -21,7 +21,7 @@ from hpcbal.values import Position
 
 @dataclass
 class FakeSource:
-    """Sample i of pass p is filled with a value that tells i, p and whether it is for training."""
+    """Sample i of pass p is filled with a value that encodes i, p and whether it is for training."""
 
     num_train: int
     num_positions: int

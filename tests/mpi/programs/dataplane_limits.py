@@ -1,4 +1,4 @@
-"""What holds the producers back, what frees them, and what a wrong call tells; prints each case."""
+"""What blocks producers, what frees them, and the errors of wrong calls; prints each case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSES = range(2)
 
 
 def idle_readers_hold_all_producers_back(cast: Cast, source: FakeSource) -> None:
-    """While nobody reads, no node makes more than fits in its ring and its send buffers."""
+    """While no rank reads, no node makes more than fits in its ring and its send buffers."""
     counts: list[int] = []
 
     def read(reader: StreamReader) -> None:

@@ -25,9 +25,8 @@ from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_dra
 from hpcbal.runtime.balance.balancer import FixedSplit
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.health.signals import StopFlag
-from hpcbal.runtime.parts import loading
 from hpcbal.runtime.parts.loading import PartLoader
-from hpcbal.runtime.parts.part import Parts
+from hpcbal.runtime.parts.part import Parts, loading
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading
@@ -40,7 +39,7 @@ SMALL_PIECE_BYTES = 2000
 
 
 class Varied:
-    """Samples of every kind that a dataset may give, each told by its id."""
+    """Samples of every kind that a dataset may give, each derived from its id."""
 
     num_classes = 10
     sample_spec: SampleSpec | None
@@ -142,8 +141,10 @@ def check_undone(comm: MPI.Intracomm, num_steps: int) -> None:
     check_held(comm, parts, False)
 
 
-def make_loader(comm: MPI.Intracomm, source: SampleSource, told: list[str]) -> tuple[PartLoader, GroupMember]:
-    """A loader of parts by class, on a rank of which only the surroundings are made up."""
+def make_loader(
+    comm: MPI.Intracomm, source: SampleSource, reported: list[str]
+) -> tuple[PartLoader, GroupMember]:
+    """A loader of parts by class, on a rank whose surroundings are fake."""
     data = SimpleNamespace(
         partition="by_class", dataset="varied", max_traversal_gap=None, max_bad_fraction=0.0
     )
@@ -154,7 +155,7 @@ def make_loader(comm: MPI.Intracomm, source: SampleSource, told: list[str]) -> t
 
     def send(rank: int, message: object) -> None:
         if isinstance(message, DataLoading):
-            told.append(message.what)
+            reported.append(message.what)
 
     unused: Any = None
     context = RankContext(
@@ -180,10 +181,10 @@ def make_loader(comm: MPI.Intracomm, source: SampleSource, told: list[str]) -> t
 
 
 def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
-    """One rank is told to stop while labels are read: nobody reads a part, or lets go of what it holds."""
+    """One rank is asked to stop while labels are read: no rank reads a part or drops what it holds."""
     source = SampleSource(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
-    told: list[str] = []
-    loader, member = make_loader(comm, source, told)
+    reported: list[str] = []
+    loader, member = make_loader(comm, source, reported)
     balancer = FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
     batches = loader.load(member, {}, balancer, lambda: False)
     assert batches is not None
@@ -191,12 +192,12 @@ def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
     held = batches.parts.held.ids.tolist()
     assert held
     loader.last = before = deal_parts(source.num_train, comm.size + 1, "random", SEED)
-    told.clear()
+    reported.clear()
     asked = iter(range(source.num_train))
     is_last = comm.rank == comm.size - 1
     assert loader.load(member, {}, balancer, lambda: is_last and next(asked) >= 5) is None
     assert batches.parts.held.ids.tolist() == held, "it holds others now"
-    assert ["labels" in what for what in told] == [True] * (comm.rank == 0), told
+    assert ["labels" in what for what in reported] == [True] * (comm.rank == 0), reported
     assert loader.last is not None
     assert (loader.last.num_parts, loader.last.owner.tolist()) == (comm.size + 1, before.owner.tolist())
 

@@ -1,4 +1,4 @@
-"""Ranks that cannot go on: argument 1 says how; nothing is printed but why."""
+"""Ranks that cannot continue: argument 1 says why; only the reason is printed."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def failing_step(
 
 
 def failures(bench: Bench) -> None:
-    """An operation fails before, beside, between and after the sums, on either way; the group can go on."""
+    """An operation fails before, beside, between and after the sums, either way; the group can continue."""
     bench.join([EVERYONE])
     collective = bench.groups.collective_of(EVERYONE)
     replica = bench.models.replica(TRIPWIRES, "group")
@@ -141,7 +141,7 @@ def broken_updates(bench: Bench) -> None:
 
 
 def not_a_number(bench: Bench) -> None:
-    """A NaN is told by the rank that has it in its samples, not by those that only heard of it."""
+    """The rank whose samples produce a NaN reports it; the other ranks do not."""
     bench.join([EVERYONE])
     collective = bench.groups.collective_of(EVERYONE)
     replica = bench.models.replica(SYNCHRONISED, "group")
@@ -158,10 +158,10 @@ def late(bench: Bench) -> None:
     bench.join([EVERYONE])
     collective = bench.groups.collective_of(EVERYONE)
     replica = bench.models.replica(TRIPWIRES, "group")
-    told: list[float] = []
+    reported: list[float] = []
 
     def report(waited_s: float) -> np.ndarray:
-        told.append(waited_s)
+        reported.append(waited_s)
         return np.zeros(1)
 
     for number, (batch, shares) in enumerate(batches(EVERYONE, 2)):
@@ -170,7 +170,7 @@ def late(bench: Bench) -> None:
         part = mine(batch, shares, collective.rank)
         train_step(replica, part, len(batch.ids), collective, report=report)
     training_models.ARMED.update(wire=None)
-    waited_s = COMM.allgather(told[-1])
+    waited_s = COMM.allgather(reported[-1])
     assert min(waited_s[0], waited_s[2]) > waited_s[1]
 
 

@@ -104,7 +104,7 @@ class Restless(BatchingPolicy[BatchState]):
 
 
 def check_reports(state: BatchState, observations: Sequence[Observation]) -> None:
-    """What has come over the group is whole: the samples of the step, and a time of whoever had some."""
+    """The reports are complete: the samples of the step, and a time of each rank that had some."""
     assert sum(seen.num_samples for seen in observations) in (state.task.num_samples, LAST_STEP)
     assert all((seen.processing_s > 0) == (seen.num_samples > 0) for seen in observations)
 
@@ -118,7 +118,7 @@ MOST_STEPS = 300
 def balanced(bench: Bench) -> None:
     """The same with shares that the group's master decides anew all the time, at every cadence.
 
-    As in a run, shares are planned one step ahead where no step waits for a decision. Steps go on until
+    As in a run, shares are planned one step ahead where no step waits for a decision. Steps continue until
     shares have changed often, and a smaller one ends the pass.
     """
     for cadence in (Cadence.BACKGROUND, Cadence.UNTIL_SETTLED, Cadence.EVERY_STEP):
@@ -153,7 +153,7 @@ def balanced(bench: Bench) -> None:
 
 
 def consulting(bench: Bench) -> None:
-    """The master sees who told what, its answer reaches all, and the sum that follows is right."""
+    """The master gets each rank's report, its answer reaches all, and the sum that follows is right."""
     group = bench.join([(2, 0, 1)])
     assert group is not None
     collective = bench.groups.collective_of(group)
@@ -311,7 +311,7 @@ def one_start(bench: Bench) -> None:
 
 
 def agreement(bench: Bench) -> None:
-    """Outside of steps, a failure on one rank is told to all, the end of its detail first."""
+    """Outside of steps, a failure on one rank is reported to all, the end of its detail first."""
     group = bench.join([(0, 1, 2)])
     assert group is not None
     comm = bench.groups.comm_of(group)

@@ -78,7 +78,7 @@ def _trip(wire: str, backward: bool) -> None:
 
 
 def tripwires(input_shape: tuple[int, ...], num_classes: int) -> Any:
-    """Synchronised batch norm with layers around it that fail when they are told to, while the step runs."""
+    """Synchronised batch norm with layers around it that fail on request, while the step runs."""
     import tensorflow as tf
     from keras import Input, Model, layers
 

@@ -75,8 +75,8 @@ class History:
             straggler=straggler,
         )
 
-    def leave(self, at: float, dnn: str, *, told: bool = True) -> History:
-        if told:
+    def leave(self, at: float, dnn: str, *, reported: bool = True) -> History:
+        if reported:
             self.add(at, "leave-round", dnn=dnn, reason="converged", detail="")
         return self.add(at, "group-left", dnn=dnn, wall_time_s=0.0, slot_seconds=0.0)
 
@@ -100,7 +100,7 @@ def finished(history: History) -> ReportData:
     history.start(0).round(1, 0, {"a": (0,), "b": (1,)})
     history.epoch(5, "a", seconds=3.0, wait_s=1.0, accuracy=0.7)
     history.add(6, "dnn-failed", dnn="b", cause="nan", detail="Traceback\n  File x\nValueError: <NaN> & co")
-    history.leave(6, "b", told=False).leave(9, "a").add(9, "dnn-done", dnn="a", detail="")
+    history.leave(6, "b", reported=False).leave(9, "a").add(9, "dnn-done", dnn="a", detail="")
     history.add(9, "round-ended", index=0, suspended=False)
     history.add(10, "run-finished", outcome="failed-dnns", exit_code=3, decided_s=0.5)
     return history.read()

@@ -22,7 +22,7 @@ def balanced(*sizes: int) -> dict[str, Any]:
 
 @pytest.fixture
 def removed(history: Any) -> ReportData:
-    """Group a waits for GPU 2, mostly, until it goes on without; b has a GPU of its own."""
+    """Group a waits for GPU 2, mostly, until it drops that GPU; b has its own GPU."""
     history.start(0, (4,)).round(0, 0, {"a": (0, 1, 2), "b": (3,)})
     history.epoch(3, "a", 2.0, **late(2, "compute", 1.0), **balanced(10, 10, 4))
     history.epoch(3, "b", 2.0)
@@ -55,7 +55,7 @@ def test_the_costliest_group_comes_first(history: Any) -> None:
     assert [(wait.job, wait.gpu) for wait in history.read().waits] == [("b", None), ("a", 1)]
 
 
-def test_the_page_tells_who_was_late_why_and_what_came_of_it(removed: ReportData) -> None:
+def test_the_page_shows_who_was_late_why_and_the_result(removed: ReportData) -> None:
     page = render_page(removed)
     part = page.partition('<section id="stragglers">')[2].partition("</section>")[0]
     assert "After 9.0 s <b>a</b> continued without GPU 2" in part
@@ -64,7 +64,7 @@ def test_the_page_tells_who_was_late_why_and_what_came_of_it(removed: ReportData
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_a_line_per_slot_tells_its_last_share_or_that_it_was_left_out(
+def test_a_line_per_slot_shows_its_last_share_or_that_it_was_left_out(
     removed: ReportData, width: float
 ) -> None:
     drawing = draw_charts(removed, width)["shares"]
@@ -72,7 +72,7 @@ def test_a_line_per_slot_tells_its_last_share_or_that_it_was_left_out(
     assert {"a", "GPU 0 50 %", "GPU 1 50 %", "GPU 2 left out"} <= set(texts)
 
 
-def test_nothing_is_told_where_nobody_was_late(finished: ReportData) -> None:
+def test_nothing_is_reported_if_no_rank_was_late(finished: ReportData) -> None:
     assert finished.waits == ()
     assert '<section id="stragglers">' not in render_page(finished)
     assert "shares" not in draw_charts(finished, WIDE)

@@ -1,4 +1,4 @@
-"""A rank whose stderr nobody reads any more, since mpirun was killed, ends its job as any other."""
+"""A rank whose stderr is closed, because mpirun was killed, ends its job like any other rank."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_the_ranks_are_this_very_program():
     assert command[-6:] == ["6", sys.executable, "-m", "hpcbal", "run", "a.yaml"]
 
 
-def test_no_mpirun_is_told_with_what_to_do(monkeypatch, tmp_path: Path):
+def test_no_mpirun_is_reported_with_what_to_do(monkeypatch, tmp_path: Path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="no mpirun on PATH and none beside this Python"):

@@ -78,7 +78,7 @@ def test_terminated_set_up_ends_its_step_and_frees_the_lock(machine: Machine) ->
     script.send_signal(signal.SIGTERM)
     _, told = script.communicate(timeout=30)
     assert script.returncode == 143
-    assert "run the same command again to resume" in told
+    assert "the same command goes on from here" in told
     assert not (machine.clone / ".venv/.hpcbal/lock").exists()
     assert not (machine.clone / ".venv/.hpcbal/steps/long").exists()
     done = machine.source("take_lock; quick() { :; }; step long 1 Long quick")

@@ -68,7 +68,7 @@ def test_all_charts_stand_in_both_widths(finished: ReportData) -> None:
     assert "Failures" in page
 
 
-def test_what_failed_is_told_and_escaped(finished: ReportData) -> None:
+def test_what_failed_is_reported_and_escaped(finished: ReportData) -> None:
     page = render_page(finished)
     assert "ValueError: &lt;NaN&gt; &amp; co" in page
     assert "<NaN>" not in page

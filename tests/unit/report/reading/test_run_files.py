@@ -1,4 +1,4 @@
-"""What the files of a run tell, in whatever state the run was left."""
+"""The report of a run, read from its files in any state."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_round_asks_of_the_stream_what_its_slowest_dnn_takes(history: Any) -> 
 
 def test_checkpoints_and_profiling_have_shares_of_their_own(history: Any, shares: Shares) -> None:
     history.start(0).add(0, "profiling-started", groups=(GroupFacts("a", (0, 1)),))
-    history.leave(3, "a", told=False).round(3, 0, {"a": (0,)}).epoch(5, "a", 2.0)
+    history.leave(3, "a", reported=False).round(3, 0, {"a": (0,)}).epoch(5, "a", 2.0)
     history.add(6, "checkpoint-written", dnn="a", epoch=1, seconds=0.9, held_s=0.5).leave(6, "a")
     data = history.read()
     assert shares(data, 0) == {"profiling": 3.0, "training": 2.0, "checkpoint": 0.5, "peers": 0.5}
@@ -137,7 +137,7 @@ def test_a_prediction_stands_beside_what_came(history: Any) -> None:
     assert (after.predicted_s, after.actual_s) == pytest.approx((10.0, 13.0))
 
 
-def test_the_sums_at_the_end_tell_what_a_preprocessor_makes(history: Any) -> None:
+def test_the_sums_at_the_end_report_what_a_preprocessor_makes(history: Any) -> None:
     history.start(0).add(1, "preprocessing-measured", samples_per_s=100.0)
     assert history.read().preprocessing.samples_per_s == 100.0
     history.add(9, "run-finished", outcome="done", num_preprocessed=900, preprocessing_s=6.0)
@@ -155,7 +155,7 @@ def test_several_nodes_have_names(history: Any) -> None:
     assert history.start(1, slots=(2,)).read().slot_names == ("n0:0", "n0:1", "n1:0")
 
 
-def test_a_copy_tells_the_same(finished: ReportData, tmp_path: Path) -> None:
+def test_a_copy_gives_the_same_report(finished: ReportData, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
     shutil.copy(tmp_path / "ledger.jsonl", copy)
@@ -170,7 +170,7 @@ def test_a_torn_last_line_is_left_out(history: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "reported"),
     [
         (lambda path: None, "no such directory"),
         (lambda path: path.write_text("x"), "is a file"),
@@ -179,10 +179,10 @@ def test_a_torn_last_line_is_left_out(history: Any, tmp_path: Path) -> None:
         (lambda path: (path.mkdir(), (path / "ledger.jsonl").touch()), "no run has started here yet"),
     ],
 )
-def test_what_is_no_run_is_refused(make: Callable[[Path], Any], told: str, tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused(make: Callable[[Path], Any], reported: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
     make(path)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=reported):
         read_run(path)
 
 

@@ -84,7 +84,7 @@ class Scripted(BatchingPolicy[BatchState]):
 
 @dataclass(frozen=True)
 class Noting(Even):
-    """Even shares; notes what it is told."""
+    """Even shares; records what it receives."""
 
     seen: list[Sequence[Observation]] = field(default_factory=list)
     cadence: Cadence = Cadence.BACKGROUND  # type: ignore[misc]
@@ -140,11 +140,11 @@ def report_in(split: DecidedSplit, mine: Step, began_s: float, other: np.ndarray
     """Rank 0 has computed since `began_s`, the other rank reports `other`, and both take the sums."""
     cast("OneRank", split._collective).other = other
     meets = not split.plans_ahead and split._collective.meets
-    told = split.report(mine, began_s)(0.0)
-    assert bool(told.size) != meets
-    if told.size:
-        told[NUM_FACTS : 2 * NUM_FACTS] = other
-    split.take(told, mine)
+    reported = split.report(mine, began_s)(0.0)
+    assert bool(reported.size) != meets
+    if reported.size:
+        reported[NUM_FACTS : 2 * NUM_FACTS] = other
+    split.take(reported, mine)
 
 
 def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
@@ -258,7 +258,7 @@ def test_a_policy_that_fails_is_asked_no_more(
     split.close()
 
 
-def test_an_offer_to_remove_a_rank_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_offer_to_remove_a_rank_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     split = make_split(opened(removes=1))
     for _ in range(4):
         step(split, (5, 5))
@@ -307,7 +307,7 @@ def test_steps_of_other_sizes_keep_the_proportions() -> None:
     split.close()
 
 
-def test_a_group_goes_on_with_what_it_knew() -> None:
+def test_a_group_continues_with_what_it_knew() -> None:
     dnn = make_dnn()
     memories: dict[str, SplitMemory] = {}
     settings = BalanceConfig(policy="lb-bsp-cpu", predictor="memoryless")

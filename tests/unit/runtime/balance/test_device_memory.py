@@ -127,7 +127,7 @@ def test_a_batch_larger_than_all_before_is_not_judged_by_an_old_reading(nvml: Fa
 
 
 @pytest.mark.parametrize(("num_processes", "share"), [(1, 0.3), (2, 0.96)])
-def test_who_is_alone_on_a_gpu_tells_what_it_needs_and_not_what_it_once_took(
+def test_a_rank_alone_on_a_gpu_reports_what_it_needs_and_not_what_it_once_took(
     nvml: FakeNvml, tensorflow: FakeTensorFlow, num_processes: int, share: float
 ) -> None:
     tensorflow.share, nvml.num_processes = 0.3, num_processes
@@ -144,7 +144,7 @@ def test_a_round_begins_with_a_new_peak_and_a_new_reading(nvml: FakeNvml, tensor
     assert memory.read(32) == pytest.approx(0.2), "larger than all of this round, if not of the one before"
 
 
-def test_a_group_that_goes_on_needs_no_less_than_before(nvml: FakeNvml, tensorflow: FakeTensorFlow) -> None:
+def test_a_group_that_continues_needs_no_less_than_before(nvml: FakeNvml, tensorflow: FakeTensorFlow) -> None:
     memory = DeviceMemory(("0",), 0)
     memory.begin(0.6)
     tensorflow.share = 0.2
@@ -159,14 +159,14 @@ def test_others_that_leave_the_gpu_are_forgotten(
     monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
     tensorflow.share = 0.3
     memory = DeviceMemory(("0", "1"), 1)
-    told = []
+    reported = []
     for nvml.num_processes in (1, 2, 1):
-        told.append(memory.read(8))
-    assert told == pytest.approx([0.3, 0.96, 0.3])
+        reported.append(memory.read(8))
+    assert reported == pytest.approx([0.3, 0.96, 0.3])
     assert memory.needed == pytest.approx(0.3)
 
 
-def test_without_gpus_nothing_is_told(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_gpus_nothing_is_reported(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
     assert DeviceMemory((), 3).read(8) is None
     assert caplog.text == ""
 

@@ -30,7 +30,7 @@ def test_other_groups_and_predictors_have_files_of_their_own(tmp_path: Path) -> 
     assert KeptModel(tmp_path, "arima", (1, 2)).read() is None
 
 
-def test_a_damaged_file_is_told_and_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_reported_and_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kept = KeptModel(tmp_path, "arima", (0, 3))
     kept.write(MODEL)
     data = bytearray(kept.path.read_bytes())
@@ -47,7 +47,7 @@ def test_a_model_of_another_group_is_ignored(tmp_path: Path, caplog: pytest.LogC
     assert "ignored: it was fitted by arima for 2 workers" in caplog.text
 
 
-def test_what_cannot_be_written_or_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_written_or_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a").write_text("a file, not a folder")
     kept = KeptModel(tmp_path / "a", "arima", (0, 1))
     kept.write(MODEL)

@@ -1,4 +1,4 @@
-"""A round records, has models fitted beside it, and goes on with what it has when a fit fails."""
+"""A round records, has models fitted beside it, and keeps its current model when a fit fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEN = [Observation(5, 0.5), Observation(5, 1.0)]
 
 
 class Fits(FitProcess):
-    """Answers with the next of `answers`, when told to; none of it is a process."""
+    """Answers with the next of `answers` on request; starts no process."""
 
     def __init__(self, *answers: SpeedPredictor | Exception) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def test_while_a_fit_is_under_way_no_other_starts(tmp_path: Path) -> None:
     assert len(fits.jobs) == 1
 
 
-def test_a_failure_is_told_once_and_the_round_goes_on(
+def test_a_failure_is_reported_once_and_the_round_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     learner, fits = a_learner(), Fits(FitFailedError("it ended with code 9: no memory"))

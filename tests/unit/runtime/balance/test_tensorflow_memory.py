@@ -12,7 +12,7 @@ from hpcbal.runtime.balance.tensorflow_memory import TensorFlowMemory
 
 
 class FakeTensorFlow:
-    """Has a GPU, of which 400 bytes were needed and 7 are in use."""
+    """Has a GPU whose peak is 400 bytes, with 7 bytes in use."""
 
     def __init__(self) -> None:
         self.gpus = ["GPU:0"]

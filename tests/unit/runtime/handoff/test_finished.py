@@ -57,12 +57,12 @@ def test_the_table_and_the_code_of_then(
 
 
 @pytest.mark.parametrize("outcome", ["suspended", "profiled"])
-def test_a_run_that_is_not_through_goes_on(request_: RunRequest, config: EnsembleConfig, outcome: str):
+def test_a_run_that_is_not_finished_continues(request_: RunRequest, config: EnsembleConfig, outcome: str):
     leave_run(request_, config, outcome)
     assert report_of_finished(request_, config) is None
 
 
-def test_what_asks_for_more_goes_on(request_: RunRequest, config: EnsembleConfig):
+def test_a_request_for_more_is_not_answered_early(request_: RunRequest, config: EnsembleConfig):
     run = leave_run(request_, config, "failed-dnns")
     assert report_of_finished(replace(request_, retry_failed=True), config) is None
     assert report_of_finished(replace(request_, profile_only=True), config) is None

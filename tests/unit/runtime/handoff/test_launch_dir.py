@@ -1,4 +1,4 @@
-"""Launch directories are removed once nobody holds them, and never before."""
+"""Launch directories are removed once no process holds them, and never before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts are stated once, seen whole or not at all, and ranks notice that nobody minds them any more."""
+"""Facts count once and only if complete, and ranks detect that `hpcbal run` is gone."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_full_disk_is_an_error_unless_it_is_only_a_hint(directory: Path, monke
 def test_last_words_are_not_left_to_an_hpcbal_that_was_killed(directory: Path):
     write_first_line(directory, dead_pid())
     assert not StartFile.of_rank().leave_last_words("rank 3 died")
-    assert StartFile.of_rank().read().last_words is None, "nobody will read it"
+    assert StartFile.of_rank().read().last_words is None, "no process will read it"
 
 
 @pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "never there"])

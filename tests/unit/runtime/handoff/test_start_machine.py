@@ -1,4 +1,4 @@
-"""What `hpcbal run` does about its ranks, and what their end means, case by case."""
+"""What `hpcbal run` does with its ranks, and what their end means, case by case."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def facts(code: int, before: StartFacts = RUNNING) -> StartFacts:
         (143, facts(3, REPORTED), 3, [DIED]),
         (KILLED, facts(75), 75, [STOPPED]),
         (KILLED, facts(0), 0, ["the run has ended with exit code 0"]),
-        # A rank that aborts the job decides too, and has said why.
+        # A rank that aborts the job decides too, and has reported the reason.
         (70, replace(RUNNING, abort_code=70), 70, []),
         (1, replace(RUNNING, abort_code=70), 70, []),  # mpirun's code may be another rank's
         (2, StartFacts(abort_code=2), 2, []),
         (70, replace(STOPPING, abort_code=70), 70, []),
-        # Nobody has decided: what a rank's process or mpirun returns is no decision.
+        # Nothing has been decided: the return code of a rank or of mpirun is not a decision.
         *((returned, RUNNING, 1, []) for returned in (1, 2, 3, 70, 75, 213)),
         (0, RUNNING, 1, [ENDED_UNDECIDED]),
         # A rank has reported why it aborts: what ends the others is not the cause.
@@ -94,7 +94,7 @@ def facts(code: int, before: StartFacts = RUNNING) -> StartFacts:
         # TERM came before Python could catch it: nothing is lost.
         (143, StartFacts(), 75, [BY_TERM]),
         (-signal.SIGTERM, RUNNING, 75, [BY_TERM]),
-        # Nobody had time to say a word.
+        # No rank had time to report anything.
         (137, StartFacts(is_ready=True), 1, [STARTING_DEATH]),
         (139, RUNNING, 1, [DEATH]),
         (139, STOPPING, 1, [DEATH]),

@@ -1,4 +1,4 @@
-"""A signal is remembered once, and acted on by whoever asks."""
+"""A signal is remembered and returned once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flag() -> Iterator[StopFlag]:
 
 
 @pytest.mark.parametrize("number", StopFlag.SIGNALS, ids=lambda number: number.name)
-def test_the_first_signal_is_told_once(flag: StopFlag, number: signal.Signals):
+def test_the_first_signal_is_reported_once(flag: StopFlag, number: signal.Signals):
     assert flag.take() is None
     signal.raise_signal(number)
     signal.raise_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Silence is noticed, and not held against those who could not speak."""
+"""Silent ranks are detected, but not after a pause of the scheduler itself."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_more_than_a_few_are_counted(detector: StallDetector, clock: Clock):
         live(detector, clock, 61)
 
 
-def test_a_job_that_was_stopped_as_a_whole_goes_on(detector: StallDetector, clock: Clock):
+def test_a_job_that_was_stopped_as_a_whole_continues(detector: StallDetector, clock: Clock):
     """As when the batch system suspends it: the first look afterwards comes before anybody could speak."""
     live(detector, clock, 10, 1, 2, 3, 4, 5)
     clock.now += 3600.0

@@ -115,7 +115,7 @@ def test_passes_of_all_ranks(static: bool) -> None:
     assert sorted(validated) == list(range(30, NUM_SAMPLES))
 
 
-def test_steps_tell_what_this_rank_has_spent_on_them() -> None:
+def test_steps_report_what_this_rank_has_spent_on_them() -> None:
     feeder, batches = batches_of(0)
     seconds = [step.preprocessing_s for step in feeder.steps(0, 0)]
     assert min(seconds) > 0.0

@@ -1,4 +1,4 @@
-"""What people hear when the parts of data are read."""
+"""The message to users when parts of the data are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hpcbal.runtime.parts.loading import text_of_reading
 
 
 @pytest.mark.parametrize(
-    ("missing", "told"),
+    ("missing", "reported"),
     [
         ([734, 405, 404, 404], "404 to 734 samples are read and kept on each of 4 GPUs"),
         ([404, 734], "404 to 734 samples are read and kept on each of 2 GPUs"),
@@ -17,5 +17,5 @@ from hpcbal.runtime.parts.loading import text_of_reading
         ([1797], "about 1797 samples are read and kept on its GPU"),
     ],
 )
-def test_reading_is_told_for_all_gpus(missing: list[int], told: str) -> None:
-    assert text_of_reading(missing) == told
+def test_reading_is_reported_for_all_gpus(missing: list[int], reported: str) -> None:
+    assert text_of_reading(missing) == reported

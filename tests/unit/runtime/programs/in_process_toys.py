@@ -1,4 +1,4 @@
-"""A dataset and a model of which a test can take hold: configurations name them, tests set `HOOKS`."""
+"""A dataset and a model that tests can control: configurations name them, tests set `HOOKS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People are told what concerns them, each thing once and in a line of its own."""
+"""Users see what concerns them, each fact once and on its own line."""
 
 from __future__ import annotations
 
@@ -54,43 +54,43 @@ def plan_of(**num_gpus: int) -> RoundPlan:
     return RoundPlan(0, groups_of(**num_gpus), 0, {}, dict.fromkeys(num_gpus, 0), 1, {})
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
+def reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Lines since the last call, without their times."""
     return [re.sub(r"^\[[0-9:]+\] ", "", line) for line in capsys.readouterr().out.splitlines()]
 
 
-def limits_told(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in told(capsys) if "max_samples_per_gpu" in line]
+def limits_reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in reported(capsys) if "max_samples_per_gpu" in line]
 
 
-def test_of_a_failure_the_line_that_tells_most_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_key_line_of_a_failure_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     console_of().show(DnnFailed("a", "error", TRACEBACK, rank=2))
-    assert told(capsys) == ["a FAILED: error: RuntimeError: no such layer (rank 2)"]
+    assert reported(capsys) == ["a FAILED: error: RuntimeError: no such layer (rank 2)"]
 
 
-def test_each_dnn_over_the_limit_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_dnn_over_the_limit_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     console = console_of()
     limit = "warning: balance.max_samples_per_gpu: got 6, less than an even share, which is always allowed: "
     console.show(StartRound(plan_of(a=3, b=4)))
-    lines = told(capsys)
-    assert lines[0].startswith("round 0: "), "the warning is of the round that has been told"
+    lines = reported(capsys)
+    assert lines[0].startswith("round 0: "), "the warning follows the line of its round"
     assert lines[-1] == f"{limit}a (8 of 24 samples on 3 GPUs); shares stay even"
     console.show(StartRound(plan_of(a=2, b=4)))
-    assert limits_told(capsys) == []
+    assert limits_reported(capsys) == []
     console.show(StartAlone(plan_of(b=1)))
-    assert limits_told(capsys) == [f"{limit}b (24 of 24 samples on 1 GPU); shares stay even"]
+    assert limits_reported(capsys) == [f"{limit}b (24 of 24 samples on 1 GPU); shares stay even"]
     console.show(StartRound(plan_of(a=1, b=1)))
-    assert limits_told(capsys) == []
+    assert limits_reported(capsys) == []
 
 
 def test_steps_hold_no_more_samples_than_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
     console_of(num_train=12).show(StartRound(plan_of(a=2)))
-    assert limits_told(capsys) == []
+    assert limits_reported(capsys) == []
 
 
-def test_the_limit_is_not_told_of_while_profiling(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_limit_is_not_reported_while_profiling(capsys: pytest.CaptureFixture[str]) -> None:
     console_of().show(StartProfiling(groups_of(a=1)))
-    assert told(capsys) == ["profiling: a on 1 GPU"]
+    assert reported(capsys) == ["profiling: a on 1 GPU"]
 
 
 def test_what_comes_from_elsewhere_is_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +99,7 @@ def test_what_comes_from_elsewhere_is_a_line_each(capsys: pytest.CaptureFixture[
     console.warn("a.h5 is damaged")
     console.note_bad_sample("cats/7.png", "truncated")
     console.note_loading("a", "10 samples of 1 kB")
-    assert told(capsys) == [
+    assert reported(capsys) == [
         "predicted: 0:00:04 left",
         "warning: a.h5 is damaged",
         "warning: broken sample skipped: cats/7.png: truncated",
@@ -116,7 +116,7 @@ def test_only_a_real_terminal_gets_colours(
     assert ("\x1b[31m" in capsys.readouterr().out) == is_coloured
 
 
-def test_results_that_cannot_be_printed_are_told_to_the_log(
+def test_results_that_cannot_be_printed_are_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "stdout", Deaf())
@@ -130,7 +130,7 @@ def test_results_are_printed_and_what_ended_the_run_too(capsys: pytest.CaptureFi
     assert capsys.readouterr() == ("\nthe table\n", "hpcbal: too many broken samples\n")
 
 
-def test_what_ended_the_run_is_told_though_the_results_cannot_be(
+def test_the_reason_for_the_end_is_printed_even_if_the_results_cannot_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "stdout", Deaf())
@@ -139,7 +139,7 @@ def test_what_ended_the_run_is_told_though_the_results_cannot_be(
     assert "the results could not be printed" in caplog.text
 
 
-def test_an_end_that_nobody_can_be_told_of_is_in_the_log(
+def test_an_end_that_cannot_be_printed_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "stdout", Deaf())

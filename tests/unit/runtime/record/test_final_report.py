@@ -29,7 +29,7 @@ def test_the_page_is_written(run: RunDirectory, caplog: pytest.LogCaptureFixture
     assert caplog.records == []
 
 
-def test_files_that_tell_nothing_are_a_line_in_the_log(
+def test_files_without_content_are_a_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_final_report(RunDirectory(tmp_path))

@@ -63,7 +63,7 @@ def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecast], 
     assert outlook.prediction.remaining_s == pytest.approx(4 * PASS_S)
     for name in ("a", "b"):
         ensemble.handle(EpochDone(name, 0, {"val_accuracy": 0.5}, 1.0))
-    forecast.ask(ensemble)  # too soon after the last answer: told to wait
+    forecast.ask(ensemble)  # too soon after the last answer
     assert answer(forecast) is None
     now[0] += 1000.0
     forecast.ask(ensemble)
@@ -72,7 +72,7 @@ def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecast], 
     assert later.prediction.remaining_s == pytest.approx(3 * PASS_S)
 
 
-def test_a_prediction_tells_when_it_was_asked_for(make: Callable[..., Forecast]) -> None:
+def test_a_prediction_reports_when_it_was_asked_for(make: Callable[..., Forecast]) -> None:
     forecast = make(clock=lambda: 100.0)
     forecast.ask(ensemble_of({"a": 50.0, "b": 50.0}))
     outlook = answer(forecast)

@@ -1,4 +1,4 @@
-"""Stragglers are named, offers told once, and unlike GPUs with even shares pointed out once."""
+"""Stragglers are named; offers and uneven GPUs with even shares are reported once."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_a_straggler_stays_named_until_an_epoch_without() -> None:
 def test_unlike_gpus_with_even_shares_are_pointed_out_once_and_not_at_the_first_epoch() -> None:
     watching, unlike = watch(), facts(1.0, 2.0)
     notes = [watching.look("a", unlike).notes for _ in range(5)]
-    assert [len(told) for told in notes] == [0, 1, 0, 0, 0]
+    assert [len(reported) for reported in notes] == [0, 1, 0, 0, 0]
     assert "'--set dnns.a.balance=fitted' training would take about 33 % less time" in notes[1][0]
     assert (watching.look("a", unlike).balancing_would_save or 0.0) > 0.3
     watching.join([GroupPlan("a", (4, 8))])
-    assert not any(watching.look("a", unlike).notes for _ in range(3)), "it was told already"
+    assert not any(watching.look("a", unlike).notes for _ in range(3)), "it was reported already"
 
 
 def test_epochs_of_other_groups_do_not_add_up() -> None:
@@ -62,7 +62,7 @@ def test_nothing_is_advised_where_shares_are_balanced_already() -> None:
         assert (found.notes, found.balancing_would_save) == ([], None)
 
 
-def test_a_gpu_better_left_out_is_told_once_unless_it_is_offered() -> None:
+def test_a_gpu_better_left_out_is_reported_once_unless_it_is_offered() -> None:
     watching, offer = watch(), facts(1.0, 2.0, balance=BalanceFacts((1, 1), remove=1))
     assert watching.look("a", offer).notes == ["warning: a would be faster without GPU 7 of its group"]
     assert watching.look("a", offer).notes == []
@@ -71,7 +71,7 @@ def test_a_gpu_better_left_out_is_told_once_unless_it_is_offered() -> None:
     assert taken.look("a", offer).notes == []
 
 
-def test_a_group_of_one_has_nothing_to_tell() -> None:
+def test_a_group_of_one_has_nothing_to_report() -> None:
     watching = GroupWatch()
     watching.join([GroupPlan("a", (4,))])
     assert watching.look("a", a(EpochFacts)) == Findings([])

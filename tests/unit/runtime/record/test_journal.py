@@ -122,7 +122,7 @@ def test_a_failure_is_recorded_with_its_cause(record: Record) -> None:
     assert (row.state, row.cause) == ("failed", "oom: MemoryError: 17 GiB asked for")
 
 
-def test_a_stop_is_recorded_and_the_status_says_that_the_run_can_go_on(record: Record) -> None:
+def test_a_stop_is_recorded_and_the_status_says_that_the_run_can_be_resumed(record: Record) -> None:
     record.happen(Started())
     record.journal.heartbeat(record.ensemble, record.stats)
     assert record.status()["phase"] not in ("suspended", "done")

@@ -1,4 +1,4 @@
-"""Of the predictions of a start, the newest is told while it lasts and the first is judged at its end."""
+"""The newest prediction of a start is reported while it runs; the first is compared with its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_comparison_reads_well() -> None:
     assert line == "predicted 0:01:00 for max_epochs, took 0:01:20 (predicted / actual 0.75)"
 
 
-def test_without_a_prediction_nothing_is_told() -> None:
+def test_without_a_prediction_nothing_is_reported() -> None:
     outlooks = Outlooks(started_s=100.0)
     assert outlooks.status(120.0, finished=False) is None
     assert outlooks.compare(120.0) is None

@@ -9,7 +9,7 @@ from hpcbal.runtime.wire.protocol import PreprocessorReport
 def test_reports_replace_those_of_before_of_the_same_rank():
     stats = PreprocessingStats(0.01)
     stats.add(1, PreprocessorReport(100, 0.01))
-    assert stats.samples_per_s is None  # too little to tell
+    assert stats.samples_per_s is None  # too little work is known
     stats.add(1, PreprocessorReport(300, 1.0))
     stats.add(2, PreprocessorReport(100, 1.0))
     assert (stats.samples_made, stats.busy_s, stats.samples_per_s) == (400, 2.0, 200.0)

@@ -1,4 +1,4 @@
-"""Rates of an earlier start are used where they are sound, and measured anew where they are not."""
+"""Rates of an earlier start are used if they are valid, and measured again otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ledger and checkpoints together tell how far a run has come."""
+"""Ledger and checkpoints together define how far a run has come."""
 
 from __future__ import annotations
 
@@ -166,11 +166,11 @@ def test_gpus_that_nobody_of_the_round_lacks_are_forgotten_without_ending_it(run
     assert (resumed.left_out, resumed.interrupted) == ({}, PLAN)
 
 
-def test_a_round_without_gpus_left_out_goes_on_on_other_hosts(run: RunDirectory):
+def test_a_round_without_gpus_left_out_is_resumed_on_other_hosts(run: RunDirectory):
     assert read(run, started(), BEGUN, started(host="m")).resume.interrupted == PLAN
 
 
-def test_a_round_that_ended_to_go_on_without_a_gpu_is_continued(run: RunDirectory):
+def test_a_round_that_ended_to_drop_a_gpu_is_continued(run: RunDirectory):
     """A kill after the old round's end and before the new one's beginning."""
     resume = read(run, started(), BEGUN, round_ended(suspended=False, continues=True))
     assert resume.resume.interrupted == PLAN
@@ -206,7 +206,7 @@ def test_costs_add_up_over_all_starts(run: RunDirectory):
     assert (account.wall_time_s, account.slot_seconds) == (4.0, 8.0)
 
 
-def test_a_damaged_checkpoint_is_told_and_the_pass_of_the_other_one_counts(run: RunDirectory):
+def test_a_damaged_checkpoint_is_reported_and_the_pass_of_the_other_one_counts(run: RunDirectory):
     save(run, "a", 1, Position(5, 120))
     save(run, "a", 2, Position(6, 120))
     (run.job("a") / "checkpoint.h5").write_bytes(b"torn")
@@ -233,7 +233,7 @@ def test_swapped_checkpoints_are_refused(run: RunDirectory):
         read(run)
 
 
-def test_a_lost_checkpoint_is_told(run: RunDirectory):
+def test_a_lost_checkpoint_is_reported(run: RunDirectory):
     (warning,) = read(run, started(), a(CheckpointWrittenLine, dnn="a")).warnings
     assert "the checkpoint is gone; a starts again" in warning
 

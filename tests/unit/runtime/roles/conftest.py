@@ -76,7 +76,7 @@ class Floor:
         assert sorted(self.next_of(ReaderReady)[0] for _ in self.trainers) == self.trainers
         self.channel.send(PREPROCESSOR, StartStream(stream))
 
-    def tell(self, message: Message, *gpus: int) -> None:
+    def order(self, message: Message, *gpus: int) -> None:
         """Send to the trainers of these GPUs."""
         self.channel.send_to_all([self.ranks.roles.trainer_ranks[gpu] for gpu in gpus], message)
 

@@ -20,7 +20,7 @@ BATCH_SIZE = 4
 
 
 class Reader:
-    """Ten training samples in order, of which some are broken."""
+    """Ten training samples in order, some of them broken."""
 
     def __init__(self, broken: set[int]) -> None:
         self.valid = np.array([sample_id not in broken for sample_id in range(10)])

@@ -39,8 +39,8 @@ def go_on(floor: Any, group: GroupPlan, passes: int, serial: int) -> list[EpochD
         assert isinstance(event, EpochDone), event
         done.append(event)
         if len(done) < passes:
-            floor.tell(Proceed(serial, event.pass_index + 1, checkpoint=False), *group.gpus)
-    floor.tell(Leave(serial, "converged"), *group.gpus)
+            floor.order(Proceed(serial, event.pass_index + 1, checkpoint=False), *group.gpus)
+    floor.order(Leave(serial, "converged"), *group.gpus)
     written = floor.event()
     assert isinstance(written, CheckpointWritten), written
     assert written.position == Position(done[-1].pass_index, floor.num_positions)
@@ -93,7 +93,7 @@ def test_an_epoch_is_reported_with_what_was_measured_on_each_rank(floor: FloorMa
     assert sum(facts.ranks.samples) == spec.num_train
     assert len(facts.ranks.wait_s) == len(facts.ranks.compute_s) == 2
     assert 0.0 <= happened.event.busy_s <= happened.event.seconds
-    on.tell(Leave(1, "converged"), 0, 1)
+    on.order(Leave(1, "converged"), 0, 1)
     on.event()
     on.end()
 
@@ -105,8 +105,8 @@ def test_a_stop_inside_a_pass_is_taken_up_where_it_was(
 ) -> None:
     """Whether all ranks of the group have heard of it by then or one: all stop after the same step."""
     group = group_of(num_gpus)
-    told = group.gpus if only_gpu is None else (only_gpu,)
-    hooks["act"] = lambda step: on.tell(Suspend(1), *told) if step == 2 and is_gpu(on, 0) else None
+    reported = group.gpus if only_gpu is None else (only_gpu,)
+    hooks["act"] = lambda step: on.order(Suspend(1), *reported) if step == 2 and is_gpu(on, 0) else None
     on = floor(num_gpus, dnns=HOOKED)
     on.open(1, (group,), on.plan_of(group))
     written = on.event()
@@ -134,7 +134,7 @@ def is_gpu(floor: Any, gpu: int) -> bool:
     return bool(RANK.number == floor.ranks.roles.trainer_ranks[gpu])
 
 
-def test_a_round_that_goes_on_at_the_end_of_a_pass_does_not_report_it_again(
+def test_a_round_that_resumes_at_the_end_of_a_pass_does_not_report_it_again(
     floor: FloorMaker, undisturbed: Any
 ) -> None:
     on = floor(2, dnns=PLAIN)
@@ -143,7 +143,7 @@ def test_a_round_that_goes_on_at_the_end_of_a_pass_does_not_report_it_again(
     again = floor(2, dnns=PLAIN)
     start = Position(0, again.num_positions)
     again.open(1, (TOGETHER,), again.plan_of(TOGETHER, start={"a": start}, epochs=1))
-    again.tell(Proceed(1, 1, checkpoint=False), *TOGETHER.gpus)
+    again.order(Proceed(1, 1, checkpoint=False), *TOGETHER.gpus)
     (report,) = go_on(again, TOGETHER, 1, serial=1)
     assert report.pass_index == 1
     assert_same(again.checkpoint("a"), undisturbed)
@@ -154,22 +154,22 @@ def test_a_stop_between_passes_leaves_a_checkpoint_of_whole_epochs(floor: FloorM
     on = floor(2, dnns=PLAIN)
     on.open(1, (TOGETHER,), on.plan_of(TOGETHER))
     assert isinstance(on.event(), EpochDone)
-    on.tell(Suspend(1), 0, 1)
+    on.order(Suspend(1), 0, 1)
     assert on.event() == CheckpointWritten("a", 1, Position(0, on.num_positions))
     assert on.event() == GroupLeft("a")
     on.end(75)
     assert SUMS_NAME not in on.checkpoint("a").arrays
 
 
-def test_a_checkpoint_that_is_asked_for_is_written_while_training_goes_on(floor: FloorMaker) -> None:
+def test_a_checkpoint_that_is_asked_for_is_written_while_training_continues(floor: FloorMaker) -> None:
     on = floor(2, dnns=PLAIN)
     on.open(1, (TOGETHER,), on.plan_of(TOGETHER))
     assert isinstance(on.event(), EpochDone)
-    on.tell(Proceed(1, 1, checkpoint=True), 0, 1)
+    on.order(Proceed(1, 1, checkpoint=True), 0, 1)
     events = [on.event(), on.event()]
     assert CheckpointWritten("a", 1, Position(0, on.num_positions)) in events
     assert [event.pass_index for event in events if isinstance(event, EpochDone)] == [1]
-    on.tell(Leave(1, "converged"), 0, 1)
+    on.order(Leave(1, "converged"), 0, 1)
     assert on.event() == CheckpointWritten("a", 2, Position(1, on.num_positions))
     on.event()
     on.end()
@@ -216,7 +216,7 @@ def test_a_failure_of_one_rank_is_that_of_the_group_and_is_reported_once(
     done = on.event()
     assert isinstance(done, EpochDone)
     assert done.dnn_id == "b"
-    on.tell(Leave(2, "converged"), 0, 1)
+    on.order(Leave(2, "converged"), 0, 1)
     assert isinstance(on.event(), CheckpointWritten)
     assert on.event() == GroupLeft("b")
     on.end()
@@ -302,7 +302,7 @@ def test_broken_samples_are_left_out_of_every_count(floor: FloorMaker) -> None:
     _, happened = on.next_of(Happened)
     assert isinstance(happened.event, EpochDone)
     assert happened.facts.num_samples == on.num_positions - 10
-    on.tell(Leave(1, "converged"), 0, 1)
+    on.order(Leave(1, "converged"), 0, 1)
     on.event()
     on.end()
 
@@ -316,7 +316,7 @@ def test_with_too_many_broken_samples_no_epoch_is_reported_and_the_group_waits_t
     bad: set[int] = set()
     while len(bad) <= 6:  # as the scheduler would
         bad |= {sample_id for sample_id, _, _ in on.next_of(PreprocessorReport)[1].bad}
-    on.tell(Suspend(1), 0, 1)
+    on.order(Suspend(1), 0, 1)
     written = on.event()
     assert isinstance(written, CheckpointWritten), written
     assert written.epoch == 0

@@ -131,7 +131,7 @@ class Stage:
 
     def wait(self) -> None:
         if next(self.script, "the end") == "the end":
-            raise AssertionError("the scheduler waits, but nobody has anything more to report")
+            raise AssertionError("the scheduler waits, but no rank has anything more to report")
 
     # ---- what the script does ------------------------------------------------------------------
 

@@ -40,8 +40,8 @@ def test_a_group_trains_its_passes_until_it_is_to_leave(floor: Callable[..., Any
         assert (done.dnn_id, done.pass_index) == ("a", pass_index)
         assert 0.0 <= done.metrics["val_accuracy"] <= 1.0
         if pass_index == 0:
-            on.tell(Proceed(1, 1, checkpoint=False), 0)
-    on.tell(Leave(1, "converged"), 0)
+            on.order(Proceed(1, 1, checkpoint=False), 0)
+    on.order(Leave(1, "converged"), 0)
     assert on.event() == CheckpointWritten("a", 2, Position(1, on.num_positions))
     assert on.event() == GroupLeft("a")
     assert on.checkpoint("a").epoch == 2
@@ -52,12 +52,12 @@ def test_a_trainer_in_no_group_is_ready_at_once_and_stays_idle(floor: Callable[.
     on = floor(2)
     on.open(1, (A,), on.plan_of(A))
     assert isinstance(on.event(), EpochDone)
-    on.tell(Leave(1, "converged"), 0)
+    on.order(Leave(1, "converged"), 0)
     assert isinstance(on.event(), CheckpointWritten)
     assert on.event() == GroupLeft("a")
     on.open(2, (B,), on.plan_of(B))  # it is still there for the next groups
     assert isinstance(on.event(), EpochDone)
-    on.tell(Leave(2, "converged"), 1)
+    on.order(Leave(2, "converged"), 1)
     assert isinstance(on.event(), CheckpointWritten)
     assert on.event() == GroupLeft("b")
     on.end()
@@ -67,18 +67,18 @@ def test_orders_for_earlier_groups_are_dropped(floor: Callable[..., Any]) -> Non
     on = floor(1)
     on.open(1, (A,), on.plan_of(A))
     assert isinstance(on.event(), EpochDone)
-    on.tell(Leave(1, "converged"), 0)
+    on.order(Leave(1, "converged"), 0)
     assert isinstance(on.event(), CheckpointWritten)
     assert on.event() == GroupLeft("a")
-    on.tell(Suspend(1), 0)  # it comes after its groups
-    on.tell(Proceed(1, 9, checkpoint=False), 0)
+    on.order(Suspend(1), 0)  # it comes after its groups
+    on.order(Proceed(1, 9, checkpoint=False), 0)
     restart = on.plan_of(A, start={"a": Position(1)}, epochs=1)
     on.open(2, (A,), restart)
-    on.tell(Proceed(1, 9, checkpoint=False), 0)
+    on.order(Proceed(1, 9, checkpoint=False), 0)
     done = on.event()
     assert isinstance(done, EpochDone)
     assert done.pass_index == 1
-    on.tell(Leave(2, "converged"), 0)
+    on.order(Leave(2, "converged"), 0)
     assert on.event() == CheckpointWritten("a", 2, Position(1, on.num_positions))
     assert on.event() == GroupLeft("a")
     on.end()
@@ -97,7 +97,7 @@ def test_a_wave_measures_all_its_groups_together_and_throws_the_weights_away(
     assert not on.ranks.contexts[0].dnn_directory("a").exists()
     on.open(2, (A,), on.plan_of(A))
     assert isinstance(on.event(), EpochDone)
-    on.tell(Leave(2, "converged"), 0)
+    on.order(Leave(2, "converged"), 0)
     assert isinstance(on.event(), CheckpointWritten)
     on.end()
 
@@ -106,7 +106,7 @@ def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[.
     on = floor(2, schedule={"paradigm": "independent"})
     orders = {0: (7, A), 1: (8, B)}
     for gpu, (serial, group) in orders.items():
-        on.tell(TrainAlone(serial, on.plan_of(group)), gpu)
+        on.order(TrainAlone(serial, on.plan_of(group)), gpu)
     left = 0
     made: dict[int, int] = {}
     while left < 2:
@@ -117,7 +117,7 @@ def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[.
         if isinstance(message.event, EpochDone):
             gpu = on.ranks.roles.trainer_ranks.index(source)
             assert message.serial == orders[gpu][0]
-            on.tell(Leave(message.serial, "converged"), gpu)
+            on.order(Leave(message.serial, "converged"), gpu)
         left += isinstance(message.event, GroupLeft)
     assert set(made) == set(on.trainers)
     assert min(made.values()) >= on.num_positions
@@ -144,7 +144,7 @@ def test_a_shutdown_releases_replicas_threads_and_groups(
     on = floor(1)
     on.open(1, (A,), on.plan_of(A))
     assert isinstance(on.event(), EpochDone)
-    on.tell(Leave(1, "converged"), 0)
+    on.order(Leave(1, "converged"), 0)
     on.event()
     assert on.event() == GroupLeft("a")
     on.end(3)
@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_built_fails_its_group_and_the_trainer_lives_on(
     assert on.event() == GroupLeft("a")
     on.open(2, (GroupPlan("b", (0,)),), on.plan_of(GroupPlan("b", (0,))))
     assert isinstance(on.event(), EpochDone)
-    on.tell(Leave(2, "converged"), 0)
+    on.order(Leave(2, "converged"), 0)
     assert isinstance(on.event(), CheckpointWritten)
     on.end()
 

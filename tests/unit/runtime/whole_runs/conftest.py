@@ -83,17 +83,17 @@ class Lab:
         A trainer gets it in a step of its own. For other ranks the step waits until the scheduler has heard
         of it, so that the run cannot end before. Step 0 is the building of a model, while groups are formed.
         """
-        count, told = 0, False
+        count, reported = 0, False
         num_before = len(self.events("suspend-requested"))
 
         def act(number: int) -> None:
-            nonlocal count, told
+            nonlocal count, reported
             count += number > 0
             is_trainer = rank in self._inner.ranks.roles.trainer_ranks
             me = importlib.import_module("in_process_toys").RANK.number
-            if told or count < step or (is_trainer and me != rank):
+            if reported or count < step or (is_trainer and me != rank):
                 return
-            told = True
+            reported = True
             self._inner.ranks.signal(rank)
             deadline_s = time.monotonic() + 30.0
             while not is_trainer and len(self.events("suspend-requested")) == num_before:

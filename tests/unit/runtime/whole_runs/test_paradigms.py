@@ -1,4 +1,4 @@
-"""Every paradigm obeys the contract of `global`: it stops, goes on, survives, and trains the same models."""
+"""Every paradigm obeys the contract of `global`: it stops, resumes, survives, and trains the same models."""
 
 from __future__ import annotations
 

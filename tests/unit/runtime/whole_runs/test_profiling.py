@@ -11,7 +11,7 @@ from hpcbal.policies import starts_by_name
 
 
 class Profiling:
-    """Two DNNs of which the configuration gives the rates on one GPU; those on two must be measured."""
+    """Two DNNs; the configuration gives their rates on one GPU, and those on two must be measured."""
 
     def __init__(self, lab: Any) -> None:
         self.lab = lab

@@ -93,7 +93,7 @@ def test_as_many_broken_samples_as_are_allowed_are_only_recorded(lab: Any, capsy
     assert capsys.readouterr().out.count("warning: broken sample skipped: point 2: ") == 1
 
 
-def test_the_walltime_stops_cleanly_and_the_next_start_goes_on(lab: Any) -> None:
+def test_the_walltime_stops_cleanly_and_the_next_start_resumes(lab: Any) -> None:
     lab.use(output="calm")
     assert lab.run() == 0
     calm = lab.outcome()

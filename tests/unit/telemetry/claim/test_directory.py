@@ -64,7 +64,7 @@ def test_the_same_config_with_nan_in_args_resumes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ("scale: .nan", "scale: 1.0", "  data.args.scale: was nan, is 1.0"),
         ("{x: .nan}", "{x: .inf}", "  data.args.deep.widths: was [1, nan, {'x': nan}]"),
@@ -72,7 +72,7 @@ def test_the_same_config_with_nan_in_args_resumes(tmp_path):
         ("[1, .nan, ", "[1, ", "  data.args.deep.widths: was [1, nan"),
     ],
 )
-def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, told):
+def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, reported):
     config = CONFIG.replace("args: {}", NAN_ARGS)
     prepare_output(tmp_path, config)
     train(tmp_path)
@@ -80,7 +80,7 @@ def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, told
     assert changed != config
     with pytest.raises(OutputError) as caught:
         prepare_output(tmp_path, changed)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "reported"),
     [
         ("seed: 0", "seed: 1", "  seed: was 0, is 1"),
         ("seed: 0", "seed: false", "  seed: was 0, is False"),
@@ -121,12 +121,12 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
         ("args: {}", "args: {n: 3}", "  data.args.n: was absent, is 3"),
     ],
 )
-def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, told):
+def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, reported):
     prepare_output(tmp_path, CONFIG)
     train(tmp_path)
     with pytest.raises(OutputError) as caught:
         prepare_output(tmp_path, CONFIG.replace(before, after))
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
     assert str(tmp_path) in str(caught.value)
     assert "--output" in str(caught.value)
     assert caught.value.exit_code == ExitCode.WRONG_INPUT
@@ -152,28 +152,28 @@ def test_resume_wants_a_run(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_damaged_config_is_told(tmp_path):
+def test_a_damaged_config_is_reported(tmp_path):
     (tmp_path / "config.yaml").write_text("a: [")
     train(tmp_path)
     with pytest.raises(OutputError, match=r"config\.yaml: damaged"):
         prepare_output(tmp_path, CONFIG)
 
 
-def test_a_path_through_a_file_is_told_in_one_sentence(tmp_path):
+def test_a_path_through_a_file_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot use the output directory: Not a directory") as caught:
         prepare_output(tmp_path / "file" / "run", CONFIG)
     assert "\n" not in str(caught.value)
 
 
-def test_a_full_disk_is_told_before_anything_starts(tmp_path):
+def test_a_full_disk_is_reported_before_anything_starts(tmp_path):
     (tmp_path / "probe.tmp").symlink_to("/dev/full")
     with pytest.raises(OutputError, match="No space left on device"):
         prepare_output(tmp_path, CONFIG)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unwritable_directory_is_told(tmp_path, monkeypatch):
+def test_an_unwritable_directory_is_reported(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
@@ -213,7 +213,7 @@ def test_a_foreign_directory_gets_no_lock(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_config_from_before_there_were_kinds_goes_on(tmp_path):
+def test_a_config_from_before_there_were_kinds_continues(tmp_path):
     prepare_output(tmp_path, CONFIG)
     train(tmp_path)
     now = CONFIG.replace("schema: 1", "schema: 1\nkind: ensemble")

@@ -37,7 +37,7 @@ def test_the_lock_is_there_while_held_and_gone_after(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_run_on_this_host_is_refused_at_once_and_told_by_whom(tmp_path):
+def test_a_second_run_on_this_host_is_refused_at_once_and_the_owner_named(tmp_path):
     write_lock(tmp_path, host="here", pid=os.getppid())
     with pytest.raises(
         OutputError, match=rf"another run is using .*process {os.getppid()} on here.*--output"
@@ -93,7 +93,7 @@ def test_signs_of_life_are_given(tmp_path):
         wait_until(lambda: json.loads((tmp_path / "run.lock").read_text())["beat"] > 2)
 
 
-def test_a_run_whose_lock_was_taken_is_told_and_leaves_the_new_lock_alone(tmp_path):
+def test_a_run_whose_lock_was_taken_gets_an_error_and_leaves_the_new_lock_alone(tmp_path):
     lock = RunLock(tmp_path, beat_s=0.005)
     for _ in range(100):  # the owner's sign of life may come in between
         write_lock(tmp_path)
@@ -101,9 +101,9 @@ def test_a_run_whose_lock_was_taken_is_told_and_leaves_the_new_lock_alone(tmp_pa
         try:
             lock.check()
         except OutputError as error:
-            told = str(error)
+            reported = str(error)
             break
-    assert "has taken over" in told
+    assert "has taken over" in reported
     lock.release()
     assert json.loads((tmp_path / "run.lock").read_text())["token"] == "other"
 
@@ -135,6 +135,6 @@ def test_of_many_that_start_at_once_one_gets_the_lock(tmp_path):
     assert sorted(answers) == ["held", "refused", "refused", "refused"]
 
 
-def test_an_unwritable_directory_is_told(tmp_path):
+def test_an_unwritable_directory_is_reported(tmp_path):
     with pytest.raises(OutputError, match=r"run\.lock: cannot write"):
         RunLock(tmp_path / "missing")

@@ -1,4 +1,4 @@
-"""What hpcbal's values become in JSON."""
+"""Conversion of hpcbal's values to JSON."""
 
 from __future__ import annotations
 

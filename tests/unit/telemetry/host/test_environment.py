@@ -9,7 +9,7 @@ import hpcbal
 from hpcbal.telemetry import environment_versions
 
 
-def test_versions_of_what_is_installed_are_told():
+def test_versions_of_what_is_installed_are_reported():
     versions = environment_versions()
     assert versions["hpcbal"] == hpcbal.__version__
     assert versions["numpy"] == np.__version__

@@ -1,4 +1,4 @@
-"""A probe tells what others leave of the cores and the memory that this process may use."""
+"""A probe measures what others leave of the cores and the memory that this process may use."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_others_take_of_the_own_cores_counts_and_of_other_cores_does_not(ma
 
 
 @pytest.mark.parametrize("cores", [{32}, {0, 32}])
-def test_cores_that_are_not_listed_tell_nothing(
+def test_cores_that_are_not_listed_report_nothing(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, cores: set[int]
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: cores)
@@ -137,7 +137,7 @@ def test_the_tighter_limit_of_memory_counts(machine: Machine, tmp_path: Path) ->
     assert a_probe(ControlGroup(40, used)).read().memory_share == 0.5
 
 
-def test_a_probe_that_fails_tells_nothing_any_more(
+def test_a_probe_that_fails_reports_nothing_any_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(probe: ResourceProbe) -> None:
@@ -146,7 +146,7 @@ def test_a_probe_that_fails_tells_nothing_any_more(
 
     monkeypatch.setattr(ResourceProbe, "look", fail)
     probe, end = ResourceProbe(), time.monotonic() + 20.0
-    while "cannot be told" not in caplog.text and time.monotonic() < end:
+    while "can no longer be measured" not in caplog.text and time.monotonic() < end:
         time.sleep(0.01)
     assert probe.read() == ResourceUse(None, None)
 
@@ -221,7 +221,7 @@ def test_a_pause_between_steps_does_not_put_off_looks_for_long(
     assert (probe._calm_s(), probe._interval_s) == (pytest.approx(1.0), pytest.approx(0.125))
 
 
-def test_without_psutil_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_psutil_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_use, "_psutil", lambda: None)
     probe = ResourceProbe()
     probe.look()

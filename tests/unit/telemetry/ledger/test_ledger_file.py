@@ -46,7 +46,7 @@ def test_a_line_is_in_the_file_at_once(tmp_path: Path) -> None:
         assert len(read_ledger(tmp_path / "ledger.jsonl")) == 1
 
 
-def test_the_count_goes_on_over_starts(tmp_path: Path) -> None:
+def test_the_count_continues_over_starts(tmp_path: Path) -> None:
     for expected in (0, 1, 2):
         with Ledger(tmp_path / "ledger.jsonl") as ledger:
             assert ledger.append(DONE) == expected

@@ -1,4 +1,4 @@
-"""What the state machine hears and says becomes lines, the same for every executor."""
+"""Events and instructions of the state machine become lines, the same for every executor."""
 
 from __future__ import annotations
 

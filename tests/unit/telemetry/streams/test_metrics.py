@@ -94,7 +94,7 @@ def test_epochs_that_were_lost_before_a_flush_come_from_the_checkpoint(tmp_path)
     with MetricsWriter(RunDirectory(tmp_path)) as writer:
         writer.rewind("a", 3, [record(epoch) for epoch in (1, 2, 3, 4)])
     assert epochs_in(tmp_path) == steps_in(tmp_path) == [1, 2, 3]
-    assert read_metrics(tmp_path / "dnns/a/metrics.jsonl")[0]["loss"] == 7.0  # what was flushed tells more
+    assert read_metrics(tmp_path / "dnns/a/metrics.jsonl")[0]["loss"] == 7.0  # from the flushed line
 
 
 def test_a_rewind_drops_what_waits(tmp_path):
@@ -135,7 +135,7 @@ def test_many_starts_leave_one_event_file_whose_name_comes_after_the_last(tmp_pa
     assert steps_in(tmp_path) == list(range(1, 15))
 
 
-def test_a_failed_flush_is_told_and_the_next_one_mends_it(tmp_path):
+def test_a_failed_flush_is_reported_and_the_next_one_mends_it(tmp_path):
     writer = MetricsWriter(RunDirectory(tmp_path))
     writer.write("a", record(1))
     writer.flush()

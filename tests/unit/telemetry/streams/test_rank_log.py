@@ -81,7 +81,7 @@ def test_close_takes_everything_back(tmp_path):
     assert (list(logging.getLogger().handlers), logging.getLogger("hpcbal").level) == before
 
 
-def test_a_log_that_cannot_be_opened_is_told(tmp_path):
+def test_a_log_that_cannot_be_opened_is_reported(tmp_path):
     (tmp_path / "logs").write_text("")
     with pytest.raises(OutputError, match=r"rank-003\.log: cannot open the log"):
         configure_rank_logging(tmp_path, 3, "node1")

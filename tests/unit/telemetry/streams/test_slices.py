@@ -1,4 +1,4 @@
-"""What a rank notes of its time: in order, bounded, and nothing when it is switched off."""
+"""Slices of a rank: in order, bounded, and none when they are disabled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hpcbal.telemetry.streams.slices import (
 
 
 def seconds_of(one: Slice) -> tuple[float, float]:
-    """Begin and end as `clock` tells them."""
+    """Begin and end at the times of `clock`."""
     return one.start_us / 1e6 - 1000.0, one.end_us / 1e6 - 1000.0
 
 
@@ -37,7 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_slice_tells_unix_time_and_can_be_sent(clock: list[float]) -> None:
+def test_a_slice_reports_unix_time_and_can_be_sent(clock: list[float]) -> None:
     recorder = SliceRecorder(4)
     recorder.add(COMPUTE, 2.0, 2.5)
     (only,) = recorder.take()
@@ -146,7 +146,7 @@ def test_short_pauses_do_not_split_work(clock: list[float]) -> None:
     assert seconds_of(only) == pytest.approx((0.3, 0.4))
 
 
-def test_long_work_is_shown_while_it_goes_on(clock: list[float]) -> None:
+def test_long_work_is_shown_while_it_continues(clock: list[float]) -> None:
     recorder = SliceRecorder(2)
     trace = BusyTrace(recorder, "preprocess")
     for step in range(1, 31):

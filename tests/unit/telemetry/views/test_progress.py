@@ -154,13 +154,13 @@ def test_a_wave_of_profiling_is_two_lines():
     assert progress.lines() == ["[0:00:00] one preprocessor makes 3000 samples/s"]
 
 
-def test_a_gpu_that_is_left_out_is_told():
+def test_a_gpu_that_is_left_out_is_reported():
     progress = Watched()
     progress.show(LeaveOut("a", 3))
     assert progress.lines() == ["[0:00:00] a is faster without GPU 3 and leaves it out from the next pass on"]
 
 
-def test_the_end_of_a_round_tells_what_became_of_its_dnns():
+def test_the_end_of_a_round_shows_the_results_of_its_dnns():
     progress = Watched()
     progress.show(StartRound(plan_of("a", "b", "c")))
     progress.show(DnnFailed("a", "error", "bug"))

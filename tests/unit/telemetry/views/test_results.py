@@ -44,7 +44,7 @@ def test_no_rows_make_a_table_too():
     assert render_results([]).splitlines()[-1].startswith("0 DNNs")
 
 
-def test_a_missing_or_foreign_file_is_told(tmp_path):
+def test_a_missing_or_foreign_file_is_reported(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         read_results(tmp_path / "results.csv")
     (tmp_path / "results.csv").write_text("a,b\n1,2\n")

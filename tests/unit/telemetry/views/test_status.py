@@ -1,4 +1,4 @@
-"""status.json: its schema, and what people see of it."""
+"""status.json: its schema, and how it is shown to users."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_people_see_phase_dnns_and_age():
     assert lines[0] == "six: training, round 2, pass 7, 3 of 4 GPUs busy, running for 0:00:00"
     assert lines[1] == "2 DNNs: 1 running, 1 failed; 2 preprocessors, 1235 samples/s; 1 bad sample left out"
     assert lines[5].split() == ["resnet", "running", "3/30", "0.9100", "0.9300", "0", "1", "0:01:01"]
-    assert "nan: ValueError: the loss is NaN x" in lines[6], "of a traceback the line that tells"
+    assert "nan: ValueError: the loss is NaN x" in lines[6], "the key line of the traceback"
     assert lines[6].endswith("...")
     assert "as of 2023-11-14T22:13:20.000Z (3 s ago), elsewhere:" in page
     assert "WARNING" not in page
@@ -79,13 +79,13 @@ def test_people_see_phase_dnns_and_age():
         (None, "collective", "resnet spends most of its time summing gradients: 2.5 s in its last epoch"),
     ],
 )
-def test_the_straggler_of_a_group_is_told(gpu, why, line):
+def test_the_straggler_of_a_group_is_reported(gpu, why, line):
     status = a_status()
     status["dnns"][0]["straggler"] = {"gpu": gpu, "why": why, "late_s": 2.5}
     assert line in render_status(status, now=NOW + 3).splitlines()
 
 
-def test_what_a_group_does_without_is_told_until_it_is_done():
+def test_a_gpu_that_a_group_leaves_out_is_shown_until_it_is_done():
     status = a_status()
     status["dnns"][0]["left_out"] = [2, 3]
     line = "resnet trains without GPU 2 and GPU 3, because it is faster that way"
@@ -94,13 +94,13 @@ def test_what_a_group_does_without_is_told_until_it_is_done():
     assert line not in render_status(status, now=NOW + 3).splitlines()
 
 
-def test_a_silent_run_is_told():
+def test_a_silent_run_is_reported():
     page = render_status(a_status(), now=NOW + 31)
     assert "has been silent for 31 s" in page
     assert "run the same command again to resume it" in page
 
 
-def test_a_run_whose_process_is_gone_is_told_at_once():
+def test_a_run_whose_process_is_gone_is_reported_at_once():
     status = a_status()
     status.update(host=os.uname().nodename, pid=2**22 + 1)
     assert f"process {2**22 + 1} on {os.uname().nodename} is gone" in render_status(status, now=NOW)
@@ -149,7 +149,7 @@ def test_a_finished_run_is_never_called_dead():
         ),
     ],
 )
-def test_an_end_that_is_not_the_last_word_tells_how_to_go_on(outcome, exit_code, headline, how):
+def test_an_end_that_is_not_final_shows_how_to_continue(outcome, exit_code, headline, how):
     status = a_status()
     end_status(status, outcome, exit_code)
     lines = render_status(status, now=NOW + 1e6).splitlines()
@@ -197,14 +197,14 @@ def test_a_run_that_has_no_dnns_yet_can_be_shown():
         ('{"schema": 1}', "another version"),
     ],
 )
-def test_what_is_not_a_status_is_told(tmp_path, content, message):
+def test_what_is_not_a_status_is_reported(tmp_path, content, message):
     if content is not None:
         (tmp_path / "status.json").write_text(content)
     with pytest.raises(InputError, match=message):
         read_status(tmp_path)
 
 
-def test_another_schema_is_told(tmp_path):
+def test_another_schema_is_reported(tmp_path):
     status = a_status(schema=9)
     (tmp_path / "status.json").write_text(json.dumps(status))
     with pytest.raises(InputError, match="has schema 9, but this hpcbal reads schema 1"):

@@ -1,4 +1,4 @@
-"""The rank that all others wait for is named with the reason, and noise is not."""
+"""The rank that all others wait for is named with the reason; noise is ignored."""
 
 from __future__ import annotations
 
