@@ -17,7 +17,7 @@ INTERRUPTED = 128 + 2  # what a shell reports after SIGINT
 _VERBS = (run, validate, plan, simulate, profile, status, report, schema)
 _EPILOG = """\
 exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs failed,
-                        70 stalled, 75 stopped cleanly: run the same command again to continue
+            70 stalled, 75 stopped cleanly: run the same command again to continue
 
 first steps: hpcbal validate configs/quickstart.yaml
              hpcbal run configs/quickstart.yaml

@@ -11,8 +11,8 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec, ScheduleSettings
 from hpcbal.planning.rates import PlanRates
-from hpcbal.planning.scenario import PassFacts, known_costs, pass_model, preprocessor_ranks
-from hpcbal.simulator import Costs, PassModel, SimulatedRun, cluster_of, lower_bound, simulate
+from hpcbal.planning.scenario import PassFacts, balancing_of, known_costs, pass_model, preprocessor_ranks
+from hpcbal.simulator import Balancing, Costs, PassModel, SimulatedRun, cluster_of, lower_bound, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,11 +74,12 @@ def forecast(
     costs = known_costs(config, rates)
     specs = specs_of(config)
     settings = settings_of(config, passes.num_positions)
+    balancing = balancing_of(config)
 
     def run(nodes: int) -> SimulatedRun:
         cluster = cluster_of(nodes * gpus_per_node, gpus_per_node)
         sized = replace(settings, max_preprocessors=preprocessor_ranks(config, nodes))
-        return simulate(specs, cluster, sized, rates.table, passes, costs=costs)
+        return simulate(specs, cluster, sized, rates.table, passes, costs=costs, balancing=balancing)
 
     planned = run(num_nodes)
     usable_s, enough = None, None
@@ -86,7 +87,7 @@ def forecast(
         usable_s = config.walltime - min(WALLTIME_MARGIN_S, config.walltime / 4)
         if planned.makespan_s <= usable_s:
             enough = num_nodes
-        elif _best_s(specs, rates, passes, settings, MOST_NODES_TRIED * gpus_per_node) <= usable_s:
+        elif _best_s(specs, rates, passes, settings, MOST_NODES_TRIED * gpus_per_node, balancing) <= usable_s:
             enough = _least_nodes(num_nodes, lambda nodes: run(nodes).makespan_s <= usable_s)
     return PlanForecast(
         wall_time_s=planned.makespan_s,
@@ -105,10 +106,12 @@ def _best_s(
     passes: PassModel,
     settings: ScheduleSettings,
     num_gpus: int,
+    balancing: Balancing | None,
 ) -> float:
     """The least time of any schedule on `num_gpus`: avoids the search if no number of nodes is enough."""
     epochs = {spec.dnn_id: spec.stop.max_epochs for spec in specs}
-    return lower_bound(epochs, num_gpus, settings.max_gpus_per_dnn, rates.table, passes)
+    table = rates.table if balancing is None else balancing.fastest(rates.table, num_gpus)
+    return lower_bound(epochs, num_gpus, settings.max_gpus_per_dnn, table, passes)
 
 
 def _least_nodes(too_few: int, fits: Callable[[int], bool]) -> int | None:

@@ -20,6 +20,7 @@ _ADVICE = {
     errno.EPERM: "no permission to write there: choose another directory with --output",
     errno.EROFS: "the file system is read-only: choose another directory with --output",
     errno.ENOTDIR: "a part of this path is a file, not a directory",
+    errno.EISDIR: "give the name of a file",
 }
 # Some file systems (older Lustre, FUSE) cannot fsync a directory; then the rename must suffice.
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOSYS}
@@ -28,7 +29,7 @@ _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOSYS}
 def output_error(path: str | os.PathLike[str], error: OSError, doing: str = "write") -> OutputError:
     """An `OSError` as an error for the user: one sentence with the path, the reason and what to do."""
     reason = error.strerror or str(error)
-    advice = _ADVICE.get(error.errno or 0, "choose another place, or ask who runs this file system")
+    advice = _ADVICE.get(error.errno or 0, "choose another place, or ask its administrator")
     return OutputError(f"{os.fspath(path)}: cannot {doing}: {reason} ({advice})")
 
 

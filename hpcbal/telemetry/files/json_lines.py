@@ -49,7 +49,7 @@ def read_numbered_lines(path: str | os.PathLike[str]) -> list[tuple[int, dict[st
             objects.append((number, value))
         else:
             level = logging.WARNING if number < len(lines) else logging.DEBUG
-            log.log(level, "%s:%d: skipped an incomplete line (an interrupted write)", path, number)
+            log.log(level, "%s:%d: skipped, not a whole JSON object (an interrupted write?)", path, number)
     return objects
 
 

@@ -335,3 +335,16 @@ def test_partitioned_data_on_more_gpus_than_a_step_has_samples_is_refused(capsys
     few = ("--samples", "4")
     assert "data.dataset: got 3 training samples, allowed: at least 4" in refused(capsys, config, *few)
     assert main(["plan", config, *few, "--set", "schedule.max_gpus_per_dnn=3"]) == 0
+
+
+def test_unlike_gpus_count_in_the_wall_time_as_they_do_in_a_simulation(capsys: Capture) -> None:
+    slow = json.dumps({**BACKEND, "workers": [{"speed": 0.2}]})
+    alike = write_config(DNNS + EMULATED)
+    usual = plan(capsys, alike, "--samples", "10000")["forecast"]
+    config = write_config(DNNS + f"backend: {slow}\n")
+    longer = plan(capsys, config, "--samples", "10000")["forecast"]
+    assert longer["wall_time_s"] > 3 * usual["wall_time_s"]
+    assert longer["lower_bound_s"] > 3 * usual["lower_bound_s"]
+    assert main(["simulate", config, "--samples", "10000", "--json"]) == 0
+    simulated = json.loads(capsys.readouterr().out)
+    assert str(round(longer["wall_time_s"], 3))[:6] in json.dumps(simulated)
