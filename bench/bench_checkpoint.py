@@ -43,7 +43,7 @@ from hpcbal.telemetry.ledger import (
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def run_ensemble(config: Path, output: Path) -> list[dict[str, Any]]:
+def run_ensemble(config: Path, output: Path) -> list[Entry]:
     """The ledger of a run."""
     subprocess.run(
         [sys.executable, "-m", "hpcbal", "run", str(config), "--output", str(output)],
