@@ -22,7 +22,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=${HPCBAL_VENV:-$ROOT/.venv}
 STATE=$VENV/.hpcbal
 LOG=$STATE/setup.log
-LOCK=$STATE/lock
+LOCK=$STATE/holder
+OWN_LOCK=$LOCK.$(uname -n).$$ # becomes $LOCK when it is taken
 REQUIREMENTS=$ROOT/scripts/requirements
 HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c) # what its installation depends on
 TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==2.18.1}
@@ -130,32 +131,34 @@ check_compiler() { # before the downloads, and only if something must still be b
 
 holder_is_alive() { # whether the lock's holder runs; a holder on another host counts as alive, we cannot check it
   local host pid group
-  { read -r host pid && { read -r group || group=''; }; } <"$LOCK/holder" 2>/dev/null || return 1
+  { read -r host pid && { read -r group || group=''; }; } <"$LOCK" 2>/dev/null || return 1
   [[ $host == "$(uname -n)" ]] || return 0
   kill -0 "$pid" 2>/dev/null && return 0
   # The script was killed, but the pip or compiler that it had started may still run.
   [[ -n $group ]] && kill -0 -- "-$group" 2>/dev/null
 }
 
-take_lock() {
+take_lock() { # the lock is a file that names its holder from the moment that it is there
   local waited_s=0 holder
   mkdir -p "$STATE" 2>/dev/null || refuse "$VENV cannot be written; make it writable, or choose another place with" \
     "HPCBAL_VENV=DIR."
-  until mkdir "$LOCK" 2>/dev/null; do
-    holder=$(head -n 1 "$LOCK/holder" 2>/dev/null || true)
+  trap 'rm -f "$OWN_LOCK"' EXIT
+  printf '%s %s\n' "$(uname -n)" "$$" >"$OWN_LOCK"
+  until ln -T "$OWN_LOCK" "$LOCK" 2>/dev/null; do
+    holder=$(head -n 1 "$LOCK" 2>/dev/null || true)
     if ((waited_s >= 2)) && ! holder_is_alive && mkdir "$LOCK.takeover" 2>/dev/null; then
-      holder_is_alive || rm -rf "$LOCK"
+      holder_is_alive || rm -f "$LOCK"
       rmdir "$LOCK.takeover"
       continue
     fi
     ((waited_s != 2)) || say "waiting for another set-up of $VENV (${holder:-unknown holder})"
     ((waited_s < LOCK_PATIENCE_S)) ||
       refuse "another set-up (${holder:-unknown holder}) has held $LOCK for $LOCK_PATIENCE_S s; if it no longer" \
-        "runs, remove that folder and start again."
+        "runs, remove that file and start again."
     sleep 1
     waited_s=$((waited_s + 1))
   done
-  printf '%s %s\n' "$(uname -n)" "$$" >"$LOCK/holder"
+  rm -f "$OWN_LOCK"
   trap 'release_lock' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
@@ -167,7 +170,7 @@ release_lock() {
     wait "$STEP_GROUP" 2>/dev/null || true
     say "interrupted; the same command goes on from here."
   fi
-  rm -rf "$LOCK"
+  rm -f "$LOCK"
 }
 
 # ---- steps -----------------------------------------------------------------------------------------------------
@@ -194,7 +197,8 @@ step() { # step NAME KEY TITLE COMMAND...: run the command once for this key, wi
   ) </dev/null >>"$LOG" 2>&1 &
   STEP_GROUP=$!
   set +m
-  printf '%s %s\n%s\n' "$(uname -n)" "$$" "$STEP_GROUP" >"$LOCK/holder"
+  printf '%s %s\n%s\n' "$(uname -n)" "$$" "$STEP_GROUP" >"$OWN_LOCK"
+  mv -f "$OWN_LOCK" "$LOCK"
   wait "$STEP_GROUP" || status=$?
   STEP_GROUP=''
   ((status == 0)) || explain_failure "$title" "$status" "$log_start"

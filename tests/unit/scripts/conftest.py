@@ -23,6 +23,7 @@ _TOOLS = [
     "env",
     "grep",
     "head",
+    "ln",
     "ls",
     "mkdir",
     "mv",
