@@ -45,4 +45,11 @@ class LoopbackPieces(PieceExchange):
         return given
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Free nothing.
+
+        Raises:
+            RuntimeError: if a piece is on its way from or to this rank, which is a bug of ours.
+        """
+        left = [way for way in tuple(self._on_their_way) if self.rank in way]
+        if left:
+            raise RuntimeError(f"rank {self.rank}: pieces (sender, receiver) {left} were not received")
