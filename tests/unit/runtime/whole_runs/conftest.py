@@ -77,6 +77,22 @@ class Lab:
         self.at_steps([step], die)
         with pytest.raises(Killed):
             self.run()
+        self.at_steps([], lambda: None)
+
+    def kill_when(self, is_reached: Callable[[], bool]) -> None:
+        """The same in the first training step in which `is_reached` is true."""
+        is_dead = False
+
+        def act(number: int) -> None:
+            nonlocal is_dead
+            if number > 0 and not is_dead and is_reached():
+                is_dead = True
+                raise Killed
+
+        self._hooks["act"] = act
+        with pytest.raises(Killed):
+            self.run()
+        self.at_steps([], lambda: None)
 
     def stop_at(self, step: int, rank: int, **options: Any) -> None:
         """Let `rank` get a signal in or soon after this training step; the start must end with 75.
