@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 WITH_SHARED_FIXTURES = ("tests/e2e/test_core_install.py",)
 """Files of end-to-end tests that make something costly once for all tests of the file."""
 
+FIRST = ("tests/e2e/", "tests/mpi/", "tests/unit/speed_models/", "tests/property/")
+"""What takes longest comes first, so that all workers end at about the same time."""
+
 
 def group_of(nodeid: str) -> str:
     """Keep a file in one worker, for its fixtures, but deal out most end-to-end tests one by one."""
@@ -20,9 +23,18 @@ def group_of(nodeid: str) -> str:
     return nodeid if file.startswith("tests/e2e/") and file not in WITH_SHARED_FIXTURES else file
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest tests first; otherwise the order stays."""
+
+    def place(item: pytest.Item) -> int:
+        return next((i for i, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))
+
+    items.sort(key=place)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Deal out tests in groups, in the order in which they are collected: what starts ranks comes first.
+    """Deal out tests in groups, in the order in which they were collected.
 
     The marks of `--dist loadgroup` cannot do this: pytest-xdist 3.8 writes them into node ids, and pytest 9.2
     ignores what is written there.
