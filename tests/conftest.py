@@ -1,7 +1,9 @@
-"""How tests are dealt out to workers that run side by side."""
+"""How tests are dealt out to workers that run side by side, and what is done once for all of them."""
 
 from __future__ import annotations
 
+import compileall
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
+PACKAGE = Path(__file__).parents[1] / "hpcbal"
 
 WITH_SHARED_FIXTURES = ("tests/e2e/test_core_install.py",)
 """Files of end-to-end tests that make something costly once for all tests of the file."""
@@ -21,6 +24,15 @@ def group_of(nodeid: str) -> str:
     """Keep a file in one worker, for its fixtures, but deal out most end-to-end tests one by one."""
     file = nodeid.partition("::")[0]
     return nodeid if file.startswith("tests/e2e/") and file not in WITH_SHARED_FIXTURES else file
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package before any worker starts.
+
+    With PYTHONDONTWRITEBYTECODE, as in many containers, each rank of each run would otherwise compile it.
+    """
+    if not hasattr(config, "workerinput") and PACKAGE.is_dir():
+        compileall.compile_dir(PACKAGE, quiet=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
