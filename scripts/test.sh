@@ -43,9 +43,9 @@ fi
 printf -- '---- pytest\n'
 status=0
 # Most tests of real runs wait rather than compute, so one worker more than there are cores keeps these busy.
-# tests/conftest.py says what stays together; the tests that take longest come first.
+# tests/conftest.py says which tests stay together.
 cores=$(nproc)
 workers=$((cores < 5 ? cores + 1 : 6))
-pytest -n "$workers" --dist loadgroup --no-loadscope-reorder "$@" || status=$?
+pytest -n "$workers" "$@" || status=$?
 ((status)) || ((${#failed[@]} == 0)) || status=1
 exit "$status"

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from hpcbal.comm.pieces import PieceExchange
+
 Reduction = Literal["sum", "min", "max"]
 
 
@@ -44,3 +46,7 @@ class GroupComm(ABC):
     @abstractmethod
     def broadcast(self, array: NDArray[Any]) -> None:
         """Fill `array` (contiguous) on all other ranks with the master's values."""
+
+    @abstractmethod
+    def open_pieces(self) -> PieceExchange:
+        """Make an exchange of pieces between the ranks; collective. The caller closes it."""

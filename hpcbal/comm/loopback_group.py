@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.comm.group_comm import GroupComm, Reduction
+from hpcbal.comm.loopback_pieces import LoopbackPieces
 from hpcbal.comm.meeting import Meeting
 
 _OPERATIONS: dict[Reduction, np.ufunc] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
@@ -48,3 +49,6 @@ class LoopbackGroupComm(GroupComm):
 
     def broadcast(self, array: NDArray[Any]) -> None:
         array[...] = self._meeting.exchange(self._rank, array.copy() if self._rank == 0 else None)[0]
+
+    def open_pieces(self) -> LoopbackPieces:
+        return LoopbackPieces(self, self._meeting.exchange(self._rank, {} if self._rank == 0 else None)[0])

@@ -10,6 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.comm.group_comm import GroupComm, Reduction
+from hpcbal.comm.mpi_pieces import MpiPieces
 from hpcbal.comm.requests import wait_for
 
 _OPERATIONS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
@@ -46,13 +47,5 @@ class MpiGroupComm(GroupComm):
     def broadcast(self, array: NDArray[Any]) -> None:
         wait_for(self.mpi.Ibcast(array, root=0))
 
-
-def duplicate(comm: GroupComm) -> MPI.Intracomm:
-    """Make a communicator over the same ranks for point-to-point messages; collective, freed by the caller.
-
-    Raises:
-        TypeError: if the group is not connected by MPI.
-    """
-    if not isinstance(comm, MpiGroupComm):
-        raise TypeError(f"samples of partitioned data travel over MPI only, not over {type(comm).__name__}")
-    return comm.mpi.Dup()
+    def open_pieces(self) -> MpiPieces:
+        return MpiPieces(self.mpi.Dup())

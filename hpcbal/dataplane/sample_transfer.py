@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
+from hpcbal.comm.pieces import Piece, PieceExchange
 from hpcbal.data.dataset import RawSample
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 PIECE_BYTES = 2**20
 """Samples of about this size travel in one message, so that packing one delays no step."""
@@ -27,19 +24,11 @@ Sample = tuple[int, RawSample, NDArray[Any]]
 """Id, the sample as the dataset returned it, and its label."""
 
 
-class Tag(enum.IntEnum):
-    """Message tags of the transfers' own communicator."""
-
-    PIECE = 1  # sender -> receiver of a migration: some of the samples, see `pack`
-
-
 @dataclass(slots=True)
 class _Outgoing:
     """What one other worker has yet to receive."""
 
     ids: list[int]
-    request: MPI.Request | None = None
-    piece: NDArray[np.uint8] | None = None  # kept alive while MPI reads it
     num_pieces: int = 0
 
 
@@ -48,8 +37,6 @@ class _Incoming:
     """What one other worker has yet to send."""
 
     num_missing: int
-    request: MPI.Request | None = None
-    piece: NDArray[np.uint8] | None = None
     num_pieces: int = 0
 
 
@@ -57,12 +44,11 @@ class _Incoming:
 class SampleTransfer:
     """One worker's side of a migration.
 
-    Everything happens in `step`, in the caller's thread and without blocking. Sends are synchronous, so at
-    most one piece per sender waits at a receiver. Samples stay with their sender; received samples wait in
-    `received` until all workers have everything.
+    Everything happens in `step`, in the caller's thread and without blocking. Samples stay with their sender;
+    received samples wait in `received` until all workers have everything.
 
     Args:
-        comm: communicator of the workers, used for nothing else.
+        pieces: carries pieces between the workers, and nothing else.
         outgoing: ids for each receiver.
         incoming: number of samples from each sender.
         read: returns a sample of this worker by its id.
@@ -72,7 +58,7 @@ class SampleTransfer:
         sent_bytes: size of the pieces sent so far.
     """
 
-    comm: MPI.Intracomm
+    pieces: PieceExchange
     outgoing: Mapping[int, Sequence[int]]
     incoming: Mapping[int, int]
     read: Callable[[int], tuple[RawSample, NDArray[Any]]]
@@ -89,46 +75,38 @@ class SampleTransfer:
     @property
     def is_done(self) -> bool:
         """Whether everything that this worker sends has arrived, and everything that it receives."""
-        given = all(to.request is None and not to.ids for to in self._to.values())
+        given = all(not to.ids and self.pieces.is_free(rank) for rank, to in self._to.items())
         return given and not any(source.num_missing for source in self._from.values())
 
     def step(self) -> None:
         """Send and receive at most one piece each: each costs milliseconds while others wait."""
-        free = [rank for rank, to in self._to.items() if self._is_free(to)]
-        unserved = next((rank for rank in free if self._to[rank].ids), None)
-        if unserved is not None:
-            self._send_piece(unserved, self._to[unserved])
+        for rank, to in self._to.items():
+            if to.ids and self.pieces.is_free(rank):
+                self._send_piece(rank, to)
+                break
         for rank, source in self._from.items():
-            if self._receive(rank, source, wanted=source.num_missing > 0):
+            if source.num_missing and self._receive(rank, source):
                 break
 
     def abandon(self) -> None:
         """End the migration half-way; pieces that were sent are received and dropped; collective.
 
-        Every sender announces how many pieces it has sent, so that no message stays in the communicator.
+        Every sender announces how many pieces it has sent, so that no piece stays on its way.
         """
-        sent, expected = np.zeros(self.comm.size, np.int64), np.empty(self.comm.size, np.int64)
+        sent = np.zeros(self.pieces.size, np.int64)
         for rank, to in self._to.items():
             sent[rank] = to.num_pieces
-        announced = self.comm.Ialltoall(sent, expected)
+        expected = self.pieces.exchange_numbers(sent, self._receive_all)
         backoff = Backoff()
-        is_announced = is_clear = False
-        while not (is_announced and is_clear):
+        while not self._is_clear(expected):
+            self._receive_all()
             backoff.wait()
-            is_announced = is_announced or bool(announced.Test())
-            is_clear = True
-            for to in self._to.values():
-                is_clear = self._is_free(to) and is_clear
-            for rank, source in self._from.items():
-                self._receive(rank, source, wanted=not is_announced or source.num_pieces < expected[rank])
-                is_clear = is_clear and is_announced and source.num_pieces == expected[rank]
         self.received.clear()
 
-    @staticmethod
-    def _is_free(to: _Outgoing) -> bool:
-        if to.request is not None and to.request.Test():
-            to.request = to.piece = None
-        return to.request is None
+    def _is_clear(self, expected: NDArray[np.int64]) -> bool:
+        """Whether no piece is on its way to or from this worker."""
+        has_all = all(source.num_pieces == expected[rank] for rank, source in self._from.items())
+        return has_all and all(self.pieces.is_free(rank) for rank in self._to)
 
     def _send_piece(self, rank: int, to: _Outgoing) -> None:
         samples: list[Sample] = []
@@ -138,32 +116,28 @@ class SampleTransfer:
             raw, label = self.read(sample_id)
             samples.append((sample_id, raw, label))
             num_bytes += len(raw) if isinstance(raw, bytes) else np.asarray(raw).nbytes
-        to.piece = pack(samples)
+        piece = pack(samples)
         to.num_pieces += 1
-        self.sent_bytes += to.piece.nbytes
-        to.request = self.comm.Issend(to.piece, dest=rank, tag=Tag.PIECE)
+        self.sent_bytes += piece.nbytes
+        self.pieces.send(rank, piece)
 
-    def _receive(self, rank: int, source: _Incoming, *, wanted: bool) -> bool:
+    def _receive_all(self) -> None:
+        for rank, source in self._from.items():
+            self._receive(rank, source)
+
+    def _receive(self, rank: int, source: _Incoming) -> bool:
         """Receive what has come from `rank`; return whether a piece is complete."""
-        if source.request is None and wanted:
-            from mpi4py import MPI  # imported here: code that only names this class needs no MPI
-
-            status = MPI.Status()
-            if self.comm.Iprobe(source=rank, tag=Tag.PIECE, status=status):
-                source.piece = np.empty(status.Get_count(MPI.BYTE), np.uint8)
-                source.request = self.comm.Irecv(source.piece, source=rank, tag=Tag.PIECE)
-        if source.request is None or not source.request.Test():
+        piece = self.pieces.receive(rank)
+        if piece is None:
             return False
-        assert source.piece is not None
-        samples = list(unpack(source.piece))
+        samples = list(unpack(piece))
         self.received += samples
         source.num_missing -= len(samples)
         source.num_pieces += 1
-        source.request = source.piece = None
         return True
 
 
-def pack(samples: Sequence[Sample]) -> NDArray[np.uint8]:
+def pack(samples: Sequence[Sample]) -> Piece:
     """Pack samples into bytes: length of the pickled table, table (ids, lengths, labels, shapes), samples.
 
     Args:
@@ -179,7 +153,7 @@ def pack(samples: Sequence[Sample]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join([head, table, *raws]), np.uint8)
 
 
-def unpack(piece: NDArray[np.uint8]) -> Iterator[Sample]:
+def unpack(piece: Piece) -> Iterator[Sample]:
     """The inverse of `pack`; arrays are views of `piece`."""
     start = HEAD_BYTES + int.from_bytes(piece[:HEAD_BYTES].tobytes(), "little")
     ids, lengths, labels, shapes = pickle.loads(piece[HEAD_BYTES:start].tobytes())

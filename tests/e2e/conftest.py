@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ import yaml
 from support.starting import MPI_ENVIRONMENT
 
 from hpcbal.checkpoint import read_checkpoint
+from hpcbal.policies import RateTable, profile_to_dict
 from hpcbal.telemetry import ResultRow, read_ledger, read_results
 
 ROOT = Path(__file__).parents[2]
@@ -264,6 +265,17 @@ class Lab:
             change(config)
         (self.folder / "run.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
 
+    def known_rates(self, rates: Mapping[str, Mapping[int, float]]) -> dict[str, str]:
+        """Keys of `schedule.profiling` with which nothing is measured, as TensorFlow takes its time for that.
+
+        Args:
+            rates: samples/s by number of GPUs by DNN.
+        """
+        table = RateTable(rates, gpus_per_node=max(map(max, rates.values())))
+        profile = profile_to_dict(table, {name: name for name in rates})
+        (self.folder / "rates.json").write_text(json.dumps(profile), encoding="utf-8")
+        return {"rates": "rates.json"}
+
     def start(self, *arguments: str, num_ranks: int | None = None, **env: str) -> Running:
         """Start `hpcbal *arguments` (`run run.yaml` if none), under mpirun if `num_ranks` says so."""
         self._num_starts += 1
@@ -362,10 +374,24 @@ def same_outcome() -> Callable[..., None]:
     return assert_same_outcome
 
 
+class FinishedRun(NamedTuple):
+    """A run that nothing has disturbed, for all tests that only read what it has left; and its output."""
+
+    lab: Lab
+    done: Done
+
+
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """What the small ensemble ends with when nothing happens to it."""
-    lab = Lab(tmp_path_factory.mktemp("undisturbed"))
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedRun]:
+    """The small ensemble, once in each worker."""
+    lab = Lab(tmp_path_factory.mktemp("finished"))
     done = lab.run()
     assert done.code == 0, done
-    return lab.outcome()
+    yield FinishedRun(lab, done)
+    lab.close()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(finished: FinishedRun) -> Mapping[str, Any]:
+    """What the small ensemble ends with when nothing happens to it."""
+    return finished.lab.outcome()

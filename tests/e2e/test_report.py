@@ -1,10 +1,12 @@
-"""`hpcbal report` on what real runs leave behind: finished, stopped, killed, resumed, failed, copied."""
+"""`hpcbal report` on what real runs leave behind: finished or copied.
+
+tests/unit/runtime/whole_runs has those that are under way, stopped or resumed, test_timeline.py a killed one.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,8 @@ from hpcbal.report import read_run
 pytestmark = [pytest.mark.e2e, pytest.mark.mpi]
 
 
-def test_a_finished_run_has_its_page_and_every_second_adds_up(lab: Any) -> None:
-    done = lab.run()
-    assert done.code == 0, done
+def test_a_finished_run_has_its_page_and_every_second_adds_up(finished: Any) -> None:
+    lab, done = finished
     assert "report.html" in done.out
     assert (lab.out / "report.html").exists()
     data = read_run(lab.out)
@@ -37,9 +38,8 @@ def test_a_finished_run_has_its_page_and_every_second_adds_up(lab: Any) -> None:
     assert all(each.stream_samples_per_s for each in data.rounds)
 
 
-def test_page_plots_and_values_of_a_copy(lab: Any, tmp_path: Path) -> None:
-    assert lab.run().code == 0
-    copy = tmp_path / "laptop" / "copy"
+def test_page_plots_and_values_of_a_copy(finished: Any, tmp_path: Path) -> None:
+    lab, copy = finished.lab, tmp_path / "laptop" / "copy"
     shutil.copytree(lab.out, copy)
     done = lab.run("report", str(copy), "--output", str(tmp_path / "mine.html"))
     assert done.code == 0, done
@@ -50,45 +50,6 @@ def test_page_plots_and_values_of_a_copy(lab: Any, tmp_path: Path) -> None:
     assert plots == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     reported = json.loads(lab.run("report", str(copy), "--json").out)
     assert (reported["name"], reported["state"], len(reported["dnns"])) == ("lab", "done", 3)
-
-
-def test_a_stopped_and_resumed_run_is_one_story(lab: Any) -> None:
-    running = lab.start()
-    running.until(lambda: len(lab.events("epoch-done")) >= 3, "epoch")
-    running.signal_rank(0, signal.SIGTERM)
-    assert running.wait().code == 75
-    assert read_run(lab.out).state == "stopped"
-    assert lab.run().code == 0
-    data = read_run(lab.out)
-    assert (data.state, len(data.start_s)) == ("done", 2)
-    assert [len(dnn.curve) for dnn in data.jobs] == [5, 3, 4]
-
-
-def test_a_run_under_way_has_a_report(lab: Any) -> None:
-    lab.configure(lambda config: config["backend"].update(rates={n: {1: 60} for n in "abc"}))
-    running = lab.start()
-    running.until(lambda: lab.events("epoch-done"), "epoch")
-    data = read_run(lab.out)
-    assert (data.state, data.num_slots) == ("running", 3)
-    assert max(span.end_s for span in data.spans) == pytest.approx(data.duration_s)
-    done = lab.run("report", "out", "--no-plots")
-    assert done.code == 0, done
-    assert "running" in (lab.out / "report.html").read_text()
-    running.signal_rank(0, signal.SIGTERM)
-    assert running.wait().code == 75
-
-
-def test_a_killed_run_has_a_report_and_says_what_to_do(lab: Any) -> None:
-    running = lab.start()
-    running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
-    running.signal_rank(0, signal.SIGKILL)
-    assert running.wait().code != 0
-    done = lab.run("report", "out", "--no-plots")
-    assert done.code == 0, done
-    page = (lab.out / "report.html").read_text()
-    assert "interrupted" in page
-    assert "run the same command again to resume it" in page
-    assert not (lab.out / "report-plots").exists()
 
 
 def test_what_is_no_run_is_refused_in_one_line(lab: Any) -> None:

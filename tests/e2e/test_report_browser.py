@@ -240,32 +240,33 @@ def test_a_large_ensemble_is_legible(browser: str, device: str, tmp_path: Path) 
 
 
 @pytest.mark.mpi
-def test_the_page_of_a_real_run_is_legible(browser: str, lab: Any, tmp_path: Path) -> None:
-    lab.configure(lambda config: config["dnns"][1].update(args={"trouble": "raise", "at": 10}))
-    done = lab.run()
-    assert done.code == 3, done
-    page = (lab.out / "report.html").read_text(encoding="utf-8")
-    assert "RuntimeError: the layers do not fit" in page
+def test_the_page_of_a_real_run_is_legible(browser: str, finished: Any, tmp_path: Path) -> None:
+    page = (finished.lab.out / "report.html").read_text(encoding="utf-8")
     for width in WIDTHS.values():
         assert_legible_and_alone(look(browser, page, width, tmp_path), width, UNBALANCED)
 
 
 @pytest.mark.mpi
-def test_the_page_of_a_balanced_run_names_who_was_late_and_left_out(
+def test_the_page_of_a_balanced_run_names_who_was_late_left_out_and_failed(
     browser: str, lab: Any, tmp_path: Path
 ) -> None:
     lab.configure(
-        dnns=[{"name": "a", "model": "toys:toy", "batch_size": 24, "stop": {"max_epochs": 12}}],
+        dnns=[
+            {"name": "a", "model": "toys:toy", "batch_size": 24, "stop": {"max_epochs": 12}},
+            {"name": "b", "model": "toys:toy", "args": {"trouble": "raise", "at": 3}},  # it cannot join a
+        ],
         backend={
             "name": "emulated",
-            "rates": {"a": {1: 800, 2: 1500, 3: 2000}},
+            "rates": {"a": {1: 800, 2: 1500, 3: 2000}, "b": {1: 200, 2: 220, 3: 240}},
             "workers": [{}, {}, {"launch_s": 0.1}],
         },
+        schedule={"delta": "1%"},
         balance={"policy": "fitted"},
     )
     done = lab.run()
-    assert done.code == 0, done
+    assert done.code == 3, done
     page = (lab.out / "report.html").read_text(encoding="utf-8")
+    assert "RuntimeError: the layers do not fit" in page
     assert "<b>a</b> continued without GPU 2" in page
     assert '<td class="slot" title="1 of 3 GPUs">GPU 2</td><td class="why">computed longer</td>' in page
     for width in WIDTHS.values():

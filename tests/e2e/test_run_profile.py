@@ -1,4 +1,4 @@
-"""Rates are measured once, kept in profile.json, and used by the next run."""
+"""`hpcbal profile` measures rates over real ranks; tests/unit/runtime/whole_runs shows that runs use them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def starts(lab) -> dict[str, float]:
     return starts_by_name(json.loads((lab.out / "profile.json").read_text()), RATES)
 
 
-def test_profile_measures_and_run_uses_it(lab):
+def test_profile_measures_and_trains_nothing(lab):
     configure(lab)
     done = lab.run("profile", "run.yaml")
     assert done.code == 0, done
@@ -46,8 +46,3 @@ def test_profile_measures_and_run_uses_it(lab):
     for line in lab.events("rate-measured"):
         single = RATES[line.dnn][1]
         assert 0.2 * single < line.samples_per_s < 1.1 * line.num_gpus * single, line
-    done = lab.run()
-    assert done.code == 0, done
-    assert measured(lab) == first, "known rates were measured again"
-    assert starts(lab) == start
-    assert lab.events("round-started")[0].plan.index == 0

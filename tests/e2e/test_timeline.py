@@ -27,10 +27,8 @@ def kinds_by_rank(path: Path) -> dict[int, set[str]]:
     return kinds
 
 
-def test_every_rank_has_a_track_with_what_it_did(lab: Any) -> None:
-    done = lab.run()
-    assert done.code == 0, done
-    path = lab.out / "timeline.json.gz"
+def test_every_rank_has_a_track_with_what_it_did(finished: Any) -> None:
+    path = finished.lab.out / "timeline.json.gz"
     kinds = kinds_by_rank(path)
     assert "preprocess" in kinds[1]
     for rank in (2, 3, 4):
@@ -41,8 +39,8 @@ def test_every_rank_has_a_track_with_what_it_did(lab: Any) -> None:
     assert {"rank 0: scheduler", "rank 1: preprocessor", "rank 2: GPU 0"} <= names
 
 
-def test_passes_take_what_the_ledger_says(lab: Any) -> None:
-    assert lab.run().code == 0
+def test_passes_take_what_the_ledger_says(finished: Any) -> None:
+    lab = finished.lab
     slices = [event for event in events_of(lab.out / "timeline.json.gz") if event.get("cat") == "pass"]
     seconds = {event["name"]: event["dur"] / 1e6 for event in slices}
     for epoch in lab.events("epoch-done"):
@@ -50,7 +48,7 @@ def test_passes_take_what_the_ledger_says(lab: Any) -> None:
         assert shown_s == pytest.approx(epoch.seconds, rel=0.2, abs=0.05)
 
 
-def test_a_killed_run_leaves_a_whole_timeline_that_the_next_start_continues(lab: Any) -> None:
+def test_a_killed_run_leaves_a_report_and_a_whole_timeline_that_the_next_start_continues(lab: Any) -> None:
     lab.configure(lambda config: config["backend"].update(rates={n: {1: 60} for n in "abc"}))
     running = lab.start()
     path = lab.out / "timeline.json.gz"
@@ -60,6 +58,12 @@ def test_a_killed_run_leaves_a_whole_timeline_that_the_next_start_continues(lab:
     assert lab.events("run-finished") == []
     before = events_of(path)
     assert {"compute", "pass"} & set.union(*kinds_by_rank(path).values())
+    done = lab.run("report", "out", "--no-plots")
+    assert done.code == 0, done
+    page = (lab.out / "report.html").read_text()
+    assert "interrupted" in page
+    assert "run the same command again to resume it" in page
+    assert not (lab.out / "report-plots").exists()
     done = lab.run()
     assert done.code == 0, done
     after = events_of(path)

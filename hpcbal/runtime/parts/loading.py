@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
-from hpcbal.comm.mpi_group_comm import duplicate
 from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.source import SampleSource, open_source
@@ -104,7 +103,7 @@ class PartLoader:
         self.last, held = partition, loaded.held
         log.info("holds %d samples, %.1f MB", len(held.ids), held.num_bytes / 1e6)
         gap = config.data.max_traversal_gap
-        parts = Parts(duplicate(comm), held, source.train_ids, partition, gap, config.seed)
+        parts = Parts(comm.open_pieces(), held, source.train_ids, partition, gap, config.seed)
         return PartBatches(
             spec,
             source.over(held),

@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.comm.pieces import PieceExchange
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.dataplane.sample_transfer import SampleTransfer
 from hpcbal.errors import CheckpointError
 from hpcbal.policies.migration import Migration, migrate, plan_migration, traversal_gap
 from hpcbal.policies.partitioning import Partition, after_step
 from hpcbal.runtime.group.saved_arrays import PARTITION_PREFIX
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ class Parts:
     Steps are planned up to one step before they are performed; a checkpoint holds `performed`.
 
     Args:
-        comm: communicator of the group, used for migrations only; freed at the end.
+        pieces: carries samples between the ranks of the group; closed at the end.
         held: this rank's raw samples, by id.
         train_ids: ids of the training samples, by index.
         partition: the initial partition; this rank holds its part of it.
@@ -55,7 +53,7 @@ class Parts:
 
     def __init__(
         self,
-        comm: MPI.Intracomm,
+        pieces: PieceExchange,
         held: HeldSamples,
         train_ids: NDArray[np.int64],
         partition: Partition,
@@ -65,7 +63,7 @@ class Parts:
         self.held = held
         self.performed = partition
         self.num_migrations = self.num_moved = 0
-        self._comm = comm
+        self._pieces = pieces
         self._train_ids = train_ids
         self._planned = partition
         self._under_way: deque[Partition] = deque()
@@ -78,7 +76,7 @@ class Parts:
     @property
     def rank(self) -> int:
         """Rank in the group, which is also the index of this rank's part."""
-        return self._comm.rank
+        return self._pieces.rank
 
     def plan_step(self, shares: tuple[int, ...]) -> Partition:
         """Plan a training step with these shares; called at the same moments on all ranks.
@@ -107,15 +105,15 @@ class Parts:
         self.performed = self._under_way.popleft()
         if self._transfer is not None:
             self._transfer.step()
-            self._is_everywhere = round(num_done) == self._comm.size
+            self._is_everywhere = round(num_done) == self._pieces.size
 
     def close(self) -> None:
-        """Abandon a running migration, whose samples stay where they were, and free `comm`; collective."""
+        """Abandon a running migration, whose samples stay where they were, and close `pieces`; collective."""
         if self._transfer is not None:
             self._transfer.abandon()
             log.info("a running migration was abandoned; its samples stay where they were")
         self._transfer = self._migration = None
-        self._comm.Free()
+        self._pieces.close()
 
     def facts(self) -> dict[str, Any]:
         """Facts for the ledger."""
@@ -129,13 +127,13 @@ class Parts:
         }
 
     def _begin_migration(self, migration: Migration) -> None:
-        me = self._comm.rank
+        me = self._pieces.rank
         outgoing = {
             m.receiver: self._train_ids[m.samples].tolist() for m in migration.moves if m.sender == me
         }
         incoming = {m.sender: len(m.samples) for m in migration.moves if m.receiver == me}
         self._is_everywhere = False
-        self._transfer = SampleTransfer(self._comm, outgoing, incoming, self.held.read)
+        self._transfer = SampleTransfer(self._pieces, outgoing, incoming, self.held.read)
         if me == 0:
             log.info("%d samples move: %s", migration.num_samples, _text_of(migration))
 

@@ -10,7 +10,6 @@ from mpi4py import MPI
 
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
-from hpcbal.config.balance import balances_of
 from hpcbal.errors import InputError
 from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
@@ -61,18 +60,9 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
     cores_of_trainer = patient_allgather(trainers, frozenset(os.sched_getaffinity(0)))
     config, roles = context.config, context.roles
     if config.backend.name == "emulated":
-        from hpcbal.training.emulated_backend import EmulatedBackend
+        from hpcbal.runtime.start.emulated import emulated_backend
 
-        gpus_per_node = roles.cluster.max_gpus_per_node
-        workers = config.backend.workers
-        worker = workers[trainers.rank % len(workers)] if workers else None
-        return EmulatedBackend(
-            config.backend.rates,
-            gpus_per_node,
-            config.backend.precision,
-            worker,
-            by_share=[name for name, own in balances_of(config).items() if not own.policy.splits_evenly],
-        )
+        return emulated_backend(config, roles, trainers.rank)
     try:
         from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
     except ImportError as error:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
 
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.group_comm import GroupComm
+from hpcbal.comm.pieces import PieceExchange
 from hpcbal.control.messages import DnnFailed
 from hpcbal.runtime.wire.protocol import Happened, Heartbeat, ProfileFacts, Shutdown
 
 NUM_MESSAGES = 200
+NUM_PIECES = 12
 
 
 def check_order_and_size(channel: Channel) -> None:
@@ -112,3 +115,30 @@ def check_group_comm(comm: GroupComm) -> None:
     assert array.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     array += comm.rank  # a value of its own
     assert comm.all_gather(array)[:, 0].tolist() == everyone.tolist()
+    check_pieces(comm.open_pieces())
+
+
+def check_pieces(pieces: PieceExchange) -> None:
+    """The whole contract of an exchange of pieces: their order, one at a time, copies, and numbers."""
+    others = [rank for rank in range(pieces.size) if rank != pieces.rank]
+    received: dict[int, list[int]] = {rank: [] for rank in others}
+    next_number = dict.fromkeys(others, 0)
+    while min(map(len, received.values()), default=NUM_PIECES) < NUM_PIECES:
+        for rank in others:
+            if next_number[rank] < NUM_PIECES and pieces.is_free(rank):
+                length = 200_000 if next_number[rank] % 5 == 0 else next_number[rank]
+                pieces.send(rank, np.full(length, next_number[rank], np.uint8))
+                next_number[rank] += 1
+            piece = pieces.receive(rank)
+            if piece is not None:
+                number = len(received[rank])
+                assert piece.tolist() == [number] * (200_000 if number % 5 == 0 else number)
+                piece += 1  # it is the receiver's own
+                received[rank].append(number)
+        time.sleep(1e-4)
+    given = pieces.exchange_numbers(10 * pieces.rank + np.arange(pieces.size), lambda: None)
+    assert given.tolist() == [10 * rank + pieces.rank for rank in range(pieces.size)]
+    while not all(pieces.is_free(rank) for rank in others):
+        time.sleep(1e-4)
+    assert [pieces.receive(rank) for rank in others] == [None] * len(others)
+    pieces.close()

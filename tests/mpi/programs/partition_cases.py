@@ -69,7 +69,7 @@ def make_parts(comm: MPI.Intracomm, encoded: bool, max_gap: float | None) -> Par
     partition = deal_parts(NUM_SAMPLES, comm.size, "random", SEED)
     for sample_id in ids[partition.members(comm.rank)].tolist():
         held.put(sample_id, *dataset.read(sample_id))
-    return Parts(comm.Dup(), held, ids, partition, max_gap, SEED)
+    return Parts(MpiGroupComm(comm).open_pieces(), held, ids, partition, max_gap, SEED)
 
 
 def shares_of(step: int, num_ranks: int) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from hpcbal.dataplane.ring import NodeRing
 from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace
+from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts
 from hpcbal.runtime.resuming.opening import open_run
@@ -36,10 +37,10 @@ from hpcbal.runtime.roles import group_round
 from hpcbal.runtime.roles.preprocessor import Preprocessor
 from hpcbal.runtime.roles.trainer import Trainer
 from hpcbal.runtime.roles.wave import LoopbackWave
+from hpcbal.runtime.start.emulated import emulated_backend
 from hpcbal.runtime.start.scheduler import make_scheduler
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.streams.slices import SliceRecorder
-from hpcbal.training.emulated_backend import EmulatedBackend
 from hpcbal.training.loopback_groups import LoopbackGroups, LoopbackHub
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -162,7 +163,7 @@ class Ranks:
         return Preprocessor(self.contexts[rank], producer)
 
     def trainer(self, rank: int, *, fetches_ahead: bool = True) -> Trainer:
-        gpu = self.roles.trainer_ranks.index(rank)
+        gpu, context = self.roles.trainer_ranks.index(rank), self.contexts[rank]
         num_waves = 0
 
         def make_wave(gpus: Sequence[int]) -> LoopbackWave:
@@ -173,12 +174,13 @@ class Ranks:
             return LoopbackWave(gpu, len(gpus), arrived)
 
         trainer = Trainer(
-            self.contexts[rank],
+            context,
             RankData(self.facts, self.ring, self.source()),
-            EmulatedBackend(self.config.backend.rates, precision=self.config.backend.precision),
+            emulated_backend(self.config, self.roles, gpu),
             LoopbackGroups(gpu, self.hub),
             make_wave,
             ThreadPoolExecutor(1) if fetches_ahead else None,
+            PartLoader(context, self.facts) if self.config.data.access == "partitioned" else None,
         )
         self._trainers.append(trainer)
         return trainer

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
-from mpi4py import MPI
 
+from hpcbal.comm.loopback_group import LoopbackGroupComm
+from hpcbal.comm.loopback_pieces import LoopbackPieces
+from hpcbal.comm.meeting import Meeting
 from hpcbal.data import SampleSource, SampleSpec
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.operations.base import Operation
@@ -58,16 +60,6 @@ class Jitter(Operation):
         return sample if rng is None else sample + rng.uniform(0.0, 0.5)
 
 
-class OneOfThree:
-    """What of a communicator a rank without migrations needs."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank, self.size = rank, NUM_RANKS
-
-    def Free(self) -> None:  # noqa: N802 - as MPI names it
-        """Nothing to free."""
-
-
 def batches_of(rank: int, static: bool = True, broken: tuple[int, ...] = ()) -> tuple[Feeder, PartBatches]:
     source = SampleSource(Numbers(static), [Jitter()], seed=1, validation_fraction=0.2, max_sample_bytes=160)
     spec = StreamSpec(30, NUM_SAMPLES, 8, source.sample_spec, source.label_spec, ring_bytes=2**20)
@@ -75,7 +67,8 @@ def batches_of(rank: int, static: bool = True, broken: tuple[int, ...] = ()) -> 
     held = HeldSamples(source.dataset)
     for sample_id in [*partition.members(rank).tolist(), *range(30 + rank, NUM_SAMPLES, NUM_RANKS)]:
         held.put(sample_id, *source.read(sample_id))
-    parts = Parts(cast(MPI.Intracomm, OneOfThree(rank)), held, source.train_ids, partition, None, 1)
+    pieces = LoopbackPieces(LoopbackGroupComm(rank, Meeting(NUM_RANKS)), {})
+    parts = Parts(pieces, held, source.train_ids, partition, None, 1)
     usable = np.array([sample_id not in broken for sample_id in range(30, NUM_SAMPLES)])
     found = [(sample_id, str(sample_id), "broken") for sample_id in broken]
     batches = PartBatches(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,22 @@ class Lab:
         self.at_steps([step], die)
         with pytest.raises(Killed):
             self.run()
+        self.at_steps([], lambda: None)
+
+    def kill_when(self, is_reached: Callable[[], bool]) -> None:
+        """The same in the first training step in which `is_reached` is true."""
+        is_dead = False
+
+        def act(number: int) -> None:
+            nonlocal is_dead
+            if number > 0 and not is_dead and is_reached():
+                is_dead = True
+                raise Killed
+
+        self._hooks["act"] = act
+        with pytest.raises(Killed):
+            self.run()
+        self.at_steps([], lambda: None)
 
     def stop_at(self, step: int, rank: int, **options: Any) -> None:
         """Let `rank` get a signal in or soon after this training step; the start must end with 75.
@@ -83,26 +100,74 @@ class Lab:
         A trainer gets it in a step of its own. For other ranks the step waits until the scheduler has heard
         of it, so that the run cannot end before. Step 0 is the building of a model, while groups are formed.
         """
-        count, reported = 0, False
+        count = 0
+
+        def is_reached(number: int) -> bool:
+            nonlocal count
+            count += number > 0
+            return count >= step
+
+        self.stop_when(is_reached, rank, **options)
+
+    def stop_when(self, is_reached: Callable[[int], bool], rank: int, **options: Any) -> None:
+        """The same in or soon after the first step in which `is_reached` is true.
+
+        Args:
+            is_reached: called by models with the hook `act` in each step, with the number of the step.
+        """
+        reported = False
         num_before = len(self.events("suspend-requested"))
 
         def act(number: int) -> None:
-            nonlocal count, reported
-            count += number > 0
+            nonlocal reported
+            is_now = is_reached(number)
             is_trainer = rank in self._inner.ranks.roles.trainer_ranks
             me = importlib.import_module("in_process_toys").RANK.number
-            if reported or count < step or (is_trainer and me != rank):
+            if reported or not is_now or (is_trainer and me != rank):
                 return
             reported = True
             self._inner.ranks.signal(rank)
-            deadline_s = time.monotonic() + 30.0
-            while not is_trainer and len(self.events("suspend-requested")) == num_before:
-                assert time.monotonic() < deadline_s, f"the signal to rank {rank} is not passed on"
-                time.sleep(0.001)
+            if not is_trainer:
+                self.wait_for_stop(num_before)
 
         self._hooks["act"] = act
         assert self.run(**options) == 75
         self.at_steps([], lambda: None)
+
+    def wait_for_stop(self, num_before: int) -> None:
+        """Wait until the scheduler has heard of a signal.
+
+        Args:
+            num_before: stops in the ledger before the signal.
+        """
+        deadline_s = time.monotonic() + 30.0
+        while len(self.events("suspend-requested")) == num_before:
+            assert time.monotonic() < deadline_s, "the signal is not passed on"
+            time.sleep(0.001)
+
+    def stop_while_reading(self, monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+        """Let a signal arrive when a trainer first reads a sample; the start must end with 75.
+
+        Returns: how many samples each trainer rank has read.
+        """
+        toys = importlib.import_module("in_process_toys")
+        num_read: Counter[int] = Counter()
+        num_before = len(self.events("suspend-requested"))
+
+        def read(points: Any, sample_id: int, read: Callable[..., Any] = toys.Points.read) -> Any:
+            me = getattr(toys.RANK, "number", -1)
+            if me in self._inner.ranks.roles.trainer_ranks:
+                if not num_read:
+                    self._inner.ranks.signal(1)
+                num_read[me] += 1
+                self.wait_for_stop(num_before)
+                time.sleep(0.02)  # the scheduler is passing it on to all
+            return read(points, sample_id)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(toys.Points, "read", read)
+            assert self.run() == 75
+        return num_read
 
     def states(self) -> dict[str, tuple[str, int]]:
         """State and epochs of each DNN in the table of results."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from typing import Any
 
 import pytest
@@ -102,3 +103,21 @@ def test_two_preprocessors_give_the_same_weights_and_read_no_sample_twice(lab: A
     passes = len(lab.events("pass-started")) + rounds
     ahead = NUM_SAMPLES + 2 * 3 * BLOCK_SAMPLES  # the ring holds a pass; each producer some blocks more
     assert passes * NUM_SAMPLES <= len(reads) <= passes * NUM_SAMPLES + rounds * ahead
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_a_run_predicts_its_duration_and_reports_the_error(lab: Any, capsys: Any, paradigm: str) -> None:
+    rates = {"a": {1: 400, 2: 780}, "b": {1: 800, 2: 1500}, "c": {1: 820, 2: 1550}}
+    backend = {"name": "emulated", "precision": "float64", "collective": "mpi", "rates": rates}
+    lab.use(paradigm, backend=backend)
+    assert lab.run() == 0
+    shown = capsys.readouterr().out
+    assert "if every DNN trains to its max_epochs" in shown
+    assert "predicted / actual " in shown
+    (reported,) = lab.events("prediction")
+    last = lab.events("run-finished")[-1]
+    assert last.predicted_s == reported.wall_time_s
+    # DNNs train to their max_epochs here; steps take the time of their rates, the rest adds some more.
+    assert 0.1 < last.predicted_s < last.actual_s
+    status = json.loads((lab.out / "status.json").read_text(encoding="utf-8"))
+    assert status["prediction"]["remaining_s"] == 0.0

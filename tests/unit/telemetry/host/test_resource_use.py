@@ -148,6 +148,7 @@ def test_a_probe_that_fails_reports_nothing_any_more(
     probe, end = ResourceProbe(), time.monotonic() + 20.0
     while "can no longer be measured" not in caplog.text and time.monotonic() < end:
         time.sleep(0.01)
+    assert "can no longer be measured" in caplog.text
     assert probe.read() == ResourceUse(None, None)
 
 

@@ -1,0 +1,24 @@
+"""The emulated GPU of one trainer, as the configuration describes it."""
+
+from __future__ import annotations
+
+from hpcbal.cluster.roles import Roles
+from hpcbal.config import EnsembleConfig
+from hpcbal.config.balance import balances_of
+from hpcbal.training.emulated_backend import EmulatedBackend
+
+
+def emulated_backend(config: EnsembleConfig, roles: Roles, gpu: int) -> EmulatedBackend:
+    """Make the backend of the trainer on this GPU.
+
+    Args:
+        gpu: number of the GPU; `backend.workers` are assigned in turn.
+    """
+    workers = config.backend.workers
+    return EmulatedBackend(
+        config.backend.rates,
+        roles.cluster.max_gpus_per_node,
+        config.backend.precision,
+        workers[gpu % len(workers)] if workers else None,
+        by_share=[name for name, own in balances_of(config).items() if not own.policy.splits_evenly],
+    )
