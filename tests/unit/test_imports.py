@@ -88,8 +88,8 @@ runtime.handoff   | -                                     | errors env stderr cl
                   |                                       | telemetry.host telemetry.ledger telemetry config
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
-runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.host runtime.handoff
-                  |                                       | runtime.wire
+runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.files telemetry.host
+                  |                                       | runtime.handoff runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | control telemetry.files telemetry.host
                   |                                       | speed_models config.schema config.balance config

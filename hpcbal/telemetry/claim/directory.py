@@ -10,6 +10,7 @@ from hpcbal.errors import OutputError
 from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.claim.same_config import check_same
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
+from hpcbal.telemetry.files.own_files import create_new
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import RoundStartedLine, lines_of, read_ledger
 
@@ -116,7 +117,7 @@ def _probe(root: Path) -> None:
     """Raise OSError now, rather than in an hour, if nothing can be written."""
     probe = root / "probe.tmp"
     try:
-        with open(probe, "wb") as file:
+        with create_new(probe) as file:
             file.write(bytes(_PROBE_BYTES))
             file.flush()
             os.fsync(file.fileno())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hpcbal.telemetry.files.jsonable import to_jsonable
+from hpcbal.telemetry.files.own_files import own_file
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def open_to_append(path: str | os.PathLike[str]) -> BinaryIO:
     Raises:
         OSError: if the file cannot be opened or written.
     """
-    file = open(path, "a+b", buffering=0)  # noqa: SIM115 - the caller closes it
+    file = open(path, "a+b", buffering=0, opener=own_file)  # noqa: SIM115 - the caller closes it
     try:
         _mend_end(file, os.fspath(path))
     except BaseException:

@@ -17,6 +17,7 @@ from typing import Any
 
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.files.json_lines import encode_line, read_json_lines, write_all
+from hpcbal.telemetry.files.own_files import own_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds, utc_text
 from hpcbal.telemetry.streams.event_file import file_start, scalars_record
@@ -166,5 +167,5 @@ def _event_file_name(old: Sequence[Path]) -> str:
 
 
 def _append(path: Path, data: bytes) -> None:
-    with open(path, "ab", buffering=0) as file:
+    with open(path, "ab", buffering=0, opener=own_file) as file:
         write_all(file, data)

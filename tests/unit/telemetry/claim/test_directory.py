@@ -8,6 +8,7 @@ from ledger_lines import a
 from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.telemetry import Ledger, RunLock, claim_output, is_same_config, prepare_output
+from hpcbal.telemetry.claim import directory
 from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND
 from hpcbal.telemetry.ledger import RoundStartedLine
 
@@ -166,8 +167,8 @@ def test_a_path_through_a_file_is_reported_in_one_sentence(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_full_disk_is_reported_before_anything_starts(tmp_path):
-    (tmp_path / "probe.tmp").symlink_to("/dev/full")
+def test_a_full_disk_is_reported_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(directory, "create_new", lambda path: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(OutputError, match="No space left on device"):
         prepare_output(tmp_path, CONFIG)
     assert list(tmp_path.iterdir()) == []
