@@ -71,6 +71,7 @@ class Replay:
         shares: shares of balanced steps, by DNN.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
+        problem: one sentence about damaged lines; None if there are none.
     """
 
     def __init__(self) -> None:
@@ -79,6 +80,7 @@ class Replay:
         self.started_at = ""
         self.name = ""
         self.outcome: str | None = None
+        self.problem: str | None = None
         self.start: RunStartedLine | None = None
         self.slot_names: tuple[str, ...] = ()
         self.holds: list[Hold] = []

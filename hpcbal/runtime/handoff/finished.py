@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hpcbal.config import EnsembleConfig, RunConfig, resolved_yaml
-from hpcbal.errors import ExitCode, HpcbalError, LedgerError
+from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
-from hpcbal.telemetry import RunDirectory, is_same_config, read_ledger, read_results, render_results
-from hpcbal.telemetry.ledger import RunFinishedLine
+from hpcbal.telemetry import RunDirectory, is_same_config, read_results, render_results
+from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
 
 CODE_OF_END = {"done": ExitCode.DONE, "failed-dnns": ExitCode.FAILED_DNNS}
 """Exit codes of the outcomes after which nothing is left to do."""
@@ -42,8 +42,8 @@ def files_line(run: RunDirectory) -> str:
 def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
         same = is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config))
-        last = read_ledger(run.ledger)[-1].line if same else None
-    except (OSError, ValueError, IndexError, LedgerError):  # missing or damaged: the ranks check in detail
+        last = scan_ledger(run.ledger).entries[-1].line if same else None
+    except (OSError, ValueError, IndexError, HpcbalError):  # missing or damaged: the ranks check in detail
         return None
     if not isinstance(last, RunFinishedLine) or last.outcome not in CODE_OF_END:
         return None

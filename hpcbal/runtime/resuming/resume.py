@@ -74,6 +74,7 @@ def read_earlier(
     *,
     retry_failed: bool,
     regroups: bool = True,
+    problem: str | None = None,
 ) -> Earlier:
     """Combine the ledger and the checkpoints.
 
@@ -88,11 +89,12 @@ def read_earlier(
         regroups: whether GPUs may be left out of groups; if not, GPUs that were left out may be used again.
             A round is not resumed if its groups lack GPUs that may now be used again, for this reason or
             because the hosts have changed.
+        problem: what is wrong with the file of the ledger; None if it is whole.
     """
     facts = _Facts()
     for line in ledger:
         facts.take(line)
-    warnings: list[str] = []
+    warnings = [] if problem is None else [f"{problem}; training resumes from the checkpoints"]
     progress: dict[str, DnnProgress] = {}
     fingerprints: dict[str, str] = {}
     next_pass = facts.next_pass
@@ -111,6 +113,12 @@ def read_earlier(
             next_pass = max(next_pass, state.position.pass_index + 1)
             fingerprints[spec.dnn_id] = state.fingerprint
         progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
+    if fingerprints and not facts.has_started:
+        warnings.append(
+            f"{run.ledger}: holds no start of this run, although there are checkpoints, so earlier results "
+            "and rounds are missing from reports, and failed DNNs are tried again; training resumes from "
+            "the checkpoints"
+        )
     if not regroups:
         facts.forget_left_out()
     facts.drop_short({dnn_id for dnn_id, its in progress.items() if its.state not in TERMINAL})
@@ -182,6 +190,11 @@ class _Facts:
         self._open_round: PlanFacts | None = None
         self._forgotten: dict[str, list[int]] = {}  # left out in the open round, but may be used again
         self._started_on: Cluster | None = None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the ledger holds a start."""
+        return self._started_on is not None
 
     def take(self, line: Line) -> None:
         match line:

@@ -12,7 +12,7 @@ from hpcbal.telemetry.claim.same_config import check_same
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.files.own_files import create_new
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import RoundStartedLine, lines_of, read_ledger
+from hpcbal.telemetry.ledger import RoundStartedLine, lines_of, scan_ledger
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,9 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
 
 
 def _has_trained(run: RunDirectory) -> bool:
-    return bool(lines_of(read_ledger(run.ledger), RoundStartedLine))
+    """Whether something depends on the config: training has started, or there are checkpoints."""
+    has_checkpoints = any((run.root / run.jobs).glob("*/checkpoint*.h5"))
+    return has_checkpoints or bool(lines_of(scan_ledger(run.ledger).entries, RoundStartedLine))
 
 
 def _probe(root: Path) -> None:

@@ -48,7 +48,7 @@ class CheckpointWrittenLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDamagedLine(Line):
-    """Written at a start for each checkpoint file that cannot be used.
+    """Written at a start for each checkpoint file that cannot be used, and for a damaged ledger.
 
     Attributes:
         detail: the file, the problem, and what is used instead; text for users.
