@@ -95,8 +95,8 @@ runtime.balance   | numpy                                 | errors env values cl
                   |                                       | speed_models config.schema config.balance config
                   |                                       | dataplane training
 runtime.resuming  | -                                     | errors cluster.layout policies control
-                  |                                       | telemetry.ledger telemetry.views telemetry
-                  |                                       | checkpoint config config.scheduling
+                  |                                       | telemetry.files telemetry.ledger telemetry.views
+                  |                                       | telemetry checkpoint config config.scheduling
                   |                                       | runtime.handoff
 runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
                   |                                       | config data dataplane runtime.wire runtime.health
