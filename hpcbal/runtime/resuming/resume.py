@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -203,7 +204,7 @@ class _Facts:
                 if not (is_same(self._started_on, cluster) and line.regroup):
                     self.forget_left_out()
                 self._started_on = cluster
-            case PreprocessingMeasuredLine(samples_per_s):
+            case PreprocessingMeasuredLine(samples_per_s) if math.isfinite(samples_per_s):
                 self.preprocessing_samples_per_s = samples_per_s
             case RoundStartedLine(plan):
                 self.cluster = self._started_on
@@ -244,8 +245,8 @@ class _Facts:
                 self.failed[dnn] = (cause, detail)
             case GroupLeftLine(dnn):
                 account = self.accounts.setdefault(dnn, Account())
-                account.wall_time_s += line.wall_time_s
-                account.slot_seconds += line.slot_seconds
+                account.wall_time_s += line.wall_time_s if math.isfinite(line.wall_time_s) else 0.0
+                account.slot_seconds += line.slot_seconds if math.isfinite(line.slot_seconds) else 0.0
 
     def forget_left_out(self) -> None:
         """Allow GPUs that were left out again, because the hosts have changed or the user wants them back."""

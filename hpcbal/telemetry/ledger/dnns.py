@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.line import Line, Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class RateMeasuredLine(Line):
     event: ClassVar[str] = "rate-measured"
     dnn: str
     num_gpus: int
-    samples_per_s: float
+    samples_per_s: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class CheckpointWrittenLine(Line):
     epoch: int
     pass_index: int
     offset: int
-    seconds: float
-    held_s: float
+    seconds: Number
+    held_s: Number
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,11 +16,13 @@ from ledger_lines import a, plan_of
 from hpcbal.errors import LedgerError, OutputError
 from hpcbal.telemetry import Ledger, read_ledger
 from hpcbal.telemetry.ledger import (
+    LINE_BY_EVENT,
     BadSampleLine,
     BalanceFacts,
     DnnDoneLine,
     EpochDoneLine,
     EpochFacts,
+    Line,
     PassStartedLine,
     RateMeasuredLine,
     RoundStartedLine,
@@ -100,10 +103,42 @@ def test_numbers_of_numpy_become_plain_ones(tmp_path: Path) -> None:
     json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"not JSON: {word}"))
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", LINE_BY_EVENT.values())
+def test_numbers_that_are_not_finite_are_null_and_read_as_nan(
+    tmp_path: Path, kind: type[Line], value: float
+) -> None:
+    """A measurement that failed does not end a run, wherever in a line it is."""
+
+    def with_value(facts: Any) -> Any:
+        if isinstance(facts, float):
+            return value
+        if isinstance(facts, Mapping):
+            return {name: with_value(each) for name, each in facts.items()}
+        if isinstance(facts, tuple):
+            return tuple(map(with_value, facts))
+        if dataclasses.is_dataclass(facts) and not isinstance(facts, type):
+            inside = {field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)}
+            return type(facts)(**{name: with_value(each) for name, each in inside.items()})
+        return facts
+
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path) as ledger:
+        ledger.append(with_value(a(kind)))
+    (entry,) = read_ledger(path)
+    optional = {"balancing_would_save", "metrics", "predicted_s", "actual_s"}
+    line, written = entry.line, with_value(a(kind))
+    for field in dataclasses.fields(line):
+        if field.name not in optional:
+            expected = repr(getattr(written, field.name)).replace("-inf", "nan").replace("inf", "nan")
+            assert repr(getattr(line, field.name)) == expected
+    json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"not JSON: {word}"))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (a(RateMeasuredLine, samples_per_s=math.inf), "samples_per_s is null, allowed: a number"),
+        (a(RateMeasuredLine, samples_per_s="fast"), 'samples_per_s is "fast", allowed: a number'),
         (a(PassStartedLine, pass_index="3"), 'pass_index is "3", allowed: a whole number'),
     ],
 )
