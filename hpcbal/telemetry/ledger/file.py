@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -95,7 +96,7 @@ class Ledger:
             OutputError: if it was removed or replaced.
         """
         try:
-            is_same = os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))
+            is_same = _is_same(os.fstat(self._file.fileno()), os.lstat(self._path))
         except FileNotFoundError:
             is_same = False
         except OSError as error:
@@ -117,6 +118,12 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_same(own: os.stat_result, found: os.stat_result) -> bool:
+    """Whether two results describe one file; some file systems give a file another inode at each look."""
+    looks_alike = (own.st_size, own.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+    return os.path.samestat(own, found) or (looks_alike and stat.S_ISREG(found.st_mode))
 
 
 def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:

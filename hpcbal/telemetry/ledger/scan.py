@@ -114,4 +114,4 @@ class _Reader:
             return None
         more = len(self.problems) - 1
         others = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
-        return f"{name} is damaged: {self.problems[0]}{others}; what it cannot say is missing from reports"
+        return f"{name} is damaged: {self.problems[0]}{others}; reports lack what it recorded"
