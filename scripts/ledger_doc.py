@@ -36,11 +36,26 @@ its own fields, every line has these:
 | `seq` | whole number | counts up from 0 over all starts of the run |
 | `time` | text | when the line was written, UTC |
 | `event` | text | the kind: one of those below |
+| `crc32` | text | CRC-32 of the line without this field, the last one; lines of earlier versions have none |
 
-A last line that a kill or a full disk has cut off is dropped. Any other line that does not look as described
-below is refused (exit code 2), with its file and number, what was found and what is allowed: a missing or
-unknown field, text for a number, a later schema. Optional fields may be missing. The field `dnn` names a DNN;
-GPU slots are numbered over all nodes from 0; names that end in `_s` are seconds.
+Optional fields may be missing. The field `dnn` names a DNN; GPU slots are numbered over all nodes from 0;
+names that end in `_s` are seconds. A number that is not finite is null.
+
+## Damage
+
+| what is found | what happens |
+|---|---|
+| a last line that a kill or a full disk has cut off | dropped; the next start removes it |
+| a line that is not whole, or does not fit its checksum | skipped, with one warning for the file |
+| lines are missing or repeated (`seq`), or an epoch of a DNN that no earlier line trains | the same warning |
+| a line that does not look as described below (a missing field, text for a number) | the same warning |
+| such a line in a ledger without checksums, and lines of a later schema | refused (exit code 2) |
+| no ledger, although there are checkpoints | a warning; training resumes from the checkpoints |
+| the file is removed or replaced during a run | the run ends with an error |
+
+The checkpoints, not the ledger, define how far each DNN has come, so a run resumes without the lines that are
+lost. A DNN whose end they recorded is looked at again, and reports lack what they said. Whoever edits a line
+must remove its `crc32`.
 """
 
 

@@ -2,7 +2,7 @@
 
 from hpcbal.checkpoint.background import BackgroundWriter, WriteDone
 from hpcbal.checkpoint.layout import check_arrays
-from hpcbal.checkpoint.reader import read_checkpoint, read_progress
+from hpcbal.checkpoint.reader import has_trained, read_checkpoint, read_progress
 from hpcbal.checkpoint.seal import FORMAT_VERSION
 from hpcbal.checkpoint.state import TrainingState
 from hpcbal.checkpoint.writer import FileIdentity, write_checkpoint
@@ -14,6 +14,7 @@ __all__ = [
     "TrainingState",
     "WriteDone",
     "check_arrays",
+    "has_trained",
     "read_checkpoint",
     "read_progress",
     "write_checkpoint",

@@ -10,7 +10,7 @@ import h5py
 from numpy.typing import NDArray
 
 from hpcbal.checkpoint.layout import read_array
-from hpcbal.checkpoint.seal import OtherVersionError, verify
+from hpcbal.checkpoint.seal import OtherVersionError, has_sealed_length, verify
 from hpcbal.checkpoint.state import TrainingState, progress_from_json
 from hpcbal.checkpoint.writer import ARRAYS, ASIDE, CURRENT, PREVIOUS, PROGRESS
 from hpcbal.errors import CheckpointError
@@ -36,6 +36,24 @@ def read_progress(directory: str | os.PathLike[str]) -> tuple[TrainingState | No
     File, warnings and checksum verification (several GB/s) match `read_checkpoint`, so the two always agree.
     """
     return _read_newest(Path(directory), with_arrays=False)
+
+
+def has_trained(directory: str | os.PathLike[str], epoch: int, *, thoroughly: bool) -> bool:
+    """Whether there is a whole checkpoint of `epoch` or a later epoch.
+
+    Args:
+        directory: the job's directory.
+        epoch: number of completed epochs.
+        thoroughly: whether to read all of the file. Otherwise a newest checkpoint counts as whole if it has
+            its full length, which takes no time.
+    """
+    try:
+        if not thoroughly and has_sealed_length(Path(directory) / CURRENT):
+            return True
+        state, _ = read_progress(directory)
+    except (OSError, CheckpointError):
+        return False
+    return state is not None and state.epoch >= epoch
 
 
 def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None, list[str]]:

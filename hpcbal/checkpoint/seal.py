@@ -60,6 +60,20 @@ def verify(path: Path) -> None:
         raise OtherVersionError(f"its format is version {version}; this hpcbal reads {FORMAT_VERSION}")
 
 
+def has_sealed_length(path: Path) -> bool:
+    """Whether the file has a seal and the length that it states; reads 512 bytes.
+
+    Raises:
+        OSError: if it cannot be opened or read.
+    """
+    with open(path, "rb", buffering=0) as file:
+        try:
+            _, num_bytes, _ = _read_seal(file)
+        except CheckpointError:
+            return False
+        return file.seek(0, 2) == num_bytes + SEAL_BYTES
+
+
 def _read_seal(file: BinaryIO) -> tuple[int, int, int]:
     """Read (version, number of bytes, CRC-32) from the start of `file`."""
     seal = file.read(SEAL_BYTES)

@@ -20,6 +20,7 @@ from hpcbal.checkpoint.seal import SEAL_BYTES, OtherVersionError, make_seal, sta
 from hpcbal.checkpoint.state import TrainingState, progress_to_json
 from hpcbal.errors import CheckpointError
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, sync_directory
+from hpcbal.telemetry.files.own_files import create_new
 
 CURRENT = "checkpoint.h5"
 PREVIOUS = "checkpoint.previous.h5"
@@ -69,7 +70,7 @@ def write_checkpoint(
     aside, current = folder / ASIDE, folder / CURRENT
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(aside, "wb") as file:
+        with create_new(aside) as file:
             _write_sealed(file, state)
             file.flush()
             os.fsync(file.fileno())

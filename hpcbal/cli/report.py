@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hpcbal.cli.options import Subparsers, add_json, print_json
+from hpcbal.cli.options import Subparsers, add_json, print_json, print_warning
 from hpcbal.stderr import say
 
 
@@ -40,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.telemetry.views.kinds import view_of
 
     data = read_run(args.directory)
+    if data.problem:
+        print_warning(data.problem)
     if args.json:
         print_json(to_jsonable(data, view_of(data.run_kind).report_names))
         return 0

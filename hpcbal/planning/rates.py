@@ -77,7 +77,7 @@ def _from_file(config: EnsembleConfig, path: Path, gpus_per_node: int, measure: 
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"{path}: profile cannot be read: {reason}; {measure}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a profile, because it is not JSON ({error}); {measure}") from None
     try:
         names = [dnn.name for dnn in config.dnns]

@@ -203,6 +203,7 @@ class ReportData:
         shares: shares of each job whose steps were balanced.
         facts: (name, value) pairs about the environment and versions, in display order.
         run_kind: kind of the run, as in its config.
+        problem: a sentence about damaged files of the run; empty if there are none.
     """
 
     name: str
@@ -226,6 +227,7 @@ class ReportData:
     prediction: PredictedDuration | None = None
     facts: tuple[tuple[str, str], ...] = ()
     run_kind: str = "ensemble"
+    problem: str = ""
 
     @property
     def num_slots(self) -> int:

@@ -19,6 +19,7 @@ from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind
+from hpcbal.runtime.handoff.own_exit import own_exit_code
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.health.signals import StopFlag
@@ -75,7 +76,8 @@ def _run_as_rank(request: RunRequest, launcher: Launcher) -> int:
         raise _no_mpi(str(error)) from error
     from hpcbal.runtime.main import run_rank
 
-    return run_rank(request, launcher, stop)
+    with own_exit_code(launcher.rank):
+        return run_rank(request, launcher, stop)
 
 
 def _no_mpi(reason: str) -> InputError:

@@ -52,16 +52,29 @@ def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
     logging.raiseExceptions = False  # a full disk must not fill stderr with tracebacks of the logs
     with ExitStack() as logs:
         try:
-            code = _run(world, request, launcher, stop, end, logs)
-        except ReportedError as error:
-            code = StartFile.of_rank().leave_exit_code(world.rank, error.code)
-        except BaseException as error:
+            code = _run_or_leave(world, request, launcher, stop, end, logs)
+        except BaseException as error:  # also if the exit code cannot be recorded: the others wait
             end.abort_for(error)
             raise
     patient_barrier(world)
     end.close()
     MPI.Finalize()
     return code
+
+
+def _run_or_leave(
+    world: MPI.Intracomm,
+    request: RunRequest,
+    launcher: Launcher,
+    stop: StopFlag,
+    end: JobEnd,
+    logs: ExitStack,
+) -> int:
+    """Run, or leave together with all ranks after an error that one of them has reported."""
+    try:
+        return _run(world, request, launcher, stop, end, logs)
+    except ReportedError as error:
+        return StartFile.of_rank().leave_exit_code(world.rank, error.code)
 
 
 def _run(

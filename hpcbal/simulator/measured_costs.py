@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ def measured_costs(lines: Iterable[tuple[float, Line]]) -> Costs | None:
                     gpus_of[dnn_id] = gpus
             case EpochDoneLine(dnn_id):
                 begun = starting.pop(dnn_id, None)
-                if begun is not None:
+                if begun is not None and math.isfinite(line.seconds):
                     begun[1].append(max(0.0, time_s - line.seconds - begun[0]))
             case LeaveRoundLine(dnn_id):
                 leaving[dnn_id] = time_s

@@ -86,26 +86,27 @@ report.page       | jinja2                                | telemetry.files tele
                   |                                       | report.drawing report.charts
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
-                  |                                       | telemetry.host telemetry.ledger telemetry config
+                  |                                       | telemetry.host telemetry.ledger telemetry
+                  |                                       | checkpoint config
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
-runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.host runtime.handoff
-                  |                                       | runtime.wire
+runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.files telemetry.host
+                  |                                       | runtime.handoff runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | control telemetry.files telemetry.host
                   |                                       | speed_models config.schema config.balance config
                   |                                       | dataplane training
 runtime.resuming  | -                                     | errors cluster.layout policies control
-                  |                                       | telemetry.ledger telemetry.views telemetry
-                  |                                       | checkpoint config config.scheduling
+                  |                                       | telemetry.files telemetry.ledger telemetry.views
+                  |                                       | telemetry checkpoint config config.scheduling
                   |                                       | runtime.handoff
 runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
                   |                                       | config data dataplane runtime.wire runtime.health
 runtime.record    | -                                     | errors env cluster.layout cluster control
                   |                                       | telemetry.files telemetry.streams telemetry.ledger
-                  |                                       | telemetry.views telemetry simulator config.checks
-                  |                                       | config dataplane report runtime.handoff
-                  |                                       | runtime.wire runtime.resuming
+                  |                                       | telemetry.views telemetry checkpoint simulator
+                  |                                       | config.checks config dataplane report
+                  |                                       | runtime.handoff runtime.wire runtime.resuming
 runtime.group     | numpy                                 | errors values comm telemetry.streams
                   |                                       | telemetry.ledger checkpoint config dataplane
                   |                                       | training runtime.balance runtime.rank

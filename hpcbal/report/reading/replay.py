@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Replay:
         shares: shares of balanced steps, by DNN.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
+        problem: one sentence about damaged lines; None if there are none.
     """
 
     def __init__(self) -> None:
@@ -79,6 +81,7 @@ class Replay:
         self.started_at = ""
         self.name = ""
         self.outcome: str | None = None
+        self.problem: str | None = None
         self.start: RunStartedLine | None = None
         self.slot_names: tuple[str, ...] = ()
         self.holds: list[Hold] = []
@@ -123,7 +126,7 @@ class Replay:
             case EpochDoneLine():
                 self._take_epoch(line)
             case CheckpointWrittenLine(dnn) if dnn in self._open:
-                self._open[dnn].held_s += line.held_s
+                self._open[dnn].held_s += _known(line.held_s)
             case LeaveRoundLine(dnn) if dnn in self._open:
                 self._open[dnn].to_leave = True
             case GroupLeftLine(dnn):
@@ -254,18 +257,18 @@ class Replay:
         hold.epochs.append(
             Epoch(
                 self.now_s,
-                line.seconds,
-                facts.wait_s,
+                _known(line.seconds),
+                _known(facts.wait_s),
                 line.pass_index,
                 facts.num_samples,
-                facts.trained_s,
-                line.straggler,
+                _known(facts.trained_s),
+                None if line.straggler is None or math.isnan(line.straggler.late_s) else line.straggler,
             )
         )
         point = share_point(line, hold.gpus, len(curve))
         if point is not None:
             self.shares.setdefault(dnn, []).append(point)
-        if facts.trained_s < _LEAST_TRAINED_S:
+        if not facts.trained_s >= _LEAST_TRAINED_S:
             return
         key = (dnn, len(hold.gpus))
         trained, seconds = self._trained.get(key, (0.0, 0.0))
@@ -281,15 +284,15 @@ class Replay:
                 self.failed.pop(dnn, None)
             case GpuLeftOutLine(dnn, gpu):
                 self.left_out.append(LeftOut(dnn, gpu, self.now_s))
-            case PreprocessingMeasuredLine(samples_per_s):
+            case PreprocessingMeasuredLine(samples_per_s) if not math.isnan(samples_per_s):
                 self.preprocessor_samples_per_s = samples_per_s
             case BadSampleLine(sample_id):
                 self.bad_samples.add(sample_id)
-            case PredictionLine():
+            case PredictionLine() if not math.isnan(line.remaining_s):
                 self.prediction = PredictedDuration(self.now_s + line.remaining_s)
             case RunFinishedLine():
                 self.outcome = line.outcome
-                self.decided_s += line.decided_s
+                self.decided_s += _known(line.decided_s)
                 self._take_end(line)
 
     def _take_end(self, line: RunFinishedLine) -> None:
@@ -297,8 +300,13 @@ class Replay:
         if line.predicted_s is not None and line.actual_s is not None:  # of this start alone
             before_s = self.start_s[-1]
             self.prediction = PredictedDuration(before_s + line.predicted_s, before_s + line.actual_s)
-        if line.preprocessing_s:
+        if line.preprocessing_s > 0.0:
             self.preprocessor_samples_per_s = line.num_preprocessed / line.preprocessing_s
+
+
+def _known(seconds: float) -> float:
+    """A measured time; 0 if it could not be measured."""
+    return 0.0 if math.isnan(seconds) else seconds
 
 
 def _stream_rate(epochs: Iterable[Epoch]) -> float | None:

@@ -17,7 +17,7 @@ from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
-from hpcbal.telemetry.ledger import RunStartedLine, read_ledger
+from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
 from hpcbal.telemetry.views.kinds import AnyStatus
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.status import death_note, has_ended
@@ -42,8 +42,14 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
     """
     run = RunDirectory(Path(directory))
     replay = _replay(run)
-    status = read_status(run.root) if run.status.exists() else None
+    status, problems = None, [] if replay.problem is None else [replay.problem]
+    if os.path.lexists(run.status):
+        try:
+            status = read_status(run.root)
+        except InputError as error:  # the ledger holds nearly everything
+            problems.append(str(error))
     state, note = _state(replay, status, time.time() if now is None else now)
+    note = "; ".join(text for text in (note, *problems) if text)
     end_s = replay.now_s
     if state == "running" and status is not None:
         end_s = replay.start_s[-1] + unix_seconds(status["updated_at"]) - unix_seconds(status["started_at"])
@@ -69,6 +75,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         prediction=replay.prediction,
         facts=_facts(replay),
         run_kind=_start_of(replay).kind,
+        problem="; ".join(problems),
     )
     return _with_overheads(data, replay.decided_s)
 
@@ -81,12 +88,10 @@ def _replay(run: RunDirectory) -> Replay:
     if not run.ledger.exists():
         reason = "the run has not started yet" if run.config.exists() else "not the output directory of a run"
         raise InputError(f"{root}: no ledger.jsonl: {reason}")
-    try:
-        entries = read_ledger(run.ledger)
-    except OSError as error:
-        raise InputError(f"{run.ledger}: cannot read: {error.strerror or error}") from error
+    scan = scan_ledger(run.ledger)
     replay = Replay()
-    for entry in entries:
+    replay.problem = scan.problem
+    for entry in scan.entries:
         try:
             replay.take(entry)
         except ValueError as error:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 from hpcbal.config import EnsembleConfig, RunConfig, resolved_yaml
-from hpcbal.errors import ExitCode, HpcbalError, LedgerError
+from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
-from hpcbal.telemetry import RunDirectory, is_same_config, read_ledger, read_results, render_results
-from hpcbal.telemetry.ledger import RunFinishedLine
+from hpcbal.telemetry import ResultRow, RunDirectory, is_same_config, read_results, render_results
+from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
+
+NUM_READERS = 8
+"""Number of checkpoints to check at the same time."""
 
 CODE_OF_END = {"done": ExitCode.DONE, "failed-dnns": ExitCode.FAILED_DNNS}
 """Exit codes of the outcomes after which nothing is left to do."""
@@ -15,8 +21,9 @@ CODE_OF_END = {"done": ExitCode.DONE, "failed-dnns": ExitCode.FAILED_DNNS}
 def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str, int] | None:
     """The results table and exit code of a finished run; None if something is left to do or to report.
 
-    A run is finished if its last start ended with all DNNs done or failed, with exactly the same config. The
-    user decides whether failed DNNs get another try.
+    A run is finished if its last start ended with all DNNs done or failed, with exactly the same config, and
+    if the checkpoints of all DNNs that are done are still whole. The user decides whether failed DNNs get
+    another try.
     """
     run = output_of(request, config)
     code = _code_of_end(run, config)
@@ -26,12 +33,20 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
         rows = read_results(run.results)
     except HpcbalError:
         return None
-    if [row.name for row in rows] != [dnn.name for dnn in config.dnns]:
+    if [row.name for row in rows] != [dnn.name for dnn in config.dnns] or not _are_weights_whole(run, rows):
         return None
     return (
         f"{render_results(rows)}\n{files_line(run)}\nthis run has already finished; nothing to do",
         code,
     )
+
+
+def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:
+    from hpcbal.checkpoint import has_trained  # not at the top: h5py takes long to load
+
+    done = [row for row in rows if row.state == "done"]
+    with ThreadPoolExecutor(NUM_READERS) as readers:
+        return all(readers.map(lambda row: has_trained(run.job(row.name), row.epochs, thoroughly=True), done))
 
 
 def files_line(run: RunDirectory) -> str:
@@ -42,8 +57,8 @@ def files_line(run: RunDirectory) -> str:
 def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
         same = is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config))
-        last = read_ledger(run.ledger)[-1].line if same else None
-    except (OSError, ValueError, IndexError, LedgerError):  # missing or damaged: the ranks check in detail
+        last = scan_ledger(run.ledger).entries[-1].line if same else None
+    except (OSError, ValueError, IndexError, HpcbalError):  # missing or damaged: the ranks check in detail
         return None
     if not isinstance(last, RunFinishedLine) or last.outcome not in CODE_OF_END:
         return None

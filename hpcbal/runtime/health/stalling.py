@@ -11,6 +11,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.message import Message
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.wire.protocol import Heartbeat
+from hpcbal.telemetry.files.own_files import own_file
 
 HEARTBEAT_INTERVAL_S = 5.0
 BEATS_PER_TIMEOUT = 5
@@ -97,7 +98,7 @@ class HangTrace:
     """
 
     def __init__(self, log_path: Path, timeout_s: float) -> None:
-        self._file = open(log_path, "a", encoding="utf-8")  # noqa: SIM115 - closed by `close`
+        self._file = open(log_path, "a", encoding="utf-8", opener=own_file)  # noqa: SIM115 - closed by `close`
         self._timeout_s = timeout_s
 
     def renew(self) -> None:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from hpcbal.checkpoint import has_trained
 from hpcbal.cluster.roles import Roles
-from hpcbal.control import Ensemble
+from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.messages import (
     CheckpointWritten,
     EpochDone,
@@ -22,6 +23,7 @@ from hpcbal.control.messages import (
     StartProfiling,
     StartRound,
 )
+from hpcbal.errors import CheckpointError
 from hpcbal.runtime.handoff.finished import CODE_OF_END, files_line
 from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.runtime.record.group_watch import GroupWatch
@@ -55,6 +57,7 @@ from hpcbal.telemetry.views.status import end_status
 from hpcbal.telemetry.views.table import key_line
 
 STATUS_INTERVAL_S = 2.0
+MAX_SHOWN = 8
 
 
 class Journal:
@@ -170,6 +173,30 @@ class Journal:
         self._ledger.append(PredictionLine(self._outlooks.wall_time_s(outlook), remaining_s))
         return True
 
+    def check_kept(self, ensemble: Ensemble) -> CheckpointError | None:
+        """Check, before the run is called done, that what it has trained is still on disk.
+
+        Returns:
+            The error, if checkpoints of DNNs that are done are gone or cut off.
+
+        Raises:
+            OutputError: if the ledger was removed or replaced.
+        """
+        self._ledger.check()
+        lost = [
+            name
+            for name, dnn in ensemble.state.dnns.items()
+            if dnn.state == DnnState.DONE
+            and not has_trained(self._run.job(name), dnn.epochs, thoroughly=False)
+        ]
+        if not lost:
+            return None
+        more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
+        return CheckpointError(
+            f"{self._run.job(lost[0]).parent}: the weights of {', '.join(lost[:MAX_SHOWN])}{more} were "
+            "removed or cut off after they were written; run the same command again to train what is missing"
+        )
+
     def finish(self, ensemble: Ensemble, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
         """Write the last entries and results; returns the results table for the user."""
         rows = self._rows(ensemble)
@@ -206,6 +233,7 @@ class Journal:
         if time.monotonic() < self._status_due_s:
             return
         self._lock.check()
+        self._ledger.check()
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
         self._renew_status(ensemble, stats)
         write_status(self._run.status, self._status)

@@ -63,6 +63,10 @@ class RunLedger:
             self._plans.append(line.plan)
             write_json_atomic(self._path_of_plan, {"schema": PLAN_SCHEMA, "rounds": self._plans})
 
+    def check(self) -> None:
+        """Check that the ledger is still the file under its name; see `Ledger.check`."""
+        self._ledger.check()
+
     def append_start(self, opened: OpenedRun, cluster: Cluster, num_ranks: int, device: str) -> None:
         """Write the first lines of a start.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from hpcbal.control import Ensemble
 from hpcbal.runtime.record.accounts import Accounts
@@ -53,7 +52,8 @@ def fill_status(
         if dnn["left_out"]:
             entry["left_out"] = dnn["left_out"]
         if name in stragglers:
-            entry["straggler"] = asdict(stragglers[name])
+            found = stragglers[name]
+            entry["straggler"] = {"gpu": found.gpu, "why": found.why, "late_s": found.late_s}
         status["dnns"].append(entry)
 
 

@@ -13,6 +13,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable
 from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.files.atomic_file import remove_quietly
 from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ def known_rates(
             )
     except InputError as error:
         log.warning("%s; the rates are measured again", error)
-        run.profile.unlink()
+        remove_quietly(run.profile)
     if config.backend.name == "emulated":
         measured = {**config.backend.rates, **table.measured}
         table = RateTable(measured, gpus_per_node)
@@ -84,11 +85,15 @@ def read_profile(path: Path) -> Mapping[str, Any] | None:
         InputError: if the file cannot be read.
     """
     try:
-        profile: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        profile = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: the profile cannot be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: the profile cannot be read ({error})") from error
+    if not isinstance(profile, Mapping):
+        raise InputError(f"{path}: the profile cannot be read (it holds no keys)")
     return profile
 
 

@@ -10,7 +10,8 @@ from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
 from hpcbal.config.scheduling import specs_of
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested, output_of
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
-from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output, read_ledger
+from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
+from hpcbal.telemetry.ledger import scan_ledger
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +49,16 @@ def open_run(request: RunRequest) -> OpenedRun:
     run = output_of(request, config)
     resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume)
     try:
+        scan = scan_ledger(run.ledger)
         earlier = read_earlier(
             run,
-            [entry.line for entry in read_ledger(run.ledger)],
+            [entry.line for entry in scan.entries],
             specs_of(config),
+            problem=scan.problem,
             retry_failed=request.retry_failed,
             regroups=config.balance.regroup,
         )
-        ledger = Ledger(run.ledger)
+        ledger = Ledger(run.ledger, scan)
     except BaseException:
         lock.release()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -74,6 +75,7 @@ def read_earlier(
     *,
     retry_failed: bool,
     regroups: bool = True,
+    problem: str | None = None,
 ) -> Earlier:
     """Combine the ledger and the checkpoints.
 
@@ -88,11 +90,12 @@ def read_earlier(
         regroups: whether GPUs may be left out of groups; if not, GPUs that were left out may be used again.
             A round is not resumed if its groups lack GPUs that may now be used again, for this reason or
             because the hosts have changed.
+        problem: what is wrong with the file of the ledger; None if it is whole.
     """
     facts = _Facts()
     for line in ledger:
         facts.take(line)
-    warnings: list[str] = []
+    warnings = [] if problem is None else [f"{problem}; training resumes from the checkpoints"]
     progress: dict[str, DnnProgress] = {}
     fingerprints: dict[str, str] = {}
     next_pass = facts.next_pass
@@ -111,6 +114,12 @@ def read_earlier(
             next_pass = max(next_pass, state.position.pass_index + 1)
             fingerprints[spec.dnn_id] = state.fingerprint
         progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
+    if fingerprints and not facts.has_started:
+        warnings.append(
+            f"{run.ledger}: holds no start of this run, although there are checkpoints, so earlier results "
+            "and rounds are missing from reports, and failed DNNs are tried again; training resumes from "
+            "the checkpoints"
+        )
     if not regroups:
         facts.forget_left_out()
     facts.drop_short({dnn_id for dnn_id, its in progress.items() if its.state not in TERMINAL})
@@ -183,6 +192,11 @@ class _Facts:
         self._forgotten: dict[str, list[int]] = {}  # left out in the open round, but may be used again
         self._started_on: Cluster | None = None
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the ledger holds a start."""
+        return self._started_on is not None
+
     def take(self, line: Line) -> None:
         match line:
             case RunStartedLine():
@@ -190,7 +204,7 @@ class _Facts:
                 if not (is_same(self._started_on, cluster) and line.regroup):
                     self.forget_left_out()
                 self._started_on = cluster
-            case PreprocessingMeasuredLine(samples_per_s):
+            case PreprocessingMeasuredLine(samples_per_s) if math.isfinite(samples_per_s):
                 self.preprocessing_samples_per_s = samples_per_s
             case RoundStartedLine(plan):
                 self.cluster = self._started_on
@@ -231,8 +245,8 @@ class _Facts:
                 self.failed[dnn] = (cause, detail)
             case GroupLeftLine(dnn):
                 account = self.accounts.setdefault(dnn, Account())
-                account.wall_time_s += line.wall_time_s
-                account.slot_seconds += line.slot_seconds
+                account.wall_time_s += line.wall_time_s if math.isfinite(line.wall_time_s) else 0.0
+                account.slot_seconds += line.slot_seconds if math.isfinite(line.slot_seconds) else 0.0
 
     def forget_left_out(self) -> None:
         """Allow GPUs that were left out again, because the hosts have changed or the user wants them back."""

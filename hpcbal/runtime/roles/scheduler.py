@@ -33,6 +33,7 @@ from hpcbal.control.messages import (
 )
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.runtime.handoff.finished import CODE_OF_END
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.stalling import StallDetector
 from hpcbal.runtime.rank.context import RankContext
@@ -286,6 +287,9 @@ class Scheduler:
 
     def _finish(self, outcome: str) -> None:
         self._end_stream()
+        lost = self._journal.check_kept(self._ensemble)
+        if lost is not None and outcome in CODE_OF_END:
+            self._fatal, outcome = lost, "suspended"
         self._outcome = outcome
         code = EXIT_CODE_OF_OUTCOME[outcome]
         if self._fatal is not None:

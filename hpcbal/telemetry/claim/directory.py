@@ -8,10 +8,11 @@ from pathlib import Path
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.claim.run_lock import RunLock
-from hpcbal.telemetry.claim.same_config import check_same
+from hpcbal.telemetry.claim.same_config import check_same, damaged_config
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
+from hpcbal.telemetry.files.own_files import create_new
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import RoundStartedLine, lines_of, read_ledger
+from hpcbal.telemetry.ledger import RoundStartedLine, lines_of, scan_ledger
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def prepare_output(
     """
     run = RunDirectory(Path(directory))
     try:
-        existing = run.config.read_text(encoding="utf-8") if run.config.exists() else None
+        existing = _text_of(run.config)
         if existing is None:
             _refuse_foreign(run.root, resume_required)
             run.root.mkdir(parents=True, exist_ok=True)
@@ -89,8 +90,25 @@ def prepare_output(
     return True
 
 
+def _text_of(config: Path) -> str | None:
+    """The content of a run's config; None if there is no file.
+
+    Raises:
+        OutputError: if it is not text.
+    """
+    try:
+        return config.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise damaged_config(config, f"damaged (no UTF-8 at byte {error.start})") from error
+
+
 def _refuse_foreign(root: Path, resume_required: bool) -> None:
     """Raise if a run is required, or if `root` holds files of something else."""
+    run = RunDirectory(root)
+    if run.ledger.exists():
+        raise damaged_config(run.config, "is missing")
     if resume_required:
         raise OutputError(f"{root}: no run to resume (no config.yaml here); start without --resume")
     if not root.exists():
@@ -109,14 +127,16 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
 
 
 def _has_trained(run: RunDirectory) -> bool:
-    return bool(lines_of(read_ledger(run.ledger), RoundStartedLine))
+    """Whether something depends on the config: training has started, or there are checkpoints."""
+    has_checkpoints = any((run.root / run.jobs).glob("*/checkpoint*.h5"))
+    return has_checkpoints or bool(lines_of(scan_ledger(run.ledger).entries, RoundStartedLine))
 
 
 def _probe(root: Path) -> None:
     """Raise OSError now, rather than in an hour, if nothing can be written."""
     probe = root / "probe.tmp"
     try:
-        with open(probe, "wb") as file:
+        with create_new(probe) as file:
             file.write(bytes(_PROBE_BYTES))
             file.flush()
             os.fsync(file.fileno())

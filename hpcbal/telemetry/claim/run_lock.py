@@ -9,6 +9,7 @@ whether the count still increases.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -106,7 +107,9 @@ class RunLock:
         """Create the lock; False if it exists already."""
         try:
             file = open(self._path, "x", encoding="utf-8")  # noqa: SIM115 - closed below
-        except FileExistsError:
+        except FileExistsError as error:
+            if self._path.is_symlink():  # never followed; one that leads nowhere would look like no lock
+                raise output_error(self._path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from error
             return False
         except OSError as error:
             raise output_error(self._path, error) from error
@@ -197,7 +200,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         lock = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return lock if isinstance(lock, dict) else {}
 

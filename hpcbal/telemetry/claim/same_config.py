@@ -54,15 +54,13 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
 
 def is_same_config(before: str, now: str) -> bool:
     """Whether two resolved configs are equal, in any order of keys; False if the first one is damaged."""
-    import yaml
-
     if before == now:
         return True
     try:
-        old = yaml.safe_load(before)
-    except yaml.YAMLError:
+        old = _parse(before)
+    except ValueError:
         return False
-    return next(_differences("", *_comparable(old, yaml.safe_load(now))), None) is None
+    return next(_differences("", *_comparable(old, _parse(now))), None) is None
 
 
 def check_same(root: Path, before: str, now: str) -> list[str]:
@@ -79,16 +77,11 @@ def check_same(root: Path, before: str, now: str) -> list[str]:
     Raises:
         OutputError: if a key differs that must not, or `before` is damaged.
     """
-    import yaml
-
     try:
-        old = yaml.safe_load(before)
-    except yaml.YAMLError as error:
-        raise OutputError(
-            f"{root / 'config.yaml'}: damaged, so this run cannot be resumed safely; choose another "
-            f"directory with --output, or restore the original config.yaml ({error})"
-        ) from error
-    old, new = _comparable(old, yaml.safe_load(now))
+        old = _parse(before)
+    except ValueError as error:
+        raise damaged_config(root / "config.yaml", str(error)) from error
+    old, new = _comparable(old, _parse(now))
     rule = MAY_DIFFER_BY_KIND[new["kind"]]
     may_differ = (*_ALL_MAY_DIFFER, *rule.keys)
     allowed: list[tuple[str, Any, Any]] = []
@@ -109,6 +102,32 @@ def check_same(root: Path, before: str, now: str) -> list[str]:
             f"changes:\n{shown}{more}"
         )
     return [key for key, _, _ in allowed]
+
+
+def damaged_config(path: Path, reason: str) -> OutputError:
+    """The error about a run's config that cannot be read, or is missing."""
+    return OutputError(
+        f"{path}: {reason}, so this run cannot be resumed safely; write it again from the configuration of "
+        f"the run, if that is unchanged ('hpcbal validate --resolved CONFIG > {path}'), or choose another "
+        "directory with --output"
+    )
+
+
+def _parse(text: str) -> Mapping[str, Any]:
+    """The values of a config; raises ValueError, with one clause, if it is damaged."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f" in line {mark.line + 1}"
+        raise ValueError(f"damaged (no YAML{place})") from error
+    except (ValueError, RecursionError) as error:  # no such date, more digits than Python reads, deep nesting
+        raise ValueError("damaged (no YAML of hpcbal)") from error
+    if not isinstance(values, Mapping):
+        raise ValueError("damaged (no keys)")
+    return values
 
 
 def _has_grown(rule: MayDiffer, key: str, before: Any, now: Any) -> bool:

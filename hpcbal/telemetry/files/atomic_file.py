@@ -11,6 +11,7 @@ from typing import Any
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.files.jsonable import to_jsonable
+from hpcbal.telemetry.files.own_files import create_new
 
 _ADVICE = {
     errno.ENOSPC: "the file system is full: free space or choose another directory with --output",
@@ -20,7 +21,10 @@ _ADVICE = {
     errno.EPERM: "no permission to write there: choose another directory with --output",
     errno.EROFS: "the file system is read-only: choose another directory with --output",
     errno.ENOTDIR: "a part of this path is a file, not a directory",
-    errno.EISDIR: "give the name of a file",
+    errno.EISDIR: "a directory has this name: remove it, or give the name of a file",
+    errno.EEXIST: "a file has this name: remove it",
+    errno.ELOOP: "a symbolic link has this name, and hpcbal does not write through links: remove it",
+    errno.EINVAL: "remove it",
 }
 # Some file systems (older Lustre, FUSE) cannot fsync a directory; then the rename must suffice.
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOSYS}
@@ -49,7 +53,7 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes, *, durable:
     aside = target.with_name(f"{target.name}.tmp")
     data = content.encode() if isinstance(content, str) else content
     try:
-        with open(aside, "wb") as file:
+        with create_new(aside) as file:
             file.write(data)
             if durable:
                 file.flush()
@@ -59,7 +63,7 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes, *, durable:
             sync_directory(target.parent)
     except OSError as error:
         remove_quietly(aside)
-        raise output_error(target, error) from error
+        raise output_error(aside if aside.is_dir() else target, error) from error
 
 
 def write_json_atomic(path: str | os.PathLike[str], obj: Any, *, durable: bool = False) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hpcbal.telemetry.files.jsonable import to_jsonable
+from hpcbal.telemetry.files.own_files import own_file
 
 log = logging.getLogger(__name__)
 
@@ -30,23 +31,18 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     Raises:
         OSError: if the file exists but cannot be read.
     """
-    return [value for _, value in read_numbered_lines(path)]
-
-
-def read_numbered_lines(path: str | os.PathLike[str]) -> list[tuple[int, dict[str, Any]]]:
-    """The lines that `read_json_lines` returns, each with its line number, from 1."""
-    objects = []
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
         return []
+    objects = []
     lines = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip(b"\0 \r"):
             continue
-        value = _object_of(line)
+        value = object_of(line)
         if value is not None:
-            objects.append((number, value))
+            objects.append(value)
         else:
             level = logging.WARNING if number < len(lines) else logging.DEBUG
             log.log(level, "%s:%d: skipped, not a whole JSON object (an interrupted write?)", path, number)
@@ -62,7 +58,7 @@ def open_to_append(path: str | os.PathLike[str]) -> BinaryIO:
     Raises:
         OSError: if the file cannot be opened or written.
     """
-    file = open(path, "a+b", buffering=0)  # noqa: SIM115 - the caller closes it
+    file = open(path, "a+b", buffering=0, opener=own_file)  # noqa: SIM115 - the caller closes it
     try:
         _mend_end(file, os.fspath(path))
     except BaseException:
@@ -82,15 +78,15 @@ def _mend_end(file: BinaryIO, name: str) -> None:
     torn = end[end.rfind(b"\n") + 1 :]
     if not torn:
         return
-    if _object_of(torn) is not None:
+    if object_of(torn) is not None:
         write_all(file, b"\n")
         return
     file.truncate(size - len(torn))
     log.warning("%s: removed an incomplete line at the end (an interrupted write)", name)
 
 
-def _object_of(line: bytes) -> dict[str, Any] | None:
-    """The object in the line; None if the line is incomplete."""
+def object_of(line: bytes) -> dict[str, Any] | None:
+    """The object in a line; None if the line is incomplete or no JSON object."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

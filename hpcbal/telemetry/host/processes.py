@@ -10,7 +10,7 @@ def process_is_gone(pid: int) -> bool:
     """Whether process `pid` no longer runs on this host; a zombie does not run."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # the latter: no process has such a large id
         return True
     except PermissionError:
         return False

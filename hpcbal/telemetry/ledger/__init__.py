@@ -17,7 +17,7 @@ from hpcbal.telemetry.ledger.epochs import (
     RankFacts,
     Straggler,
 )
-from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger
+from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger, scan_ledger
 from hpcbal.telemetry.ledger.line import Facts, Line
 from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
@@ -40,6 +40,7 @@ from hpcbal.telemetry.ledger.run import (
     RunStartedLine,
     SuspendRequestedLine,
 )
+from hpcbal.telemetry.ledger.scan import LedgerScan
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -60,6 +61,7 @@ __all__ = [
     "GroupLeftLine",
     "LeaveRoundLine",
     "Ledger",
+    "LedgerScan",
     "Line",
     "NodeFacts",
     "PartitionFacts",
@@ -79,4 +81,5 @@ __all__ = [
     "SuspendRequestedLine",
     "lines_of",
     "read_ledger",
+    "scan_ledger",
 ]

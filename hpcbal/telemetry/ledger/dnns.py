@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.line import Line, Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class RateMeasuredLine(Line):
     event: ClassVar[str] = "rate-measured"
     dnn: str
     num_gpus: int
-    samples_per_s: float
+    samples_per_s: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class CheckpointWrittenLine(Line):
     epoch: int
     pass_index: int
     offset: int
-    seconds: float
-    held_s: float
+    seconds: Number
+    held_s: Number
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDamagedLine(Line):
-    """Written at a start for each checkpoint file that cannot be used.
+    """Written at a start for each checkpoint file that cannot be used, and for a damaged ledger.
 
     Attributes:
         detail: the file, the problem, and what is used instead; text for users.

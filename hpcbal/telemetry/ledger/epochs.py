@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hpcbal.telemetry.ledger.line import Facts, Line
+from hpcbal.telemetry.ledger.line import Facts, Line, Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class RankFacts(Facts):
         ValueError: if the lists differ in length or are empty.
     """
 
-    wait_s: tuple[float, ...]
-    compute_s: tuple[float, ...]
-    collective_s: tuple[float, ...]
+    wait_s: tuple[Number, ...]
+    compute_s: tuple[Number, ...]
+    collective_s: tuple[Number, ...]
     samples: tuple[int, ...]
-    worked_s: tuple[float, ...]
+    worked_s: tuple[Number, ...]
 
     def __post_init__(self) -> None:
         rows = (self.wait_s, self.compute_s, self.collective_s, self.samples, self.worked_s)
@@ -49,7 +49,7 @@ class Straggler(Facts):
 
     gpu: int | None
     why: str
-    late_s: float
+    late_s: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class BalanceFacts(Facts):
 
     shares: tuple[int, ...]
     changes: int = 0
-    decided_s: float = 0.0
+    decided_s: Number = 0.0
     predictor: str | None = None
     fitted: bool | None = None
     fits: int | None = None
@@ -90,8 +90,8 @@ class PartitionFacts(Facts):
     """
 
     sizes: tuple[int, ...]
-    traversals: tuple[float, ...]
-    gap: float
+    traversals: tuple[Number, ...]
+    gap: Number
     migrations: int
     moved: int
 
@@ -113,11 +113,11 @@ class EpochFacts(Facts):
         partition: state of partitioned data; null if data is not partitioned.
     """
 
-    wait_s: float
+    wait_s: Number
     num_steps: int
     num_samples: int
     num_trained: int
-    trained_s: float
+    trained_s: Number
     ranks: RankFacts | None = None
     balance: BalanceFacts | None = None
     partition: PartitionFacts | None = None
@@ -142,8 +142,8 @@ class EpochDoneLine(Line):
     event: ClassVar[str] = "epoch-done"
     dnn: str
     pass_index: int
-    seconds: float
-    busy_s: float
+    seconds: Number
+    busy_s: Number
     metrics: Mapping[str, float | None]
     facts: EpochFacts
     balancing_would_save: float | None = None

@@ -6,17 +6,24 @@ Only rank 0 writes it. It needs no locks and no database, so it works on every f
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import stat
 from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from hpcbal.errors import LedgerError
+from hpcbal.errors import OutputError
 from hpcbal.telemetry.files.atomic_file import output_error
-from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, read_numbered_lines, write_all
+from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, write_all
 from hpcbal.telemetry.files.utc import utc_text
-from hpcbal.telemetry.ledger.codec import Entry, entry_of, plain_of
+from hpcbal.telemetry.ledger.checksum import seal
+from hpcbal.telemetry.ledger.codec import Entry, plain_of
 from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.scan import LedgerScan, scan_lines
+
+log = logging.getLogger(__name__)
 
 _Kind = TypeVar("_Kind", bound=Line)
 
@@ -24,15 +31,20 @@ _Kind = TypeVar("_Kind", bound=Line)
 class Ledger:
     """Appends lines to a file; continues an existing file after removing its incomplete last line.
 
+    Args:
+        path: path of the file.
+        earlier: what `scan_ledger` found in the file; None: the file is scanned here.
+
     Raises:
-        OutputError: if the file cannot be opened.
+        OutputError: if the file cannot be opened, or is a symbolic link.
         LedgerError: if the file holds an invalid line.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], earlier: LedgerScan | None = None) -> None:
         self._path = os.fspath(path)
         try:
-            self._next_seq = 1 + max((entry.seq for entry in read_ledger(path)), default=-1)
+            entries = (scan_ledger(path) if earlier is None else earlier).entries
+            self._next_seq = entries[-1].seq + 1 if entries else 0
             self._file = open_to_append(path)
             self._torn_from: int | None = None  # where a failed append began, if it is not removed
         except OSError as error:
@@ -55,7 +67,7 @@ class Ledger:
             ValueError: if a field has a value that `read_ledger` would reject; nothing is written.
         """
         seq = self._next_seq
-        data = encode_line(plain_of(Entry(seq, utc_text(), line)))
+        data = seal(encode_line(plain_of(Entry(seq, utc_text(), line))))
         try:
             if self._torn_from is not None:
                 self._remove_torn(self._torn_from)
@@ -77,6 +89,24 @@ class Ledger:
         self._file.truncate(start)
         self._torn_from = None
 
+    def check(self) -> None:
+        """Check that the file is still the one under its name, so that the next start will find it.
+
+        Raises:
+            OutputError: if it was removed or replaced.
+        """
+        try:
+            is_same = _is_same(os.fstat(self._file.fileno()), os.lstat(self._path))
+        except FileNotFoundError:
+            is_same = False
+        except OSError as error:
+            raise output_error(self._path, error, "find the ledger") from error
+        if not is_same:
+            raise OutputError(
+                f"{self._path}: was removed or replaced during the run, so the record of this start is lost; "
+                "run the same command again: it trains what has no whole checkpoint"
+            )
+
     def close(self) -> None:
         """Close the file; nothing is buffered."""
         self._file.close()
@@ -90,25 +120,36 @@ class Ledger:
         self.close()
 
 
+def _is_same(own: os.stat_result, found: os.stat_result) -> bool:
+    """Whether two results describe one file; some file systems give a file another inode at each look."""
+    looks_alike = (own.st_size, own.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+    return os.path.samestat(own, found) or (looks_alike and stat.S_ISREG(found.st_mode))
+
+
 def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:
-    """All complete lines in order; incomplete ones are skipped (see `read_json_lines`).
+    """All whole lines in order; a warning is logged if the file is damaged.
 
     A missing file is an empty ledger.
 
     Raises:
-        LedgerError: if a complete line is not valid in this or the previous schema.
-        OSError: if the file exists but cannot be read.
+        LedgerError: if a whole line is not valid in this or the previous schema.
+        OutputError: if the file exists but cannot be read.
     """
-    entries = []
-    for number, plain in read_numbered_lines(path):
-        try:
-            entries.append(entry_of(plain))
-        except ValueError as error:
-            raise LedgerError(
-                f"{os.fspath(path)}:{number}: {error}; the file is damaged or from another version of "
-                "hpcbal: restore it, use the version that wrote it, or choose another output directory"
-            ) from error
-    return entries
+    scan = scan_ledger(path)
+    if scan.problem is not None:
+        log.warning("%s", scan.problem)
+    return scan.entries
+
+
+def scan_ledger(path: str | os.PathLike[str]) -> LedgerScan:
+    """What `read_ledger` returns, with the warning that it logs."""
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        data = b""
+    except OSError as error:
+        raise output_error(path, error, "read the ledger") from error
+    return scan_lines(data, os.fspath(path))
 
 
 def lines_of(entries: Iterable[Entry], kind: type[_Kind]) -> list[_Kind]:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+
+class _NullIsNan:
+    """Makes pydantic read null as NaN; pydantic is not imported here, because it takes long to load."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def read(value: Any, check: Any) -> Any:
+            return math.nan if value is None else check(value)
+
+        return core_schema.no_info_wrap_validator_function(read, handler(source))
+
+
+Number: TypeAlias = Annotated[float, _NullIsNan]
+"""A number that is null in the file, and NaN for readers, if it is not finite: a measurement that failed."""
 
 
 class Facts:
     """Base of the frozen values inside a line.
 
-    Decoding is strict: unknown fields, text instead of a number, and NaN are rejected. `None` is JSON's null.
+    Decoding is strict: unknown fields and text instead of a number are rejected. `None` is JSON's null,
+    except for a `Number`.
     """
 
     __slots__ = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.line import Line, Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class PreprocessingMeasuredLine(Line):
     """
 
     event: ClassVar[str] = "preprocessing-measured"
-    samples_per_s: float
+    samples_per_s: Number
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hpcbal.telemetry.ledger.line import Facts, Line
+from hpcbal.telemetry.ledger.line import Facts, Line, Number
 from hpcbal.values import Position
 
 
@@ -48,7 +48,7 @@ class PlanFacts(Facts):
     start: Mapping[str, Position]
     epochs: Mapping[str, int]
     num_preprocessors: int
-    predicted_rate_samples_per_s: Mapping[str, float]
+    predicted_rate_samples_per_s: Mapping[str, Number]
     num_gpus: int
     last_pass: int | None
 
@@ -156,8 +156,8 @@ class GroupLeftLine(Line):
 
     event: ClassVar[str] = "group-left"
     dnn: str
-    wall_time_s: float
-    slot_seconds: float
+    wall_time_s: Number
+    slot_seconds: Number
 
 
 @dataclass(frozen=True, slots=True)

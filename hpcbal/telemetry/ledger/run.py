@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hpcbal.telemetry.ledger.line import Facts, Line
+from hpcbal.telemetry.ledger.line import Facts, Line, Number
 
 RunKind = Literal["ensemble"]
 """The kinds of runs that a directory can hold."""
@@ -68,8 +68,8 @@ class PredictionLine(Line):
     """
 
     event: ClassVar[str] = "prediction"
-    wall_time_s: float
-    remaining_s: float
+    wall_time_s: Number
+    remaining_s: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class RunFinishedLine(Line):
     event: ClassVar[str] = "run-finished"
     outcome: Outcome
     exit_code: int
-    decided_s: float
+    decided_s: Number
     num_preprocessed: int
-    preprocessing_s: float
+    preprocessing_s: Number
     predicted_s: float | None = None
     actual_s: float | None = None

@@ -7,6 +7,8 @@ seconds, because parallel file systems prefer few large writes.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import os
 import time
@@ -17,10 +19,13 @@ from typing import Any
 
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.files.json_lines import encode_line, read_json_lines, write_all
+from hpcbal.telemetry.files.own_files import own_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds, utc_text
 from hpcbal.telemetry.streams.event_file import file_start, scalars_record
 from hpcbal.values import EpochRecord
+
+log = logging.getLogger(__name__)
 
 METRICS_SCHEMA = 1
 _OWN_FIELDS = {"schema", "epoch", "pass_index", "time", "seconds"}
@@ -131,8 +136,26 @@ class MetricsWriter:
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Complete lines of a `metrics.jsonl`, in the order of the file; a missing file has no lines."""
-    return [line for line in read_json_lines(path) if isinstance(line.get("epoch"), int)]
+    """Complete lines of a `metrics.jsonl`, in the order of the file; a missing file has no lines.
+
+    A warning is logged if there are other lines, which are skipped.
+    """
+    lines = read_json_lines(path)
+    usable = [line for line in lines if _is_usable(line)]
+    if len(usable) < len(lines):
+        log.warning("%s: %d damaged lines are skipped", os.fspath(path), len(lines) - len(usable))
+    return usable
+
+
+def _is_usable(line: Mapping[str, Any]) -> bool:
+    """Whether the fields of a line that TensorBoard needs can be used."""
+    epoch, time_text, seconds = line.get("epoch"), line.get("time"), line.get("seconds")
+    try:
+        unix_seconds(time_text if isinstance(time_text, str) else "")
+        float(0.0 if seconds is None else seconds)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return type(epoch) is int and 0 < epoch < 1 << 63
 
 
 def _line_of(record: EpochRecord, time_text: str, extra: Mapping[str, float]) -> dict[str, Any]:
@@ -152,7 +175,8 @@ def _event_of(line: Mapping[str, Any]) -> bytes:
     scalars = {"seconds": float(line.get("seconds") or 0.0)}
     for name, value in line.items():
         if name not in _OWN_FIELDS and (value is None or isinstance(value, int | float)):
-            scalars[name] = math.nan if value is None else float(value)
+            with contextlib.suppress(OverflowError):  # an integer that no float can hold
+                scalars[name] = math.nan if value is None else float(value)
     return scalars_record(line["epoch"], scalars, unix_seconds(line["time"]))
 
 
@@ -166,5 +190,5 @@ def _event_file_name(old: Sequence[Path]) -> str:
 
 
 def _append(path: Path, data: bytes) -> None:
-    with open(path, "ab", buffering=0) as file:
+    with open(path, "ab", buffering=0, opener=own_file) as file:
         write_all(file, data)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import TextIO, cast
 
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly
+from hpcbal.telemetry.files.own_files import make_own_directory, own_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 _PACKAGE = "hpcbal"
@@ -69,8 +71,8 @@ def configure_rank_logging(
     run = RunDirectory(Path(output_dir))
     path = run.rank_log(rank)
     try:
-        run.logs.mkdir(parents=True, exist_ok=True)
-        file = logging.FileHandler(path, encoding="utf-8")
+        make_own_directory(run.logs)
+        file = _OwnFile(path, encoding="utf-8")
     except OSError as error:
         raise output_error(path, error, "open the log") from error
     who = f"{host}:{rank}".replace("%", "%%")
@@ -91,6 +93,14 @@ def configure_rank_logging(
 def _from_hpcbal(record: logging.LogRecord) -> bool:
     """Whether the console shows `record`: records of hpcbal, and errors of any library."""
     return record.levelno >= logging.ERROR or record.name.split(".")[0] == _PACKAGE
+
+
+class _OwnFile(logging.FileHandler):
+    """A log file that is never opened through a symbolic link."""
+
+    def _open(self) -> TextIOWrapper:
+        file = open(self.baseFilename, self.mode, encoding=self.encoding, opener=own_file)  # noqa: SIM115
+        return cast(TextIOWrapper, file)
 
 
 class _OneLine(logging.Formatter):

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.telemetry.files.own_files import own_file
 from hpcbal.telemetry.streams.slices import DETAIL, MARK, Slice
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class TimelineFile:
         packed = self._compressor.compress(content) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
         self._end = len(_HEADER) + len(packed)
         write_atomic(self._path, _HEADER + packed + self._tail())
-        self._descriptor = os.open(self._path, os.O_WRONLY)
+        self._descriptor = own_file(os.fspath(self._path), os.O_WRONLY)
 
     def _tail(self) -> bytes:
         return _tail(zlib.crc32(_END, self._checksum), self._length + len(_END))

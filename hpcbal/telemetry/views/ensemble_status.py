@@ -2,22 +2,29 @@
 
 # No `from __future__ import annotations`, see `status`.
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from hpcbal.telemetry.views.status import JobStatus, RunStatus, new_run_status
+
+
+class StragglerStatus(TypedDict):
+    """What a group waited for in an epoch; fields as in the ledger's `Straggler`."""
+
+    gpu: int | None
+    why: str
+    late_s: float
 
 
 class DnnStatus(JobStatus):
     """One DNN; `gpus` are the GPUs that it holds now.
 
-    `straggler` is what its group waited for in the last epoch (`gpu`, `why`, `late_s`); missing if there was
-    none. `left_out` are GPUs that the DNN does not use because its group is faster without them; missing if
-    there are none.
+    `straggler` is what its group waited for in the last epoch; missing if there was none. `left_out` are GPUs
+    that the DNN does not use because its group is faster without them; missing if there are none.
     """
 
     best_val_accuracy: float | None
     gpus: list[int]
-    straggler: NotRequired[dict[str, Any]]
+    straggler: NotRequired[StragglerStatus]
     left_out: NotRequired[list[int]]
 
 

@@ -24,7 +24,7 @@ class KindView:
         best_words: its name in a sentence.
         more_is_better: whether a larger best value is better.
         report_names: names in `report --json` of fields that have neutral names in the report.
-        status_keys: keys that a status.json of this kind always has.
+        status_type: the TypedDict of a status.json of this kind.
         place_of: returns the parts of the headline that show how far the run is.
         body_of: returns the lines below the headline.
     """
@@ -35,7 +35,7 @@ class KindView:
     best_words: str
     more_is_better: bool
     report_names: Mapping[str, str]
-    status_keys: frozenset[str]
+    status_type: type[EnsembleStatus]
     place_of: Callable[[EnsembleStatus], list[str]]
     body_of: Callable[[EnsembleStatus], list[str]]
 
@@ -51,7 +51,7 @@ ENSEMBLE = KindView(
     best_words="best validation accuracy",
     more_is_better=True,
     report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns", "best": "best_val_accuracy"},
-    status_keys=EnsembleStatus.__required_keys__,
+    status_type=EnsembleStatus,
     place_of=ensemble_table.place_of,
     body_of=ensemble_table.body_of,
 )

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.files.utc import unix_seconds
+from hpcbal.telemetry.views.conforming import misfit
 from hpcbal.telemetry.views.kinds import VIEWS, AnyStatus, view_of
 from hpcbal.telemetry.views.status import STATUS_SCHEMA, RunStatus
+
+_ADVICE = "; the run writes it again when it is resumed"
 
 
 def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
     """The status of the run in `directory`.
 
     Raises:
-        InputError: if there is no run, or its status is from another version.
+        InputError: if there is no run, or its status is damaged or from another version.
     """
     path = RunDirectory(Path(directory)).status
     try:
@@ -29,12 +34,12 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
         ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"{path}: not a status file of hpcbal ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a status file of hpcbal ({error}){_ADVICE}") from error
     if not isinstance(status, dict) or not RunStatus.__required_keys__ <= status.keys():
         raise InputError(f"{path}: not a status file of hpcbal, or from another version of it")
     kind = status.get("kind")
-    if kind is not None and kind not in VIEWS:
+    if kind is not None and (not isinstance(kind, str) or kind not in VIEWS):
         raise InputError(
             f"{path}: belongs to a run of kind {kind!r}, but this hpcbal knows only {', '.join(VIEWS)}; "
             "use the version that made the run"
@@ -44,6 +49,17 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
             f"{path}: has schema {status['schema']}, but this hpcbal reads schema {STATUS_SCHEMA}; "
             "use the version that made the run"
         )
-    if not view_of(kind).status_keys <= status.keys():
-        raise InputError(f"{path}: not a status file of hpcbal, or from another version of it")
+    problem = misfit(status, view_of(kind).status_type) or _no_time(status)
+    if problem is not None:
+        raise InputError(f"{path}: damaged ({problem}){_ADVICE}")
     return cast(AnyStatus, status)
+
+
+def _no_time(status: Mapping[str, Any]) -> str | None:
+    """What is wrong with the times of a status; None if both can be read."""
+    for name, text in (("started_at", status["started_at"]), ("updated_at", status["updated_at"])):
+        try:
+            unix_seconds(text)
+        except (ValueError, OverflowError):
+            return f"{name} is {text!r}, allowed: a time like 2025-01-31T12:00:00.000Z"
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,16 +70,23 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
                     state=row["state"],
                     epochs=int(row["epochs"]),
                     best=float(row[best_key]) if row[best_key] else None,
-                    wall_time_s=float(row["wall_time_s"]),
-                    slot_seconds=float(row["slot_seconds"]),
+                    wall_time_s=_finite(row["wall_time_s"]),
+                    slot_seconds=_finite(row["slot_seconds"]),
                     cause=row["cause"],
                 )
                 for row in rows
             ]
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: cannot read: {error.strerror or error}") from error
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, csv.Error) as error:
         raise InputError(f"{os.fspath(path)}: not a results.csv of hpcbal ({error!r})") from error
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"got {text}, allowed: a finite number")
+    return value
 
 
 def _best_key(names: Sequence[str]) -> str:

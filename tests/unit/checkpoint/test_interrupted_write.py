@@ -1,6 +1,5 @@
 """A write that is killed or fails at any point leaves a whole checkpoint."""
 
-import builtins
 import json
 import os
 import subprocess
@@ -78,9 +77,8 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new(tmp_path, num_before):
             patch.setattr(os, "fsync", killer.before(os.fsync))
             patch.setattr(
                 writer,
-                "open",
-                lambda *args, killer=killer: KilledWrites(builtins.open(*args), killer),  # noqa: SIM115
-                raising=False,
+                "create_new",
+                lambda path, killer=killer, create=writer.create_new: KilledWrites(create(path), killer),
             )
             try:
                 write_checkpoint(directory, state_of(num_before + 1))
@@ -107,9 +105,9 @@ def test_kills_at_random_moments_lose_nothing_that_was_acknowledged(tmp_path):
     assert counts["aside"] > 0  # some kills did hit the middle of a write
 
 
-def test_a_full_disk_is_reported_and_the_old_checkpoint_stays(tmp_path):
+def test_a_full_disk_is_reported_and_the_old_checkpoint_stays(tmp_path, monkeypatch):
     write_checkpoint(tmp_path, state_of(1))
-    (tmp_path / "checkpoint.h5.tmp").symlink_to("/dev/full")
+    monkeypatch.setattr(writer, "create_new", lambda path: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(OutputError) as caught:
         write_checkpoint(tmp_path, state_of(2))
     assert caught.value.exit_code == ExitCode.WRONG_INPUT

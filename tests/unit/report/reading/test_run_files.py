@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,8 @@ import pytest
 from ledger_lines import plan_of
 
 from hpcbal.errors import InputError, LedgerError
-from hpcbal.report import ReportData, read_run
-from hpcbal.telemetry.ledger import BalanceFacts, GroupFacts
+from hpcbal.report import ReportData, read_run, write_page, write_plots
+from hpcbal.telemetry.ledger import BalanceFacts, GroupFacts, Straggler
 from hpcbal.telemetry.views.ensemble_status import new_status
 from hpcbal.telemetry.views.status import write_status
 
@@ -204,3 +206,23 @@ def test_shares_for_another_number_of_gpus_are_refused(history: Any) -> None:
     history.start(0).round(2, 0, {"a": (0,)}).epoch(3, "a", 1.0, balance=BalanceFacts((3, 4)))
     with pytest.raises(LedgerError, match=r"line 2 \(epoch-done\) contradicts earlier lines"):
         history.read()
+
+
+def test_numbers_that_could_not_be_measured_do_not_spoil_page_and_charts(
+    history: Any, tmp_path: Path
+) -> None:
+    nan = math.nan
+    history.start(0).round(1, 0, {"a": (0, 1)})
+    history.add(2, "prediction", wall_time_s=nan, remaining_s=nan)
+    history.add(2, "preprocessing-measured", samples_per_s=nan)
+    balance = BalanceFacts((3, 4), decided_s=nan, fit_s=nan)
+    history.epoch(5, "a", nan, wait_s=nan, balance=balance, straggler=Straggler(1, "compute", nan))
+    history.epoch(7, "a", 2.0, accuracy=0.25)
+    history.add(8, "checkpoint-written", dnn="a", seconds=nan, held_s=nan)
+    history.leave(9, "a")
+    history.add(9, "run-finished", outcome="done", decided_s=nan, predicted_s=nan, actual_s=nan)
+    data = history.read()
+    assert data.jobs[0].best == 0.5
+    write_page(data, tmp_path / "page.html")
+    assert write_plots(data, tmp_path / "plots")
+    assert not re.search(r"\bnan\b", (tmp_path / "page.html").read_text())

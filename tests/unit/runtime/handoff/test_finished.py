@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from ledger_lines import a
 
+from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, write_results
 from hpcbal.telemetry.ledger import RunFinishedLine, RunStartedLine
+from hpcbal.values import Position
 
 CONFIG = """
 data: {dataset: "hpcbal.data:digits"}
@@ -41,6 +43,7 @@ def leave_run(request: RunRequest, config: EnsembleConfig, outcome: str) -> RunD
         ledger.append(a(RunStartedLine))
         ledger.append(a(RunFinishedLine, outcome=outcome))
     write_results(run.results, [ResultRow("a", "done", 3, 0.75, 12.0, 24.0)])
+    write_checkpoint(run.job("a"), TrainingState("a", 3, Position(3)))
     return run
 
 

@@ -206,11 +206,20 @@ def test_costs_add_up_over_all_starts(run: RunDirectory):
     assert (account.wall_time_s, account.slot_seconds) == (4.0, 8.0)
 
 
+def test_a_ledger_that_is_gone_or_damaged_is_reported_once(run: RunDirectory):
+    save(run, "a", 1, Position(0, 0))
+    (gone,) = read(run).warnings
+    assert gone.startswith(f"{run.ledger}: holds no start of this run, although there are checkpoints")
+    damaged = read_earlier(run, [started()], [spec("a")], retry_failed=False, problem="line 3 is wrong")
+    assert damaged.warnings == ["line 3 is wrong; training resumes from the checkpoints"]
+    assert damaged.resume.dnns["a"].epochs == 1
+
+
 def test_a_damaged_checkpoint_is_reported_and_the_pass_of_the_other_one_counts(run: RunDirectory):
     save(run, "a", 1, Position(5, 120))
     save(run, "a", 2, Position(6, 120))
     (run.job("a") / "checkpoint.h5").write_bytes(b"torn")
-    earlier = read(run)
+    earlier = read(run, started())
     assert earlier.resume.dnns["a"].epochs == 1
     assert len(earlier.warnings) == 1
     assert earlier.resume.next_pass == 6

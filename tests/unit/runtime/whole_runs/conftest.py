@@ -33,6 +33,7 @@ class Lab:
         self.events: Callable[[str], list[Any]] = inner.events
         self.outcome: Callable[[], Any] = inner.outcome
         self.run: Callable[..., int] = inner.run
+        self.load: Callable[[], Any] = inner.load
         self.use()
 
     @property

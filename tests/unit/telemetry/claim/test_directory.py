@@ -8,6 +8,7 @@ from ledger_lines import a
 from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.telemetry import Ledger, RunLock, claim_output, is_same_config, prepare_output
+from hpcbal.telemetry.claim import directory
 from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND
 from hpcbal.telemetry.ledger import RoundStartedLine
 
@@ -159,6 +160,41 @@ def test_a_damaged_config_is_reported(tmp_path):
         prepare_output(tmp_path, CONFIG)
 
 
+DAMAGED_CONFIGS = {
+    b"seed: 0\nname: \xba\n": r"damaged \(no UTF-8 at byte 14\)",
+    b"seed: 0\n\x00": r"damaged \(no YAML\)",
+    b"seed: [0\nname: a\n": r"damaged \(no YAML in line 2\)",
+    b"seed: 2000-77-77\n": r"damaged \(no YAML of hpcbal\)",
+    b"[" * 5000: r"damaged \(no YAML of hpcbal\)",
+    b"": r"damaged \(no keys\)",
+    b"just text": r"damaged \(no keys\)",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED_CONFIGS, ids=lambda content: content[:12])
+def test_a_damaged_config_of_a_trained_run_is_one_sentence_with_the_way_out(tmp_path, content):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    (tmp_path / "config.yaml").write_bytes(content)
+    found = rf"config\.yaml: {DAMAGED_CONFIGS[content]}, so .*'hpcbal validate --resolved CONFIG > {tmp_path}"
+    with pytest.raises(OutputError, match=found) as refused:
+        prepare_output(tmp_path, CONFIG)
+    assert "\n" not in str(refused.value)
+    (tmp_path / "config.yaml").unlink()
+    with pytest.raises(
+        OutputError, match=r"config\.yaml: is missing, so .*'hpcbal validate --resolved CONFIG"
+    ):
+        claim_output(tmp_path, CONFIG)
+
+
+def test_checkpoints_without_a_ledger_bind_the_config_too(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    (tmp_path / "dnns" / "a").mkdir(parents=True)
+    (tmp_path / "dnns" / "a" / "checkpoint.h5").write_bytes(b"")
+    with pytest.raises(OutputError, match="holds a run with another config"):
+        prepare_output(tmp_path, CONFIG.replace("batch_size: 32", "batch_size: 48"))
+
+
 def test_a_path_through_a_file_is_reported_in_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot use the output directory: Not a directory") as caught:
@@ -166,8 +202,8 @@ def test_a_path_through_a_file_is_reported_in_one_sentence(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_full_disk_is_reported_before_anything_starts(tmp_path):
-    (tmp_path / "probe.tmp").symlink_to("/dev/full")
+def test_a_full_disk_is_reported_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(directory, "create_new", lambda path: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(OutputError, match="No space left on device"):
         prepare_output(tmp_path, CONFIG)
     assert list(tmp_path.iterdir()) == []

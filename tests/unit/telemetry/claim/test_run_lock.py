@@ -83,8 +83,19 @@ def test_a_lock_of_another_host_without_a_sign_of_life_is_taken_over(tmp_path):
         lock.check()
 
 
-def test_an_unreadable_lock_without_a_sign_of_life_is_taken_over(tmp_path):
-    (tmp_path / "run.lock").write_text("")
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_symbolic_link_is_no_lock(tmp_path, exists):
+    (tmp_path / "run.lock").symlink_to(tmp_path / "elsewhere")
+    if exists:
+        (tmp_path / "elsewhere").write_text("theirs")
+    with pytest.raises(OutputError, match=r"run\.lock: .*symbolic link.*remove it"):
+        RunLock(tmp_path)
+    assert (tmp_path / "elsewhere").exists() == exists
+
+
+@pytest.mark.parametrize("content", [b"", bytes(64), b"\xff", b"[" * 5000, b"[7]", b'{"host": 3, "pid": []}'])
+def test_an_unreadable_lock_without_a_sign_of_life_is_taken_over(tmp_path, content):
+    (tmp_path / "run.lock").write_bytes(content)
     RunLock(tmp_path, beat_s=0.01, stale_s=0.05).release()
 
 

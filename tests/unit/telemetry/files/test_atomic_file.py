@@ -7,6 +7,7 @@ import pytest
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry import write_atomic, write_json_atomic
+from hpcbal.telemetry.files import atomic_file
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -22,9 +23,9 @@ def test_json_is_strict(tmp_path):
     assert json.loads((tmp_path / "file.json").read_text()) == {"a": None, "b": [1, 2]}
 
 
-def test_on_a_full_disk_the_old_content_stays(tmp_path):
+def test_on_a_full_disk_the_old_content_stays(tmp_path, monkeypatch):
     write_atomic(tmp_path / "file", "old")
-    (tmp_path / "file.tmp").symlink_to("/dev/full")
+    monkeypatch.setattr(atomic_file, "create_new", lambda path: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(OutputError, match=r"file: cannot write: No space left .*--output"):
         write_atomic(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "old"

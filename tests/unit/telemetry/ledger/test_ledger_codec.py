@@ -85,7 +85,11 @@ DAMAGE = {
     "a missing field inside": (damaged(EPOCH, facts__wait_s=...), "field facts.wait_s is missing"),
     "an unknown field inside": (damaged(EPOCH, facts__speed=1), "epoch-done: unknown field facts.speed"),
     "text for a number": (damaged(EPOCH, seconds="2.5"), 'seconds is "2.5", allowed: a number'),
-    "null for a number": (damaged(EPOCH, seconds=None), "seconds is null, allowed: a number"),
+    "null for a whole number": (
+        damaged(EPOCH, pass_index=None),
+        "pass_index is null, allowed: a whole number",
+    ),
+    "null for text": (damaged(EPOCH, dnn=None), "dnn is null, allowed: text"),
     "NaN for a number": (damaged(EPOCH, seconds=float("nan")), "seconds is NaN, allowed: a finite number"),
     "true for a number": (damaged(EPOCH, pass_index=True), "pass_index is true, allowed: a whole number"),
     "a broken number": (damaged(EPOCH, pass_index=1.5), "pass_index is 1.5, allowed: a whole number"),

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
-from ledger_lines import a
+from ledger_lines import a, plan_of
 
 from hpcbal.errors import LedgerError, OutputError
 from hpcbal.telemetry import Ledger, read_ledger
 from hpcbal.telemetry.ledger import (
+    LINE_BY_EVENT,
     BadSampleLine,
     BalanceFacts,
     DnnDoneLine,
     EpochDoneLine,
     EpochFacts,
+    Line,
     PassStartedLine,
     RateMeasuredLine,
+    RoundStartedLine,
     RunFinishedLine,
     lines_of,
+    scan_ledger,
 )
 
 DONE = DnnDoneLine("a", "3 of at most 3 epochs")
@@ -97,10 +103,42 @@ def test_numbers_of_numpy_become_plain_ones(tmp_path: Path) -> None:
     json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"not JSON: {word}"))
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", LINE_BY_EVENT.values())
+def test_numbers_that_are_not_finite_are_null_and_read_as_nan(
+    tmp_path: Path, kind: type[Line], value: float
+) -> None:
+    """A measurement that failed does not end a run, wherever in a line it is."""
+
+    def with_value(facts: Any) -> Any:
+        if isinstance(facts, float):
+            return value
+        if isinstance(facts, Mapping):
+            return {name: with_value(each) for name, each in facts.items()}
+        if isinstance(facts, tuple):
+            return tuple(map(with_value, facts))
+        if dataclasses.is_dataclass(facts) and not isinstance(facts, type):
+            inside = {field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)}
+            return type(facts)(**{name: with_value(each) for name, each in inside.items()})
+        return facts
+
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path) as ledger:
+        ledger.append(with_value(a(kind)))
+    (entry,) = read_ledger(path)
+    optional = {"balancing_would_save", "metrics", "predicted_s", "actual_s"}
+    line, written = entry.line, with_value(a(kind))
+    for field in dataclasses.fields(line):
+        if field.name not in optional:
+            expected = repr(getattr(written, field.name)).replace("-inf", "nan").replace("inf", "nan")
+            assert repr(getattr(line, field.name)) == expected
+    json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"not JSON: {word}"))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (a(RateMeasuredLine, samples_per_s=math.inf), "samples_per_s is null, allowed: a number"),
+        (a(RateMeasuredLine, samples_per_s="fast"), 'samples_per_s is "fast", allowed: a number'),
         (a(PassStartedLine, pass_index="3"), 'pass_index is "3", allowed: a whole number'),
     ],
 )
@@ -123,7 +161,7 @@ def test_a_name_that_is_no_valid_text_does_not_make_a_ledger_unreadable(tmp_path
 
 def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").mkdir()
-    with pytest.raises(OutputError, match=r"ledger\.jsonl: cannot open the ledger: Is a directory"):
+    with pytest.raises(OutputError, match=r"ledger\.jsonl: cannot read the ledger: Is a directory"):
         Ledger(tmp_path / "ledger.jsonl")
 
 
@@ -165,16 +203,128 @@ def test_no_file_is_an_empty_ledger(tmp_path: Path) -> None:
     assert read_ledger(tmp_path / "ledger.jsonl") == []
 
 
-def test_a_damaged_line_is_named_by_file_and_number(tmp_path: Path) -> None:
+def written(path: Path, num_lines: int = 4) -> list[bytes]:
+    """The lines of a new ledger."""
+    with Ledger(path) as ledger:
+        for number in range(num_lines):
+            ledger.append(DnnDoneLine(f"dnn-{number}", f"{number} of at most 9 epochs"))
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def without_checksum(line: bytes) -> bytes:
+    """The line as earlier versions wrote it."""
+    return line[: line.index(b', "crc32"')] + b"}\n"
+
+
+def test_a_flipped_bit_anywhere_is_noticed_and_its_line_skipped(tmp_path: Path) -> None:
+    """A digit that becomes another digit, or a letter of a name, leaves a line that looks whole."""
+    path = tmp_path / "ledger.jsonl"
+    lines = written(path)
+    whole = scan_ledger(path).entries
+    data, start = b"".join(lines), len(lines[0])
+    for place in range(start, start + len(lines[1]) - 1):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            scan = scan_ledger(path)
+            assert scan.entries == [whole[0], *whole[2:]], (place, bit)
+            assert scan.problem is not None
+            assert f"{path} is damaged: line 2 " in scan.problem
+
+
+DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], list[int], str]] = {
+    "a line is lost": (lambda ls: [*ls[:1], *ls[2:]], [0, 2, 3], "lines are missing before line 2;"),
+    "the first is lost": (lambda ls: ls[1:], [1, 2, 3], "lines are missing before line 1;"),
+    "a line comes twice": (lambda ls: [*ls[:2], *ls[1:]], [0, 1, 2, 3], "line 3 has the number 1 again;"),
+    "garbage": (lambda ls: [*ls[:2], b"\xff\x00\n", *ls[2:]], [0, 1, 2, 3], "line 3 is not a whole line "),
+    "zeros": (lambda ls: [*ls[:1], bytes(4096), b"\n", *ls[2:]], [0, 2, 3], "line 2 is not a whole line "),
+    "zeros over two lines": (
+        lambda ls: [*ls[:1], bytes(4096), b"\n", *ls[3:]],
+        [0, 3],
+        "line 2 is not a whole line (an interrupted write, or a damaged disk) (and 1 more problem);",
+    ),
+    "an empty object": (
+        lambda ls: [*ls, b"{}\n"],
+        [0, 1, 2, 3],
+        "line 5 is wrong (schema is absent, allowed: 1 ",
+    ),
+    "deep nesting": (lambda ls: [*ls, b"[" * 5000 + b"\n"], [0, 1, 2, 3], "line 5 is not a whole line "),
+    "an edited line": (
+        lambda ls: [ls[0].replace(b"dnn-0", b"dnn-9"), *ls[1:]],
+        [1, 2, 3],
+        "line 1 does not fit its checksum (a damaged disk, or an edited line: remove its crc32);",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_skipped_and_reported_once(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    damage, left, message = DAMAGES[name]
+    path.write_bytes(b"".join(damage(written(path))))
+    assert [entry.seq for entry in read_ledger(path)] == left
+    assert [record.getMessage() for record in caplog.records] == [scan_ledger(path).problem]
+    assert f"{path} is damaged: {message}" in caplog.text
+    with Ledger(path) as ledger:
+        assert ledger.append(DONE) == max(left) + 1
+    assert [entry.seq for entry in scan_ledger(path).entries] == [*left, max(left) + 1]
+
+
+def test_zeros_at_the_end_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    lines = written(path)
+    path.write_bytes(b"".join(lines) + bytes(4096))
+    assert scan_ledger(path).problem is None, "somebody may be writing there"
+    with Ledger(path):
+        pass
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_an_epoch_of_a_dnn_that_no_line_trains_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path) as ledger:
+        ledger.append(RoundStartedLine(plan_of({"a": (0,)})))
+        for name in ("a", "b", "b"):
+            ledger.append(a(EpochDoneLine, dnn=name))
+    problem = scan_ledger(path).problem
+    assert problem is not None
+    assert "line 3 is an epoch of b, which no earlier line trains; " in problem
+
+
+def test_a_line_without_a_checksum_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    (line,) = written(path, 1)
+    path.write_bytes(without_checksum(line))
+    scan = scan_ledger(path)
+    assert (len(scan.entries), scan.problem) == (1, None)
+
+
+def test_a_file_that_was_removed_or_replaced_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     with Ledger(path) as ledger:
         ledger.append(DONE)
-    path.write_text(path.read_text() + "\n{}\n")
+        ledger.check()
+        kept = path.rename(tmp_path / "kept")
+        with pytest.raises(OutputError, match=r"ledger\.jsonl: was removed or replaced during the run"):
+            ledger.check()
+        path.write_bytes(kept.read_bytes())
+        with pytest.raises(OutputError, match="run the same command again"):
+            ledger.check()
+
+
+def test_a_wrong_line_is_named_by_file_and_number(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    (line,) = written(path, 1)
+    path.write_bytes(without_checksum(line) + b"\n{}\n")
     with pytest.raises(LedgerError) as refused:
         read_ledger(path)
     assert str(refused.value) == (
         f"{path}:3: schema is absent, allowed: 1 or 2; the file is damaged or from another version of "
-        "hpcbal: restore it, use the version that wrote it, or choose another output directory"
+        "hpcbal: restore it, use the version that wrote it, choose another output directory, or remove this "
+        "line to go on without what it recorded"
     )
     assert refused.value.exit_code == 2
     with pytest.raises(LedgerError):

@@ -1,6 +1,7 @@
 """Metrics per epoch: each once, after kills and resumes too, and readable by TensorBoard."""
 
 import math
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry import MetricsWriter, RunDirectory, read_metrics
+from hpcbal.telemetry.streams import metrics as module
 from hpcbal.values import EpochRecord
 
 
@@ -122,6 +124,27 @@ def test_a_torn_end_of_either_file_is_mended_by_the_next_start(tmp_path):
     assert epochs_in(tmp_path) == steps_in(tmp_path) == [1, 2, 3]
 
 
+WRONG_LINES = (
+    '{"epoch": 2}',  # no time
+    '{"epoch": -1, "time": "2025-01-31T12:00:00.000Z"}',  # a negative number has no end in TensorBoard's file
+    '{"epoch": 2, "time": 5}',
+    '{"epoch": true, "time": "2025-01-31T12:00:00.000Z"}',
+    '{"epoch": 2, "time": "2025-01-31T12:00:00.000Z", "seconds": []}',
+)
+
+
+def test_damaged_lines_are_skipped_and_filled_from_the_checkpoint(tmp_path, caplog):
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
+        writer.write("a", record(1))
+    path = tmp_path / "dnns/a/metrics.jsonl"
+    huge = '{"epoch": 3, "time": "2025-01-31T12:00:00.000Z", "loss": %s}' % ("9" * 400)
+    path.write_text(path.read_text() + "\n".join([*WRONG_LINES, huge]) + "\n")
+    with MetricsWriter(RunDirectory(tmp_path)) as writer:
+        writer.rewind("a", 3, [record(1), record(2), record(3)])
+    assert epochs_in(tmp_path) == steps_in(tmp_path) == [1, 2, 3]
+    assert caplog.text.count("5 damaged lines are skipped") == 1
+
+
 def test_many_starts_leave_one_event_file_whose_name_comes_after_the_last(tmp_path):
     names = []
     for epoch in range(1, 15):
@@ -135,18 +158,16 @@ def test_many_starts_leave_one_event_file_whose_name_comes_after_the_last(tmp_pa
     assert steps_in(tmp_path) == list(range(1, 15))
 
 
-def test_a_failed_flush_is_reported_and_the_next_one_mends_it(tmp_path):
+def test_a_failed_flush_is_reported_and_the_next_one_mends_it(tmp_path, monkeypatch):
     writer = MetricsWriter(RunDirectory(tmp_path))
     writer.write("a", record(1))
     writer.flush()
     metrics = tmp_path / "dnns/a/metrics.jsonl"
-    kept = metrics.rename(tmp_path / "kept")
-    metrics.symlink_to("/dev/full")
     writer.write("a", record(2))
-    with pytest.raises(OutputError, match="No space left"):
-        writer.flush()
-    metrics.unlink()
-    kept.rename(metrics)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "own_file", lambda path, flags: os.open("/dev/full", flags))
+        with pytest.raises(OutputError, match="No space left"):
+            writer.flush()
     with open(metrics, "a") as file:
         file.write('{"epoch": 2, "val_')
     writer.flush()

@@ -52,6 +52,14 @@ def test_a_missing_or_foreign_file_is_reported(tmp_path):
         read_results(tmp_path / "results.csv")
 
 
+@pytest.mark.parametrize("damage", ["nan", "1e999", "soon", "9" * 5000, '"' + "x" * 200_000])
+def test_a_damaged_number_is_reported(tmp_path, damage):
+    head = "name,state,epochs,best_val_accuracy,wall_time_s,slot_seconds,cause\n"
+    (tmp_path / "results.csv").write_text(f"{head}a,done,3,0.5,{damage},1.0,\n")
+    with pytest.raises(InputError, match=r"not a results\.csv of hpcbal"):
+        read_results(tmp_path / "results.csv")
+
+
 def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path, monkeypatch):
     view = dataclasses.replace(
         ENSEMBLE, job="job", best_key="best_objective", best_title="best objective", more_is_better=False

@@ -1,5 +1,6 @@
 """status.json: its schema, and how it is shown to users."""
 
+import contextlib
 import json
 import os
 
@@ -230,9 +231,73 @@ def test_a_status_without_what_its_kind_needs_is_refused(tmp_path):
     status = a_status()
     del status["preprocessing"]
     write_status(tmp_path / "status.json", status)
-    with pytest.raises(InputError, match="not a status file of hpcbal"):
+    with pytest.raises(InputError, match="preprocessing is missing"):
         read_status(tmp_path)
 
 
 def test_every_kind_of_run_has_a_view():
     assert VIEWS.keys() == KINDS.keys()
+
+
+DAMAGES = {
+    "text for a number": ((("dnns", 0, "epochs"), "3"), 'dnns.0.epochs is "3", allowed: a whole number'),
+    "null for text": ((("host",), None), "host is null, allowed: text"),
+    "true for a number": ((("elapsed_s",), True), "elapsed_s is true, allowed: a number"),
+    "an infinite number": (
+        (("dnns", 1, "wall_time_s"), float("inf")),
+        "dnns.1.wall_time_s is Infinity, allowed: a",
+    ),
+    "more digits than a float holds": ((("num_gpus",), 10**400), "num_gpus is 1000"),
+    "a list for an object": ((("dnns", 0, "metrics"), []), "dnns.0.metrics is [], allowed: an object"),
+    "text in an object": (
+        (("dnns", 0, "metrics"), {"loss": "x"}),
+        'dnns.0.metrics.loss is "x", allowed: a number',
+    ),
+    "an object for a list": ((("dnns",), {}), "dnns is {}, allowed: a list"),
+    "a number in a list": ((("dnns",), [7]), "dnns.0 is 7, allowed: an object"),
+    "a straggler without a cause": (
+        (("dnns", 0, "straggler"), {"gpu": 1}),
+        "dnns.0.straggler.why is missing",
+    ),
+    "no time": ((("updated_at",), "noon"), "updated_at is 'noon', allowed: a time like"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_status_is_refused_in_one_sentence(tmp_path, name):
+    (path, value), message = DAMAGES[name]
+    status = a_status()
+    write_status(tmp_path / "status.json", status, now=NOW)
+    *outer, last = path
+    inside = status
+    for key in outer:
+        inside = inside[key]
+    inside[last] = value
+    (tmp_path / "status.json").write_text(json.dumps(status))
+    with pytest.raises(InputError) as refused:
+        read_status(tmp_path)
+    assert f"status.json: damaged ({message}" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_key_of_a_dnn_is_named(tmp_path):
+    status = a_status()
+    write_status(tmp_path / "status.json", status, now=NOW)
+    text = (tmp_path / "status.json").read_text()
+    (tmp_path / "status.json").write_text(text.replace('"wall_time_s"', '"wall_tile_s"'))
+    with pytest.raises(InputError, match=r"dnns\.0\.wall_time_s is missing"):
+        read_status(tmp_path)
+    (tmp_path / "status.json").write_text("[" * 5000)
+    with pytest.raises(InputError, match="not a status file of hpcbal"):
+        read_status(tmp_path)
+
+
+def test_any_flipped_bit_of_a_status_is_shown_or_refused(tmp_path):
+    write_status(tmp_path / "status.json", a_status(), now=NOW)
+    data = (tmp_path / "status.json").read_bytes()
+    for place in range(0, 8 * len(data), 7):  # 7 and 8 have no common factor: every byte, every bit
+        damaged = bytearray(data)
+        damaged[place // 8] ^= 1 << place % 8
+        (tmp_path / "status.json").write_bytes(damaged)
+        with contextlib.suppress(InputError):
+            assert render_status(read_status(tmp_path))

@@ -1,0 +1,49 @@
+"""Keep user code from choosing the exit code of a rank: job scripts run the same job again after 75."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+
+from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.start_file import StartFile
+from hpcbal.stderr import say
+
+
+@contextlib.contextmanager
+def own_exit_code(rank: int | None) -> Iterator[None]:
+    """Until the run has decided its end, `os._exit` in this process reports an error and exits with 1.
+
+    With launchers other than `hpcbal run`, the exit code of a rank is the only trace that it leaves.
+    Processes that this one forks are not affected.
+
+    Args:
+        rank: rank of this process, if known.
+    """
+    pid, real = os.getpid(), os._exit
+
+    def leave(status: int) -> None:
+        if os.getpid() == pid:
+            who = "a rank" if rank is None else f"rank {rank}"
+            _report(
+                f"{who} on {socket.gethostname()}: code of the user, for example a model, ended the process "
+                f"with os._exit({status}); the job ends here. Remove that call, then run the same command "
+                "again to resume from the last checkpoints"
+            )
+            status = int(ExitCode.INTERNAL_ERROR)
+        real(status)
+
+    vars(os)["_exit"] = leave
+    try:
+        yield
+    finally:
+        vars(os)["_exit"] = real
+
+
+def _report(text: str) -> None:
+    start = StartFile.of_rank()
+    if not start.leave_last_words(text):
+        say(f"hpcbal: {text}")
+    start.hint(abort_code=int(ExitCode.INTERNAL_ERROR))
