@@ -60,9 +60,11 @@ config.schema     | pydantic pydantic_core                | policies control
 config.messages   | pydantic pydantic_core                | config.source config.schema
 config.expand     | -                                     | config.source config.schema config.messages
 config.imports    | -                                     | errors config.source
+config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
 config.checks     | pydantic                              | errors policies.batching config.source
-                  |                                       | config.schema config.messages config.balance
+                  |                                       | config.schema config.messages config.contract
+                  |                                       | config.balance
 config.kinds      | pydantic                              | errors config.source config.schema config.messages
                   |                                       | config.expand config.checks
 config.load       | pydantic pydantic_core yaml           | errors config.source config.schema config.messages
