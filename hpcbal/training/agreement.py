@@ -13,8 +13,9 @@ from hpcbal.training.backend import Replica
 from hpcbal.training.failure import CAUSES, Cause, GroupFailed, cause_of, detail_of
 
 DETAIL_BYTES = 2000
-"""How much of a failure's detail is sent: enough for the end of a traceback."""
+"""How much of a failure's detail is sent: its first line, and as much of the end as fits."""
 
+_GAP = b"\n[...]\n"
 _NO_FAILURE = 255
 
 
@@ -34,7 +35,7 @@ def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], No
     mine = np.zeros(1 + DETAIL_BYTES, np.uint8)
     mine[0] = _NO_FAILURE
     if error is not None and (not isinstance(error, GroupFailed) or error.local):
-        detail = _tail(error.detail if isinstance(error, GroupFailed) else detail_of(error))
+        detail = shortened(error.detail if isinstance(error, GroupFailed) else detail_of(error))
         mine[0] = CAUSES.index(cause_of(error))
         mine[1 : 1 + len(detail)] = np.frombuffer(detail, np.uint8)
     everyone = comm.all_gather(mine, poll)
@@ -50,10 +51,14 @@ def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], No
         raise error
 
 
-def _tail(detail: str) -> bytes:
-    """The last `DETAIL_BYTES`: the end of a traceback is more useful than its beginning."""
+def shortened(detail: str) -> bytes:
+    """At most `DETAIL_BYTES`: the first line, and the end, which is more useful than the middle."""
     encoded = detail.encode("utf-8", errors="replace")
-    return encoded[-DETAIL_BYTES:]
+    if len(encoded) <= DETAIL_BYTES:
+        return encoded
+    first = encoded.partition(b"\n")[0][:DETAIL_BYTES]
+    room = DETAIL_BYTES - len(first) - len(_GAP)
+    return first + _GAP + encoded[-room:] if room > 0 else first
 
 
 def share_state(comm: GroupComm, replica: Replica) -> bool:

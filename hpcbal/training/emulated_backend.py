@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcbal.config.imports import load_object
 from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
 from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
@@ -27,6 +26,7 @@ from hpcbal.training.backend import (
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.user_model import make_model
 
 EVALUATION_SPEEDUP = 3.0
 """Inference needs one forward pass, training about three (forward, and twice backward)."""
@@ -239,7 +239,7 @@ class EmulatedBackend(Backend):
                 f"DNN {dnn.name}: optimizer.name: got {dnn.optimizer.name!r}, "
                 "allowed with the emulated backend: 'sgd'"
             )
-        model = load_object(dnn.model)(tuple(sample.shape), num_classes, **dnn.args)
+        model = make_model(dnn, sample, num_classes)
         if not hasattr(model, "loss_and_gradient"):
             raise InputError(
                 f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, the emulated backend "

@@ -32,10 +32,11 @@ hpcbal            | -                                     | -
 errors            | -                                     | -
 env               | -                                     | -
 stderr            | -                                     | -
+user_code         | -                                     | errors
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
 machines          | -                                     | errors
-comm              | mpi4py numpy                          | errors stderr
+comm              | mpi4py numpy                          | errors stderr user_code
 cluster           | mpi4py                                | errors cluster.layout
 policies.batching | numpy                                 | errors
 policies          | numpy                                 | errors cluster.layout policies.batching
@@ -59,7 +60,7 @@ config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
 config.messages   | pydantic pydantic_core                | config.source config.schema
 config.expand     | -                                     | config.source config.schema config.messages
-config.imports    | -                                     | errors config.source
+config.imports    | -                                     | errors user_code config.source
 config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
 config.checks     | pydantic                              | errors policies.batching config.source
@@ -72,9 +73,11 @@ config.load       | pydantic pydantic_core yaml           | errors config.source
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
-data              | PIL h5py numpy sklearn                | errors policies config.imports
+data              | PIL h5py numpy sklearn                | errors user_code policies config.imports
+                  |                                       | config.contract
 dataplane         | mpi4py numpy                          | errors values comm data
-training          | horovod keras mpi4py numpy tensorflow | errors env comm policies config.imports models
+training          | horovod keras mpi4py numpy tensorflow | errors env user_code comm policies config.imports
+                  |                                       | config.contract models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
@@ -162,7 +165,13 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.horovod_collective",
         "models",
     ),
-    "keras": ("training.tensorflow_backend", "training.keras_parts", "models", "speed_models.networks"),
+    "keras": (
+        "training.tensorflow_backend",
+        "training.keras_model",
+        "training.keras_parts",
+        "models",
+        "speed_models.networks",
+    ),
     "horovod": ("training.horovod_collective",),
     "mpi4py": ("cluster", "comm", "dataplane", "runtime", "training"),
     "h5py": ("checkpoint", "data"),

@@ -20,7 +20,7 @@ from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception
+from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception, detail_of
 from hpcbal.values import EpochRecord, Position
 
 log = logging.getLogger(__name__)
@@ -88,8 +88,8 @@ class GroupMember:
         try:
             result = work()
         except USER_ERRORS as error:  # an error in a user's model must not leave the peers waiting
-            if isinstance(error, InputError):  # its message is complete without a traceback
-                log.error("%s: %s failed: %s", self.dnn.name, doing, error)
+            if isinstance(error, InputError):  # for the log of this rank alone, with the user's traceback
+                log.error("%s: %s failed: %s", self.dnn.name, doing, detail_of(error))
             else:
                 log.exception("%s: %s failed", self.dnn.name, doing)
             failure = as_exception(error)
