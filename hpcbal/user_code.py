@@ -25,6 +25,9 @@ def summary(error: BaseException) -> str:
     The place is the last line of the user's own files in the traceback, not the line of a library that they
     call; it is left out if no such line took part.
     """
+    cause = error.__cause__
+    if cause is not None and not isinstance(cause, Exception):  # such as SystemExit, wrapped on its way
+        return summary(cause)
     place = _place(error)
     message = _message(error)
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hpcbal.comm.group_comm import GroupComm
+from hpcbal.errors import CheckpointError
 from hpcbal.training.arrays import Arrays, checksum
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import CAUSES, Cause, GroupFailed, cause_of, detail_of
@@ -56,9 +57,10 @@ def shortened(detail: str) -> bytes:
     encoded = detail.encode("utf-8", errors="replace")
     if len(encoded) <= DETAIL_BYTES:
         return encoded
-    first = encoded.partition(b"\n")[0][:DETAIL_BYTES]
-    room = DETAIL_BYTES - len(first) - len(_GAP)
-    return first + _GAP + encoded[-room:] if room > 0 else first
+    first = encoded.partition(b"\n")[0]
+    if len(first) + len(_GAP) >= DETAIL_BYTES:
+        first = first[: DETAIL_BYTES // 2]
+    return first + _GAP + encoded[len(first) + len(_GAP) - DETAIL_BYTES :]
 
 
 def share_state(comm: GroupComm, replica: Replica) -> bool:
@@ -86,8 +88,10 @@ def share_state(comm: GroupComm, replica: Replica) -> bool:
     error: Exception | None = None
     try:
         replica.load_state(received)
-    except Exception as misfit:  # agree reports it to the peers
-        error = misfit
+    except CheckpointError as misfit:
+        error = CheckpointError(f"the ranks of the group built different models: {misfit}")
+    except Exception as failure:  # agree reports it to the peers
+        error = failure
     agree(comm, error)
     return True
 

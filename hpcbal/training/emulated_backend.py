@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
-from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
+from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
     Backend,
     Batch,
@@ -24,6 +24,7 @@ from hpcbal.training.backend import (
     Sums,
 )
 from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.model_change import check_fit
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.user_model import make_model

@@ -28,7 +28,7 @@ import tensorflow as tf
 from hpcbal.config.imports import load_object
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
-from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
+from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
     Backend,
     Batch,
@@ -42,6 +42,7 @@ from hpcbal.training.devices import gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.keras_model import checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
+from hpcbal.training.model_change import check_fit
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.traced_exchange import TracedExchange, check_threads

@@ -126,7 +126,7 @@ runtime.start     | mpi4py                                | errors comm cluster 
                   |                                       | config.balance config.checks config
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
-                  |                                       | runtime.parts runtime.roles
+                  |                                       | runtime.group runtime.parts runtime.roles
 runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
                   |                                       | config runtime.handoff runtime.health
                   |                                       | runtime.resuming runtime.rank runtime.start

@@ -41,4 +41,6 @@ def test_of_a_long_detail_the_first_line_and_the_end_are_sent() -> None:
     assert sent.startswith("m.py:3: ValueError: no\n[...]\n")
     assert sent.endswith("x\nthe end")
     assert shortened("short") == b"short"
-    assert len(shortened("y" * 3 * DETAIL_BYTES)) == DETAIL_BYTES
+    one_line = shortened("begin" + "y" * 3 * DETAIL_BYTES + "end").decode()
+    assert len(one_line) == DETAIL_BYTES
+    assert (one_line[:5], one_line[-3:]) == ("begin", "end")

@@ -195,7 +195,7 @@ def test_array_that_does_not_fit_is_named_and_nothing_is_loaded(build: Make) -> 
     replica, untouched = build(), build()
     arrays = {name: array + 1 for name, array in replica.state().items()}
     arrays["weights/sequential/dense/kernel"] = np.zeros((48, 4))
-    message = r"/weights/sequential/dense/kernel has shape \(48, 4\), the model expects \(48, 5\)"
+    message = r"layer sequential/dense: kernel is \(48, 5\), was \(48, 4\)"
     with pytest.raises(CheckpointError, match=message):
         replica.load_state(arrays)
     assert_equal_states(replica, untouched)
