@@ -39,6 +39,10 @@ class ConfigError(InputError):
         return "\n".join(self.problems)
 
 
+class UserCodeError(InputError):
+    """A user's model or dataset raised an exception, which is the `__cause__`."""
+
+
 class DataError(InputError):
     """A dataset is missing, unreadable or has too many broken samples."""
 

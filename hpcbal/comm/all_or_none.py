@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 from mpi4py import MPI
 
 from hpcbal.comm.collectives import first_error, patient_allgather
-from hpcbal.errors import HpcbalError
+from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.stderr import say
+from hpcbal.user_code import report
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -38,6 +42,8 @@ def all_or_none(world: MPI.Intracomm, work: Callable[[], T]) -> T:
         result = work()
     except HpcbalError as caught:
         error = caught
+        if isinstance(caught, UserCodeError) and world.rank != REPORTING_RANK:
+            log.error("%s", report(caught))  # the sentence is reported below; the traceback is in the log
     worst = first_error(patient_allgather(world, error))
     if worst is not None:
         if world.rank == REPORTING_RANK:

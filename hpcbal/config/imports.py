@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal.config.source.suggest import did_you_mean
-from hpcbal.errors import InputError
+from hpcbal.errors import InputError, UserCodeError
+from hpcbal.user_code import summary
 
 
 def add_import_roots(config_path: str | Path) -> None:
@@ -32,8 +33,9 @@ def load_object(path: str) -> Callable[..., Any]:
         path: `package.module:name`; the name may contain dots (`module:Class.method`).
 
     Raises:
-        InputError: if the path has another form, there is no such module or name, the object is not callable,
-            or the module raises on import (the message includes its exception).
+        InputError: if the path has another form, there is no such module or name, or the object is not
+            callable.
+        UserCodeError: if the module raises on import.
     """
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
@@ -48,25 +50,11 @@ def load_object(path: str) -> Callable[..., Any]:
             at = f" ({file})" if file else ""
             raise InputError(f"{path}: {module_name}{at} has no '{name}'{hint}") from None
         except Exception as error:
-            raise InputError(f"{path}: looking up '{name}' failed: {describe(error)}") from error
+            raise UserCodeError(f"{path}: looking up '{name}' failed: {summary(error)}") from error
     if not callable(value):
         raise InputError(f"{path}: is {type(value).__name__}, allowed: a function or class")
     loaded: Callable[..., Any] = value
     return loaded
-
-
-def describe(error: BaseException) -> str:
-    """An exception in one line, with the line of the user's file that raised it."""
-    text = " ".join(str(error).split())
-    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    traceback = error.__traceback__
-    place = ""
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        if not file.startswith("<") and file != __file__:
-            place = f" ({file}:{traceback.tb_lineno})"
-        traceback = traceback.tb_next
-    return message + place
 
 
 def _import(name: str, path: str) -> Any:
@@ -79,6 +67,6 @@ def _import(name: str, path: str) -> Any:
                 f"{path}: no module '{missing}'; put it beside the configuration, into the current "
                 "directory, or install it"
             ) from None
-        raise InputError(f"{path}: importing {name} failed: {describe(error)}") from error
+        raise UserCodeError(f"{path}: importing {name} failed: {summary(error)}") from error
     except (Exception, SystemExit) as error:
-        raise InputError(f"{path}: importing {name} failed: {describe(error)}") from error
+        raise UserCodeError(f"{path}: importing {name} failed: {summary(error)}") from error

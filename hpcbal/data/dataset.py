@@ -53,7 +53,7 @@ class Dataset(Protocol):
         ...
 
 
-_MEMBERS = ("__len__", "num_classes", "sample_spec", "label_spec", "read", "describe")
+MEMBERS = ("__len__", "num_classes", "sample_spec", "label_spec", "read", "describe")
 
 
 def check_dataset(dataset: object, name: str) -> None:
@@ -66,11 +66,11 @@ def check_dataset(dataset: object, name: str) -> None:
     Raises:
         DataError: if members are missing (all are named), or the set is empty.
     """
-    missing = [member for member in _MEMBERS if not hasattr(dataset, member)]
+    missing = [member for member in MEMBERS if not hasattr(dataset, member)]
     if missing:
         raise DataError(
             f"data.dataset {name}: got a {type(dataset).__name__} without {', '.join(missing)}; "
-            f"a dataset needs {', '.join(_MEMBERS)} (see hpcbal.data.dataset.Dataset)"
+            f"a dataset needs {', '.join(MEMBERS)} (see hpcbal.data.dataset.Dataset)"
         )
     if len(dataset) < 1:  # type: ignore[arg-type]
         raise DataError(f"data.dataset {name}: the dataset has no samples")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from hpcbal.data.dataset import Dataset, check_dataset
-from hpcbal.errors import DataError, HpcbalError
+from hpcbal.errors import DataError, HpcbalError, UserCodeError
+from hpcbal.user_code import summary
 
 
 def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
@@ -18,8 +19,9 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
         args: keyword arguments, as in `data.args`.
 
     Raises:
-        DataError: if arguments are wrong, the callable raises, or the result is not a dataset.
+        DataError: if arguments are wrong, or the result is not a dataset.
         InputError: if nothing exists at the import path.
+        UserCodeError: if the module or the callable raises.
     """
     from hpcbal.config.imports import load_object
 
@@ -29,18 +31,19 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
         dataset = factory(**args)
     except HpcbalError:
         raise
-    except Exception as error:  # a user's code may raise anything
-        raise DataError(f"data.dataset {path}: cannot be opened: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
+        raise UserCodeError(f"data.dataset {path}: cannot be opened: {summary(error)}") from error
     check_dataset(dataset, path)
     return cast(Dataset, dataset)
 
 
 def _check_args(factory: Any, path: str, args: Mapping[str, Any]) -> None:
+    from hpcbal.config.contract import DATASET, misfits
+
     try:
         signature = inspect.signature(factory)
     except ValueError:  # some callables written in C have no signature
         return
-    try:
-        signature.bind(**args)
-    except TypeError as error:
-        raise DataError(f"data.args: {error}; {path} takes {signature}") from None
+    found = misfits(path, signature, args, DATASET)
+    if found:
+        raise DataError(f"data.args: {'; '.join(misfit.text for misfit in found)}")

@@ -20,6 +20,7 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import split_ids
 from hpcbal.errors import HpcbalError
 from hpcbal.policies.sample_order import sample_order
+from hpcbal.user_code import summary
 
 if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
@@ -236,4 +237,4 @@ def _reason(error: BaseException) -> str:
         return error.strerror
     if isinstance(error, HpcbalError):
         return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return summary(error)

@@ -8,13 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from hpcbal.comm.group_comm import GroupComm
+from hpcbal.errors import CheckpointError
 from hpcbal.training.arrays import Arrays, checksum
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import CAUSES, Cause, GroupFailed, cause_of, detail_of
 
 DETAIL_BYTES = 2000
-"""How much of a failure's detail is sent: enough for the end of a traceback."""
+"""How much of a failure's detail is sent: its first line, and as much of the end as fits."""
 
+_GAP = b"\n[...]\n"
 _NO_FAILURE = 255
 
 
@@ -34,7 +36,7 @@ def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], No
     mine = np.zeros(1 + DETAIL_BYTES, np.uint8)
     mine[0] = _NO_FAILURE
     if error is not None and (not isinstance(error, GroupFailed) or error.local):
-        detail = _tail(error.detail if isinstance(error, GroupFailed) else detail_of(error))
+        detail = shortened(error.detail if isinstance(error, GroupFailed) else detail_of(error))
         mine[0] = CAUSES.index(cause_of(error))
         mine[1 : 1 + len(detail)] = np.frombuffer(detail, np.uint8)
     everyone = comm.all_gather(mine, poll)
@@ -50,10 +52,15 @@ def agree(comm: GroupComm, error: Exception | None = None, poll: Callable[[], No
         raise error
 
 
-def _tail(detail: str) -> bytes:
-    """The last `DETAIL_BYTES`: the end of a traceback is more useful than its beginning."""
+def shortened(detail: str) -> bytes:
+    """At most `DETAIL_BYTES`: the first line, and the end, which is more useful than the middle."""
     encoded = detail.encode("utf-8", errors="replace")
-    return encoded[-DETAIL_BYTES:]
+    if len(encoded) <= DETAIL_BYTES:
+        return encoded
+    first = encoded.partition(b"\n")[0]
+    if len(first) + len(_GAP) >= DETAIL_BYTES:
+        first = first[: DETAIL_BYTES // 2]
+    return first + _GAP + encoded[len(first) + len(_GAP) - DETAIL_BYTES :]
 
 
 def share_state(comm: GroupComm, replica: Replica) -> bool:
@@ -81,8 +88,10 @@ def share_state(comm: GroupComm, replica: Replica) -> bool:
     error: Exception | None = None
     try:
         replica.load_state(received)
-    except Exception as misfit:  # agree reports it to the peers
-        error = misfit
+    except CheckpointError as misfit:
+        error = CheckpointError(f"the ranks of the group built different models: {misfit}")
+    except Exception as failure:  # agree reports it to the peers
+        error = failure
     agree(comm, error)
     return True
 

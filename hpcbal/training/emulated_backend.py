@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcbal.config.imports import load_object
 from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
-from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
+from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
     Backend,
     Batch,
@@ -25,8 +24,10 @@ from hpcbal.training.backend import (
     Sums,
 )
 from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.model_change import check_fit
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.user_model import make_model
 
 EVALUATION_SPEEDUP = 3.0
 """Inference needs one forward pass, training about three (forward, and twice backward)."""
@@ -239,7 +240,7 @@ class EmulatedBackend(Backend):
                 f"DNN {dnn.name}: optimizer.name: got {dnn.optimizer.name!r}, "
                 "allowed with the emulated backend: 'sgd'"
             )
-        model = load_object(dnn.model)(tuple(sample.shape), num_classes, **dnn.args)
+        model = make_model(dnn, sample, num_classes)
         if not hasattr(model, "loss_and_gradient"):
             raise InputError(
                 f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, the emulated backend "

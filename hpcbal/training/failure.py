@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Literal
 
 from hpcbal.errors import HpcbalError
+from hpcbal.user_code import report
 
 Cause = Literal["error", "oom", "nan"]
 
@@ -68,9 +68,5 @@ def cause_of(error: BaseException) -> Cause:
 
 
 def detail_of(error: BaseException) -> str:
-    """Text for people: the message of our own errors, the whole traceback of all others."""
-    if isinstance(error, GroupFailed):
-        return error.detail
-    if isinstance(error, HpcbalError):
-        return str(error)
-    return "".join(traceback.format_exception(error)).strip()
+    """Text for people: the message of our own errors; of all others one line, and below it the traceback."""
+    return error.detail if isinstance(error, GroupFailed) else report(error)

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from hpcbal.errors import InputError
-from hpcbal.training.backend import DnnSettings, OptimizerSettings, SampleShape
+from hpcbal.training.backend import OptimizerSettings
 
 
 def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
@@ -36,26 +36,6 @@ def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimize
         return kind(**arguments)
     except (TypeError, ValueError) as error:
         raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
-
-
-def check_model(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int) -> None:
-    """Build a user's model for samples of this shape, if it is not built yet.
-
-    Raises:
-        InputError: if it is not a Keras model, or does not return the logits of `num_classes` classes.
-    """
-    if not isinstance(model, keras.Model):
-        raise InputError(
-            f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, allowed: keras.Model"
-        )
-    if not model.built:
-        model.build((None, *sample.shape))
-    shape = model.compute_output_shape((None, *sample.shape))
-    if tuple(shape) != (None, num_classes):
-        raise InputError(
-            f"DNN {dnn.name}: model {dnn.model} gives outputs of shape {tuple(shape)}, "
-            f"allowed: (None, {num_classes}), the logits of {num_classes} classes"
-        )
 
 
 def named_variables(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:

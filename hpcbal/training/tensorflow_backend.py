@@ -7,6 +7,7 @@ batch axis has no fixed length, so shares of changing size are also traced only 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -25,9 +26,9 @@ import keras
 import tensorflow as tf
 
 from hpcbal.config.imports import load_object
-from hpcbal.errors import InputError
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
-from hpcbal.training.arrays import Array, Arrays, check_fit, num_bytes
+from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
     Backend,
     Batch,
@@ -39,10 +40,13 @@ from hpcbal.training.backend import (
 )
 from hpcbal.training.devices import gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.keras_parts import check_model, make_optimizer, moving_variances, named_variables
+from hpcbal.training.keras_model import checked
+from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
+from hpcbal.training.model_change import check_fit
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.traced_exchange import TracedExchange, check_threads
+from hpcbal.training.user_model import make_model, user_errors
 
 SEED_STATE = "seed_generator_state"
 """How Keras calls the state of a random layer: a seed, and a counter of draws."""
@@ -135,12 +139,13 @@ class TensorFlowReplica(Replica):
         total = tf.TensorSpec([], self._dtype)
         sums = [tf.TensorSpec(v.shape, self._dtype) for v in variables]
         salt = tf.TensorSpec([], tf.int64)
-        self._compute = tf.function(self._traced_compute, input_signature=[samples, labels, total, salt])
-        self._compute_together = tf.function(
-            self._traced_compute_together, input_signature=[samples, labels, total, salt]
-        )
-        self._apply = tf.function(self._traced_apply, input_signature=[sums])
-        self._evaluate = tf.function(self._traced_evaluate, input_signature=[samples, labels])
+        # Without autograph, errors in a user's `call` keep their own traceback; Keras does the same.
+        traced = functools.partial(tf.function, autograph=False)
+        steps = [samples, labels, total, salt]
+        self._compute = traced(self._traced_compute, input_signature=steps)
+        self._compute_together = traced(self._traced_compute_together, input_signature=steps)
+        self._apply = traced(self._traced_apply, input_signature=[sums])
+        self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
         self._named = named_variables(model, optimizer)
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
@@ -286,13 +291,16 @@ class TensorFlowBackend(Backend):
                 f"DNN {dnn.name}: samples of shape {sample.shape} differ in size, but the tensorflow backend "
                 "needs samples of one size; add resize, center_crop or random_crop to preprocessing"
             )
+        with user_errors(dnn, "importing it"):
+            load_object(dnn.model)  # first, as a user's module may change Keras' settings
         keras.utils.clear_session(free_memory=False)
+        keras.config.disable_traceback_filtering()  # or messages of a user's errors get arguments appended
         keras.config.set_floatx(self._precision)
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name))
         with _memory_errors():
-            model = load_object(dnn.model)(tuple(sample.shape), num_classes, **dnn.args)
-            check_model(dnn, model, sample, num_classes)
+            model = make_model(dnn, sample, num_classes)
+            model = checked(dnn, model, sample, num_classes)
             replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
         if replica.exchange is not None:
             check_threads(dnn.name)
@@ -314,3 +322,7 @@ def _memory_errors() -> Iterator[None]:
         yield
     except tf.errors.ResourceExhaustedError as error:
         raise MemoryError(str(error)) from error
+    except UserCodeError as error:  # the memory ended while a user's code was running
+        if isinstance(error.__cause__, tf.errors.ResourceExhaustedError):
+            raise MemoryError(str(error)) from error
+        raise

@@ -32,10 +32,11 @@ hpcbal            | -                                     | -
 errors            | -                                     | -
 env               | -                                     | -
 stderr            | -                                     | -
+user_code         | -                                     | errors
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
 machines          | -                                     | errors
-comm              | mpi4py numpy                          | errors stderr
+comm              | mpi4py numpy                          | errors stderr user_code
 cluster           | mpi4py                                | errors cluster.layout
 policies.batching | numpy                                 | errors
 policies.samples  | numpy                                 | errors policies.batching
@@ -60,10 +61,12 @@ config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
 config.messages   | pydantic pydantic_core                | config.source config.schema
 config.expand     | -                                     | config.source config.schema config.messages
-config.imports    | -                                     | errors config.source
+config.imports    | -                                     | errors user_code config.source
+config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
 config.checks     | pydantic                              | errors policies.batching config.source
-                  |                                       | config.schema config.messages config.balance
+                  |                                       | config.schema config.messages config.contract
+                  |                                       | config.balance
 config.kinds      | pydantic                              | errors config.source config.schema config.messages
                   |                                       | config.expand config.checks
 config.load       | pydantic pydantic_core yaml           | errors config.source config.schema config.messages
@@ -71,9 +74,11 @@ config.load       | pydantic pydantic_core yaml           | errors config.source
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
-data              | PIL h5py numpy sklearn                | errors policies config.imports
+data              | PIL h5py numpy sklearn                | errors user_code policies config.imports
+                  |                                       | config.contract
 dataplane         | mpi4py numpy                          | errors values comm data
-training          | horovod keras mpi4py numpy tensorflow | errors env comm policies config.imports models
+training          | horovod keras mpi4py numpy tensorflow | errors env user_code comm policies config.imports
+                  |                                       | config.contract models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
@@ -123,7 +128,7 @@ runtime.start     | mpi4py                                | errors comm cluster 
                   |                                       | config.balance config.checks config
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
-                  |                                       | runtime.parts runtime.roles
+                  |                                       | runtime.group runtime.parts runtime.roles
 runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
                   |                                       | config runtime.handoff runtime.health
                   |                                       | runtime.resuming runtime.rank runtime.start
@@ -162,7 +167,13 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.horovod_collective",
         "models",
     ),
-    "keras": ("training.tensorflow_backend", "training.keras_parts", "models", "speed_models.networks"),
+    "keras": (
+        "training.tensorflow_backend",
+        "training.keras_model",
+        "training.keras_parts",
+        "models",
+        "speed_models.networks",
+    ),
     "horovod": ("training.horovod_collective",),
     "mpi4py": ("cluster", "comm", "dataplane", "runtime", "training"),
     "h5py": ("checkpoint", "data"),

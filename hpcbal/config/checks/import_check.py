@@ -13,16 +13,18 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from inspect import Signature
 from pathlib import Path
 
 from hpcbal.config.checks.annotations import allowed_by_name
+from hpcbal.config.checks.definitions import Function, function_of, signature_of
+from hpcbal.config.contract import DATASET, MODEL, Contract, Misfit, misfits
 from hpcbal.config.messages import show
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean
 
 _MAX_HOPS = 5  # how many `from x import name` are followed
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(slots=True)
@@ -46,56 +48,66 @@ def import_problems(root: YamlNode) -> list[str]:
         if data.get("dataset") is None:
             default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
             data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
-        problems += _entry_problems(data, "dataset", num_given=0)
+        problems += _entry_problems(data, "dataset", DATASET)
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
-            problems += _entry_problems(dnn, "model", num_given=2)
+            problems += _entry_problems(dnn, "model", MODEL)
     return list(dict.fromkeys(problems))
 
 
-def _entry_problems(entry: YamlNode, key: str, num_given: int) -> list[str]:
-    """Problems with one import path and its `args`; hpcbal passes the first `num_given` arguments itself."""
+def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
+    """Problems with one import path and its `args`."""
     path = entry.get(key)
     if path is None or not isinstance(path.value, str) or path.value.count(":") != 1:
         return []
-    problem, function = _look_up(path.value)
+    problem, definition = _look_up(path.value)
     if problem is not None:
         return [path.problem(problem)]
+    known = None if definition is None else _known_arguments(definition)
+    return [] if known is None else _argument_problems(entry, path, *known, contract)
+
+
+@cache
+def _known_arguments(definition: ast.stmt) -> tuple[Function, Signature] | None:
+    """The function that a caller of `definition` calls, and its signature; None if they are unknown."""
+    function = function_of(definition)
     if function is None:
-        return []
-    return _argument_problems(entry, path, function, num_given)
+        return None
+    signature = signature_of(function, is_method=function is not definition)
+    return None if signature is None else (function, signature)
 
 
-def _argument_problems(entry: YamlNode, path: YamlNode, function: _Function, num_given: int) -> list[str]:
+def _argument_problems(
+    entry: YamlNode, path: YamlNode, function: Function, signature: Signature, contract: Contract
+) -> list[str]:
     args = entry.get("args")
     if args is not None and not args.is_mapping:
         return []
     given = args.value if args is not None else {}
-    positional, by_keyword, required = _parameters(function)
-    open_ended = function.args.kwarg is not None
-    known = [name for name in by_keyword if name not in positional[:num_given]]
-    shown = ", ".join(known) or "none"
-    problems = [
-        node.problem(f"{path.value} has no argument '{name}'{did_you_mean(name, known)}, allowed: {shown}")
-        for name, node in given.items()
-        if name not in known and not (open_ended and name not in positional[:num_given])
-    ]
+    found = misfits(path.value, signature, given, contract)
+    problems = [_node_of(misfit, path, args).problem(misfit.text) for misfit in found]
+    if not all(misfit.about_args for misfit in found):
+        return problems
+    wrong = {misfit.key for misfit in found}
     allowed_values = allowed_by_name(function)
-    for name in [name for name in given if name in known and name in allowed_values]:
+    for name in [name for name in given if name in allowed_values and name not in wrong]:
         value, allowed = given[name].plain(), allowed_values[name]
         if not allowed.takes(value):
             message = f"got {show(value)}, allowed by {path.value}: {allowed.describe(value)}"
             problems.append(given[name].problem(message))
-    missing = [name for name in required if name not in given and name not in positional[:num_given]]
-    if missing:
-        where = args if args is not None else path
-        problems.append(where.problem(f"{path.value} needs the argument {', '.join(missing)}"))
     return problems
 
 
+def _node_of(misfit: Misfit, path: YamlNode, args: YamlNode | None) -> YamlNode:
+    """Where in the file the misfit is reported."""
+    if not misfit.about_args or args is None:
+        return path
+    return args if misfit.key is None else args.value[misfit.key]
+
+
 @cache
-def _look_up(path: str) -> tuple[str | None, _Function | None]:
-    """(problem, the function's definition); both None if it exists but its arguments are unknown."""
+def _look_up(path: str) -> tuple[str | None, ast.stmt | None]:
+    """(problem, the definition); both None if it exists but its definition is not found."""
     module, _, attribute = path.partition(":")
     first, _, rest = attribute.partition(".")
     for hop in range(_MAX_HOPS):
@@ -114,27 +126,11 @@ def _look_up(path: str) -> tuple[str | None, _Function | None]:
         if rest:
             return None, None
         if first in names.definitions:
-            definition = names.definitions[first]
-            plain = isinstance(definition, _Function) and not definition.decorator_list
-            return None, definition if plain and isinstance(definition, _Function) else None
+            return None, names.definitions[first]
         if first not in names.imported:
             return None, None
         module, first = names.imported[first]
     return None, None
-
-
-def _parameters(function: _Function) -> tuple[list[str], list[str], list[str]]:
-    """(positional in order, allowed by keyword, without a default): a function's parameter names."""
-    arguments = function.args
-    ordered = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
-    keyword = [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
-    required = ordered[: len(ordered) - len(arguments.defaults)]
-    required += [
-        a.arg
-        for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if default is None
-    ]
-    return ordered, keyword, required
 
 
 def _find(name: str) -> tuple[importlib.machinery.ModuleSpec | None, str]:
@@ -179,7 +175,7 @@ def _read(module: str) -> tuple[_Names | None, str | None]:
 
 def _collect(body: Iterable[ast.stmt], names: _Names, module: str) -> None:
     for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(statement, Function | ast.ClassDef):
             names.names.add(statement.name)
             names.definitions[statement.name] = statement
             names.open |= statement.name == "__getattr__"

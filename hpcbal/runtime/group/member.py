@@ -13,19 +13,18 @@ from hpcbal.checkpoint import check_arrays, read_checkpoint
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
+from hpcbal.runtime.group.checkpoints import load_replica
 from hpcbal.runtime.group.replicas import UNTRAINED, Moment, ReplicaCache
-from hpcbal.runtime.group.saved_arrays import PARTITION_PREFIX, SUMS_NAME
+from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA, SUMS_NAME
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception
+from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception, detail_of
 from hpcbal.values import EpochRecord, Position
 
 log = logging.getLogger(__name__)
-
-_NOT_OF_REPLICA = (SUMS_NAME, PARTITION_PREFIX)
 
 T = TypeVar("T")
 
@@ -88,8 +87,8 @@ class GroupMember:
         try:
             result = work()
         except USER_ERRORS as error:  # an error in a user's model must not leave the peers waiting
-            if isinstance(error, InputError):  # its message is complete without a traceback
-                log.error("%s: %s failed: %s", self.dnn.name, doing, error)
+            if isinstance(error, InputError):  # for the log of this rank alone, with the user's traceback
+                log.error("%s: %s failed: %s", self.dnn.name, doing, detail_of(error))
             else:
                 log.exception("%s: %s failed", self.dnn.name, doing)
             failure = as_exception(error)
@@ -141,6 +140,7 @@ class GroupMember:
 
         Raises:
             CheckpointError: if no checkpoint holds that state.
+            InputError: if the model has changed since.
         """
         replica = self.build()
         name, wanted = self.dnn.name, Moment(epochs, position)
@@ -158,6 +158,6 @@ class GroupMember:
         held = Moment(state.epoch, state.position if SUMS_NAME in state.arrays else None)
         if held != wanted:
             raise CheckpointError(f"{directory}: holds {held}, but {wanted} is needed")
-        saved = {key: value for key, value in state.arrays.items() if key.startswith(_NOT_OF_REPLICA)}
-        replica.load_state({key: value for key, value in state.arrays.items() if key not in saved})
+        saved = {key: value for key, value in state.arrays.items() if key.startswith(NOT_OF_REPLICA)}
+        load_replica(replica, state, directory)
         return Loaded(replica, state.history, saved.get(SUMS_NAME), saved)

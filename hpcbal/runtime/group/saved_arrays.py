@@ -5,3 +5,5 @@ SUMS_NAME = "epoch/sums"
 
 PARTITION_PREFIX = "partition/"
 """Prefix of the arrays that say which rank holds which samples of partitioned data."""
+
+NOT_OF_REPLICA = (SUMS_NAME, PARTITION_PREFIX)

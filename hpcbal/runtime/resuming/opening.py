@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
 from hpcbal.config.scheduling import specs_of
+from hpcbal.control.states import TERMINAL
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested, output_of
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
@@ -31,6 +32,12 @@ class OpenedRun:
     @property
     def output(self) -> Path:
         return self.run.root
+
+    @property
+    def unfinished(self) -> dict[str, bool]:
+        """Whether a DNN has a checkpoint, by the names of those that are still to be trained."""
+        dnns = self.earlier.resume.dnns
+        return {name: dnn.position is not None for name, dnn in dnns.items() if dnn.state not in TERMINAL}
 
     def close(self) -> None:
         self.ledger.close()

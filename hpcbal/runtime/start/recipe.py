@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ class Setting:
         data: the data that this rank holds.
         peers: communicator of the ranks with the same role, in the order of `Roles`.
         data_comm: communicator of all ranks, for blocks that travel between nodes.
+        unfinished: whether a DNN has a checkpoint, by the names of those that are still to be trained.
         opened: the run's files, on rank 0 only.
     """
 
@@ -31,6 +32,7 @@ class Setting:
     data: RankData
     peers: MPI.Intracomm
     data_comm: MPI.Intracomm
+    unfinished: Mapping[str, bool]
     opened: OpenedRun | None
 
 
@@ -52,9 +54,13 @@ class Recipe(ABC):
         """
         return None
 
+    def check(self) -> None:
+        """Second stage: try what cannot be checked without these libraries."""
+        return
+
     @abstractmethod
     def build(self, devices: Sequence[str | None]) -> None:
-        """Second stage: build the role.
+        """Third stage: build the role.
 
         Args:
             devices: the results of `prepare`, by rank.

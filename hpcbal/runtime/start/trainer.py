@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from mpi4py import MPI
 
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError
+from hpcbal.runtime.group.checkpoints import check_model
 from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.roles.mpi_wave import MpiWave
 from hpcbal.runtime.roles.trainer import Trainer
+from hpcbal.runtime.start.model_check import ModelCheck
 from hpcbal.runtime.start.recipe import Recipe
+from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend
 from hpcbal.training.collectives import COLLECTIVES
 
@@ -28,6 +32,19 @@ class TrainerRecipe(Recipe):
         self._backend = make_backend(self.setting.context, self.setting.peers)
         check_collective(self.setting.context.config)
         return self._backend.device
+
+    def check(self) -> None:
+        """Refuse a run whose models are wrong; collective over the trainers."""
+        setting, peers = self.setting, self.setting.peers
+        context = setting.context
+        part = ModelCheck(
+            partial(check_model, context, setting.data.facts, self._backend),
+            peers.rank,
+            peers.size,
+            partial(patient_allgather, peers),
+            RunDirectory(context.output).rank_log(context.rank),
+        )
+        part.run(context.config.dnns, setting.unfinished)
 
     def build(self, devices: Sequence[str | None]) -> None:
         context, data, trainers = self.setting.context, self.setting.data, self.setting.peers

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
-from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
-
-_MAX_DETAIL = 160
+from hpcbal.telemetry.views.table import cell_text, count_text, format_table, key_line, number_text
 
 
 def place_of(status: EnsembleStatus) -> list[str]:
@@ -80,7 +78,5 @@ def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
 def _cause_text(dnn: DnnStatus) -> str:
     if not dnn["cause"]:
         return ""
-    detail = " ".join(key_line(dnn["detail"]).split())
-    if len(detail) > _MAX_DETAIL:
-        detail = f"{detail[: _MAX_DETAIL - 3]}..."
+    detail = cell_text(" ".join(key_line(dnn["detail"]).split()))
     return f"{dnn['cause']}: {detail}" if detail else dnn["cause"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TextIO
 
 from hpcbal.control.messages import (
@@ -30,6 +31,7 @@ from hpcbal.control.messages import (
     StopStream,
     SuspendRequested,
 )
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
 
@@ -201,8 +203,11 @@ class Progress:
 
     def _failed(self, event: DnnFailed) -> None:
         self._num_failed += 1
-        where = f" (rank {event.rank})" if event.rank >= 0 else ""
         detail = key_line(event.detail)
+        where = f"rank {event.rank}"
+        if "\n" in event.detail.strip():
+            where += f": logs/{RunDirectory(Path()).rank_log(event.rank).name}"
+        where = f" ({where})" if event.rank >= 0 else ""
         self.note(self._paint(_RED, f"{event.dnn_id} FAILED: {event.cause}: {detail}{where}"))
         self._profiled(event.dnn_id)
         if self._round is not None:

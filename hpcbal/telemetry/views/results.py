@@ -13,7 +13,7 @@ from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView
-from hpcbal.telemetry.views.table import count_text, format_table, number_text
+from hpcbal.telemetry.views.table import cell_text, count_text, format_table, number_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,6 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     ]
     if with_cause:
         headers.append("cause")
-        body = [[*cells, row.cause] for cells, row in zip(body, rows, strict=True)]
+        body = [[*cells, cell_text(row.cause)] for cells, row in zip(body, rows, strict=True)]
         totals.append(f"{sum(row.state == 'failed' for row in rows)} failed")
     return "\n".join(format_table(headers, body, right={2, 3, 4, 5}, totals=totals)) + "\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+_MAX_CELL = 160
+
 
 def format_table(
     headers: Sequence[str],
@@ -44,9 +46,20 @@ def number_text(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def cell_text(text: str) -> str:
+    """Text cut to the width of a table's last column."""
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 3]}..."
+
+
 def key_line(text: str) -> str:
-    """The most useful line of a traceback: the exception's type and the first line of its message."""
+    """The most useful line of a failure's detail: the first one, which is the whole message.
+
+    In older ledgers the detail may be a bare traceback: then the exception's type and the first line of its
+    message.
+    """
     lines = [line for line in text.splitlines() if line.strip()]
-    after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
+    after_frames = 0
+    if lines and "Traceback" in lines[0]:
+        after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
     found = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
     return "".join(char if char.isprintable() else "?" for char in found)

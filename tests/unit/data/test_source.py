@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,8 @@ def test_an_exception_from_read_affects_only_that_sample(array_dataset: Any, ima
     source = make(Flaky(images))
     with pytest.raises(BadSample) as caught:
         source.sample(4, 0, training=True)
-    assert str(caught.value) == "sample 4 (row 4): ZeroDivisionError: no such luck"
+    text = str(caught.value)
+    assert re.fullmatch(r"sample 4 \(row 4\): .*test_source\.py:\d+: ZeroDivisionError: no such luck", text)
     assert source.sample(5, 0, training=True)[0].shape == (8, 8, 3)
 
 
@@ -126,7 +128,7 @@ def test_a_broken_describe_does_not_hide_the_reason(array_dataset: Any, images: 
         def describe(self, sample_id: int) -> str:
             raise KeyError(sample_id)
 
-    with pytest.raises(BadSample, match=r"describe.. raised KeyError.*: OSError: disk on fire"):
+    with pytest.raises(BadSample, match=r"describe.. raised .*KeyError.*: OSError: disk on fire"):
         make(Nameless(images)).sample(4, 0, training=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import re
 import tokenize
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import hpcbal.data
 from hpcbal.config import load_config
+from hpcbal.data import dataset
 from hpcbal.errors import ExitCode
 
 ROOT = Path(__file__).parents[3]
+OWN_CODE = ROOT / "docs/your-own-model-and-data.md"
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
@@ -83,6 +87,36 @@ def test_configuration_in_the_readme_is_valid(tmp_path: Path) -> None:
     names = [dnn.name for dnn in load_config(path, warn=warnings.append).dnns]
     assert warnings == []
     assert names == ["densenet-121", "resnet-18-w32", "resnet-18-w64", "resnet-34-w32", "resnet-34-w64"]
+
+
+def test_the_page_on_own_code_shows_the_example_that_is_run() -> None:
+    page = OWN_CODE.read_text()
+    for name, kind in (("waves.py", "python"), ("waves.yaml", "yaml")):
+        assert f"```{kind}\n{(ROOT / 'docs/examples' / name).read_text()}```\n" in page
+
+
+@pytest.mark.parametrize("name", ["digits", "fashion_mnist", "image_folder", "hdf5"])
+def test_the_page_on_own_code_lists_every_argument_of_our_datasets(name: str) -> None:
+    (row,) = [
+        line for line in OWN_CODE.read_text().splitlines() if line.startswith(f"| `hpcbal.data:{name}` |")
+    ]
+    shown = re.findall(r"`(\w+)` \((.*?)\):", row.split("|")[2])
+    expected = []
+    for parameter in inspect.signature(getattr(hpcbal.data, name)).parameters.values():
+        default = parameter.default
+        if default is parameter.empty:
+            text = "required"
+        elif default is None:
+            text = "none"
+        else:
+            text = f"`{default if isinstance(default, str) else '[' + ', '.join(default) + ']'}`"
+        expected.append((parameter.name, text))
+    assert shown == expected
+
+
+def test_the_page_on_own_code_lists_every_member_of_a_dataset() -> None:
+    page = OWN_CODE.read_text()
+    assert [name for name in dataset.MEMBERS if not re.search(rf"^\| `{name}\b", page, re.MULTILINE)] == []
 
 
 def test_readme_lists_every_exit_code() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 from hpcbal.errors import InputError
+from hpcbal.training.agreement import DETAIL_BYTES, shortened
 from hpcbal.training.failure import GroupFailed, NonFiniteError, cause_of, detail_of
 
 
@@ -22,11 +23,24 @@ def test_causes() -> None:
     assert cause_of(GroupFailed("nan", "", local=False)) == "nan"
 
 
-def test_other_exceptions_show_their_traceback_and_ours_their_message() -> None:
+def test_other_exceptions_show_one_line_and_their_traceback_and_ours_their_message() -> None:
     assert detail_of(InputError("no such optimizer")) == "no such optimizer"
     try:
         _ = 1 // 0
     except ZeroDivisionError as error:
         detail = detail_of(error)
-    assert "_ = 1 // 0" in detail
-    assert detail.endswith("ZeroDivisionError: integer division or modulo by zero")
+    first, _, rest = detail.partition("\n")
+    assert first.endswith(": ZeroDivisionError: integer division or modulo by zero")
+    assert "_ = 1 // 0" in rest
+
+
+def test_of_a_long_detail_the_first_line_and_the_end_are_sent() -> None:
+    detail = "m.py:3: ValueError: no\n" + "x\n" * DETAIL_BYTES + "the end"
+    sent = shortened(detail).decode()
+    assert len(sent) == DETAIL_BYTES
+    assert sent.startswith("m.py:3: ValueError: no\n[...]\n")
+    assert sent.endswith("x\nthe end")
+    assert shortened("short") == b"short"
+    one_line = shortened("begin" + "y" * 3 * DETAIL_BYTES + "end").decode()
+    assert len(one_line) == DETAIL_BYTES
+    assert (one_line[:5], one_line[-3:]) == ("begin", "end")

@@ -63,9 +63,21 @@ def limits_reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in reported(capsys) if "max_samples_per_gpu" in line]
 
 
-def test_the_key_line_of_a_failure_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    console_of().show(DnnFailed("a", "error", TRACEBACK, rank=2))
-    assert reported(capsys) == ["a FAILED: error: RuntimeError: no such layer (rank 2)"]
+@pytest.mark.parametrize(
+    ("detail", "line", "where"),
+    [
+        (TRACEBACK, "RuntimeError: no such layer", "rank 2: logs/rank-002.log"),
+        (f"toys.py:7: RuntimeError: of two\n{TRACEBACK}", "toys.py:7: RuntimeError: of two", "rank 2: logs/"),
+        ("DNN a: no such layer", "DNN a: no such layer", "rank 2)"),
+    ],
+    ids=["as in older ledgers", "error in a user's code", "our own error"],
+)
+def test_the_key_line_of_a_failure_is_shown_and_where_its_traceback_is(
+    capsys: pytest.CaptureFixture[str], detail: str, line: str, where: str
+) -> None:
+    console_of().show(DnnFailed("a", "error", detail, rank=2))
+    (shown,) = reported(capsys)
+    assert shown.startswith(f"a FAILED: error: {line} ({where}")
 
 
 def test_each_dnn_over_the_limit_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:

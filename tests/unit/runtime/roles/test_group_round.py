@@ -184,7 +184,7 @@ def raised(error: BaseException) -> Callable[[int], None]:
 
 TROUBLES: dict[str, tuple[Callable[[int], float | None], str, str]] = {
     "an exception": (raised(RuntimeError("the layers do not fit")), "error", "the layers do not fit"),
-    "an exit": (raised(SystemExit(4)), "error", "SystemExit was raised: 4"),
+    "an exit": (raised(SystemExit(4)), "error", "SystemExit: 4"),
     "no memory": (raised(MemoryError("17 GiB asked for")), "oom", "17 GiB asked for"),
     "not a number": (lambda step: float("nan"), "nan", "is not finite"),
 }

@@ -164,7 +164,7 @@ def test_a_model_that_cannot_be_built_fails_its_group_and_the_trainer_lives_on(
     failed = on.event()
     assert isinstance(failed, DnnFailed)
     assert (failed.dnn_id, failed.cause) == ("a", "error")
-    assert "unexpected keyword argument 'depth'" in failed.detail
+    assert "has no argument 'depth'" in failed.detail
     assert on.event() == GroupLeft("a")
     on.open(2, (GroupPlan("b", (0,)),), on.plan_of(GroupPlan("b", (0,))))
     assert isinstance(on.event(), EpochDone)

@@ -1,0 +1,50 @@
+"""Load a replica from its DNN's checkpoint; refuse one whose model has changed since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpcbal.checkpoint import TrainingState, read_checkpoint
+from hpcbal.config import DnnConfig
+from hpcbal.errors import CheckpointError, InputError
+from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.rank.data import StreamFacts
+from hpcbal.training.backend import Backend, Replica
+
+
+def load_replica(replica: Replica, state: TrainingState, directory: Path) -> None:
+    """Load the arrays of the replica.
+
+    Args:
+        replica: built by the code that there is now.
+        state: the checkpoint.
+        directory: where it lies, for the message.
+
+    Raises:
+        InputError: if they do not fit: the model is another one now.
+    """
+    arrays = {name: array for name, array in state.arrays.items() if not name.startswith(NOT_OF_REPLICA)}
+    try:
+        replica.load_state(arrays)
+    except CheckpointError as error:
+        raise InputError(
+            f"{directory}: the model changed since this checkpoint (epoch {state.epoch}): {error}; restore "
+            "the code that it was trained with, or start anew with another output.dir"
+        ) from error
+
+
+def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn: DnnConfig) -> None:
+    """Build the model of a DNN, and check that it fits the DNN's checkpoint if there is one; not collective.
+
+    Raises:
+        InputError: if the model is wrong, or does not fit.
+    """
+    replica = backend.build(dnn, facts.spec.sample, facts.num_classes, context.config.seed)
+    try:
+        directory = context.dnn_directory(dnn.name)
+        state, _ = read_checkpoint(directory)
+        if state is not None:
+            load_replica(replica, state, directory)
+    finally:
+        replica.close()

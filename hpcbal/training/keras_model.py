@@ -1,0 +1,218 @@
+"""Check that a user's Keras model can be trained: one input, the logits of all classes, weights to train.
+
+What the structure of a model shows is read from it. Otherwise, as for subclassed models, the model is called
+on a few samples.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from hpcbal.errors import InputError
+from hpcbal.training.backend import DnnSettings, SampleShape
+from hpcbal.training.user_model import user_errors
+
+log = logging.getLogger(__name__)
+
+NUM_PROBES = 3
+"""Samples on which a model is called."""
+
+SUM_TOLERANCE = 1e-4
+"""How far from 1 the outputs of a softmax may sum to; in float32 they differ by some 1e-6."""
+
+_SQUASHING = ("softmax", "sigmoid")
+_WITH_ACTIVATION = ("Activation", "Conv1D", "Conv2D", "Conv3D", "Dense", "EinsumDense")
+_UNCHANGING = ("Activation", "Dropout", "Flatten", "Identity", "Reshape")
+
+
+class TrainedModel(keras.Model):
+    """Calls a user's model as Keras' own training does; has the same variables, in the same order.
+
+    A stateless call skips the part of Keras that makes `training` known to layers inside layers: dropout and
+    batch normalisation would be in inference mode wherever a user's `call` does not pass `training` on. A
+    model whose `call` takes no `training` at all is called by a layer that does.
+
+    Args:
+        model: built.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__(name=f"{model.name}_trained")
+        self.model = model if model._call_has_training_arg else _TakesTraining(model)
+        self.built = True
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.model(x, training=training)
+
+
+class _TakesTraining(keras.Model):
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__(name=f"{model.name}_takes_training")
+        self.model = model
+        self.built = True
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.model(x)
+
+
+def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int) -> TrainedModel:
+    """Build the model for samples of this shape, if it is not built yet, and check what it returns.
+
+    Args:
+        dnn: for messages.
+        model: what the user's callable returned.
+        sample: shape of one sample; no axis is None.
+        num_classes: number of logits.
+
+    Returns:
+        The model to train, which calls the user's.
+
+    Raises:
+        InputError: if it is not a Keras model, takes other inputs, has nothing to train, or does not return
+            the logits of `num_classes` classes.
+        UserCodeError: if it cannot be built or called.
+    """
+    who = f"DNN {dnn.name}: model {dnn.model}"
+    if not isinstance(model, keras.Model):
+        lacks = " (does the function lack a return?)" if model is None else ""
+        raise InputError(f"{who} returned {type(model).__name__}{lacks}, allowed: keras.Model")
+    _warn_of_unused(who, model)
+    shape = tuple(sample.shape)
+    if _is_of_keras(model):  # its structure is all that it does
+        if not model.built:
+            with user_errors(dnn, f"building it for samples of shape {shape}"):
+                model.build((None, *shape))
+        _check_inputs(who, model, shape)
+        given = model.compute_output_shape((None, *shape))
+        if not isinstance(given, tuple) or any(isinstance(n, tuple) for n in given):
+            raise InputError(_not_one_tensor(who, given, num_classes))
+        _check_output(who, given, model.outputs[0].dtype, (None, num_classes))
+        ending = _ending(model.outputs[0])
+    else:
+        ending = None
+    if ending in _SQUASHING:
+        raise InputError(_not_logits(who, f"ends in {ending}"))
+    if ending is None:
+        probes = _probes(shape)
+        with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
+            if not all(layer.built for layer in model._flatten_layers()):
+                model(probes)
+            outputs = _call(TrainedModel(model), [v.value for v in model.trainable_variables], probes)
+        if not keras.ops.is_tensor(outputs):
+            raise InputError(_not_one_tensor(who, outputs, num_classes))
+        _check_output(who, tuple(outputs.shape), outputs.dtype, (NUM_PROBES, num_classes))
+        if num_classes > 1 and _are_probabilities(outputs) and _stay_probabilities(model, probes):
+            raise InputError(_not_logits(who, "returns probabilities (the outputs of a sample sum to one)"))
+    if not model.trainable_variables:
+        raise InputError(
+            f"{who} has no weights to train, allowed: at least one; make layers in __init__ (or in the "
+            "function), not in call, and leave some of them trainable"
+        )
+    return TrainedModel(model)
+
+
+def _is_of_keras(model: keras.Model) -> bool:
+    """Whether this is Sequential or a functional model, not a subclass."""
+    return type(model).__module__.partition(".")[0] == "keras"
+
+
+def _check_inputs(who: str, model: keras.Model, shape: tuple[int | None, ...]) -> None:
+    if len(model.inputs) != 1:
+        raise InputError(f"{who} takes {len(model.inputs)} inputs, allowed: 1, the samples")
+    own = tuple(model.inputs[0].shape)[1:]
+    if len(own) != len(shape) or any(n not in (None, m) for n, m in zip(own, shape, strict=True)):
+        raise InputError(
+            f"{who} takes samples of shape {own}, allowed: {shape}, the shape of the preprocessed samples, "
+            "which the callable gets as input_shape"
+        )
+
+
+def _check_output(
+    who: str, given: tuple[int | None, ...], dtype: Any, expected: tuple[int | None, int]
+) -> None:
+    if given != expected:
+        raise InputError(
+            f"{who} gives outputs of shape {given}, allowed: {expected}, the logits of {expected[1]} classes"
+        )
+    name, floatx = keras.backend.standardize_dtype(dtype), keras.config.floatx()
+    if name != floatx:
+        raise InputError(
+            f"{who} gives outputs of type {name}, allowed: {floatx}; give its last layer dtype='{floatx}'"
+        )
+
+
+def _not_one_tensor(who: str, given: object, num_classes: int) -> str:
+    return f"{who} returns a {type(given).__name__}, allowed: one tensor, the logits of {num_classes} classes"
+
+
+def _probes(shape: Sequence[Any]) -> Any:
+    """Samples of zeros and ones: valid as pixels and as indices, and the same on every rank."""
+    values = np.random.default_rng(0).integers(0, 2, (NUM_PROBES, *shape))
+    return keras.ops.convert_to_tensor(values, keras.config.floatx())
+
+
+def _call(model: keras.Model, weights: Sequence[Any], probes: Any) -> Any:
+    """The outputs of inference with these weights; changes nothing in the model."""
+    others = [v.value for v in model.non_trainable_variables]
+    return model.stateless_call(weights, others, probes, training=False)[0]
+
+
+def _ending(output: Any) -> str | None:
+    """The activation at the end of a model of Keras' own layers; `linear` for none, None if unknown."""
+    while True:
+        operation, node, _ = output._keras_history
+        kind = type(operation).__name__
+        if kind.lower() in _SQUASHING:
+            return kind.lower()
+        own = getattr(operation, "activation", None)
+        name = getattr(own, "__name__", type(own).__name__).lower()
+        if kind in _WITH_ACTIVATION and name in _SQUASHING:
+            return name
+        if kind in _WITH_ACTIVATION and kind != "Activation":
+            return "linear" if name == "linear" else None
+        if isinstance(operation, keras.Model) and _is_of_keras(operation):
+            output = operation.outputs[0]
+        elif kind in _UNCHANGING and (own is None or name == "linear"):
+            output = operation._inbound_nodes[node].input_tensors[0]
+        else:
+            return None
+
+
+def _are_probabilities(outputs: Any) -> bool:
+    values = np.asarray(outputs, np.float64)
+    return bool((values >= 0.0).all() and (np.abs(values.sum(axis=1) - 1.0) <= SUM_TOLERANCE).all())
+
+
+def _stay_probabilities(model: keras.Model, probes: Any) -> bool:
+    """Whether the outputs still sum to one after all weights have changed.
+
+    Otherwise they did so by chance, as with a last layer of zeros whose bias holds the shares of the classes.
+    """
+    rng = np.random.default_rng(1)
+    moved = [
+        np.asarray(v.value) + rng.normal(0.0, 0.1, v.shape).astype(v.dtype) for v in model.trainable_variables
+    ]
+    return _are_probabilities(_call(TrainedModel(model), moved, probes))
+
+
+def _not_logits(who: str, what: str) -> str:
+    return (
+        f"{who} {what}, allowed: logits, because the loss applies softmax itself and a second one trains "
+        "badly; remove the activation of the last layer: Dense(num_classes), or classifier_activation=None "
+        "for keras.applications"
+    )
+
+
+def _warn_of_unused(who: str, model: keras.Model) -> None:
+    if getattr(model, "compiled", False):
+        log.warning(
+            "%s: its compiled loss, optimizer and metrics are not used; see optimizer in the configuration",
+            who,
+        )
+    if type(model).train_step is not keras.Model.train_step:
+        log.warning("%s: its train_step is not used, only its call", who)

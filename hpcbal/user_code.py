@@ -1,0 +1,90 @@
+"""An error that came from a user's code, for people: the last line of their file, and the whole message."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+
+from hpcbal.errors import HpcbalError, UserCodeError
+
+MAX_CHARACTERS = 1500
+"""Longest message in one line; the middle of a longer one is left out. The traceback has all of it."""
+
+_LIBRARIES = frozenset(
+    {"hpcbal", "__main__", "keras", "tensorflow", "numpy", "h5py", "PIL", "horovod", "mpi4py", "sklearn"}
+)
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def summary(error: BaseException) -> str:
+    """One line of printable text: `mymodels.py:41: ValueError: the whole message`.
+
+    The place is the last line of the user's own files in the traceback, not the line of a library that they
+    call; it is left out if no such line took part.
+    """
+    cause = error.__cause__
+    if cause is not None and not isinstance(cause, Exception):  # such as SystemExit, wrapped on its way
+        return summary(cause)
+    place = _place(error)
+    message = _message(error)
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return f"{place}: {text}" if place else text
+
+
+def report(error: BaseException) -> str:
+    """For logs: one line as in `summary`, and below it the traceback; of our own errors the message alone."""
+    if isinstance(error, HpcbalError) and not isinstance(error, UserCodeError):
+        return str(error)
+    is_wrapped = isinstance(error, UserCodeError) and error.__cause__ is not None
+    raised = error.__cause__ if is_wrapped and error.__cause__ is not None else error
+    line = str(error) if isinstance(error, UserCodeError) else summary(error)
+    return f"{line}\n{''.join(traceback.format_exception(raised)).strip()}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as failure:  # a user's exception class may be wrong too
+        return f"(its message cannot be shown: {type(failure).__name__})"
+    printable = "".join(
+        char if char.isprintable() or char.isspace() else "?" for char in _ESCAPES.sub("", text)
+    )
+    line = " ".join(printable.split())
+    if len(line) <= MAX_CHARACTERS:
+        return line
+    half = MAX_CHARACTERS // 2
+    return f"{line[:half]} [...] {line[-half:]}"
+
+
+def _place(error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        places = list(_places(cause))
+        if places:
+            return places[-1]
+        cause = cause.__cause__
+    return ""
+
+
+def _places(error: BaseException) -> Iterator[str]:
+    """The lines of the user's files in the traceback, outermost first."""
+    step = error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        package = str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        is_library = package in _LIBRARIES or package in sys.stdlib_module_names
+        if not file.startswith("<") and not is_library:
+            yield f"{_short(file)}:{step.tb_lineno}"
+        step = step.tb_next
+
+
+def _short(file: str) -> str:
+    """The path from the current directory, if the file is below it."""
+    try:
+        here = os.getcwd()
+    except OSError:  # the directory was removed
+        return file
+    return os.path.relpath(file, here) if file.startswith(here + os.sep) else file

@@ -1,0 +1,116 @@
+"""An error in a user's code: one line with their file and the whole message, then the traceback."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hpcbal.errors import InputError, UserCodeError
+from hpcbal.user_code import MAX_CHARACTERS, report, summary
+
+SOURCE = """\
+import json
+
+class Odd(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+def plain():
+    raise ValueError("cannot use\\n  [[0.1 0.2]\\n   [0.3 0.4]]\\n and more")
+
+def through_a_library():
+    return helper()
+
+def helper():
+    return json.loads("{")
+
+def odd():
+    raise Odd()
+
+def silent():
+    raise KeyError
+
+def coloured():
+    raise TypeError("\\x1b[1mbold\\x1b[0m\\x07 [m")
+
+def long():
+    raise ValueError("begin " + "x" * 5000 + " end")
+
+def wrapped():
+    try:
+        plain()
+    except ValueError as error:
+        raise TypeError("outer") from error
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    (tmp_path / "theirs.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    monkeypatch.chdir(tmp_path)
+    import theirs  # type: ignore[import-not-found]
+
+    loaded: ModuleType = theirs
+    return loaded
+
+
+def raised_by(module: ModuleType, name: str) -> Exception:
+    try:
+        getattr(module, name)()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("plain", "theirs.py:8: ValueError: cannot use [[0.1 0.2] [0.3 0.4]] and more"),
+        (
+            "through_a_library",
+            "theirs.py:14: JSONDecodeError: Expecting property name enclosed in double quotes: "
+            "line 1 column 2 (char 1)",
+        ),
+        ("odd", "theirs.py:17: Odd: (its message cannot be shown: RuntimeError)"),
+        ("silent", "theirs.py:20: KeyError"),
+        ("coloured", "theirs.py:23: TypeError: bold? [m"),
+        ("wrapped", "theirs.py:32: TypeError: outer"),
+    ],
+)
+def test_the_line_holds_the_last_line_of_their_file_and_the_whole_message(
+    module: ModuleType, name: str, line: str
+) -> None:
+    assert summary(raised_by(module, name)) == line
+
+
+def test_the_middle_of_a_very_long_message_is_left_out(module: ModuleType) -> None:
+    line = summary(raised_by(module, "long"))
+    assert line.startswith("theirs.py:26: ValueError: begin xxx")
+    assert line.endswith("xxx end")
+    assert len(line) < MAX_CHARACTERS + 50
+    assert "x" * 5000 in report(raised_by(module, "long"))
+
+
+def test_a_report_holds_the_traceback_below_the_line(module: ModuleType) -> None:
+    first, _, rest = report(raised_by(module, "plain")).partition("\n")
+    assert first == summary(raised_by(module, "plain"))
+    assert rest.startswith("Traceback (most recent call last):\n")
+    assert rest.endswith("[0.3 0.4]]\n and more")
+
+
+def test_our_own_errors_are_their_message_and_a_wrapped_one_adds_the_users_traceback(
+    module: ModuleType,
+) -> None:
+    assert report(InputError("wrong")) == "wrong"
+    wrapping = UserCodeError("theirs failed")
+    assert report(wrapping).startswith("theirs failed\n")
+    wrapping.__cause__ = raised_by(module, "plain")
+    first, _, rest = report(wrapping).partition("\n")
+    assert first == "theirs failed"
+    assert rest.startswith("Traceback")
+    assert "UserCodeError" not in rest
