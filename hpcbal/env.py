@@ -56,6 +56,9 @@ VARIABLES: Mapping[str, str] = {
     # Accelerators.
     "CUDA_VISIBLE_DEVICES": "NVIDIA GPUs that may be used; never changed",
     "ROCR_VISIBLE_DEVICES": "AMD GPUs that may be used; never changed",
+    "SLURM_STEP_GPUS": "GPUs that Slurm gave the step: a trainer that sees none is an error",
+    "SLURM_JOB_GPUS": "GPUs that Slurm gave the job: a trainer that sees none is an error",
+    "SLURM_GPUS_ON_NODE": "number of GPUs that Slurm gave on this node: a trainer that sees none is an error",
 }
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")

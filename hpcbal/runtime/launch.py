@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpcbal.cluster.accelerators import count_gpus
+from hpcbal.cluster.accelerators import visible_gpus
 from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
@@ -57,7 +57,8 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             return finished[1]
         if importlib.util.find_spec("mpi4py") is None:
             raise _no_mpi("the module is not installed")
-        ranks = num_ranks(config, count_gpus(), len(os.sched_getaffinity(0)))
+        cores = len(os.sched_getaffinity(0))
+        ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
         return start_mpirun(argv, ranks, requests)
 
 

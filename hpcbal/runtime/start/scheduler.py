@@ -15,6 +15,7 @@ from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.runtime.record.journal import Journal
+from hpcbal.runtime.record.node_lines import node_lines
 from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.resume import check_fingerprint
@@ -89,6 +90,8 @@ def make_scheduler(
             config.schedule.max_gpus_per_dnn,
         )
     journal.note_start(opened, roles, device)
+    for line in node_lines(roles, devices):
+        console.note(line)
     for warning in opened.earlier.warnings:
         console.warn(warning)
     return Scheduler(
