@@ -40,7 +40,7 @@ its own fields, every line has these:
 A last line that a kill or a full disk has cut off is dropped. Any other line that does not look as described
 below is refused (exit code 2), with its file and number, what was found and what is allowed: a missing or
 unknown field, text for a number, a later schema. Optional fields may be missing. The field `dnn` names a DNN;
-GPU slots are numbered over all nodes from 0; names that end in `_s` are seconds.
+Slots are numbered over all nodes from 0; names that end in `_s` are seconds.
 """
 
 

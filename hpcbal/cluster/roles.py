@@ -74,7 +74,7 @@ class Roles:
     def title_of(self, rank: int) -> str:
         """Name of `rank` for people: its GPU if it trains, else its role."""
         role = self.role_of(rank)
-        return f"GPU {self.trainer_ranks.index(rank)}" if role == TRAINER else role
+        return f"slot {self.trainer_ranks.index(rank)}" if role == TRAINER else role
 
     def local_slot(self, rank: int) -> int:
         """Index of a trainer among its node's trainers."""

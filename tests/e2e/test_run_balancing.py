@@ -59,7 +59,7 @@ def test_a_limit_below_an_even_share_is_reported_once(lab):
     done = lab.run()
     assert done.code == 0, done
     assert done.out.count("warning: balance.max_samples_per_gpu: got 6, less than an even share") == 1, done
-    assert "a (8 of 24 samples on 3 GPUs)" in done.out, done
+    assert "a (8 of 24 samples on 3 slots)" in done.out, done
     assert lab.events("epoch-done")[-1].facts.balance.shares == (8, 8, 8)
 
 
@@ -148,10 +148,10 @@ def test_a_group_continues_without_a_gpu_that_holds_it_up(lab, policy):
     assert done.code == 0, done
     (left_out,) = lab.events("gpu-left-out")
     assert (left_out.dnn, left_out.gpu) == ("a", 2)
-    assert "a is faster without GPU 2" in done.out
+    assert "a is faster without slot 2" in done.out
     assert [plan.plan.groups[0].gpus for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
     (regroup,) = [line for line in lab.events("leave-round") if line.reason == "regroup"]
-    assert regroup.detail == "a goes on without GPU 2"
+    assert regroup.detail == "a goes on without slot 2"
     assert lab.status()["dnns"][0]["left_out"] == [2]
     epochs = lab.events("epoch-done")
     num_gpus = [len(epoch.facts.ranks.samples) for epoch in epochs]
@@ -163,7 +163,7 @@ def test_a_group_continues_without_a_gpu_that_holds_it_up(lab, policy):
 def test_stops_and_kills_leave_a_gpu_left_out(lab):
     lab.configure(**HOPELESS, balance={"policy": "fitted"})
     running = lab.start()
-    running.until(lambda: lab.events("gpu-left-out"), "GPU left out")
+    running.until(lambda: lab.events("gpu-left-out"), "slot left out")
     running.process.terminate()
     assert running.wait().code == 75
     running, known = lab.start(), len(lab.events("epoch-done"))
@@ -189,7 +189,7 @@ def test_on_other_hosts_a_dnn_gets_all_gpus_again(lab):
     """Those with the same numbers are others; one that is as slow is left out again."""
     lab.configure(**HOPELESS, balance={"policy": "fitted"})
     running = lab.start()
-    running.until(lambda: lab.events("gpu-left-out"), "GPU left out")
+    running.until(lambda: lab.events("gpu-left-out"), "slot left out")
     running.process.terminate()
     assert running.wait().code == 75
     known = len(lab.events("round-started"))
@@ -200,7 +200,7 @@ def test_on_other_hosts_a_dnn_gets_all_gpus_again(lab):
     done = lab.run()
     assert done.code == 0, done
     assert lab.events("round-started")[known].plan.groups[0].gpus == (0, 1, 2)
-    reported = "the hosts have changed: GPUs that were left out of a may be used again"
+    reported = "the hosts have changed: slots that were left out of a may be used again"
     assert reported in (lab.out / "logs" / "rank-000.log").read_text()
     assert len(lab.events("epoch-done")) == 16
 
@@ -229,7 +229,7 @@ from toys import Toy
 
 
 class Burst(Toy):
-    """GPU 2, of rank 4, takes a tenth of a second longer for steps 20 to 69 of its process."""
+    """Slot 2, of rank 4, takes a tenth of a second longer for steps 20 to 69 of its process."""
 
     def loss_and_gradient(self, parameters, x, y):
         if self._rank == 4 and 20 <= self._steps < 70:

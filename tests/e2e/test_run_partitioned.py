@@ -185,7 +185,7 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab):
     free.touch()
     done = lab.run()
     assert done.code == 0, done
-    assert "a loads its data: 24 to 72 samples are read and kept on each of 3 GPUs" in done.out, done
+    assert "a loads its data: 24 to 72 samples are read and kept on each of 3 slots" in done.out, done
     sizes, after = parts_of(lab)
     assert sizes == [64, 16, 16]
     assert after.tolist() == before.tolist()
@@ -289,10 +289,10 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
         ({"slots": {"per_node": 2}}, ""),
         (
             {"schedule": {"max_gpus_per_dnn": 2}, "balance": {"policy": "even"}},
-            "the interrupted round is not resumed: a had more GPUs than schedule.max_gpus_per_dnn (2) and",
+            "the interrupted round is not resumed: a had more slots than schedule.max_gpus_per_dnn (2) and",
         ),
     ],
-    ids=["other GPUs", "a lower limit"],
+    ids=["other slots", "a lower limit"],
 )
 def test_other_gpus_get_parts_of_their_own(lab, change, reported):
     lab.configure(**partitioned())
@@ -308,7 +308,7 @@ def test_other_gpus_get_parts_of_their_own(lab, change, reported):
     sizes, _ = parts_of(lab)
     assert (len(sizes), sum(sizes)) == (2, NUM_TRAIN)
     logs = "".join(path.read_text() for path in (lab.out / "logs").glob("rank-*.log"))
-    assert "the data had 3 parts and is dealt again to 2 GPUs" in logs
+    assert "the data had 3 parts and is dealt again to 2 slots" in logs
     assert reported in logs
 
 

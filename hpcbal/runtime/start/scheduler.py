@@ -79,12 +79,12 @@ def make_scheduler(
     console = Console(config, roles.cluster.num_gpus, facts.spec.num_train)
     if ensemble.forgotten:
         log.info(
-            "the hosts have changed: GPUs that were left out of %s may be used again",
+            "the hosts have changed: slots that were left out of %s may be used again",
             ", ".join(ensemble.forgotten),
         )
     if ensemble.too_wide:
         log.info(
-            "the interrupted round is not resumed: %s had more GPUs than schedule.max_gpus_per_dnn (%s) and "
+            "the interrupted round is not resumed: %s had more slots than schedule.max_gpus_per_dnn (%s) and "
             "batch_size allow now",
             ", ".join(ensemble.too_wide),
             config.schedule.max_gpus_per_dnn,

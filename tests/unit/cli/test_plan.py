@@ -83,7 +83,7 @@ def test_the_table_and_the_json_agree(capsys: Capture) -> None:
     assert main(["plan", write_config(DNNS + EMULATED), "--nodes", "2", "--gpus-per-node", "2"]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
-    assert lines[0] == "run: 3 DNNs in 2 flotillas on 2 nodes with 2 GPU slots each"
+    assert lines[0] == "run: 3 DNNs in 2 flotillas on 2 nodes with 2 slots each"
     rows = [line.split() for line in lines if line.strip()]
     assert [row[:3] for row in rows if "fast" in row] == [["1", "fast", "1"]]
     assert next(row for row in rows if "slow" in row)[-3:] == ["node0:0-1", "node1:0-1", "3"]
@@ -92,7 +92,7 @@ def test_the_table_and_the_json_agree(capsys: Capture) -> None:
     assert f"start: mpirun -n 8 --map-by ppr:4:node {command}" in lines
     assert f"   or: srun --nodes=2 --ntasks-per-node=4 {command}" in lines
     assert "preprocessors per node: 1 on the first, 2 on the others" in lines
-    assert lines[lines.index("GPUs of the first flotilla:") + 1 :][:2] == [
+    assert lines[lines.index("Slots of the first flotilla:") + 1 :][:2] == [
         "  node0  0:fast 1:half",
         "  node1  0-1:half",
     ]
@@ -160,7 +160,7 @@ def test_without_rates_the_error_says_how_to_get_them(capsys: Capture) -> None:
         ("{", "p.json: not a profile, because it is not JSON"),
         ("[]", "p.json: this is not a profile"),
         ('{"format": 9, "entries": {}}', "p.json: profile has format 9"),
-        ('{"format": 1, "entries": {}}', "p.json: has no rate on 1 GPU for fast, half, slow; measure"),
+        ('{"format": 1, "entries": {}}', "p.json: has no rate on 1 slot for fast, half, slow; measure"),
         (
             '{"format": 1, "entries": {"k": {"dnn": "fast"}}}',
             "p.json: profile entry k: needs dnn, gpus_per_node",
@@ -315,7 +315,7 @@ def test_a_limit_below_an_even_share_causes_a_warning(capsys: Capture) -> None:
     """`half` gets three GPUs, `slow` four: only on one GPU is the share of `fast` above the limit."""
     config = write_config(DNNS + EMULATED + "balance: {policy: fitted, max_samples_per_gpu: 2}\n")
     shown = (
-        "less than an even share, which is always allowed: fast (4 of 4 samples on 1 GPU); shares stay even"
+        "less than an even share, which is always allowed: fast (4 of 4 samples on 1 slot); shares stay even"
     )
     assert main(["plan", config]) == 0
     assert f"warning: balance.max_samples_per_gpu: got 2, {shown}\n" in capsys.readouterr().err
