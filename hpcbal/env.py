@@ -31,7 +31,11 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_PROCID": "rank, set by srun",
     "SLURM_STEP_ID": "set only in a step that srun started",
     "SLURM_STEP_NUM_TASKS": "number of ranks of the step, set by srun",
-    "SLURM_NTASKS": "number of ranks, set by older versions of srun",
+    "SLURM_NTASKS": "number of ranks, set by older versions of srun, and in batch scripts",
+    "SLURM_JOB_NUM_NODES": "nodes of the job, for `hpcbal launcher`",
+    "SLURM_NTASKS_PER_NODE": "ranks per node that the job has requested, for `hpcbal launcher`",
+    "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
+    "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
     # Threads; the user's setting overrides a rank's share of the cores.
     "OMP_NUM_THREADS": "threads of a rank",

@@ -32,6 +32,12 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
     )
+    parser.add_argument(
+        "--cpus-per-task",
+        type=positive,
+        metavar="N",
+        help="cores of a rank, for the srun line (default: none)",
+    )
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--samples", type=positive, metavar="N", help="samples of the dataset")
     data.add_argument(
@@ -60,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
     check_shares(config, num_nodes * per_node)
     check_parts(config, num_nodes * per_node)
     rates = find_rates(config, per_node, args.profile, command=str(args.config))
-    plan = make_plan(config, rates, num_nodes=num_nodes, gpus_per_node=per_node)
+    plan = make_plan(
+        config, rates, num_nodes=num_nodes, gpus_per_node=per_node, cores_per_rank=args.cpus_per_task
+    )
     sizes = {name: len(gpus) for f in plan.flotillas for name, gpus in f.placement.gpus.items()}
     facts = _facts(args, config)
     if facts is not None:

@@ -58,11 +58,20 @@ def render_plan(
         f"preprocessors per node: {_counts_text(plan.preprocessors_per_node)}",
         *_memory_lines(memory, bytes_per_node),
         *_time_lines(outlook),
-        "start: " + "\n   or: ".join(launch_lines(plan, command)),
+        *_start_lines(plan, command),
     ]
     if plan.rates.preprocessing_samples_per_s is None:
         lines.append("note: preprocessing was not measured, so the plan uses all preprocessors")
     return lines
+
+
+def _start_lines(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:
+    """The commands that start the run; the one for nodes with GPUs has its own heading if it differs."""
+    lines = launch_lines(plan, command)
+    has_both = {"srun", "srun on GPUs"} <= lines.keys()
+    headings = {"mpirun": "start", "srun on GPUs": "or on GPUs" if has_both else "or"}
+    width = max(len(headings.get(launcher, "or")) for launcher in lines)
+    return [f"{headings.get(launcher, 'or').rjust(width)}: {line}" for launcher, line in lines.items()]
 
 
 def _map_lines(plan: EnsemblePlan) -> list[str]:

@@ -125,11 +125,11 @@ runtime.start     | mpi4py                                | errors comm cluster 
 runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
                   |                                       | config runtime.handoff runtime.health
                   |                                       | runtime.resuming runtime.rank runtime.start
-cli               | -                                     | hpcbal errors env stderr control telemetry.files
-                  |                                       | telemetry.views simulator config.schema
-                  |                                       | config.checks config planning report.model
-                  |                                       | report.drawing report.reading report.page report
-                  |                                       | runtime.handoff runtime
+cli               | -                                     | hpcbal errors env stderr cluster control
+                  |                                       | telemetry.files telemetry.views simulator
+                  |                                       | config.schema config.checks config planning
+                  |                                       | report.model report.drawing report.reading
+                  |                                       | report.page report runtime.handoff runtime
 __main__          | -                                     | cli
 """
 
