@@ -63,8 +63,8 @@ def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart:
     if not per_node.isdigit():
         if not total.isdigit() or int(total) % num_nodes:
             raise ClusterError(
-                f"the job has {total or 'no'} tasks on {num_nodes} nodes, but every node needs the same number "
-                "of tasks; request it with --ntasks-per-node"
+                f"the job has {total or 'no'} tasks on {num_nodes} nodes, but every node needs as many as "
+                "the others; request them with --ntasks-per-node"
             )
         per_node = str(int(total) // num_nodes)
     cores = environ.get("SLURM_CPUS_PER_TASK", "")
