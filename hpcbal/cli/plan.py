@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
     from hpcbal.cli.plan_text import render_plan
     from hpcbal.config import load_config
+    from hpcbal.config.checks.batches import batches_above
     from hpcbal.config.checks.group_size import over_limit, told_limit
     from hpcbal.config.checks.shares import check_parts, check_shares
     from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
@@ -73,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
     facts = _facts(args, config)
     if facts is not None:
         check_parts(config, num_nodes * per_node, facts.num_train)
+        if large := batches_above(config, facts.num_train):
+            print_warning(large)
     if over := over_limit(config, sizes, None if facts is None else facts.num_train):
         print_warning(f"balance.max_samples_per_gpu: {told_limit(config.balance.max_samples_per_gpu, over)}")
     outlook = None

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpcbal.cluster.accelerators import visible_gpus
+from hpcbal.cluster.crowding import crowding
 from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
@@ -22,6 +23,7 @@ from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.health.signals import StopFlag
+from hpcbal.stderr import say
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run", "start_mpirun"]
 
@@ -59,6 +61,10 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             raise _no_mpi("the module is not installed")
         cores = len(os.sched_getaffinity(0))
         ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
+        num_slots = ranks - num_ranks_needed(0, config.slots.preprocessors_per_node)
+        crowded = crowding(ranks - 1 - (num_slots if config.backend.name == "emulated" else 0), cores)
+        if crowded is not None:
+            say(f"warning: {crowded}")
         return start_mpirun(argv, ranks, requests)
 
 

@@ -117,13 +117,13 @@ runtime.roles     | mpi4py numpy                          | errors values comm c
                   |                                       | runtime.handoff runtime.wire runtime.health
                   |                                       | runtime.balance runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts
-runtime.start     | mpi4py                                | errors comm cluster control telemetry
+runtime.start     | mpi4py                                | errors env comm cluster control telemetry
                   |                                       | config.balance config.checks config
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.parts runtime.roles
-runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
-                  |                                       | config runtime.handoff runtime.health
+runtime           | mpi4py                                | errors stderr comm cluster telemetry.streams
+                  |                                       | telemetry config runtime.handoff runtime.health
                   |                                       | runtime.resuming runtime.rank runtime.start
 cli               | -                                     | hpcbal errors env stderr cluster control
                   |                                       | telemetry.files telemetry.views simulator

@@ -6,7 +6,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hpcbal import env
+from hpcbal.cluster.crowding import crowded_hosts
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.checks.batches import batches_above
 from hpcbal.config.checks.shares import check_parts, check_shares
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import Ensemble, ScheduleSettings
@@ -92,7 +95,7 @@ def make_scheduler(
     journal.note_start(opened, roles, device)
     for line in node_lines(roles, devices):
         console.note(line)
-    for warning in opened.earlier.warnings:
+    for warning in (*opened.earlier.warnings, *_start_warnings(context, facts)):
         console.warn(warning)
     return Scheduler(
         context,
@@ -102,6 +105,16 @@ def make_scheduler(
         console,
         started_s=opened.request.started_s,
     )
+
+
+def _start_warnings(context: RankContext, facts: StreamFacts) -> list[str]:
+    """Warn of what may be a mistake, before the DNNs start."""
+    config = context.config
+    doubts = [f"data.dataset {config.data.dataset}: {doubt}" for doubt in facts.doubts]
+    large = batches_above(config, facts.spec.num_train)
+    if env.read("HPCBAL_LAUNCHED") is None:  # otherwise `hpcbal run` has warned of it
+        doubts += crowded_hosts(context.roles, emulated=config.backend.name == "emulated")
+    return doubts if large is None else [*doubts, large]
 
 
 def _settings(
