@@ -61,8 +61,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             raise _no_mpi("the module is not installed")
         cores = len(os.sched_getaffinity(0))
         ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
-        num_slots = ranks - num_ranks_needed(0, config.slots.preprocessors_per_node)
-        crowded = crowding(ranks - 1 - (num_slots if config.backend.name == "emulated" else 0), cores)
+        crowded = crowding(num_busy_ranks(config, ranks), cores)
         if crowded is not None:
             say(f"warning: {crowded}")
         return start_mpirun(argv, ranks, requests)
@@ -109,6 +108,11 @@ def num_ranks(config: EnsembleConfig, num_gpus: int, num_cores: int) -> int:
             "so hpcbal cannot choose the number of ranks: start it as 'mpirun -n N hpcbal run ...'"
         )
     return num_ranks_needed(slots, config.slots.preprocessors_per_node)
+
+
+def num_busy_ranks(config: EnsembleConfig, ranks: int) -> int:
+    """How many of the ranks on this machine compute; emulated trainers sleep for most of a step."""
+    return config.slots.preprocessors_per_node if config.backend.name == "emulated" else ranks - 1
 
 
 def mpirun_command(argv: Sequence[str], ranks: int) -> list[str]:
