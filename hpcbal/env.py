@@ -31,7 +31,11 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_PROCID": "rank, set by srun",
     "SLURM_STEP_ID": "set only in a step that srun started",
     "SLURM_STEP_NUM_TASKS": "number of ranks of the step, set by srun",
-    "SLURM_NTASKS": "number of ranks, set by older versions of srun",
+    "SLURM_NTASKS": "number of ranks, set by older versions of srun, and in batch scripts",
+    "SLURM_JOB_NUM_NODES": "nodes of the job, for `hpcbal launcher`",
+    "SLURM_NTASKS_PER_NODE": "ranks per node that the job has requested, for `hpcbal launcher`",
+    "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
+    "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
     # Threads; the user's setting overrides a rank's share of the cores.
     "OMP_NUM_THREADS": "threads of a rank",
@@ -56,6 +60,9 @@ VARIABLES: Mapping[str, str] = {
     # Accelerators.
     "CUDA_VISIBLE_DEVICES": "NVIDIA GPUs that may be used; never changed",
     "ROCR_VISIBLE_DEVICES": "AMD GPUs that may be used; never changed",
+    "SLURM_STEP_GPUS": "GPUs that Slurm gave the step: a trainer that sees none is an error",
+    "SLURM_JOB_GPUS": "GPUs that Slurm gave the job: a trainer that sees none is an error",
+    "SLURM_GPUS_ON_NODE": "number of GPUs that Slurm gave on this node: a trainer that sees none is an error",
 }
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")

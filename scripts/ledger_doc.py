@@ -38,7 +38,7 @@ its own fields, every line has these:
 | `event` | text | the kind: one of those below |
 | `crc32` | text | CRC-32 of the line without this field, the last one; lines of earlier versions have none |
 
-Optional fields may be missing. The field `dnn` names a DNN; GPU slots are numbered over all nodes from 0;
+Optional fields may be missing. The field `dnn` names a DNN; slots are numbered over all nodes from 0;
 names that end in `_s` are seconds. A number that is not finite is null.
 
 ## Damage

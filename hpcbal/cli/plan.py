@@ -32,6 +32,12 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
     )
+    parser.add_argument(
+        "--cpus-per-task",
+        type=positive,
+        metavar="N",
+        help="cores of a rank, for the srun line (default: none)",
+    )
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--samples", type=positive, metavar="N", help="samples of the dataset")
     data.add_argument(
@@ -46,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
     from hpcbal.cli.plan_text import render_plan
     from hpcbal.config import load_config
+    from hpcbal.config.checks.batches import batches_above
     from hpcbal.config.checks.group_size import over_limit, told_limit
     from hpcbal.config.checks.shares import check_parts, check_shares
     from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
@@ -60,11 +67,15 @@ def run(args: argparse.Namespace) -> int:
     check_shares(config, num_nodes * per_node)
     check_parts(config, num_nodes * per_node)
     rates = find_rates(config, per_node, args.profile, command=str(args.config))
-    plan = make_plan(config, rates, num_nodes=num_nodes, gpus_per_node=per_node)
+    plan = make_plan(
+        config, rates, num_nodes=num_nodes, gpus_per_node=per_node, cores_per_rank=args.cpus_per_task
+    )
     sizes = {name: len(gpus) for f in plan.flotillas for name, gpus in f.placement.gpus.items()}
     facts = _facts(args, config)
     if facts is not None:
         check_parts(config, num_nodes * per_node, facts.num_train)
+        if large := batches_above(config, facts.num_train):
+            print_warning(large)
     if over := over_limit(config, sizes, None if facts is None else facts.num_train):
         print_warning(f"balance.max_samples_per_gpu: {told_limit(config.balance.max_samples_per_gpu, over)}")
     outlook = None

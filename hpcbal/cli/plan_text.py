@@ -12,9 +12,9 @@ from hpcbal.telemetry.views.table import count_text, format_table
 
 _ORDER = {
     "global": "as if the DNNs of each flotilla converged together",
-    "local": "the first flotilla; free GPUs are refilled at once",
-    "homogeneous": "random subsets, one GPU each, one subset after the other",
-    "independent": "the first DNNs; a free GPU takes the next DNN in random order",
+    "local": "the first flotilla; free slots are refilled at once",
+    "homogeneous": "random subsets, one slot each, one subset after the other",
+    "independent": "the first DNNs; a free slot takes the next DNN in random order",
 }
 """What the table shows, per paradigm."""
 
@@ -40,13 +40,13 @@ def render_plan(
     """
     nodes = plan.cluster.nodes
     many = f" in {count_text(len(plan.flotillas), 'flotilla')}" if plan.paradigm == "global" else ""
-    headers = ("flotilla", "DNN", "GPUs", "samples/s", "with extra GPUs", "placement", "preprocessors")
+    headers = ("flotilla", "DNN", "slots", "samples/s", "with extra slots", "placement", "preprocessors")
     rows: list[list[str]] = []
     for index, planned in enumerate(plan.flotillas, start=1):
         rows += _table_rows(plan, planned, index)
     lines = [
         f"{plan.name}: {count_text(plan.num_dnns, 'DNN')}{many} on "
-        f"{count_text(len(nodes), 'node')} with {count_text(nodes[0].num_gpus, 'GPU slot')} each",
+        f"{count_text(len(nodes), 'node')} with {count_text(nodes[0].num_gpus, 'slot')} each",
         f"schedule {plan.paradigm}: {_ORDER[plan.paradigm]}",
         "",
         *format_table(headers, rows, right=(0, 2, 3, 4, 6)),
@@ -58,17 +58,26 @@ def render_plan(
         f"preprocessors per node: {_counts_text(plan.preprocessors_per_node)}",
         *_memory_lines(memory, bytes_per_node),
         *_time_lines(outlook),
-        "start: " + "\n   or: ".join(launch_lines(plan, command)),
+        *_start_lines(plan, command),
     ]
     if plan.rates.preprocessing_samples_per_s is None:
         lines.append("note: preprocessing was not measured, so the plan uses all preprocessors")
     return lines
 
 
+def _start_lines(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:
+    """The commands that start the run; the one for nodes with GPUs has its own heading if it differs."""
+    lines = launch_lines(plan, command)
+    has_both = {"srun", "srun on GPUs"} <= lines.keys()
+    headings = {"mpirun": "start", "srun on GPUs": "or on GPUs" if has_both else "or"}
+    width = max(len(headings.get(launcher, "or")) for launcher in lines)
+    return [f"{headings.get(launcher, 'or').rjust(width)}: {line}" for launcher, line in lines.items()]
+
+
 def _map_lines(plan: EnsemblePlan) -> list[str]:
     """Which DNN each GPU of the first flotilla trains, one line per node: `node0  0:fast 1-3:half`."""
     width = max(len(node.host) for node in plan.cluster.nodes)
-    lines = ["GPUs of the first flotilla:"]
+    lines = ["Slots of the first flotilla:"]
     for host, names in gpu_map(plan, plan.flotillas[0]).items():
         gpus_of: dict[str, list[int]] = {}
         for gpu, name in enumerate(names):

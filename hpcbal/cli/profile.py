@@ -13,7 +13,7 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "profile",
         help="measure the training rates of all DNNs, then stop",
-        description="Measure how fast each DNN trains on 1, 2, ... GPUs and write profile.json to the "
+        description="Measure how fast each DNN trains on 1, 2, ... slots and write profile.json to the "
         "output directory, for `hpcbal plan` and for the run.",
     )
     add_config(parser)

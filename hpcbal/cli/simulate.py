@@ -22,7 +22,7 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "simulate",
-        help="predict how long an ensemble takes, on any number of GPUs",
+        help="predict how long an ensemble takes, on any number of slots",
         description="Run an ensemble in virtual time, with the state machine and the policies of a real run: "
         "makespan, waiting and overheads under each schedule, next to a lower bound.",
     )
@@ -40,7 +40,10 @@ def add_parser(verbs: Subparsers) -> None:
         "--profile", type=Path, metavar="FILE", help="take rates from a profile.json, or from its directory"
     )
     parser.add_argument(
-        "--gpus", type=_numbers, metavar="N,N,...", help="numbers of GPUs (default: one node's; the preset's)"
+        "--gpus",
+        type=_numbers,
+        metavar="N,N,...",
+        help="numbers of slots (default: one node's; the preset's)",
     )
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
@@ -61,7 +64,7 @@ def add_parser(verbs: Subparsers) -> None:
         "-o",
         type=Path,
         metavar="DIR",
-        help="write figures, charts and a page per schedule and number of GPUs to this directory",
+        help="write figures, charts and a page per schedule and number of slots to this directory",
     )
     add_json(parser)
     parser.set_defaults(function=run)

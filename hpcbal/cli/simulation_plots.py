@@ -18,7 +18,7 @@ _LEAST_WIDTH = 520.0
 CHARTS: dict[str, tuple[str, Callable[[Row], float]]] = {
     "speedup": ("Speed-up over independent", lambda row: row.speedup_vs_independent),
     "makespan": ("Makespan over its lower bound", lambda row: row.over_lower_bound),
-    "waiting": ("Seconds without a DNN, per GPU", lambda row: row.wait_s_per_gpu),
+    "waiting": ("Seconds without a DNN, per slot", lambda row: row.wait_s_per_gpu),
 }
 """File name -> (title, value)."""
 
@@ -46,11 +46,11 @@ def draw_comparison(name: str, rows: Sequence[Row], scenario_name: str) -> Drawi
         group, place = gpus.index(row.gpus), paradigms.index(row.paradigm)
         x = _LEFT + step * (group + 0.1) + bar * place
         height = bottom - y(value(row))
-        label = f"{row.paradigm} on {row.gpus} GPUs: {value(row):.4g}"
+        label = f"{row.paradigm} on {row.gpus} slots: {value(row):.4g}"
         sheet.rect(x, bottom - height, max(1.0, bar - 2.0), height, PALETTE[place], title=label)
     for group, number in enumerate(gpus):
         sheet.text(_LEFT + step * (group + 0.5), bottom + 16.0, str(number), LABEL_SIZE, QUIET, "middle")
-    sheet.text(_LEFT - 6.0, bottom + 16.0, "GPUs", LABEL_SIZE, QUIET, "end")
+    sheet.text(_LEFT - 6.0, bottom + 16.0, "slots", LABEL_SIZE, QUIET, "end")
     return sheet.done(name, f"{title}, {scenario_name}", width, bottom + AXIS_HEIGHT)
 
 

@@ -47,7 +47,7 @@ def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -
         preprocessing=Preprocessing(scenario.passes.preprocessing_samples_per_s),
         facts=(
             ("schedule", paradigm),
-            ("GPUs", f"{run.num_gpus}, {scenario.gpus_per_node} per node"),
+            ("slots", f"{run.num_gpus}, {scenario.gpus_per_node} per node"),
             ("seed", str(seed)),
             ("lower bound", f"{run.lower_bound_s:.1f} s"),
             ("hpcbal", hpcbal.__version__),

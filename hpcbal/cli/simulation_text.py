@@ -33,13 +33,13 @@ def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list
     num_dnns = len(scenario.draw(0).specs)
     lines = [
         f"{scenario.name}: {count_text(num_dnns, 'DNN')}, nodes of "
-        f"{count_text(scenario.gpus_per_node, 'GPU')}, mean of {count_text(num_seeds, 'seed')}, seconds",
+        f"{count_text(scenario.gpus_per_node, 'slot')}, mean of {count_text(num_seeds, 'seed')}, seconds",
         "",
         *_main_table(scenario, rows),
         "",
         *_cost_lines(scenario),
-        "speed-up over independent; bound: max(work on one GPU each / GPUs, longest DNN at its best);",
-        "wait: GPUs without a DNN; lock-step: GPUs that wait for the stream; run length: DNNs, in rounds",
+        "speed-up over independent; bound: max(work on one slot each / slots, longest DNN at its best);",
+        "wait: slots without a DNN; lock-step: slots that wait for the stream; run length: DNNs, in rounds",
     ]
     if len({row.gpus for row in rows}) == 1:
         for row in rows:
@@ -57,7 +57,7 @@ def _cost_lines(scenario: Scenario) -> list[str]:
 
 
 def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
-    headers = ["GPUs", "schedule", "makespan", "speed-up", "bound", "wait/GPU", "lock-step/GPU", "rounds"]
+    headers = ["slots", "schedule", "makespan", "speed-up", "bound", "wait/slot", "lock-step/slot", "rounds"]
     headers += ["run length", "scheduling", "checkpoints", "profiling"]
     has_published = any(row.published_s is not None for row in rows)
     if has_published:
@@ -93,7 +93,7 @@ def _seconds(value: float) -> str:
 
 
 def _flotilla_table(row: Row) -> list[str]:
-    headers = ("round", "DNNs", "GPUs", "passes", "run length", "deviation")
+    headers = ("round", "DNNs", "slots", "passes", "run length", "deviation")
     cells = [
         [
             str(flotilla.index),

@@ -33,22 +33,33 @@ def discover(
     node_comm: MPI.Comm,
     slots_per_node: int | None,
     preprocessors_per_node: int,
+    device: str,
 ) -> Roles:
     """Ask every rank where it runs and assign roles; collective, with the same result on all ranks.
+
+    Args:
+        slots_per_node, preprocessors_per_node: see `assign_roles`.
+        device: `slots.device`.
 
     Raises:
         ClusterError: if a node has too few ranks.
     """
     first_rank = node_comm.bcast(world.rank, root=0)
-    mine = (first_rank, socket.gethostname(), os.getpid(), visible_gpus())
+    mine = (first_rank, socket.gethostname(), os.getpid(), visible_gpus(device), _cores())
     everyone = world.allgather(mine)
     node_index = {first: i for i, first in enumerate(sorted({entry[0] for entry in everyone}))}
     # Launchers that pin one GPU to each rank show each rank only that GPU; together they are the node's GPUs.
     gpus_of_node: dict[int, set[str]] = {}
-    for first, _, _, gpus in everyone:
+    cores_of_node: dict[int, set[int]] = {}
+    for first, _, _, gpus, cores in everyone:
         gpus_of_node.setdefault(first, set()).update(gpus)
+        cores_of_node.setdefault(first, set()).update(cores)
     ranks = tuple(
-        RankInfo(rank, node_index[first], host, pid, len(gpus_of_node[first]))
-        for rank, (first, host, pid, _) in enumerate(everyone)
+        RankInfo(rank, node_index[first], host, pid, len(gpus_of_node[first]), len(cores_of_node[first]))
+        for rank, (first, host, pid, *_) in enumerate(everyone)
     )
     return assign_roles(ranks, slots_per_node, preprocessors_per_node)
+
+
+def _cores() -> frozenset[int]:
+    return frozenset(os.sched_getaffinity(0))

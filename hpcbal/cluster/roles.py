@@ -24,6 +24,7 @@ class RankInfo:
         host: host name.
         pid: process id on that host.
         num_gpus: GPUs of its node that any rank there sees; 0 on a machine without GPUs.
+        num_cores: cores of its node that the ranks there may use together; 0 if unknown.
     """
 
     rank: int
@@ -31,6 +32,7 @@ class RankInfo:
     host: str
     pid: int
     num_gpus: int
+    num_cores: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Roles:
     def title_of(self, rank: int) -> str:
         """Name of `rank` for people: its GPU if it trains, else its role."""
         role = self.role_of(rank)
-        return f"GPU {self.trainer_ranks.index(rank)}" if role == TRAINER else role
+        return f"slot {self.trainer_ranks.index(rank)}" if role == TRAINER else role
 
     def local_slot(self, rank: int) -> int:
         """Index of a trainer among its node's trainers."""

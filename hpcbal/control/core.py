@@ -163,9 +163,7 @@ class Core:
 
     def _check_input(self) -> None:
         if self.cluster.num_gpus < 1:
-            raise ClusterError(
-                "the allocation has no GPU slot; give every node at least one, or ask for more"
-            )
+            raise ClusterError("the allocation has no slot; give every node at least one, or ask for more")
         if self.settings.paradigm not in PARADIGM_NAMES:
             allowed = ", ".join(PARADIGM_NAMES)
             raise self.error(f"schedule.paradigm: got {self.settings.paradigm!r}, allowed: {allowed}")

@@ -24,12 +24,12 @@ def _gpus(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     owner: dict[int, str] = {}
     for dnn_id, group in state.groups.items():
         if not group.gpus:
-            yield f"the group of {dnn_id} has no GPU"
+            yield f"the group of {dnn_id} has no slot"
         for gpu in group.gpus:
             if not 0 <= gpu < cluster.num_gpus:
-                yield f"{dnn_id} holds GPU {gpu}, but the allocation has {cluster.num_gpus}"
+                yield f"{dnn_id} holds slot {gpu}, but the allocation has {cluster.num_gpus}"
             if gpu in owner:
-                yield f"GPU {gpu} is held by {owner[gpu]} and {dnn_id}"
+                yield f"slot {gpu} is held by {owner[gpu]} and {dnn_id}"
             owner[gpu] = dnn_id
 
 
@@ -49,7 +49,7 @@ def _groups(state: EnsembleState) -> Iterator[str]:
         if state.plan is not None and state.phase is Phase.ROUND:
             planned = {g.dnn_id: g.gpus for g in state.plan.groups}
             if planned.get(dnn_id) != group.gpus:
-                yield f"{dnn_id} holds GPUs {group.gpus}, planned: {planned.get(dnn_id)}"
+                yield f"{dnn_id} holds slots {group.gpus}, planned: {planned.get(dnn_id)}"
 
 
 def _phase(state: EnsembleState) -> Iterator[str]:
@@ -99,9 +99,9 @@ def _dnns(state: EnsembleState) -> Iterator[str]:
 def _left_out(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     for dnn_id, gpus in state.left_out.items():
         if dnn_id not in state.dnns:
-            yield f"{dnn_id} goes on without GPUs {gpus}, but the ensemble has no such DNN"
+            yield f"{dnn_id} goes on without slots {gpus}, but the ensemble has no such DNN"
         if len(set(gpus)) < len(gpus) or not set(gpus) < set(range(cluster.num_gpus)):
-            yield f"{dnn_id} goes on without GPUs {gpus}, allowed: not all of {cluster.num_gpus}, none twice"
+            yield f"{dnn_id} goes on without slots {gpus}, allowed: not all of {cluster.num_gpus}, none twice"
         group = state.groups.get(dnn_id)
         if group is not None and not group.is_profiling and len(set(group.gpus) & set(gpus)) > 1:
-            yield f"{dnn_id} holds GPUs {group.gpus}, although it goes on without {gpus}"
+            yield f"{dnn_id} holds slots {group.gpus}, although it goes on without {gpus}"

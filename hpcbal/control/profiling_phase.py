@@ -29,7 +29,7 @@ def profile_or_train(core: Core) -> list[Instruction]:
         unknown = [dnn_id for dnn_id in s.live_ids() if not s.rates.is_measured(dnn_id, 1)]
         if unknown:
             raise InputError(
-                f"the rates of {', '.join(unknown)} on 1 GPU are not known and profiling is off; "
+                f"the rates of {', '.join(unknown)} on 1 slot are not known and profiling is off; "
                 "give them in the rate table or let hpcbal profile"
             )
         return next_round(core)
@@ -53,7 +53,7 @@ def on_rate_measured(core: Core, event: RateMeasured) -> list[Instruction]:
     if group is None or not group.is_profiling or group.is_measured:
         raise core.unexpected(event, dnn, "one RateMeasured of a DNN in the running profiling wave")
     if event.num_gpus != len(group.gpus) or not 0.0 < event.samples_per_s < float("inf"):
-        raise core.unexpected(event, dnn, f"a rate > 0 on {len(group.gpus)} GPUs")
+        raise core.unexpected(event, dnn, f"a rate > 0 on {len(group.gpus)} slots")
     group.is_measured = True
     s.fresh_rates[event.dnn_id, event.num_gpus] = event.samples_per_s
     return []

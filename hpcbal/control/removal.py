@@ -35,7 +35,7 @@ def offer_of(group: Group, event: EpochDone, settings: ScheduleSettings) -> int 
 
 def what_shrinks(groups: Iterable[Group]) -> str:
     """For people: which groups would go on without which GPU; empty if none would."""
-    shown = [f"{g.dnn_id} goes on without GPU {g.offered_gpu}" for g in groups if g.offered_gpu is not None]
+    shown = [f"{g.dnn_id} goes on without slot {g.offered_gpu}" for g in groups if g.offered_gpu is not None]
     return ", ".join(shown)
 
 

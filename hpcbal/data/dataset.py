@@ -20,9 +20,10 @@ class Dataset(Protocol):
     marks that one sample as bad. Every rank that preprocesses makes its own object, so open files lazily, in
     `read`.
 
-    Two attributes are optional, and therefore not listed as members: `validation_ids`, a sequence of sample
-    ids, if the set comes with its own split (`data.validation_fraction` is then not used), and `fingerprint`,
-    a string that differs for other data (a run refuses to resume with other data).
+    Three attributes are optional, and therefore not listed as members: `validation_ids`, a sequence of sample
+    ids, if the set comes with its own split (`data.validation_fraction` is then not used); `fingerprint`,
+    a string that differs for other data (a run refuses to resume with other data); and `labels`, the classes
+    of all samples, shape (len,) of integers (a run then warns of strange ones before it starts).
     """
 
     def __len__(self) -> int:

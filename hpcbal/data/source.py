@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.bad_sample import BadSample, UnusableSampleError
+from hpcbal.data.class_labels import doubts_about
 from hpcbal.data.dataset import Dataset, RawSample
 from hpcbal.data.operations import Operation
 from hpcbal.data.pipeline import Pipeline, build_operations
@@ -95,6 +96,10 @@ class SampleSource:
     def dataset(self) -> Dataset:
         """The dataset that the samples are read from."""
         return self._dataset
+
+    def doubts(self) -> tuple[str, ...]:
+        """What is strange about the dataset's classes, for warnings; reads labels but no sample."""
+        return doubts_about(self._dataset)
 
     def over(self, dataset: Dataset) -> SampleSource:
         """The same split, order and preprocessing, for samples held by another dataset."""

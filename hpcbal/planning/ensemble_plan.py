@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from hpcbal.cluster.launch_line import RanksToStart
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
@@ -51,6 +52,8 @@ class EnsemblePlan:
         flotillas: in the order of training. With the global schedule, as if the DNNs of each flotilla
             converged together. With other schedules only the first one, if the rest depends on which DNN
             converges first.
+        device: what the slots are: `gpu`, `cpu` (also if they are emulated), or `auto` if the nodes decide.
+        cores_per_rank: cores to request for each rank; None: not given.
     """
 
     name: str
@@ -61,6 +64,8 @@ class EnsemblePlan:
     max_preprocessors: int
     rates: PlanRates
     flotillas: tuple[PlannedFlotilla, ...]
+    device: str = "auto"
+    cores_per_rank: int | None = None
 
     @property
     def num_ranks(self) -> int:
@@ -108,7 +113,12 @@ def nodes_for(num_gpus: int, per_node: int) -> tuple[int, int]:
 
 
 def make_plan(
-    config: EnsembleConfig, rates: PlanRates, *, num_nodes: int, gpus_per_node: int
+    config: EnsembleConfig,
+    rates: PlanRates,
+    *,
+    num_nodes: int,
+    gpus_per_node: int,
+    cores_per_rank: int | None = None,
 ) -> EnsemblePlan:
     """Plan the ensemble until its last DNN.
 
@@ -117,6 +127,7 @@ def make_plan(
         rates: rates of all its DNNs.
         num_nodes: number of equal nodes, >= 1.
         gpus_per_node: trainer slots of each node, >= 1.
+        cores_per_rank: cores to request for each rank, for the command that starts the run.
 
     Source: [FLEET] Alg. 1 without line 6: all DNNs of a flotilla converge together; Sec. 6.1 for the other
         paradigms.
@@ -139,6 +150,8 @@ def make_plan(
         max_preprocessors=max_preprocessors,
         rates=rates,
         flotillas=planned,
+        device="cpu" if config.backend.name == "emulated" else config.slots.device,
+        cores_per_rank=cores_per_rank,
     )
 
 
@@ -175,16 +188,20 @@ def _preprocessors(flotilla: Flotilla, rates: PlanRates, cluster: Cluster, avail
     return num_preprocessors(needed, rates.preprocessing_samples_per_s, available)
 
 
-def launch_lines(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:
-    """Commands that start the run with the planned ranks; any one of them will do."""
-    text = shlex.join(command)
-    nodes, per_node = len(plan.cluster.nodes), plan.ranks_per_node
-    if nodes == 1:
-        return [f"mpirun -n {per_node} {text}", f"srun --nodes=1 --ntasks={per_node} {text}"]
-    return [
-        f"mpirun -n {plan.num_ranks} --map-by ppr:{per_node}:node {text}",
-        f"srun --nodes={nodes} --ntasks-per-node={per_node} {text}",
-    ]
+def launch_lines(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, str]:
+    """Commands that start the run with the planned ranks; any one of them will do.
+
+    Returns:
+        Command by launcher: `mpirun`, `srun`, and `srun on GPUs` where slots may be GPUs.
+    """
+    num_nodes, gpus_per_node = len(plan.cluster.nodes), plan.cluster.max_gpus_per_node
+    ranks = RanksToStart(num_nodes, plan.ranks_per_node, plan.cores_per_rank)
+    words = {"mpirun": ranks.mpirun()}
+    if plan.device != "gpu":
+        words["srun"] = ranks.srun()
+    if plan.device != "cpu":
+        words["srun on GPUs"] = replace(ranks, gpus_per_node=str(gpus_per_node)).srun()
+    return {launcher: shlex.join([*line, *command]) for launcher, line in words.items()}
 
 
 def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
@@ -204,7 +221,7 @@ def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
             "trainers": plan.cluster.num_gpus,
         },
         "preprocessors_per_node": list(plan.preprocessors_per_node),
-        "launch": launch_lines(plan, command),
+        "launch": list(launch_lines(plan, command).values()),
         "flotillas": [_flotilla_to_dict(plan, planned) for planned in plan.flotillas],
     }
 

@@ -67,7 +67,7 @@ def find_rates(
     missing = [name for name in names if not found.table.is_measured(name, 1)]
     if missing:
         shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-        raise InputError(f"{found.source}: has no rate on 1 GPU for {shown}; {measure}")
+        raise InputError(f"{found.source}: has no rate on 1 slot for {shown}; {measure}")
     return found
 
 

@@ -86,12 +86,12 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
     counts = flotilla.num_gpus
     if sum(counts) > cluster.num_gpus:
         raise PolicyError(
-            f"the flotilla needs {sum(counts)} GPUs, the cluster has {cluster.num_gpus}; "
+            f"the flotilla needs {sum(counts)} slots, the cluster has {cluster.num_gpus}; "
             "plan the flotilla for this cluster"
         )
     if min(counts, default=1) < 1 or max_permutations < 1:
         raise PolicyError(
-            f"GPUs per DNN {counts}, max_permutations {max_permutations}: allowed: 1 or more everywhere"
+            f"slots per DNN {counts}, max_permutations {max_permutations}: allowed: 1 or more everywhere"
         )
     if not counts:
         return Placement({}, 0.0)

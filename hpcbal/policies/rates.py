@@ -82,7 +82,7 @@ class RateTable:
             PolicyError: if the DNN has no measurement on one GPU, or `num_gpus` < 1.
         """
         if num_gpus < 1:
-            raise PolicyError(f"rate of {dnn_id!r} on {num_gpus} GPUs was requested; allowed: 1 or more")
+            raise PolicyError(f"rate of {dnn_id!r} on {num_gpus} slots was requested; allowed: 1 or more")
         return float(self._rates(dnn_id, np.array([num_gpus], dtype=np.int64))[0])
 
     def matrix(self, dnn_ids: Sequence[str], max_gpus: int) -> FloatArray:
@@ -98,7 +98,7 @@ class RateTable:
         rate_by_count = self.measured.get(dnn_id, {})
         if 1 not in rate_by_count:
             raise PolicyError(
-                f"no rate for {dnn_id!r} on 1 GPU is known (known: {sorted(rate_by_count)}); "
+                f"no rate for {dnn_id!r} on 1 slot is known (known: {sorted(rate_by_count)}); "
                 "profile it, or give it in the rate table"
             )
         known = np.fromiter(rate_by_count, dtype=np.int64, count=len(rate_by_count))  # ascending
@@ -145,7 +145,7 @@ def profiling_counts(
     """
     rates = list(single_gpu_rates)
     if not rates:
-        raise PolicyError("profiling was requested without a single rate; profile every DNN on 1 GPU first")
+        raise PolicyError("profiling was requested without a single rate; profile every DNN on 1 slot first")
     for rate in rates:
         _check_measurement("a DNN", 1, rate)
     for name, value in (("gpus_per_node", gpus_per_node), ("num_gpus", num_gpus), ("max_gpus", max_gpus)):
@@ -207,8 +207,8 @@ def _decay_between(known: npt.NDArray[np.int64], rates: FloatArray) -> FloatArra
 
 def _check_measurement(dnn_id: str, num_gpus: int, samples_per_s: float) -> None:
     if isinstance(num_gpus, bool) or not isinstance(num_gpus, int | np.integer) or num_gpus < 1:
-        raise PolicyError(f"rates of {dnn_id!r}: number of GPUs: got {num_gpus!r}, allowed: 1, 2, ...")
+        raise PolicyError(f"rates of {dnn_id!r}: number of slots: got {num_gpus!r}, allowed: 1, 2, ...")
     if not (math.isfinite(samples_per_s) and samples_per_s > 0):
         raise PolicyError(
-            f"rate of {dnn_id!r} on {num_gpus} GPUs: got {samples_per_s!r} samples/s, allowed: above 0"
+            f"rate of {dnn_id!r} on {num_gpus} slots: got {samples_per_s!r} samples/s, allowed: above 0"
         )

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpcbal.cluster.accelerators import count_gpus
+from hpcbal.cluster.accelerators import visible_gpus
+from hpcbal.cluster.crowding import crowding
 from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
@@ -23,6 +24,7 @@ from hpcbal.runtime.handoff.own_exit import own_exit_code
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.health.signals import StopFlag
+from hpcbal.stderr import say
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run", "start_mpirun"]
 
@@ -58,7 +60,11 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             return finished[1]
         if importlib.util.find_spec("mpi4py") is None:
             raise _no_mpi("the module is not installed")
-        ranks = num_ranks(config, count_gpus(), len(os.sched_getaffinity(0)))
+        cores = len(os.sched_getaffinity(0))
+        ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
+        crowded = crowding(num_busy_ranks(config, ranks), cores)
+        if crowded is not None:
+            say(f"warning: {crowded}")
         return start_mpirun(argv, ranks, requests)
 
 
@@ -104,6 +110,11 @@ def num_ranks(config: EnsembleConfig, num_gpus: int, num_cores: int) -> int:
             "so hpcbal cannot choose the number of ranks: start it as 'mpirun -n N hpcbal run ...'"
         )
     return num_ranks_needed(slots, config.slots.preprocessors_per_node)
+
+
+def num_busy_ranks(config: EnsembleConfig, ranks: int) -> int:
+    """How many of the ranks on this machine compute; emulated trainers sleep for most of a step."""
+    return config.slots.preprocessors_per_node if config.backend.name == "emulated" else ranks - 1
 
 
 def mpirun_command(argv: Sequence[str], ranks: int) -> list[str]:

@@ -162,6 +162,7 @@ def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: EnsembleConfig)
         node_comm,
         slots if isinstance(slots, int) else None,
         config.slots.preprocessors_per_node,
+        config.slots.device,
     )
 
 

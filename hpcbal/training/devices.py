@@ -31,6 +31,34 @@ def gpu_of_slot(num_visible_gpus: int, local_slot: int) -> int | None:
     return local_slot
 
 
+def check_gpus_seen(device: str, granted: str | None, *, built_with_gpus: bool) -> None:
+    """Refuse to train on cores by accident; for a process in which TensorFlow sees no GPU.
+
+    Args:
+        device: `slots.device`: `auto`, `gpu` or `cpu`.
+        granted: how the batch system gave GPUs, such as `SLURM_JOB_GPUS=0,1`; None: it gave none.
+        built_with_gpus: whether this TensorFlow can use GPUs at all.
+
+    Raises:
+        ClusterError: if GPUs were given, or are configured, unless `device` is `cpu`.
+    """
+    if device == "cpu" or (device == "auto" and granted is None):
+        return
+    given = f"this job was given GPUs ({granted})" if granted is not None else "slots.device is gpu"
+    if built_with_gpus:
+        why = "although it is a build for GPUs"
+        do = (
+            "check 'nvidia-smi' on the node (the driver, and whether the job may use its GPUs), and start "
+            "with TF_CPP_MIN_LOG_LEVEL=0 to see which library is missing"
+        )
+    else:
+        why = "because it is a build without them"
+        do = "set up again with HPCBAL_DEVICE=gpu scripts/setup.sh, or install 'tensorflow[and-cuda]'"
+    raise ClusterError(
+        f"{given}, but TensorFlow sees none, {why}; {do}; or set slots.device to cpu to train on the cores"
+    )
+
+
 def threads_of_slot(
     own_cores: frozenset[int], num_local_slots: int, cores_of_slots: Sequence[frozenset[int]] | None = None
 ) -> int:

@@ -267,8 +267,8 @@ def test_the_page_of_a_balanced_run_names_who_was_late_left_out_and_failed(
     assert done.code == 3, done
     page = (lab.out / "report.html").read_text(encoding="utf-8")
     assert "RuntimeError: the layers do not fit" in page
-    assert "<b>a</b> continued without GPU 2" in page
-    assert '<td class="slot" title="1 of 3 GPUs">GPU 2</td><td class="why">computed longer</td>' in page
+    assert "<b>a</b> continued without slot 2" in page
+    assert '<td class="slot" title="1 of 3 slots">slot 2</td><td class="why">computed longer</td>' in page
     for width in WIDTHS.values():
         assert_legible_and_alone(look(browser, page, width, tmp_path), width, ALL)
 

@@ -127,8 +127,8 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
     code, out, err = hpcbal(capsys, config, "--samples", "1000", "--paradigm", "all")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "run: 3 DNNs, nodes of 2 GPUs, mean of 5 seeds, seconds"
-    assert lines[2].split()[:4] == ["GPUs", "schedule", "makespan", "speed-up"]
+    assert lines[0] == "run: 3 DNNs, nodes of 2 slots, mean of 5 seeds, seconds"
+    assert lines[2].split()[:4] == ["slots", "schedule", "makespan", "speed-up"]
     assert [line.split()[1] for line in lines[4:8]] == PARADIGMS
     assert "global, first seed:" in lines
 
@@ -184,8 +184,8 @@ def test_the_output_holds_figures_charts_and_pages(capsys: Capture, config: str)
     assert err == f"hpcbal: wrote {len(names)} files to out\n"
     assert {"speedup.svg", "makespan.svg", "waiting.svg", "global-2.html", "independent-2.html"} <= names
     page = Path("out/global-2.html").read_text(encoding="utf-8")
-    assert "simulation of 3 DNNs on 2 GPU slots" in page
-    assert "global on 2 GPUs: " in Path("out/speedup.svg").read_text(encoding="utf-8")
+    assert "simulation of 3 DNNs on 2 slots" in page
+    assert "global on 2 slots: " in Path("out/speedup.svg").read_text(encoding="utf-8")
 
 
 def test_an_output_that_is_a_file_is_reported(capsys: Capture, config: str) -> None:

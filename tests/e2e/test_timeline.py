@@ -36,7 +36,7 @@ def test_every_rank_has_a_track_with_what_it_did(finished: Any) -> None:
     assert any("all-reduce" in kinds[rank] for rank in (2, 3, 4))
     assert any("checkpoint" in kinds[rank] for rank in (2, 3, 4))
     names = {e["args"]["name"] for e in events_of(path) if e["name"] == "thread_name"}
-    assert {"rank 0: scheduler", "rank 1: preprocessor", "rank 2: GPU 0"} <= names
+    assert {"rank 0: scheduler", "rank 1: preprocessor", "rank 2: slot 0"} <= names
 
 
 def test_passes_take_what_the_ledger_says(finished: Any) -> None:

@@ -198,7 +198,7 @@ class World:
                 for group in groups:
                     self.check_gpus(group.gpus)
                     model, m = self.models[group.dnn_id], len(group.gpus)
-                    assert m <= model.spec.batch_size, "a GPU without a sample"
+                    assert m <= model.spec.batch_size, "a slot without a sample"
                     actor = Actor(model, group.gpus, Weights(), None)
                     assert (group.dnn_id, m) not in self.timed, "measured twice"
                     self.timed.append((group.dnn_id, m))
@@ -215,7 +215,7 @@ class World:
                 for group in plan.groups:
                     self.check_gpus(group.gpus)
                     assert len(group.gpus) <= self.models[group.dnn_id].spec.batch_size, (
-                        "a GPU without a sample"
+                        "a slot without a sample"
                     )
                     self.start(group.dnn_id, group.gpus, plan)
             case StartAlone(plan):
@@ -250,7 +250,7 @@ class World:
 
     def check_gpus(self, gpus: tuple[int, ...]) -> None:
         used = {gpu for actor in self.actors.values() for gpu in actor.gpus}
-        assert not used & set(gpus), "a GPU is used twice"
+        assert not used & set(gpus), "a slot is used twice"
         assert set(gpus) <= set(range(self.cluster.num_gpus))
 
     def start(self, dnn_id: str, gpus: tuple[int, ...], plan: RoundPlan) -> None:

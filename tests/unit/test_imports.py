@@ -46,7 +46,7 @@ control           | -                                     | errors values cluste
 telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
 telemetry.streams | -                                     | errors values telemetry.files
-telemetry.ledger  | pydantic                              | errors values control telemetry.files
+telemetry.ledger  | pydantic pydantic_core                | errors values control telemetry.files
 telemetry.views   | -                                     | errors control telemetry.files telemetry.host
                   |                                       | telemetry.ledger
 telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
@@ -124,19 +124,19 @@ runtime.roles     | mpi4py numpy                          | errors values comm c
                   |                                       | runtime.handoff runtime.wire runtime.health
                   |                                       | runtime.balance runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts
-runtime.start     | mpi4py                                | errors comm cluster control telemetry
+runtime.start     | mpi4py                                | errors env comm cluster control telemetry
                   |                                       | config.balance config.checks config
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
-runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
-                  |                                       | config runtime.handoff runtime.health
+runtime           | mpi4py                                | errors stderr comm cluster telemetry.streams
+                  |                                       | telemetry config runtime.handoff runtime.health
                   |                                       | runtime.resuming runtime.rank runtime.start
-cli               | -                                     | hpcbal errors env stderr control telemetry.files
-                  |                                       | telemetry.views simulator config.schema
-                  |                                       | config.checks config planning report.model
-                  |                                       | report.drawing report.reading report.page report
-                  |                                       | runtime.handoff runtime
+cli               | -                                     | hpcbal errors env stderr cluster control
+                  |                                       | telemetry.files telemetry.views simulator
+                  |                                       | config.schema config.checks config planning
+                  |                                       | report.model report.drawing report.reading
+                  |                                       | report.page report runtime.handoff runtime
 __main__          | -                                     | cli
 """
 

@@ -49,7 +49,7 @@ def over_limit(
         num_samples = dnn.batch_size if num_train is None else min(dnn.batch_size, num_train)
         share = -(-num_samples // num_gpus)
         if share > limit:
-            on = "1 GPU" if num_gpus == 1 else f"{num_gpus} GPUs"
+            on = "1 slot" if num_gpus == 1 else f"{num_gpus} slots"
             found[dnn.name] = f"{share} of {num_samples} samples on {on}"
     return found
 
@@ -90,4 +90,4 @@ def _limit_never_kept(config: EnsembleConfig, root: YamlNode) -> list[str]:
         return []
     node, _ = root.deepest(("balance", "max_samples_per_gpu"))
     message = told_limit(config.balance.max_samples_per_gpu, over)
-    return [node.problem(f"{message} (schedule.max_gpus_per_dnn allows no more GPUs)")]
+    return [node.problem(f"{message} (schedule.max_gpus_per_dnn allows no more slots)")]

@@ -26,8 +26,8 @@ def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
             key = f"dnns.{name}.shares" if balance.shares_are_own else "balance.shares"
             given[key] = len(balance.shares)
     problems = [
-        f"{key}: got {num_weights} weights, allowed: at most {num_gpus}, one for each GPU; "
-        "remove some weights, or ask for more GPUs"
+        f"{key}: got {num_weights} weights, allowed: at most {num_gpus}, one for each slot; "
+        "remove some weights, or ask for more slots"
         for key, num_weights in given.items()
         if num_weights > num_gpus
     ]
@@ -56,7 +56,7 @@ def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = N
     if num_train is not None and num_train < most:
         problems.append(
             f"data.dataset: got {num_train} training samples, allowed: at least {most} with data.access "
-            "'partitioned', one for every GPU that the DNN may have; add samples, use fewer GPUs, or set "
+            "'partitioned', one for every slot that the DNN may have; add samples, use fewer slots, or set "
             f"schedule.max_gpus_per_dnn to {num_train}"
         )
     if problems:
@@ -66,7 +66,7 @@ def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = N
 def too_few_samples(batch_size: int, num_gpus: int) -> str:
     """Error text for steps of `batch_size` samples, when partitioned data is spread over `num_gpus` GPUs."""
     return (
-        f"got {batch_size}, allowed: at least {num_gpus} with data.access 'partitioned': every GPU that the "
+        f"got {batch_size}, allowed: at least {num_gpus} with data.access 'partitioned': every slot that the "
         "DNN may have needs a sample in each step, else some data is never used; or set "
         f"schedule.max_gpus_per_dnn to {batch_size}"
     )

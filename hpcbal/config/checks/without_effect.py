@@ -114,7 +114,7 @@ _RULES = (
     _Rule(
         "balance.regroup",
         _some(lambda balance: balance.policy.offers_removal),
-        _with_policy(lambda policy: policy.offers_removal, ", or on GPUs that an earlier start left out"),
+        _with_policy(lambda policy: policy.offers_removal, ", or on slots that an earlier start left out"),
     ),
     _Rule("timeline.steps_per_pass", lambda config: config.timeline.max_bytes > 0, "with max_bytes above 0"),
 )

@@ -126,9 +126,9 @@ class DnnConfig(Section):
     )
     args: Mapping[str, Any] = key({}, "Arguments of the model's callable.", ARGS_ALLOWED)
     optimizer: OptimizerConfig = key(..., "How gradients change the weights.", "keys of an optimizer")
-    batch_size: int = key(..., "Samples per step, over all GPUs of the DNN.", COUNT_ALLOWED, ge=1)
+    batch_size: int = key(..., "Samples per step, over all slots of the DNN.", COUNT_ALLOWED, ge=1)
     stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
     balance: BalanceName | None = key(
         None, "How its steps are split; null: use balance.policy.", BALANCE_ALLOWED
     )
-    shares: Shares = key((), "For fixed: weights of its GPUs; empty: use balance.shares.", SHARES_ALLOWED)
+    shares: Shares = key((), "For fixed: weights of its slots; empty: use balance.shares.", SHARES_ALLOWED)

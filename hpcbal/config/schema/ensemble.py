@@ -34,7 +34,7 @@ def _delta(value: Any) -> Any:
 
 def _some_rate(value: Mapping[int, float]) -> Mapping[int, float]:
     if 1 not in value:
-        raise ValueError("no rate on 1 GPU")
+        raise ValueError("no rate on 1 slot")
     return value
 
 
@@ -69,7 +69,7 @@ class DataConfig(DatasetConfig):
     )
     access: Literal["shared", "partitioned"] = key(
         "shared",
-        "shared: one stream of all samples; partitioned: each GPU of the one DNN has only its part.",
+        "shared: one stream of all samples; partitioned: each slot of the one DNN has only its part.",
         "shared, partitioned",
     )
     partition: Literal["random", "contiguous", "by_class"] = key(
@@ -79,7 +79,7 @@ class DataConfig(DatasetConfig):
     )
     max_traversal_gap: float | None = key(
         2.0,
-        "GPUs more than this many traversals of their part ahead get more samples; null: never.",
+        "Slots more than this many traversals of their part ahead get more samples; null: never.",
         "null or a number above 0",
         gt=0.0,
     )
@@ -92,7 +92,7 @@ class ProfilingConfig(Section):
     timed_batches: int = key(20, "This many of them, the last ones, are timed.", COUNT_ALLOWED, ge=1)
     max_gpus: int | None = key(
         None,
-        "Largest number of GPUs tried; null: as many as [FLEET] App. B.3 asks for.",
+        "Largest number of slots tried; null: as many as [FLEET] App. B.3 asks for.",
         COUNT_OR_NULL_ALLOWED,
         ge=1,
     )
@@ -115,8 +115,8 @@ class ScheduleConfig(Section):
 
     paradigm: Literal["global", "local", "homogeneous", "independent"] = key(
         "global",
-        "How DNNs are scheduled: flotillas of all waiting DNNs (global), or for the GPUs that become free "
-        "(local); random subsets, one GPU each (homogeneous); each alone with its own stream (independent).",
+        "How DNNs are scheduled: flotillas of all waiting DNNs (global), or for the slots that become free "
+        "(local); random subsets, one slot each (homogeneous); each alone with its own stream (independent).",
         "global, local, homogeneous, independent",
     )
     delta: Annotated[Annotated[float, Field(ge=0.0)] | str, BeforeValidator(_delta)] = key(
@@ -127,13 +127,13 @@ class ScheduleConfig(Section):
     )
     alpha: float = key(
         0.8,
-        "A round ends when fewer than alpha times the GPUs of its flotilla are busy.",
+        "A round ends when fewer than alpha times the slots of its flotilla are busy.",
         "0 < alpha <= 1",
         gt=0.0,
         le=1.0,
     )
     max_gpus_per_dnn: int | None = key(
-        None, "No DNN gets more GPUs than this; null: no limit.", COUNT_OR_NULL_ALLOWED, ge=1
+        None, "No DNN gets more slots than this; null: no limit.", COUNT_OR_NULL_ALLOWED, ge=1
     )
     profiling: ProfilingConfig = key(
         None, "How rates are measured.", "keys of profiling", default_factory=ProfilingConfig
@@ -157,7 +157,7 @@ class EnsembleSlotsConfig(SlotsConfig):
 class WorkerConfig(Section):
     """How one emulated GPU differs from others: t(x) = max(floor_s, launch_s + x / (rate * speed))."""
 
-    speed: float = key(1.0, "Factor on the rate on 1 GPU.", "a number above 0", gt=0.0)
+    speed: float = key(1.0, "Factor on the rate on 1 slot.", "a number above 0", gt=0.0)
     launch_s: float = key(0.0, "Fixed time of every batch.", "seconds, 0 or more", ge=0.0)
     floor_s: float = key(0.0, "Shortest time of a batch.", "seconds, 0 or more", ge=0.0)
 
@@ -176,12 +176,12 @@ class BackendConfig(Section):
     )
     rates: Mapping[str, RatesByCount] = key(
         {},
-        "For emulated: samples/s by number of GPUs, by DNN; missing counts follow [FLEET] Eq. 5.",
-        "{dnn name: {number of GPUs: samples/s above 0}}, with the rate on 1 GPU at least",
+        "For emulated: samples/s by number of slots, by DNN; missing counts follow [FLEET] Eq. 5.",
+        "{dnn name: {number of slots: samples/s above 0}}, with the rate on 1 slot at least",
     )
     workers: Annotated[tuple[WorkerConfig, ...], Strict(False)] = key(
         (),
-        "For emulated: GPUs of different speed, by number, repeated from the first; empty: all alike.",
+        "For emulated: slots of different speed, by number, repeated from the first; empty: all alike.",
         "a list of workers such as '{speed: 0.5}'",
     )
 
@@ -202,7 +202,7 @@ class BalanceConfig(Section):
     )
     shares: Shares = key(
         (),
-        "For fixed: weights of a DNN's GPUs, repeated from the first; at most as many as GPUs.",
+        "For fixed: weights of a DNN's slots, repeated from the first; at most as many as slots.",
         SHARES_ALLOWED,
     )
     predictor: Literal["ema", "memoryless", "arima", "lstm", "narx", "rnn"] = key(
@@ -220,13 +220,13 @@ class BalanceConfig(Section):
     )
     max_samples_per_gpu: int | None = key(
         None,
-        "Most samples of a step per GPU, unless an even share is more; null: no limit.",
+        "Most samples of a step per slot, unless an even share is more; null: no limit.",
         COUNT_OR_NULL_ALLOWED,
         ge=1,
     )
     regroup: bool = key(
         True,
-        "Whether a DNN drops a GPU if fitted, lb-bsp-cpu or lb-bsp-gpu finds it faster without.",
+        "Whether a DNN drops a slot if fitted, lb-bsp-cpu or lb-bsp-gpu finds it faster without.",
         "true, false",
     )
 

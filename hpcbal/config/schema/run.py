@@ -43,6 +43,12 @@ class SlotsConfig(Section):
         "Training ranks per node; auto: the node's GPUs, or without GPUs a share of its cores.",
         "auto or a whole number, 1 or more",
     )
+    device: Literal["auto", "gpu", "cpu"] = key(
+        "auto",
+        "What a slot computes on; auto: a GPU, or cores on a node without GPUs; cpu: cores although there "
+        "are GPUs.",
+        "auto, gpu, cpu",
+    )
     ranks_per_node: int | None = key(
         None,
         "Split ranks that share memory into nodes of this many ranks, to try several nodes on one machine.",

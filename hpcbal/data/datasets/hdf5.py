@@ -35,6 +35,7 @@ class Hdf5Dataset:
         num_classes: attribute `num_classes` of the labels, else the largest label + 1.
         sample_spec: spec of one array; None for encoded images.
         label_spec: one class.
+        labels: the class of each sample, shape (num_samples,).
         fingerprint: digest of shapes and labels.
     """
 
@@ -48,24 +49,24 @@ class Hdf5Dataset:
         self._file_pid = -1
         with _open(path) as file:
             stored = _member(file, path, images)
-            self.num_classes, self._labels = _read_labels(_member(file, path, labels), f"{path}:{labels}")
-            if len(stored.shape) < 1 or stored.shape[0] != len(self._labels):
+            self.num_classes, self.labels = _read_labels(_member(file, path, labels), f"{path}:{labels}")
+            if len(stored.shape) < 1 or stored.shape[0] != len(self.labels):
                 raise DataError(
-                    f"{path}: {images} has shape {stored.shape} and {labels} {len(self._labels)} rows; "
+                    f"{path}: {images} has shape {stored.shape} and {labels} {len(self.labels)} rows; "
                     "allowed: as many rows as labels, at least 1"
                 )
             if shapes is not None and h5py.check_vlen_dtype(stored.dtype) is None:
                 raise DataError(f"hdf5: {path}:{images} holds arrays of one shape: remove data.args.shapes")
-            self._shapes = _read_shapes(_member(file, path, shapes), len(self._labels)) if shapes else None
+            self._shapes = _read_shapes(_member(file, path, shapes), len(self.labels)) if shapes else None
             self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
             self._adds_channel = _is_gray(stored)
             self._cache_bytes = _cache_bytes(stored, path)
-            facts = (stored.shape, str(stored.dtype), self._labels.tolist())
+            facts = (stored.shape, str(stored.dtype), self.labels.tolist())
         self.label_spec = LabelSpec()
         self.fingerprint = hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self.labels)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_file": None, "_rows": None, "_file_pid": -1}
@@ -73,7 +74,7 @@ class Hdf5Dataset:
     def read(self, sample_id: int) -> tuple[NDArray[Any] | bytes, int]:
         """One row and its class."""
         row = self._opened_rows()[sample_id]
-        label = int(self._labels[sample_id])
+        label = int(self.labels[sample_id])
         if self.sample_spec is None:
             return row.tobytes(), label
         if self._shapes is not None:

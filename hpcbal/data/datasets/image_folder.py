@@ -7,6 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import DataError
 
@@ -41,6 +44,11 @@ class ImageFolder:
 
     def __len__(self) -> int:
         return len(self._names)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each file, shape (num_samples,)."""
+        return np.array(self._labels, np.int64)
 
     def read(self, sample_id: int) -> tuple[bytes, int]:
         """The bytes of one file, and its class."""

@@ -20,6 +20,7 @@ class InMemoryDataset:
         num_classes: largest label + 1.
         sample_spec: spec of one row.
         label_spec: one class.
+        labels: the class of each sample, shape (num_samples,).
         validation_ids: the set's own split, or None.
         fingerprint: digest of samples and labels.
     """
@@ -46,6 +47,7 @@ class InMemoryDataset:
             raise DataError(f"{name}: got {len(samples)} samples and {len(labels)} labels")
         self._name = name
         self._samples = samples
+        self.labels = labels
         self._labels: list[int] = labels.tolist()
         self.num_classes = int(labels.max()) + 1
         self.sample_spec = SampleSpec.of(samples.shape[1:], samples.dtype.name)

@@ -74,7 +74,7 @@ def draw_gantt(data: ReportData, colors: Mapping[str, str], width: float) -> Dra
     for block in blocks_of(data.spans):
         _draw_block(sheet, block, time, top, row, colors.get(block.job, "#a6a6a6"))
     _draw_starts(sheet, data, time, top, bottom)
-    return sheet.done("slots", f"Use of the GPU slots over time, {data.name}", width, bottom + AXIS_HEIGHT)
+    return sheet.done("slots", f"Use of the slots over time, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
 def _draw_block(sheet: Sheet, block: Block, time: Scale, top: float, row: float, color: str) -> None:

@@ -113,5 +113,5 @@ def _deviation_label(rate: RateComparison) -> str:
 
 def _title(rate: RateComparison) -> str:
     planned = "no planned rate" if rate.planned is None else f"planned {number_label(rate.planned)}"
-    gpus = f"{rate.num_gpus} GPU{'' if rate.num_gpus == 1 else 's'}"
+    gpus = f"{rate.num_gpus} slot{'' if rate.num_gpus == 1 else 's'}"
     return f"{rate.job} on {gpus}: {planned}, measured {number_label(rate.measured)} samples/s"

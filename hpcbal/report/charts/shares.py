@@ -1,4 +1,4 @@
-"""Shares of a step over time: one small panel per DNN, one line per GPU slot."""
+"""Shares of a step over time: one small panel per DNN, one line per slot."""
 
 from __future__ import annotations
 

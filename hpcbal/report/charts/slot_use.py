@@ -57,7 +57,7 @@ def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
             place = x(begin)
             sheet.rect(place, y, x(begin + share) - place, row - gap, USE_COLORS[kind], title=title)
             begin += share
-    return sheet.done("use", f"How each GPU slot spent its time, {data.name}", width, bottom + AXIS_HEIGHT)
+    return sheet.done("use", f"How each slot spent its time, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
 def _name(data: ReportData, first: int, last: int, room: float) -> str:

@@ -324,7 +324,7 @@ def slot_names(nodes: Iterable[tuple[str, int]]) -> tuple[str, ...]:
     """One name per slot, given the (host, slots) of each node; nodes are numbered if they share hosts."""
     nodes = list(nodes)
     if len(nodes) == 1:
-        return tuple(f"GPU {gpu}" for gpu in range(nodes[0][1]))
+        return tuple(f"slot {gpu}" for gpu in range(nodes[0][1]))
     hosts = [host for host, _ in nodes]
     unique = len(set(hosts)) == len(hosts)
     return tuple(

@@ -157,7 +157,7 @@ def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
     facts = [
         ("paradigm", start.paradigm),
         ("nodes", f"{len(start.nodes)} ({shown})"),
-        ("GPU slots", len(replay.slot_names)),
+        ("slots", len(replay.slot_names)),
         ("ranks", start.num_ranks),
         ("device", start.device),
         ("seed", start.seed),

@@ -204,5 +204,5 @@ def make_watch(config: EnsembleConfig, local_slot: int) -> WorkerWatch:
     if any(balance.reads_host for balance in balances):
         watch = replace(watch, host=ResourceProbe().read)
     if any(balance.policy.decides for balance in balances) and config.backend.name == "tensorflow":
-        watch = replace(watch, device=DeviceMemory(visible_gpus(), local_slot))
+        watch = replace(watch, device=DeviceMemory(visible_gpus(config.slots.device), local_slot))
     return watch

@@ -158,7 +158,7 @@ class PartLoader:
         """
         config, comm = self._context.config, member.comm
         if before is not None and before.num_parts != comm.size and member.is_master:
-            log.warning("the data had %d parts and is dealt again to %d GPUs", before.num_parts, comm.size)
+            log.warning("the data had %d parts and is dealt again to %d slots", before.num_parts, comm.size)
         rule, number = config.data.partition, 0 if before is None else before.number + 1
         labels = None
         if rule == "by_class":
@@ -310,8 +310,8 @@ def _only_usable(before: Partition, unusable: NDArray[np.bool_]) -> Partition:
     if min(sizes) == 0:
         raise DataError(
             f"{sum(sizes)} of {len(unusable)} training samples are usable, and the parts of the partitioned "
-            f"data would hold {sizes} of them; allowed: at least one on each GPU. Repair the broken samples, "
-            "or use fewer GPUs (schedule.max_gpus_per_dnn)"
+            f"data would hold {sizes} of them; allowed: at least one on each slot. Repair the broken "
+            "samples, or use fewer slots (schedule.max_gpus_per_dnn)"
         )
     partition = without_samples(dealt, unusable)
     if np.array_equal(partition.owner, before.owner):
@@ -343,9 +343,9 @@ def text_of_reading(missing: Sequence[int]) -> str:
     """
     least, most = min(missing), max(missing)
     if len(missing) == 1:
-        return f"about {most} samples are read and kept on its GPU"
+        return f"about {most} samples are read and kept on its slot"
     number = f"about {most}" if most - least <= _ALIKE else f"{least} to {most}"
-    return f"{number} samples are read and kept on each of {len(missing)} GPUs"
+    return f"{number} samples are read and kept on each of {len(missing)} slots"
 
 
 def _of_all(comm: GroupComm, mine: int) -> list[int]:

@@ -19,19 +19,21 @@ class StreamFacts:
         num_classes: number of classes in the dataset.
         fingerprint: identifies the data and their preprocessing; checkpoints store it.
         max_broken: number of broken samples allowed in a pass; with more, the scheduler ends the run.
+        doubts: what is strange about the dataset's classes, as sentences for warnings.
     """
 
     spec: StreamSpec
     num_classes: int
     fingerprint: str
     max_broken: float
+    doubts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
         """The facts about `source`, on a rank that has it."""
         spec = StreamSpec.of_source(source, config.dataplane)
         max_broken = config.data.max_bad_fraction * spec.num_positions
-        return cls(spec, source.num_classes, source.fingerprint, max_broken)
+        return cls(spec, source.num_classes, source.fingerprint, max_broken, source.doubts())
 
 
 @dataclass(frozen=True, slots=True)

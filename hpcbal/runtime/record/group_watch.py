@@ -93,7 +93,7 @@ class GroupWatch:
             return []
         gpu = self._gpus[dnn_id][rank]
         self._reported.add((dnn_id, gpu))
-        return [f"warning: {dnn_id} would be faster without GPU {gpu} of its group"]
+        return [f"warning: {dnn_id} would be faster without slot {gpu} of its group"]
 
     def _advise(self, dnn_id: str, saves: float) -> list[str]:
         """Suggest balancing, once per DNN."""
@@ -105,6 +105,6 @@ class GroupWatch:
         if in_a_row < EPOCHS_IN_A_ROW:
             return []
         return [
-            f"hint: the GPUs of {dnn_id} are not equally fast; with '--set dnns.{dnn_id}.balance=fitted' "
+            f"hint: the slots of {dnn_id} are not equally fast; with '--set dnns.{dnn_id}.balance=fitted' "
             f"training would take about {100 * saves:.0f} % less time (docs/load-balancing.md)"
         ]

@@ -6,7 +6,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hpcbal import env
+from hpcbal.cluster.crowding import crowded_hosts
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.checks.batches import batches_above
 from hpcbal.config.checks.shares import check_parts, check_shares
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import Ensemble, ScheduleSettings
@@ -15,6 +18,7 @@ from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.runtime.record.journal import Journal
+from hpcbal.runtime.record.node_lines import node_lines
 from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.resume import check_fingerprint
@@ -78,18 +82,20 @@ def make_scheduler(
     console = Console(config, roles.cluster.num_gpus, facts.spec.num_train)
     if ensemble.forgotten:
         log.info(
-            "the hosts have changed: GPUs that were left out of %s may be used again",
+            "the hosts have changed: slots that were left out of %s may be used again",
             ", ".join(ensemble.forgotten),
         )
     if ensemble.too_wide:
         log.info(
-            "the interrupted round is not resumed: %s had more GPUs than schedule.max_gpus_per_dnn (%s) and "
+            "the interrupted round is not resumed: %s had more slots than schedule.max_gpus_per_dnn (%s) and "
             "batch_size allow now",
             ", ".join(ensemble.too_wide),
             config.schedule.max_gpus_per_dnn,
         )
     journal.note_start(opened, roles, device)
-    for warning in opened.earlier.warnings:
+    for line in node_lines(roles, devices):
+        console.note(line)
+    for warning in (*opened.earlier.warnings, *_start_warnings(context, facts)):
         console.warn(warning)
     return Scheduler(
         context,
@@ -99,6 +105,16 @@ def make_scheduler(
         console,
         started_s=opened.request.started_s,
     )
+
+
+def _start_warnings(context: RankContext, facts: StreamFacts) -> list[str]:
+    """Warn of what may be a mistake, before the DNNs start."""
+    config = context.config
+    doubts = [f"data.dataset {config.data.dataset}: {doubt}" for doubt in facts.doubts]
+    large = batches_above(config, facts.spec.num_train)
+    if env.read("HPCBAL_LAUNCHED") is None:  # otherwise `hpcbal run` has warned of it
+        doubts += crowded_hosts(context.roles, emulated=config.backend.name == "emulated")
+    return doubts if large is None else [*doubts, large]
 
 
 def _settings(

@@ -9,6 +9,7 @@ from functools import partial
 
 from mpi4py import MPI
 
+from hpcbal.cluster.accelerators import granted_gpus
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError
@@ -72,7 +73,7 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
 
     Raises:
         InputError: if the config asks for TensorFlow, but it cannot be imported.
-        ClusterError: if a node has more trainers than GPUs.
+        ClusterError: if a node has more trainers than GPUs, or TensorFlow sees none of those that were given.
     """
     cores_of_trainer = patient_allgather(trainers, frozenset(os.sched_getaffinity(0)))
     config, roles = context.config, context.roles
@@ -90,7 +91,13 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
     node_of_gpu = roles.cluster.node_of_gpus()
     my_node = roles.ranks[context.rank].node
     cores = [cores for gpu, cores in enumerate(cores_of_trainer) if node_of_gpu[gpu] == my_node]
-    device = setup_tensorflow(roles.local_slot(context.rank), len(cores), cores)
+    device = setup_tensorflow(
+        roles.local_slot(context.rank),
+        len(cores),
+        cores,
+        wanted=config.slots.device,
+        granted=granted_gpus(os.environ),
+    )
     return TensorFlowBackend(device, config.backend.precision)
 
 

@@ -14,7 +14,7 @@ class RateMeasuredLine(Line):
 
     Attributes:
         dnn: the DNN that was timed.
-        num_gpus: number of GPUs of its group.
+        num_gpus: number of slots of its group.
         samples_per_s: the rate.
     """
 

@@ -1,4 +1,4 @@
-"""Lines about rounds: which DNN trains on which GPUs, and when."""
+"""Lines about rounds: which DNN trains on which slots, and when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GroupFacts(Facts):
 
     Attributes:
         dnn: the DNN that it trains.
-        gpus: its GPU slots, numbered over the cluster; the first one is the master's.
+        gpus: its slots, numbered over the cluster; the first one is the master's.
     """
 
     dnn: str
@@ -35,7 +35,7 @@ class PlanFacts(Facts):
         epochs: number of epochs that each DNN completed before this round.
         num_preprocessors: number of preprocessor ranks that make blocks.
         predicted_rate_samples_per_s: predicted rate of each DNN, if known.
-        num_gpus: number of GPUs of the flotilla when it was formed; 0 means those of `groups`.
+        num_gpus: number of slots of the flotilla when it was formed; 0 means those of `groups`.
         last_pass: all groups leave after this pass; null if the round ends by its rule.
 
     Raises:
@@ -60,7 +60,7 @@ class PlanFacts(Facts):
 
     @property
     def gpus_of_dnn(self) -> Mapping[str, tuple[int, ...]]:
-        """GPU slots by DNN."""
+        """Slots by DNN."""
         return {group.dnn: group.gpus for group in self.groups}
 
 
@@ -90,7 +90,7 @@ class RoundStartedLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class StartedAloneLine(Line):
-    """Written before a DNN starts on one GPU with its own stream, outside of rounds.
+    """Written before a DNN starts on one slot with its own stream, outside of rounds.
 
     Attributes:
         plan: a plan with one group.
@@ -121,7 +121,7 @@ class LeaveRoundLine(Line):
     Attributes:
         dnn: the DNN of the group.
         reason: `converged` or `regroup`.
-        detail: the stop rule, or the GPU that the group drops; text for users.
+        detail: the stop rule, or the slot that the group drops; text for users.
     """
 
     event: ClassVar[str] = "leave-round"
@@ -132,10 +132,10 @@ class LeaveRoundLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class GpuLeftOutLine(Line):
-    """Written when a DNN drops a GPU for as long as the hosts stay the same.
+    """Written when a DNN drops a slot for as long as the hosts stay the same.
 
     Attributes:
-        dnn: the DNN that continues without the GPU.
+        dnn: the DNN that continues without the slot.
         gpu: the slot.
     """
 
@@ -146,12 +146,12 @@ class GpuLeftOutLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class GroupLeftLine(Line):
-    """Written when a group has left its GPUs, after training, profiling, a stop or a failure.
+    """Written when a group has left its slots, after training, profiling, a stop or a failure.
 
     Attributes:
         dnn: the DNN of the group.
-        wall_time_s: time for which it held its GPUs.
-        slot_seconds: that time multiplied by its number of GPUs.
+        wall_time_s: time for which it held its slots.
+        slot_seconds: that time multiplied by its number of slots.
     """
 
     event: ClassVar[str] = "group-left"
@@ -167,7 +167,7 @@ class RoundEndedLine(Line):
     Attributes:
         index: index of the round.
         suspended: whether it was stopped on request; the next start resumes it.
-        continues: whether the next round continues this one without some GPUs.
+        continues: whether the next round continues this one without some slots.
     """
 
     event: ClassVar[str] = "round-ended"

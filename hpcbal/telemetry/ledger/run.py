@@ -21,7 +21,7 @@ class NodeFacts(Facts):
 
     Attributes:
         host: its host name.
-        num_gpus: GPU slots on it.
+        num_gpus: slots on it.
     """
 
     host: str
@@ -36,12 +36,12 @@ class RunStartedLine(Line):
         kind: kind of the run, as its config names it.
         name: name of the run, from the config.
         resumed: whether the directory held this run before.
-        nodes: nodes of the allocation; GPU slots are numbered over them in this order.
+        nodes: nodes of the allocation; slots are numbered over them in this order.
         num_ranks: number of MPI ranks.
         device: device that the trainers compute on.
         seed: seed, from the config.
         paradigm: `schedule.paradigm`; null in files of schema 1 that do not have it.
-        regroup: `balance.regroup`: whether groups may drop a GPU.
+        regroup: `balance.regroup`: whether groups may drop a slot.
         versions: versions of hpcbal, Python and libraries, by name.
     """
 

@@ -40,7 +40,7 @@ def _stream_line(status: EnsembleStatus) -> str:
 
 def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
     with_cause = any(dnn["cause"] for dnn in dnns)
-    headers = ["name", "state", "epochs", "val acc", "best", "GPUs", "wall time"]
+    headers = ["name", "state", "epochs", "val acc", "best", "slots", "wall time"]
     if with_cause:
         headers.append("cause")
     rows = []
@@ -63,7 +63,7 @@ def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
     lines = []
     for dnn in dnns:
         if "left_out" in dnn and dnn["state"] not in ("done", "failed"):
-            gpus = " and ".join(f"GPU {gpu}" for gpu in dnn["left_out"])
+            gpus = " and ".join(f"slot {gpu}" for gpu in dnn["left_out"])
             lines.append(f"{dnn['name']} trains without {gpus}, because it is faster that way")
         straggler = dnn.get("straggler")
         if straggler is not None and dnn["gpus"]:
@@ -71,7 +71,7 @@ def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
             if straggler["gpu"] is None:
                 lines.append(f"{dnn['name']} spends most of its time summing gradients: {late}")
             else:
-                lines.append(f"{dnn['name']} waits for GPU {straggler['gpu']} ({straggler['why']}): {late}")
+                lines.append(f"{dnn['name']} waits for slot {straggler['gpu']} ({straggler['why']}): {late}")
     return ["", *lines] if lines else []
 
 

@@ -89,10 +89,10 @@ class Progress:
         match message:
             case StartProfiling(groups):
                 self._profiling = {group.dnn_id for group in groups}
-                jobs = ", ".join(f"{g.dnn_id} on {count_text(len(g.gpus), 'GPU')}" for g in groups)
+                jobs = ", ".join(f"{g.dnn_id} on {count_text(len(g.gpus), 'slot')}" for g in groups)
                 self.note(_wrap("profiling: ", jobs.split(", ")))
             case RateMeasured(dnn_id, num_gpus, rate):
-                self._rates.append(f"{dnn_id} on {count_text(num_gpus, 'GPU')} {rate:.0f} samples/s")
+                self._rates.append(f"{dnn_id} on {count_text(num_gpus, 'slot')} {rate:.0f} samples/s")
                 self._profiled(dnn_id)
             case PreprocessingMeasured(rate):
                 self.note(f"one preprocessor makes {rate:.0f} samples/s")
@@ -105,7 +105,7 @@ class Progress:
             case CheckpointWritten(dnn_id, _, _) if self._round is not None:
                 self._round.saved.append(dnn_id)
             case LeaveOut(dnn_id, gpu):
-                faster = f"{dnn_id} is faster without GPU {gpu}"
+                faster = f"{dnn_id} is faster without slot {gpu}"
                 self.note(self._paint(_YELLOW, f"{faster} and leaves it out from the next pass on"))
             case LeaveRound():
                 self._leave(message)
@@ -141,17 +141,17 @@ class Progress:
             ]
             for group in plan.groups
         ]
-        table = format_table(["DNN", "GPUs", "epochs so far", "predicted"], rows, right={2, 3})
+        table = format_table(["DNN", "slots", "epochs so far", "predicted"], rows, right={2, 3})
         title = (
             f"round {plan.index}: {count_text(len(plan.groups), 'DNN')} on {num_busy} of "
-            f"{count_text(self._num_gpus, 'GPU')}, {makers}, from pass {plan.first_pass}"
+            f"{count_text(self._num_gpus, 'slot')}, {makers}, from pass {plan.first_pass}"
         )
         self.note("\n".join([title, *table]))
 
     def _start_alone(self, plan: RoundPlan) -> None:
         (group,) = plan.groups
         self._alone_epochs[group.dnn_id] = plan.epochs[group.dnn_id]
-        self.note(f"{group.dnn_id} alone on GPU {group.gpus[0]}, from pass {plan.first_pass}")
+        self.note(f"{group.dnn_id} alone on slot {group.gpus[0]}, from pass {plan.first_pass}")
 
     def _epoch_done(self, event: EpochDone) -> None:
         accuracy = event.metrics.get("val_accuracy", math.nan)

@@ -100,7 +100,7 @@ def _best_key(names: Sequence[str]) -> str:
 def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     """The table at the end of a run, with totals; the cause column appears only if a job failed."""
     with_cause = any(row.cause for row in rows)
-    headers = ["name", "state", "epochs", view.best_title, "wall time", "GPU-slot-seconds"]
+    headers = ["name", "state", "epochs", view.best_title, "wall time", "slot-seconds"]
     body = [
         [
             row.name,

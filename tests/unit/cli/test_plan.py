@@ -83,16 +83,17 @@ def test_the_table_and_the_json_agree(capsys: Capture) -> None:
     assert main(["plan", write_config(DNNS + EMULATED), "--nodes", "2", "--gpus-per-node", "2"]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
-    assert lines[0] == "run: 3 DNNs in 2 flotillas on 2 nodes with 2 GPU slots each"
+    assert lines[0] == "run: 3 DNNs in 2 flotillas on 2 nodes with 2 slots each"
     rows = [line.split() for line in lines if line.strip()]
     assert [row[:3] for row in rows if "fast" in row] == [["1", "fast", "1"]]
     assert next(row for row in rows if "slow" in row)[-3:] == ["node0:0-1", "node1:0-1", "3"]
     assert "ranks: 8 = 1 scheduler + 3 preprocessors + 4 trainers (4 per node)" in lines
     command = "hpcbal run run.yaml --set slots.per_node=2"
-    assert f"start: mpirun -n 8 --map-by ppr:4:node {command}" in lines
-    assert f"   or: srun --nodes=2 --ntasks-per-node=4 {command}" in lines
+    assert f"start: mpirun -n 8 --map-by ppr:4:node --bind-to none {command}" in lines
+    options = "--mpi=pmix --kill-on-bad-exit=0"
+    assert f"   or: srun --nodes=2 --ntasks-per-node=4 {options} {command}" in lines
     assert "preprocessors per node: 1 on the first, 2 on the others" in lines
-    assert lines[lines.index("GPUs of the first flotilla:") + 1 :][:2] == [
+    assert lines[lines.index("Slots of the first flotilla:") + 1 :][:2] == [
         "  node0  0:fast 1:half",
         "  node1  0-1:half",
     ]
@@ -101,9 +102,39 @@ def test_the_table_and_the_json_agree(capsys: Capture) -> None:
 
 def test_the_launch_line_carries_the_overrides(capsys: Capture) -> None:
     result = plan(capsys, write_config(DNNS + EMULATED), "--set", "name=my-runs")
-    assert result["launch"][0] == "mpirun -n 6 hpcbal run run.yaml --set name=my-runs"
+    assert result["launch"][0] == "mpirun -n 6 --bind-to none hpcbal run run.yaml --set name=my-runs"
     result = plan(capsys, "run.yaml", "--set", "schedule.profiling={max_gpus: 3}")
     assert "--set 'schedule.profiling={max_gpus: 3}'" in result["launch"][1]
+
+
+@pytest.mark.parametrize(
+    ("device", "headings"),
+    [
+        ("auto", ["     start: mpirun", "        or: srun", "or on GPUs: srun"]),
+        ("gpu", ["start: mpirun", "   or: srun"]),
+        ("cpu", ["start: mpirun", "   or: srun"]),
+    ],
+)
+def test_the_line_for_gpus_is_shown_where_slots_may_be_gpus(
+    capsys: Capture, tmp_path: Path, device: str, headings: list[str]
+) -> None:
+    write_profile(tmp_path / "p.json")
+    arguments = [
+        write_config(),
+        "--profile",
+        "p.json",
+        "--cpus-per-task",
+        "7",
+        "--set",
+        f"slots.device={device}",
+    ]
+    assert main(["plan", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line for line in lines if "mpirun -n" in line or "srun --" in line]
+    assert [line.partition(" -")[0] for line in shown] == headings
+    with_gpus = ["--gpus-per-node=4" in line for line in shown if "srun" in line]
+    assert with_gpus == {"auto": [False, True], "gpu": [True], "cpu": [False]}[device]
+    assert all("--ntasks-per-node=6 --cpus-per-task=7" in line for line in shown if "srun" in line)
 
 
 def test_ranks_are_the_same_on_every_node(capsys: Capture) -> None:
@@ -160,7 +191,7 @@ def test_without_rates_the_error_says_how_to_get_them(capsys: Capture) -> None:
         ("{", "p.json: not a profile, because it is not JSON"),
         ("[]", "p.json: this is not a profile"),
         ('{"format": 9, "entries": {}}', "p.json: profile has format 9"),
-        ('{"format": 1, "entries": {}}', "p.json: has no rate on 1 GPU for fast, half, slow; measure"),
+        ('{"format": 1, "entries": {}}', "p.json: has no rate on 1 slot for fast, half, slow; measure"),
         (
             '{"format": 1, "entries": {"k": {"dnn": "fast"}}}',
             "p.json: profile entry k: needs dnn, gpus_per_node",
@@ -190,7 +221,7 @@ def test_numbers_of_gpus_are_converted_to_nodes(capsys: Capture) -> None:
     assert [node["num_gpus"] for node in plan(capsys, config, "--gpus", "8")["nodes"]] == [4, 4]
     part = plan(capsys, config, "--gpus", "3")
     assert [node["num_gpus"] for node in part["nodes"]] == [3]
-    assert part["launch"][0] == "mpirun -n 5 hpcbal run run.yaml --set slots.per_node=3"
+    assert part["launch"][0] == "mpirun -n 5 --bind-to none hpcbal run run.yaml --set slots.per_node=3"
     assert "got 6, allowed with 4 slots per node: up to 4, or whole nodes such as 4 or 8" in refused(
         capsys, config, "--gpus", "6"
     )
@@ -315,7 +346,7 @@ def test_a_limit_below_an_even_share_causes_a_warning(capsys: Capture) -> None:
     """`half` gets three GPUs, `slow` four: only on one GPU is the share of `fast` above the limit."""
     config = write_config(DNNS + EMULATED + "balance: {policy: fitted, max_samples_per_gpu: 2}\n")
     shown = (
-        "less than an even share, which is always allowed: fast (4 of 4 samples on 1 GPU); shares stay even"
+        "less than an even share, which is always allowed: fast (4 of 4 samples on 1 slot); shares stay even"
     )
     assert main(["plan", config]) == 0
     assert f"warning: balance.max_samples_per_gpu: got 2, {shown}\n" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.cluster.accelerators import count_gpus
+from hpcbal.cluster.accelerators import granted_gpus, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ from hpcbal.cluster.accelerators import count_gpus
         ("CUDA_VISIBLE_DEVICES", "GPU-8932f937", 1),
         ("CUDA_VISIBLE_DEVICES", "", 0),
         ("CUDA_VISIBLE_DEVICES", "-1", 0),
+        ("CUDA_VISIBLE_DEVICES", "NoDevFiles", 0),
         ("ROCR_VISIBLE_DEVICES", "0,1", 2),
     ],
 )
@@ -21,4 +22,22 @@ def test_the_visible_devices_count(monkeypatch, variable: str, value: str, numbe
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv(variable, value)
-    assert count_gpus() == number
+    assert len(visible_gpus()) == number
+    assert visible_gpus("cpu") == ()
+
+
+@pytest.mark.parametrize(
+    ("environ", "granted"),
+    [
+        ({}, None),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, None),
+        ({"CUDA_VISIBLE_DEVICES": ""}, None),
+        ({"SLURM_GPUS_ON_NODE": "0"}, None),
+        ({"SLURM_GPUS_ON_NODE": "4"}, "SLURM_GPUS_ON_NODE=4"),
+        ({"SLURM_JOB_GPUS": "0"}, "SLURM_JOB_GPUS=0"),
+        ({"SLURM_STEP_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": ""}, "SLURM_STEP_GPUS=2,3"),
+        ({"LSB_JOBID": "7", "CUDA_VISIBLE_DEVICES": "1"}, "CUDA_VISIBLE_DEVICES=1"),
+    ],
+)
+def test_the_batch_system_names_the_gpus_that_it_gave(environ: dict[str, str], granted: str | None):
+    assert granted_gpus(environ) == granted

@@ -21,7 +21,7 @@ class Comm:
         self.rank = 0
         firsts = [sum(map(len, seen[:node])) for node in range(len(seen))]
         self._others = [
-            (firsts[node], f"host{node}", 100 + firsts[node] + number, gpus)
+            (firsts[node], f"host{node}", 100 + firsts[node] + number, gpus, frozenset({number % 2}))
             for node, ranks in enumerate(seen)
             for number, gpus in enumerate(ranks)
         ][1:]
@@ -35,9 +35,10 @@ class Comm:
 
 
 def discovered(monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Roles:
-    monkeypatch.setattr(discovery, "visible_gpus", lambda: seen[0][0])
+    monkeypatch.setattr(discovery, "visible_gpus", lambda device: seen[0][0])
+    monkeypatch.setattr(discovery, "_cores", lambda: frozenset({0}))
     comm = cast(MPI.Comm, Comm(seen))
-    return discovery.discover(comm, comm, slots_per_node=None, preprocessors_per_node=1)
+    return discovery.discover(comm, comm, slots_per_node=None, preprocessors_per_node=1, device="auto")
 
 
 def test_ranks_that_see_one_gpu_each_are_counted_together(monkeypatch: pytest.MonkeyPatch):
@@ -55,3 +56,8 @@ def test_a_gpu_that_all_ranks_see_counts_once(monkeypatch: pytest.MonkeyPatch):
 def test_ranks_that_see_none_do_not_hide_the_gpus_of_the_others(monkeypatch: pytest.MonkeyPatch):
     roles = discovered(monkeypatch, [[(), (), ("GPU-a",), ("GPU-b",)], [(), (), ("GPU-c",)]])
     assert [rank.num_gpus for rank in roles.ranks] == [2, 2, 2, 2, 1, 1, 1]
+
+
+def test_a_core_that_several_ranks_share_counts_once(monkeypatch: pytest.MonkeyPatch):
+    roles = discovered(monkeypatch, [[()] * 6])
+    assert {rank.num_cores for rank in roles.ranks} == {2}

@@ -96,4 +96,9 @@ def test_every_rank_has_one_role_and_trainers_are_called_by_their_gpu() -> None:
         *("preprocessor", "preprocessor", "trainer", "trainer"),
     ]
     assert sorted(rank for ranks in roles.ranks_by_role.values() for rank in ranks) == list(range(8))
-    assert [roles.title_of(rank) for rank in (0, 1, 2, 7)] == ["scheduler", "preprocessor", "GPU 0", "GPU 3"]
+    assert [roles.title_of(rank) for rank in (0, 1, 2, 7)] == [
+        "scheduler",
+        "preprocessor",
+        "slot 0",
+        "slot 3",
+    ]

@@ -276,7 +276,7 @@ def test_more_weights_than_gpus_are_refused_once_the_gpus_are_known(make_file: M
     check_shares(config, 3)
     with pytest.raises(ConfigError) as caught:
         check_shares(config, 1)
-    advice = "one for each GPU; remove some weights, or ask for more GPUs"
+    advice = "one for each slot; remove some weights, or ask for more slots"
     assert caught.value.problems == (
         f"balance.shares: got 3 weights, allowed: at most 1, {advice}",
         f"dnns.b.shares: got 2 weights, allowed: at most 1, {advice}",
@@ -293,7 +293,7 @@ PARTED = GOOD.replace("preprocessing:", "data: {access: partitioned}\npreprocess
 """,
     "",
 )
-ALLOWED = "allowed: at least %d with data.access 'partitioned': every GPU that the DNN may have"
+ALLOWED = "allowed: at least %d with data.access 'partitioned': every slot that the DNN may have"
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_no_dnns_at_all_are_done_at_once(drive: Drive) -> None:
 
 
 def test_an_allocation_without_gpus_is_refused(drive: Drive) -> None:
-    with pytest.raises(ClusterError, match="no GPU slot"):
+    with pytest.raises(ClusterError, match="no slot"):
         Ensemble([], Cluster(()), ScheduleSettings(num_positions=END), RateTable({}, 1))
 
 
@@ -501,5 +501,5 @@ def test_broken_invariants_are_reported(drive: Drive) -> None:
     driver.start()
     groups = driver.ensemble.state.groups
     groups["a"].gpus = groups["b"].gpus
-    with pytest.raises(ControlError, match=r"internal error: GPU \d is held by a and b"):
+    with pytest.raises(ControlError, match=r"internal error: slot \d is held by a and b"):
         driver.ensemble.check_invariants()

@@ -105,7 +105,7 @@ def test_known_rates_skip_profiling(drive: Drive) -> None:
 
 
 def test_unknown_rates_are_an_error_when_profiling_is_off(drive: Drive) -> None:
-    with pytest.raises(InputError, match="rates of b on 1 GPU are not known"):
+    with pytest.raises(InputError, match="rates of b on 1 slot are not known"):
         drive({"a": 1, "b": 1}, rates={"a": [1.0]}).start()
 
 
@@ -151,9 +151,9 @@ def test_suspension_waits_for_the_running_wave_and_keeps_its_rates(drive: Drive)
     ("event", "message"),
     [
         (GroupLeft("a"), "RateMeasured or DnnFailed before GroupLeft"),
-        (RateMeasured("a", 2, 1.0), "a rate > 0 on 1 GPUs"),
-        (RateMeasured("a", 1, 0.0), "a rate > 0 on 1 GPUs"),
-        (RateMeasured("a", 1, math.inf), "a rate > 0 on 1 GPUs"),
+        (RateMeasured("a", 2, 1.0), "a rate > 0 on 1 slots"),
+        (RateMeasured("a", 1, 0.0), "a rate > 0 on 1 slots"),
+        (RateMeasured("a", 1, math.inf), "a rate > 0 on 1 slots"),
         (RateMeasured("b", 1, 1.0), "in the running profiling wave"),
         (PreprocessingMeasured(math.nan), "a rate > 0"),
     ],

@@ -46,7 +46,7 @@ def test_the_round_continues_without_the_gpu_and_moves_no_other_dnn(drive: Drive
     first = groups_of(run.start())
     assert len(first["wide"]) == 3
     slow = first["wide"][1]
-    why = f"wide goes on without GPU {slow}"
+    why = f"wide goes on without slot {slow}"
     assert run.epoch("wide", offers={"wide": slow}) == []
     assert run.epoch("small") == [
         LeaveOut("wide", slow),

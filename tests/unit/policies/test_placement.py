@@ -90,7 +90,7 @@ def test_a_placement_survives_pickling() -> None:
 
 
 def test_errors_say_what_is_wrong() -> None:
-    with pytest.raises(PolicyError, match="needs 5 GPUs, the cluster has 4"):
+    with pytest.raises(PolicyError, match="needs 5 slots, the cluster has 4"):
         place((5,), (4,))
     with pytest.raises(PolicyError, match="max_permutations 0"):
         place((1,), (4,), max_permutations=0)

@@ -94,13 +94,13 @@ def test_a_table_survives_pickling_and_later_changes_of_its_source() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
 def test_an_impossible_rate_is_named(rate: float) -> None:
-    with pytest.raises(PolicyError, match=r"'a' on 2 GPUs.*allowed: above 0"):
+    with pytest.raises(PolicyError, match=r"'a' on 2 slots.*allowed: above 0"):
         RateTable({"a": {1: 10.0, 2: rate}}, gpus_per_node=2)
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
 def test_an_impossible_count_is_named(count: int) -> None:
-    with pytest.raises(PolicyError, match="number of GPUs"):
+    with pytest.raises(PolicyError, match="number of slots"):
         RateTable({"a": {count: 10.0}}, gpus_per_node=2)
 
 
@@ -111,11 +111,11 @@ def test_gpus_per_node_must_be_positive() -> None:
 
 def test_a_dnn_without_a_single_gpu_rate_is_named() -> None:
     table = RateTable({"a": {2: 10.0}}, gpus_per_node=2)
-    with pytest.raises(PolicyError, match=r"'a' on 1 GPU.*\[2\]"):
+    with pytest.raises(PolicyError, match=r"'a' on 1 slot.*\[2\]"):
         table.rate("a", 2)
     with pytest.raises(PolicyError, match="'b'"):
         table.matrix(("b",), 4)
-    with pytest.raises(PolicyError, match="0 GPUs"):
+    with pytest.raises(PolicyError, match="0 slots"):
         table.rate("a", 0)
 
 
@@ -137,7 +137,7 @@ def test_profiling_goes_up_to_m_t(
 
 
 def test_profiling_counts_refuse_senseless_arguments() -> None:
-    with pytest.raises(PolicyError, match="profile every DNN on 1 GPU"):
+    with pytest.raises(PolicyError, match="profile every DNN on 1 slot"):
         profiling_counts([], 4, 4)
     with pytest.raises(PolicyError, match="max_gpus: got 0"):
         profiling_counts([1.0], 4, 4, 0)

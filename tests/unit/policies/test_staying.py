@@ -55,5 +55,5 @@ def test_a_dnn_that_left_does_not_matter() -> None:
 
 
 def test_a_flotilla_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(PolicyError, match="needs 3 GPUs, the cluster has 2"):
+    with pytest.raises(PolicyError, match="needs 3 slots, the cluster has 2"):
         place({"a": 3}, (2,), {"a": (0, 1)})

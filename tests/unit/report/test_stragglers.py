@@ -58,8 +58,8 @@ def test_the_costliest_group_comes_first(history: Any) -> None:
 def test_the_page_shows_who_was_late_why_and_the_result(removed: ReportData) -> None:
     page = render_page(removed)
     part = page.partition('<section id="stragglers">')[2].partition("</section>")[0]
-    assert "After 9.0 s <b>a</b> continued without GPU 2" in part
-    assert '<td class="slot" title="1 of 3 GPUs">GPU 2</td><td class="why">computed longer</td>' in part
+    assert "After 9.0 s <b>a</b> continued without slot 2" in part
+    assert '<td class="slot" title="1 of 3 slots">slot 2</td><td class="why">computed longer</td>' in part
     assert "2 of 3" in part
 
 
@@ -69,7 +69,7 @@ def test_a_line_per_slot_shows_its_last_share_or_that_it_was_left_out(
 ) -> None:
     drawing = draw_charts(removed, width)["shares"]
     texts = [shape.text for shape in drawing.shapes if isinstance(shape, Text)]
-    assert {"a", "GPU 0 50 %", "GPU 1 50 %", "GPU 2 left out"} <= set(texts)
+    assert {"a", "slot 0 50 %", "slot 1 50 %", "slot 2 left out"} <= set(texts)
 
 
 def test_nothing_is_reported_if_no_rank_was_late(finished: ReportData) -> None:

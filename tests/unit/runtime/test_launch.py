@@ -63,6 +63,11 @@ def test_a_cut_machine_must_be_started_by_the_user(config_file: Path):
         launch.num_ranks(config, 0, 2)
 
 
+def test_the_scheduler_and_emulated_trainers_need_no_core(config_file: Path):
+    assert launch.num_busy_ranks(load_config(config_file, ["backend={name: tensorflow}"]), 64) == 63
+    assert launch.num_busy_ranks(load_config(config_file), 64) == 1
+
+
 def test_the_ranks_are_this_very_program():
     command = launch.mpirun_command(["run", "a.yaml"], 6)
     assert Path(command[0]).name == "mpirun"

@@ -34,6 +34,7 @@ _TOOLS = [
     "sed",
     "sha256sum",
     "sleep",
+    "sort",
     "tail",
     "touch",
     "tr",

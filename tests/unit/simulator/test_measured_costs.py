@@ -80,7 +80,7 @@ def test_the_costs_of_a_simulated_run_are_found_in_its_ledger(sim: Any) -> None:
     costs = Costs(form_s=1.0, build_s=10.0, load_s=3.0)
     rates = {"a": {1: 100.0, 2: 190.0}, "b": {1: 100.0, 2: 190.0}}
     run = sim(rates, {"a": 6, "b": 2}, gpus=(2,), costs=costs, keep_events=True)
-    assert len(run.rounds) == 2, "b is done, and a moves to both GPUs"
+    assert len(run.rounds) == 2, "b is done, and a moves to both slots"
     found = measured_costs(lines_of_run(run))
     assert found is not None
     assert (found.form_s, found.build_s, found.load_s) == pytest.approx((4.0, 7.0, 0.0))

@@ -292,5 +292,5 @@ def test_wrong_epochs_are_refused(epochs: dict[str, int], message: str, sim: Sim
 
 
 def test_a_dnn_without_a_rate_is_named(sim: Sim) -> None:
-    with pytest.raises(PolicyError, match="no rate for 'a' on 1 GPU is known"):
+    with pytest.raises(PolicyError, match="no rate for 'a' on 1 slot is known"):
         sim({"a": {2: 100.0}}, {"a": 1}, paradigm="independent")

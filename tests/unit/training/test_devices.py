@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.errors import ClusterError
-from hpcbal.training.devices import gpu_of_slot, thread_counts, threads_of_slot
+from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,25 @@ def test_cores_that_a_launcher_has_bound_are_not_divided_again() -> None:
 )
 def test_the_users_thread_counts_win(environment: dict[str, str], expected: tuple[int, int]) -> None:
     assert thread_counts(environment, share=2) == expected
+
+
+@pytest.mark.parametrize(("device", "granted"), [("cpu", "SLURM_JOB_GPUS=0"), ("auto", None), ("cpu", None)])
+def test_cores_are_used_where_no_gpu_was_given_or_the_file_says_so(device: str, granted: str | None) -> None:
+    check_gpus_seen(device, granted, built_with_gpus=False)
+
+
+@pytest.mark.parametrize(
+    ("device", "granted", "built_with_gpus", "expected"),
+    [
+        ("auto", "SLURM_JOB_GPUS=0,1", False, r"given GPUs \(SLURM_JOB_GPUS=0,1\).*HPCBAL_DEVICE=gpu"),
+        ("auto", "CUDA_VISIBLE_DEVICES=0", True, "'nvidia-smi'"),
+        ("gpu", None, True, "slots.device is gpu, but TensorFlow sees none"),
+    ],
+)
+def test_gpus_that_tensorflow_does_not_see_are_an_error_with_a_remedy(
+    device: str, granted: str | None, built_with_gpus: bool, expected: str
+) -> None:
+    with pytest.raises(ClusterError, match=expected) as raised:
+        check_gpus_seen(device, granted, built_with_gpus=built_with_gpus)
+    assert "set slots.device to cpu" in str(raised.value)
+    assert raised.value.exit_code == 2

@@ -41,8 +41,8 @@ def over(config: EnsembleConfig, num_gpus: int, num_train: int | None = None) ->
 
 def test_a_group_whose_even_share_is_above_the_limit_is_found(path: Path) -> None:
     config = load_config(path)
-    assert over(config, 3) == {"a": "22 of 65 samples on 3 GPUs"}
-    assert over(config, 1) == {"a": "65 of 65 samples on 1 GPU"}
+    assert over(config, 3) == {"a": "22 of 65 samples on 3 slots"}
+    assert over(config, 1) == {"a": "65 of 65 samples on 1 slot"}
     assert over(config, 4) == {}, "17 each"
     assert over(config, 2, num_train=30) == {}, "no step has more than the data"
     assert over_limit(config, {"b": 1}) == {}
@@ -59,9 +59,9 @@ def test_it_is_found_exactly_where_a_run_allows_more_than_the_limit(path: Path, 
 
 
 def test_the_message_names_some_dnns_and_counts_the_others() -> None:
-    one = told_limit(20, {"a": "22 of 65 samples on 3 GPUs"})
+    one = told_limit(20, {"a": "22 of 65 samples on 3 slots"})
     assert one == (
-        "got 20, less than an even share, which is always allowed: a (22 of 65 samples on 3 GPUs); "
+        "got 20, less than an even share, which is always allowed: a (22 of 65 samples on 3 slots); "
         "shares stay even"
     )
     many = told_limit(20, {f"dnn{i}": "x" for i in range(6)})
@@ -69,12 +69,12 @@ def test_the_message_names_some_dnns_and_counts_the_others() -> None:
 
 
 def test_the_file_alone_causes_a_warning_where_it_limits_groups(path: Path) -> None:
-    assert warnings_of(path) == [], "with enough GPUs the limit is kept"
+    assert warnings_of(path) == [], "with enough slots the limit is kept"
     assert warnings_of(path, "schedule.max_gpus_per_dnn=4") == []
     (message,) = warnings_of(path, "schedule.max_gpus_per_dnn=3")
     assert message == (
         "run.yaml:2: balance.max_samples_per_gpu: got 20, less than an even share, which is always allowed: "
-        "a (22 of 65 samples on 3 GPUs); shares stay even (schedule.max_gpus_per_dnn allows no more GPUs)"
+        "a (22 of 65 samples on 3 slots); shares stay even (schedule.max_gpus_per_dnn allows no more slots)"
     )
     assert warnings_of(path, "schedule.max_gpus_per_dnn=3", beforehand=False) == []
     assert warnings_of(path, "schedule.max_gpus_per_dnn=3", "dnns.a.balance=even") == []

@@ -156,8 +156,8 @@ def test_a_prediction_is_shown_with_its_error(finished: ReportData) -> None:
 
 
 def test_a_simulation_needs_no_files() -> None:
-    data = ReportData("what-if", "simulation", "done", duration_s=60.0, slot_names=("GPU 0",))
-    assert "simulation of 0 DNNs on 1 GPU slot" in render_page(data)
+    data = ReportData("what-if", "simulation", "done", duration_s=60.0, slot_names=("slot 0",))
+    assert "simulation of 0 DNNs on 1 slot" in render_page(data)
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])

@@ -86,11 +86,11 @@ def test_each_dnn_over_the_limit_is_reported_once(capsys: pytest.CaptureFixture[
     console.show(StartRound(plan_of(a=3, b=4)))
     lines = reported(capsys)
     assert lines[0].startswith("round 0: "), "the warning follows the line of its round"
-    assert lines[-1] == f"{limit}a (8 of 24 samples on 3 GPUs); shares stay even"
+    assert lines[-1] == f"{limit}a (8 of 24 samples on 3 slots); shares stay even"
     console.show(StartRound(plan_of(a=2, b=4)))
     assert limits_reported(capsys) == []
     console.show(StartAlone(plan_of(b=1)))
-    assert limits_reported(capsys) == [f"{limit}b (24 of 24 samples on 1 GPU); shares stay even"]
+    assert limits_reported(capsys) == [f"{limit}b (24 of 24 samples on 1 slot); shares stay even"]
     console.show(StartRound(plan_of(a=1, b=1)))
     assert limits_reported(capsys) == []
 
@@ -102,7 +102,7 @@ def test_steps_hold_no_more_samples_than_a_pass(capsys: pytest.CaptureFixture[st
 
 def test_the_limit_is_not_reported_while_profiling(capsys: pytest.CaptureFixture[str]) -> None:
     console_of().show(StartProfiling(groups_of(a=1)))
-    assert reported(capsys) == ["profiling: a on 1 GPU"]
+    assert reported(capsys) == ["profiling: a on 1 slot"]
 
 
 def test_what_comes_from_elsewhere_is_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:

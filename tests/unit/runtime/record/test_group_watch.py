@@ -64,7 +64,7 @@ def test_nothing_is_advised_where_shares_are_balanced_already() -> None:
 
 def test_a_gpu_better_left_out_is_reported_once_unless_it_is_offered() -> None:
     watching, offer = watch(), facts(1.0, 2.0, balance=BalanceFacts((1, 1), remove=1))
-    assert watching.look("a", offer).notes == ["warning: a would be faster without GPU 7 of its group"]
+    assert watching.look("a", offer).notes == ["warning: a would be faster without slot 7 of its group"]
     assert watching.look("a", offer).notes == []
     taken = watch()
     taken.note_offer("a", 7)

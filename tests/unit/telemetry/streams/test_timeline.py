@@ -51,12 +51,12 @@ def test_it_is_whole_after_every_write(path: Path) -> None:
 
 def test_a_slice_becomes_an_event_of_its_rank(path: Path) -> None:
     timeline = TimelineFile(path, MANY)
-    timeline.name_track(3, 1, "node 1 (n7)", "GPU 5")
+    timeline.name_track(3, 1, "node 1 (n7)", "slot 5")
     timeline.add(3, 1, [of_s("pass", 1.5, 0.25, "a pass 0", steps=4.0)])
     timeline.close()
     node, rank, event = read_timeline(path)
     assert (node["name"], node["args"]) == ("process_name", {"name": "node 1 (n7)"})
-    assert (rank["name"], rank["args"], rank["tid"]) == ("thread_name", {"name": "rank 3: GPU 5"}, 4)
+    assert (rank["name"], rank["args"], rank["tid"]) == ("thread_name", {"name": "rank 3: slot 5"}, 4)
     assert event == {
         "ph": "X",
         "name": "a pass 0",

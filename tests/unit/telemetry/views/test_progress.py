@@ -57,8 +57,8 @@ def test_a_round_is_shown_with_its_flotilla():
     progress.now = 3661
     progress.show(StartRound(plan_of("resnet", "densenet")))
     assert progress.lines() == [
-        "[1:01:01] round 3: 2 DNNs on 2 of 4 GPUs, 2 preprocessors, from pass 7",
-        "          DNN       GPUs   epochs so far      predicted",
+        "[1:01:01] round 3: 2 DNNs on 2 of 4 slots, 2 preprocessors, from pass 7",
+        "          DNN       slots  epochs so far      predicted",
         "          --------  -----  -------------  -------------",
         "          resnet    1 (0)              2  512 samples/s",
         "          densenet  1 (1)              2  512 samples/s",
@@ -148,7 +148,7 @@ def test_a_wave_of_profiling_is_two_lines():
     progress.show(GroupLeft("c"))
     assert progress.lines() == [
         "[0:00:00] c FAILED: oom: too large",
-        "[0:00:00] measured: a on 1 GPU 100 samples/s, b on 2 GPUs 180 samples/s",
+        "[0:00:00] measured: a on 1 slot 100 samples/s, b on 2 slots 180 samples/s",
     ]
     progress.show(PreprocessingMeasured(3000.0))
     assert progress.lines() == ["[0:00:00] one preprocessor makes 3000 samples/s"]
@@ -157,7 +157,9 @@ def test_a_wave_of_profiling_is_two_lines():
 def test_a_gpu_that_is_left_out_is_reported():
     progress = Watched()
     progress.show(LeaveOut("a", 3))
-    assert progress.lines() == ["[0:00:00] a is faster without GPU 3 and leaves it out from the next pass on"]
+    assert progress.lines() == [
+        "[0:00:00] a is faster without slot 3 and leaves it out from the next pass on"
+    ]
 
 
 def test_the_end_of_a_round_shows_the_results_of_its_dnns():

@@ -29,7 +29,7 @@ def test_the_table_has_totals_and_causes():
     lines = render_results(ROWS).splitlines()
     assert lines[0].split() == [
         *["name", "state", "epochs", "best", "val", "accuracy"],
-        *["wall", "time", "GPU-slot-seconds", "cause"],
+        *["wall", "time", "slot-seconds", "cause"],
     ]
     assert lines[2].split() == ["resnet,", "deep", "done", "12", "0.3333", "0:01:01", "122.5"]
     assert lines[-1].split() == ["2", "DNNs", "1", "done", "12", "0.3333", "125.5", "1", "failed"]

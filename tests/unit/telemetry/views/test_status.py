@@ -63,7 +63,7 @@ def test_a_status_is_written_with_its_time_and_read_back(tmp_path):
 def test_people_see_phase_dnns_and_age():
     page = render_status(a_status(), now=NOW + 3)
     lines = page.splitlines()
-    assert lines[0] == "six: training, round 2, pass 7, 3 of 4 GPUs busy, running for 0:00:00"
+    assert lines[0] == "six: training, round 2, pass 7, 3 of 4 slots busy, running for 0:00:00"
     assert lines[1] == "2 DNNs: 1 running, 1 failed; 2 preprocessors, 1235 samples/s; 1 bad sample left out"
     assert lines[5].split() == ["resnet", "running", "3/30", "0.9100", "0.9300", "0", "1", "0:01:01"]
     assert "nan: ValueError: the loss is NaN x" in lines[6], "the key line of the traceback"
@@ -76,7 +76,7 @@ def test_people_see_phase_dnns_and_age():
 @pytest.mark.parametrize(
     ("gpu", "why", "line"),
     [
-        (1, "input", "resnet waits for GPU 1 (input): 2.5 s in its last epoch"),
+        (1, "input", "resnet waits for slot 1 (input): 2.5 s in its last epoch"),
         (None, "collective", "resnet spends most of its time summing gradients: 2.5 s in its last epoch"),
     ],
 )
@@ -89,7 +89,7 @@ def test_the_straggler_of_a_group_is_reported(gpu, why, line):
 def test_a_gpu_that_a_group_leaves_out_is_shown_until_it_is_done():
     status = a_status()
     status["dnns"][0]["left_out"] = [2, 3]
-    line = "resnet trains without GPU 2 and GPU 3, because it is faster that way"
+    line = "resnet trains without slot 2 and slot 3, because it is faster that way"
     assert line in render_status(status, now=NOW + 3).splitlines()
     status["dnns"][0]["state"] = "done"
     assert line not in render_status(status, now=NOW + 3).splitlines()
