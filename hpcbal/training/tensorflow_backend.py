@@ -289,7 +289,7 @@ class TensorFlowBackend(Backend):
         keras.utils.clear_session(free_memory=False)
         keras.config.set_floatx(self._precision)
         keras.config.set_dtype_policy(self._precision)
-        keras.utils.set_random_seed(dnn_seed(seed, dnn.name))
+        keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with _memory_errors():
             model = load_object(dnn.model)(tuple(sample.shape), num_classes, **dnn.args)
             check_model(dnn, model, sample, num_classes)
