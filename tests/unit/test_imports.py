@@ -168,7 +168,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "jinja2": ("report.page.document",),
     "psutil": ("telemetry.host.resource_use",),
     "statsmodels": ("speed_models.arima",),
-    "yaml": ("config", "telemetry.claim.same_config", "simulator.preset"),
+    "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "telemetry.ledger.codec"),
     "hpcbal.runtime": ("runtime", "cli"),
     "hpcbal.cli": ("cli", "__main__"),

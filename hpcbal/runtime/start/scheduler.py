@@ -89,6 +89,8 @@ def make_scheduler(
             config.schedule.max_gpus_per_dnn,
         )
     journal.note_start(opened, roles, device)
+    for note in opened.notes:
+        log.info("%s: %s", opened.run.root, note)
     for warning in opened.earlier.warnings:
         console.warn(warning)
     return Scheduler(

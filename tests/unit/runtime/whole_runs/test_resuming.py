@@ -75,6 +75,46 @@ def test_a_failed_dnn_stays_failed_until_it_is_to_be_retried(lab: Any, hooks: An
     assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
 
 
+def test_dnns_are_added_to_a_finished_run_and_a_failed_one_is_taken_out(lab: Any, hooks: Any) -> None:
+    def fail(step: int) -> None:
+        if step == 5:
+            raise RuntimeError("the layers do not fit")
+
+    hooks["act"] = fail
+    a, b, c = lab.dnn("a", 4), lab.dnn("b", 2, hook="act"), lab.dnn("c", 3)
+    lab.use(dnns=[a, b])
+    assert lab.run() == 3
+    before = lab.outcome()["a"]
+    lab.use(dnns=[c, a])
+    assert lab.run() == 0
+    assert lab.states() == {"c": ("done", 3), "a": ("done", 4)}
+    lab.assert_same({"a": lab.outcome()["a"]}, {"a": before})
+    hooks["act"] = lambda step: None
+    lab.use(dnns=[a, b, c])
+    assert lab.run() == 3, "it is back, and still failed"
+    assert lab.run(retry_failed=True) == 0
+    assert lab.states() == {"a": ("done", 4), "b": ("done", 2), "c": ("done", 3)}
+
+
+@pytest.mark.parametrize("paradigm", ["global", "independent"])
+def test_dnns_of_a_stopped_run_are_taken_out_and_come_back(lab: Any, paradigm: str) -> None:
+    """The one that goes is in training; another takes its place, and all go on where they stopped."""
+    lab.use(paradigm, output="calm")
+    assert lab.run() == 0
+    calm = lab.outcome()
+    dnns = lab.dnns(hook="act")
+    lab.use(paradigm, dnns=dnns[:2])
+    lab.stop_at(9, rank=1)
+    lab.use(paradigm, dnns=dnns[1:])
+    assert lab.run() == 0
+    assert {name for name, (state, _) in lab.states().items() if state == "done"} == {"b", "c"}
+    lab.use(paradigm, dnns=dnns)
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+    if paradigm == "independent":  # elsewhere the passes, and so the order of samples, are others
+        lab.assert_same(lab.outcome(), calm)
+
+
 def test_all_samples_broken_for_a_while(lab: Any) -> None:
     lab.use(data={"dataset": "in_process_toys:points", "args": {"broken": 60}})
     assert lab.run() == 2
