@@ -48,7 +48,11 @@ class EpochPoint:
 class JobReport:
     """The result of one job, such as a DNN; `cause` and `detail` are empty unless it has failed.
 
-    `best` is its best value of the metric that the kind of run defines.
+    Attributes:
+        best: its best value of the measure of the report.
+        final: the value of that measure after its last epoch.
+        best_epoch: the epoch (from 1) with the best value; None if there is none.
+        settings: hyper-parameters in which it differs from other jobs of the run, by dotted key, as text.
     """
 
     name: str
@@ -60,6 +64,9 @@ class JobReport:
     cause: str = ""
     detail: str = ""
     curve: tuple[EpochPoint, ...] = ()
+    final: float | None = None
+    best_epoch: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +210,7 @@ class ReportData:
         shares: shares of each job whose steps were balanced.
         facts: (name, value) pairs about the environment and versions, in display order.
         run_kind: kind of the run, as in its config.
+        measure: key of the measure by which jobs are compared; empty: the main one of that kind of run.
     """
 
     name: str
@@ -226,10 +234,16 @@ class ReportData:
     prediction: PredictedDuration | None = None
     facts: tuple[tuple[str, str], ...] = ()
     run_kind: str = "ensemble"
+    measure: str = ""
 
     @property
     def num_slots(self) -> int:
         return len(self.slot_names)
+
+    @property
+    def setting_keys(self) -> tuple[str, ...]:
+        """The hyper-parameters in which jobs differ."""
+        return tuple(dict.fromkeys(key for job in self.jobs for key in job.settings))
 
     @property
     def failed(self) -> tuple[JobReport, ...]:

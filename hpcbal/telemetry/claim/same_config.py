@@ -197,7 +197,11 @@ def _without(key: str, config: Any) -> Any:
 
 
 def _whole(job: Any, rule: MayDiffer) -> Any:
-    return {**rule.new_in_job, **job} if isinstance(job, Mapping) else job
+    return (
+        {**job, **{k: v for k, v in rule.new_in_job.items() if k not in job}}
+        if isinstance(job, Mapping)
+        else job
+    )
 
 
 def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -11,7 +11,8 @@ import pytest
 from ledger_lines import plan_of
 
 from hpcbal.errors import InputError, LedgerError
-from hpcbal.report import ReportData, read_run
+from hpcbal.report import ReportData, read_run, render_page
+from hpcbal.telemetry import ResultRow, write_results
 from hpcbal.telemetry.ledger import BalanceFacts, GroupFacts
 from hpcbal.telemetry.views.ensemble_status import new_status
 from hpcbal.telemetry.views.status import write_status
@@ -41,6 +42,23 @@ def test_what_became_of_each_dnn(finished: ReportData) -> None:
     assert (b.state, b.cause, b.epochs) == ("failed", "nan", 0)
     assert finished.failed == (b,)
     assert finished.state == "done, some DNNs failed"
+
+
+def test_the_best_epoch_the_last_value_and_the_settings_of_each_dnn(history: Any, tmp_path: Path) -> None:
+    history.start(0).round(0, 0, {"a": (0,), "b": (1,)})
+    for at, accuracy in enumerate((0.5, 0.75, 0.625), 1):
+        history.epoch(at, "a", seconds=1.0, accuracy=accuracy)
+    rows = [ResultRow(name, "running", 0, None, 0.0, 0.0, settings={"seed": name}) for name in "ab"]
+    write_results(tmp_path / "results.csv", rows)
+    data = history.read()
+    a, b = data.jobs
+    assert (a.best, a.best_epoch, a.final, a.settings) == (0.75, 2, 0.625, {"seed": "a"})
+    assert (b.best, b.best_epoch, b.final, b.settings) == (None, None, None, {"seed": "b"})
+    table = render_page(data).partition('<table id="jobs">')[2]
+    assert '<th class="minor">seed</th>' in table
+    assert '0.7500</td><td class="number minor">2</td><td class="number minor">0.6250</td>' in table
+    (tmp_path / "results.csv").write_text("a,b\n1,2\n")
+    assert history.read().setting_keys == ()
 
 
 def test_rates_planned_and_measured(finished: ReportData) -> None:
