@@ -71,6 +71,7 @@ class Replay:
         shares: shares of balanced steps, by DNN.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
+        exit_code: its exit code; None likewise.
     """
 
     def __init__(self) -> None:
@@ -79,6 +80,7 @@ class Replay:
         self.started_at = ""
         self.name = ""
         self.outcome: str | None = None
+        self.exit_code: int | None = None
         self.start: RunStartedLine | None = None
         self.slot_names: tuple[str, ...] = ()
         self.holds: list[Hold] = []
@@ -205,7 +207,7 @@ class Replay:
         self.start_s.append(self.now_s)
         self.started_at = self.started_at or entry.time
         self.name = line.name
-        self.outcome = None
+        self.outcome = self.exit_code = None
         self.start = line
         names = slot_names([(node.host, node.num_gpus) for node in line.nodes])
         self.slot_names = max(names, self.slot_names, key=len)
@@ -288,7 +290,7 @@ class Replay:
             case PredictionLine():
                 self.prediction = PredictedDuration(self.now_s + line.remaining_s)
             case RunFinishedLine():
-                self.outcome = line.outcome
+                self.outcome, self.exit_code = line.outcome, line.exit_code
                 self.decided_s += line.decided_s
                 self._take_end(line)
 

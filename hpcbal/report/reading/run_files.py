@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcbal.errors import InputError, LedgerError
+from hpcbal.errors import ExitCode, InputError, LedgerError
 from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -106,14 +106,21 @@ def _replay(run: RunDirectory) -> Replay:
 def _state(replay: Replay, status: AnyStatus | None, now: float) -> tuple[str, str]:
     """(state, note) of the run; the ledger takes precedence if it contains the end of the last start."""
     if replay.outcome is not None:
-        note = "run the same command again to resume it" if replay.outcome == "suspended" else ""
-        return STATE_OF_OUTCOME.get(replay.outcome, replay.outcome), note
+        return STATE_OF_OUTCOME.get(replay.outcome, replay.outcome), _how_to_go_on(replay)
     if status is None or has_ended(status):  # killed before this start wrote a status
         return "interrupted", "the run was killed; run the same command again to resume it"
     death = death_note(status, now)
     if death is not None:
         return "interrupted", death
     return "running", f"as of {status['updated_at']}"
+
+
+def _how_to_go_on(replay: Replay) -> str:
+    if replay.outcome != "suspended":
+        return ""
+    if replay.exit_code == ExitCode.RUN_AGAIN:
+        return "run the same command again to resume it"
+    return "stopped by an error (see the logs): fix its cause and run the same command again"
 
 
 def _jobs(replay: Replay, status: AnyStatus | None, run: RunDirectory) -> tuple[str, tuple[JobReport, ...]]:

@@ -71,6 +71,11 @@ class Progress:
         self._best: dict[str, float] = {}
         self._num_done = 0
         self._num_failed = 0
+        self._has_error = False
+
+    def note_error(self) -> None:
+        """Remember that an error ends the run, so the same command alone does not continue it."""
+        self._has_error = True
 
     def note(self, text: str) -> None:
         """Print `text` with the time; its further lines are indented."""
@@ -237,7 +242,11 @@ class Progress:
             return  # the next line says where the rates are
         if outcome == "suspended":
             text = f"suspended after {took}: run the same command again to resume"
-            self.note(self._paint(_YELLOW, text))
+            if self._has_error:
+                text = (
+                    f"stopped after {took} by the error below: fix its cause, then run the same command again"
+                )
+            self.note(self._paint(_RED if self._has_error else _YELLOW, text))
         elif self._num_failed:
             counts = f"{self._num_done} converged, {self._num_failed} failed"
             self.note(self._paint(_RED, f"finished after {took}: {counts} in this start"))

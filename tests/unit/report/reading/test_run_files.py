@@ -61,6 +61,13 @@ def test_the_best_epoch_the_last_value_and_the_settings_of_each_dnn(history: Any
     assert history.read().setting_keys == ()
 
 
+@pytest.mark.parametrize(("code", "how"), [(75, "run the same command again"), (2, "fix its cause and run")])
+def test_a_stopped_run_shows_how_it_goes_on(history: Any, code: int, how: str) -> None:
+    data = history.start(0).add(2, "run-finished", outcome="suspended", exit_code=code).read()
+    assert data.state == "stopped"
+    assert how in data.note
+
+
 def test_rates_planned_and_measured(finished: ReportData) -> None:
     (rate,) = finished.rates
     assert (rate.job, rate.num_gpus, rate.planned) == ("a", 1, 100.0)

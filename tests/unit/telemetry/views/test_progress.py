@@ -195,6 +195,15 @@ def test_the_end_says_how_it_ended(events, last):
     assert progress.lines()[-1].startswith(f"[0:00:09] {last}")
 
 
+def test_a_run_that_an_error_has_stopped_does_not_resume_by_itself():
+    progress = Watched()
+    progress.note_error()
+    progress.show(Finish("suspended"))
+    assert progress.lines()[-1].endswith(
+        "stopped after 0:00:00 by the error below: fix its cause, then run the same command again"
+    )
+
+
 def test_notes_are_indented_below_their_time():
     progress = Watched()
     progress.note("six DNNs\noutput: runs/x")
