@@ -55,13 +55,14 @@ class SampleSource:
             dataset: samples with labels.
             operations: in the order of application.
             seed: seed of the run, >= 0; fixes the split, the order and all random operations.
-            validation_fraction: share of the samples held out, in (0, 1); unused if the dataset has its own
-                `validation_ids`.
+            validation_fraction: share of the samples held out, in [0, 1), 0 for none; unused if the dataset
+                has its own `validation_ids`.
             max_sample_bytes: upper bound for samples whose size is not known in advance.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
-            DataError: if the split leaves no training or no validation sample, or nothing bounds the samples.
+            DataError: if the split leaves no training sample, or no validation sample although some were
+                requested, or nothing bounds the samples.
         """
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes)

@@ -12,10 +12,11 @@ class DnnStatus(JobStatus):
 
     `straggler` is what its group waited for in the last epoch (`gpu`, `why`, `late_s`); missing if there was
     none. `left_out` are GPUs that the DNN does not use because its group is faster without them; missing if
-    there are none.
+    there are none. `best_accuracy` is that of the training samples, in runs without validation data.
     """
 
     best_val_accuracy: float | None
+    best_accuracy: NotRequired[float | None]
     gpus: list[int]
     straggler: NotRequired[dict[str, Any]]
     left_out: NotRequired[list[int]]

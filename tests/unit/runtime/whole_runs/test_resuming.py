@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from typing import Any
 
@@ -131,6 +132,25 @@ def test_as_many_broken_samples_as_are_allowed_are_only_recorded(lab: Any, capsy
     assert lab.run() == 0
     assert sorted(line.sample_id for line in lab.events("bad-sample")) == [0, 1, 2]
     assert capsys.readouterr().out.count("warning: broken sample skipped: point 2: ") == 1
+
+
+def test_a_run_without_validation_data_stops_and_resumes(lab: Any, capsys: Any) -> None:
+    data = {"dataset": "in_process_toys:points", "validation_fraction": 0}
+    lab.use(output="calm", data=data)
+    assert lab.run() == 0
+    calm = lab.outcome()
+    lab.use(dnns=lab.dnns(hook="act"), data=data)
+    lab.stop_at(14, rank=1)
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+    assert "best train acc " in capsys.readouterr().out
+    for name, (history, arrays) in lab.outcome().items():
+        assert [record[2]["accuracy"] for record in history] == pytest.approx(
+            [record[2]["accuracy"] for record in calm[name][0]]
+        )
+        assert all(math.isnan(record[2]["val_loss"]) for record in history)
+        for key, array in arrays.items():
+            assert array == pytest.approx(calm[name][1][key], rel=1e-12, abs=1e-12)
 
 
 def test_the_walltime_stops_cleanly_and_the_next_start_resumes(lab: Any) -> None:
