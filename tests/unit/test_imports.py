@@ -57,8 +57,10 @@ simulator         | numpy yaml                            | errors values cluste
                   |                                       | policies control telemetry.ledger
 config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
-config.messages   | pydantic pydantic_core                | config.source config.schema
-config.expand     | -                                     | config.source config.schema config.messages
+config.dnn_keys   | -                                     | config.source config.schema
+config.messages   | pydantic pydantic_core                | config.source config.schema config.dnn_keys
+config.expand     | -                                     | config.source config.schema config.dnn_keys
+                  |                                       | config.messages
 config.imports    | -                                     | errors config.source
 config.balance    | -                                     | policies.batching config.schema
 config.checks     | pydantic                              | errors policies.batching config.source
