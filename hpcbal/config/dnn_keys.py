@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from hpcbal.config.schema.dnn import DnnConfig, OptimizerConfig, StopConfig
+from hpcbal.config.schema.section import Section
 from hpcbal.config.source.suggest import nearest
 
-_SECTIONS = {"optimizer": OptimizerConfig, "stop": StopConfig}
+_SECTIONS: dict[str, type[Section]] = {"optimizer": OptimizerConfig, "stop": StopConfig}
 _OTHER_NAMES = {"lr": "optimizer.learning_rate", "epochs": "stop.max_epochs"}
 
 
