@@ -52,6 +52,8 @@ class JobReport:
         best: its best value of the measure of the report.
         final: the value of that measure after its last epoch.
         best_epoch: the epoch (from 1) with the best value; None if there is none.
+        best_loss, final_loss: its lowest loss and that of its last epoch, of the validation samples if there
+            are any.
         settings: hyper-parameters in which it differs from other jobs of the run, by dotted key, as text.
     """
 
@@ -66,6 +68,8 @@ class JobReport:
     curve: tuple[EpochPoint, ...] = ()
     final: float | None = None
     best_epoch: int | None = None
+    best_loss: float | None = None
+    final_loss: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -51,6 +51,7 @@ def render_page(data: ReportData) -> str:
             view=view_of(data.run_kind),
             measure=view_of(data.run_kind).measure(data.measure),
             with_epochs=any(job.best_epoch is not None for job in data.jobs),
+            with_losses=any(job.best_loss is not None for job in data.jobs),
             ranked=best_first(data),
             metric=METRICS[metric_of(data) or "val_accuracy"],
             colors=colors_of(job.name for job in data.jobs),

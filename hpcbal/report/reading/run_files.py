@@ -129,6 +129,8 @@ def _jobs(replay: Replay, status: AnyStatus | None, run: RunDirectory) -> tuple[
     names = list(states) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
     summaries = {name: summary_of([point.metrics for point in replay.curves.get(name, ())]) for name in names}
     measure = view_of(_start_of(replay).kind).measure_of(summaries.values())
+    is_validated = any(numbers["best_val_loss"] is not None for numbers in summaries.values())
+    loss = "val_loss" if is_validated else "loss"
     costs, settings = replay.cost_by_dnn(), _settings(run)
     jobs = []
     for name in names:
@@ -141,6 +143,8 @@ def _jobs(replay: Replay, status: AnyStatus | None, run: RunDirectory) -> tuple[
                 best=numbers[measure.best_key],
                 final=numbers[measure.final_key],
                 best_epoch=None if best_epoch is None else int(best_epoch),
+                best_loss=numbers[f"best_{loss}"],
+                final_loss=numbers[f"final_{loss}"],
                 settings=settings.get(name, {}),
             )
         )

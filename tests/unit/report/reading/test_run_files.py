@@ -61,6 +61,23 @@ def test_the_best_epoch_the_last_value_and_the_settings_of_each_dnn(history: Any
     assert history.read().setting_keys == ()
 
 
+@pytest.mark.parametrize("kind", ["validation", "training"])
+def test_losses_are_those_of_the_validation_samples_if_there_are_any(history: Any, kind: str) -> None:
+    history.start(0).round(0, 0, {"a": (0,)})
+    metrics = {"loss": 2.0, "accuracy": 0.25, "val_loss": None, "val_accuracy": None}
+    if kind == "validation":
+        metrics |= {"val_loss": 1.5, "val_accuracy": 0.5}
+    history.add(1, "epoch-done", dnn="a", metrics=metrics)
+    history.add(2, "epoch-done", dnn="a", metrics={**metrics, "loss": 3.0, "accuracy": 0.75})
+    data = history.read()
+    (a,) = data.jobs
+    if kind == "validation":
+        assert (a.best, a.best_epoch, a.best_loss, a.final_loss) == (0.5, 1, 1.5, 1.5)
+    else:
+        assert (a.best, a.best_epoch, a.best_loss, a.final_loss) == (0.75, 2, 2.0, 3.0)
+    assert f"Losses are those of the {kind} samples" in render_page(data)
+
+
 @pytest.mark.parametrize(("code", "how"), [(75, "run the same command again"), (2, "fix its cause and run")])
 def test_a_stopped_run_shows_how_it_goes_on(history: Any, code: int, how: str) -> None:
     data = history.start(0).add(2, "run-finished", outcome="suspended", exit_code=code).read()
