@@ -43,7 +43,9 @@ def run(args: argparse.Namespace) -> int:
     if data.problem:
         print_warning(data.problem)
     if args.json:
-        print_json(to_jsonable(data, view_of(data.run_kind).report_names))
+        view = view_of(data.run_kind)
+        best, final = view.measure(data.measure).best_key, view.measure(data.measure).final_key
+        print_json(to_jsonable(data, {**view.report_names, "best": best, "final": final}))
         return 0
     page = args.output or RunDirectory(args.directory).report
     write_page(data, page)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpcbal.config.dnn_keys import problem_of_swept_key
 from hpcbal.config.messages import show
 from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
 from hpcbal.config.source.nodes import YamlNode, merged
@@ -113,6 +114,9 @@ def _axes(sweep: YamlNode, name: str, problems: list[str]) -> dict[str, list[Yam
             problems.append(values.problem("allowed: keys of a DNN other than name, e.g. args.depth"))
         else:
             axes[key] = values.value
+            problem = problem_of_swept_key(key)
+            if problem is not None:
+                problems.append(values.problem(problem))
     return axes
 
 

@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from hpcbal.config.dnn_keys import meant_in_dnn
+from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.section import CUSTOM_ERROR, Section
 from hpcbal.config.source.nodes import Path, YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean, nearest
@@ -79,7 +81,10 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
     if error["type"] == "extra_forbidden":
         owner, _ = _field_at(model, path[:-1])
         known = [*keys_of(owner), *_file_only_keys(node, owner)]
-        hint = did_you_mean(path[-1], known) or _elsewhere(str(path[-1]), model)
+        hint = did_you_mean(path[-1], known)
+        if not hint:
+            name = str(path[-1])
+            hint = meant_in_dnn(name) if owner is DnnConfig else _elsewhere(name, model)
         return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}")
     owner, field = _field_at(model, path)
     given = node.plain()

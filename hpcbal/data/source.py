@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hpcbal.data.bad_sample import BadSample, UnusableSampleError
 from hpcbal.data.class_labels import doubts_about
 from hpcbal.data.dataset import Dataset, RawSample
+from hpcbal.data.finite import describe_nonfinite, is_finite
 from hpcbal.data.operations import Operation
 from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.random_stream import SampleStreams
@@ -56,13 +57,14 @@ class SampleSource:
             dataset: samples with labels.
             operations: in the order of application.
             seed: seed of the run, >= 0; fixes the split, the order and all random operations.
-            validation_fraction: share of the samples held out, in (0, 1); unused if the dataset has its own
-                `validation_ids`.
+            validation_fraction: share of the samples held out, in [0, 1), 0 for none; unused if the dataset
+                has its own `validation_ids`.
             max_sample_bytes: upper bound for samples whose size is not known in advance.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
-            DataError: if the split leaves no training or no validation sample, or nothing bounds the samples.
+            DataError: if the split leaves no training sample, or no validation sample although some were
+                requested, or nothing bounds the samples.
         """
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes)
@@ -75,6 +77,9 @@ class SampleSource:
         self.sample_spec: SampleSpec = self._pipeline.output_spec
         self.label_spec: LabelSpec = dataset.label_spec
         self._label_dtype = np.dtype(self.label_spec.dtype)
+        # Operations turn finite numbers into finite ones, so samples made of integers need no check.
+        raw = self._pipeline.input_spec
+        self._may_be_nonfinite = raw is not None and np.dtype(raw.dtype).kind == "f"
         self.fingerprint = self._make_fingerprint()
 
     @property
@@ -129,7 +134,8 @@ class SampleSource:
             memory with the dataset: copy it, do not write to it.
 
         Raises:
-            BadSample: if it cannot be read, decoded or preprocessed, or is not what the dataset promised.
+            BadSample: if it cannot be read, decoded or preprocessed, is not what the dataset promised, or
+                contains NaN or infinite values.
         """
         try:
             raw, label = self._read(sample_id)
@@ -141,6 +147,8 @@ class SampleSource:
                     f"{array.nbytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
                     f"{self.sample_spec.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
                 )
+            if self._may_be_nonfinite and not is_finite(array):
+                raise UnusableSampleError(describe_nonfinite(array))
             return array, label
         except MemoryError:  # the rank is in trouble, not the sample
             raise
@@ -151,10 +159,14 @@ class SampleSource:
         """Read one sample as the dataset returns it, and its label.
 
         Raises:
-            BadSample: if it cannot be read, or is not what the dataset promised.
+            BadSample: if it cannot be read, is not what the dataset promised, or contains NaN or infinite
+                values.
         """
         try:
-            return self._read(sample_id)
+            raw, label = self._read(sample_id)
+            if isinstance(raw, np.ndarray) and self._may_be_nonfinite and not is_finite(raw):
+                raise UnusableSampleError(describe_nonfinite(raw))
+            return raw, label
         except MemoryError:  # the rank is in trouble, not the sample
             raise
         except (Exception, SystemExit) as error:  # as in `sample`
@@ -180,6 +192,8 @@ class SampleSource:
         array: NDArray[Any] = np.array(label, self._label_dtype)
         if array.shape != self.label_spec.shape:
             raise UnusableSampleError(f"label of shape {array.shape}, promised: {self.label_spec.shape}")
+        if array.dtype.kind == "f" and not is_finite(array):
+            raise UnusableSampleError(f"label: {describe_nonfinite(array)}")
         if self.label_spec.is_class and not 0 <= array < self.num_classes:
             raise UnusableSampleError(f"label {label}, allowed: 0..{self.num_classes - 1}")
         return array

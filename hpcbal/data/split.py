@@ -20,9 +20,10 @@ def split_ids(
     Args:
         dataset: its `validation_ids` decide, if it has any.
         seed: seed of the run, >= 0.
-        validation_fraction: in (0, 1); the number of validation samples is rounded to the nearest integer.
+        validation_fraction: in [0, 1); the number of validation samples is rounded to the nearest integer.
 
-    Returns: training ids and validation ids, at least one each; together all ids.
+    Returns: training ids and validation ids; together all ids. At least one is for training; none is for
+        validation only if the fraction is 0.
 
     Raises:
         DataError: if one part would be empty, or the dataset's own ids are not valid.
@@ -41,13 +42,13 @@ def split_ids(
 
 
 def _num_held_out(num_samples: int, fraction: float) -> int:
-    if not 0 < fraction < 1:
-        raise DataError(f"data.validation_fraction: got {fraction}, allowed: above 0 and below 1")
+    if not 0 <= fraction < 1:
+        raise DataError(f"data.validation_fraction: got {fraction}, allowed: 0 or more, and below 1")
     num_validation = round(num_samples * fraction)
-    if num_validation < 1:
+    if num_validation < 1 and fraction > 0:
         raise DataError(
             f"data.validation_fraction: got {fraction}, but that leaves none of {num_samples} samples for "
-            f"validation; allowed: at least {1 / num_samples:.3g}"
+            f"validation; allowed: at least {1 / num_samples:.3g}, or 0 for no validation"
         )
     if num_validation >= num_samples:
         raise DataError(

@@ -48,7 +48,13 @@ class EpochPoint:
 class JobReport:
     """The result of one job, such as a DNN; `cause` and `detail` are empty unless it has failed.
 
-    `best` is its best value of the metric that the kind of run defines.
+    Attributes:
+        best: its best value of the measure of the report.
+        final: the value of that measure after its last epoch.
+        best_epoch: the epoch (from 1) with the best value; None if there is none.
+        best_loss, final_loss: its lowest loss and that of its last epoch, of the validation samples if there
+            are any.
+        settings: hyper-parameters in which it differs from other jobs of the run, by dotted key, as text.
     """
 
     name: str
@@ -60,6 +66,11 @@ class JobReport:
     cause: str = ""
     detail: str = ""
     curve: tuple[EpochPoint, ...] = ()
+    final: float | None = None
+    best_epoch: int | None = None
+    best_loss: float | None = None
+    final_loss: float | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +215,7 @@ class ReportData:
         facts: (name, value) pairs about the environment and versions, in display order.
         run_kind: kind of the run, as in its config.
         problem: a sentence about damaged files of the run; empty if there are none.
+        measure: key of the measure by which jobs are compared; empty: the main one of that kind of run.
     """
 
     name: str
@@ -228,10 +240,16 @@ class ReportData:
     facts: tuple[tuple[str, str], ...] = ()
     run_kind: str = "ensemble"
     problem: str = ""
+    measure: str = ""
 
     @property
     def num_slots(self) -> int:
         return len(self.slot_names)
+
+    @property
+    def setting_keys(self) -> tuple[str, ...]:
+        """The hyper-parameters in which jobs differ."""
+        return tuple(dict.fromkeys(key for job in self.jobs for key in job.settings))
 
     @property
     def failed(self) -> tuple[JobReport, ...]:

@@ -17,6 +17,7 @@ from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
+from hpcbal.runtime.handoff.clean_stderr import CleanStderr
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind
@@ -160,5 +161,13 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests) -> int:
         environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment
         if requests.stop:
             return int(ExitCode.RUN_AGAIN)  # nothing has started
-        process = subprocess.Popen(command, env=environment, start_new_session=True, pass_fds=(lock,))
-        return mind(process, directory, requests)
+        with CleanStderr() as stderr:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                start_new_session=True,
+                stderr=stderr.writing_end,
+                pass_fds=(lock, stderr.reading_end),
+            )
+            stderr.forward()
+            return mind(process, directory, requests, stderr.drain)

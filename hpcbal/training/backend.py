@@ -75,6 +75,9 @@ class DnnSettings(Protocol):
     @property
     def optimizer(self) -> OptimizerSettings: ...
 
+    @property
+    def seed(self) -> int | None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -189,7 +192,7 @@ class Backend(Protocol):
     device: str
 
     def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> Replica:
-        """Build a replica with initial weights that depend only on `seed` and `dnn.name`.
+        """Build a replica with initial weights that depend only on `seed` and `dnn.name`, or on `dnn.seed`.
 
         Args:
             dnn: the model, its arguments and its optimizer.

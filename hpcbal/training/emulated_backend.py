@@ -247,7 +247,7 @@ class EmulatedBackend(Backend):
                 "needs an object with `loss_and_gradient`, such as hpcbal.models:softmax; "
                 "for Keras models set backend.name to tensorflow"
             )
-        initial = model.initial_parameters(np.random.default_rng(dnn_seed(seed, dnn.name)))
+        initial = model.initial_parameters(np.random.default_rng(dnn_seed(seed, dnn.name, dnn.seed)))
         parameters = {name: np.array(array, self._dtype) for name, array in initial.items()}
         known = self._rates.measured.get(dnn.name)
         group_rate = partial(self._rates.rate, dnn.name) if known else None

@@ -1,14 +1,19 @@
-"""Seeds of a DNN: a function of the run's seed and the DNN's name, equal on every rank and machine."""
+"""Seeds of a DNN: equal on every rank and machine."""
 
 from __future__ import annotations
 
 import zlib
 
 
-def dnn_seed(seed: int, dnn_name: str) -> int:
-    """A seed in 0..2**32-1 for the initial weights of `dnn_name`.
+def dnn_seed(seed: int, dnn_name: str, own: int | None = None) -> int:
+    """A seed in 0..2**32-1 for the initial weights and random layers of `dnn_name`.
 
-    Two DNNs of one run start differently even if their models are equal, and a DNN starts the same whatever
-    else is in the ensemble.
+    Without a seed of its own, two DNNs of one run start differently even if their models are equal, and a DNN
+    starts the same whatever else is in the ensemble. DNNs with the same `own` seed and model start equal,
+    in any run.
+
+    Args:
+        seed: seed of the run.
+        own: seed of the DNN, 0..2**32-1; None if it has none.
     """
-    return zlib.crc32(f"{seed}/{dnn_name}".encode())
+    return zlib.crc32(f"{seed}/{dnn_name}".encode()) if own is None else own

@@ -307,7 +307,7 @@ class TensorFlowBackend(Backend):
         keras.config.disable_traceback_filtering()  # or messages of a user's errors get arguments appended
         keras.config.set_floatx(self._precision)
         keras.config.set_dtype_policy(self._precision)
-        keras.utils.set_random_seed(dnn_seed(seed, dnn.name))
+        keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with _memory_errors():
             model = make_model(dnn, sample, num_classes)
             model = checked(dnn, model, sample, num_classes)

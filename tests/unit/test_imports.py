@@ -59,8 +59,10 @@ simulator         | numpy yaml                            | errors values cluste
                   |                                       | policies control telemetry.ledger
 config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
-config.messages   | pydantic pydantic_core                | config.source config.schema
-config.expand     | -                                     | config.source config.schema config.messages
+config.dnn_keys   | -                                     | config.source config.schema
+config.messages   | pydantic pydantic_core                | config.source config.schema config.dnn_keys
+config.expand     | -                                     | config.source config.schema config.dnn_keys
+                  |                                       | config.messages
 config.imports    | -                                     | errors user_code config.source
 config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
@@ -181,7 +183,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "jinja2": ("report.page.document",),
     "psutil": ("telemetry.host.resource_use",),
     "statsmodels": ("speed_models.arima",),
-    "yaml": ("config", "telemetry.claim.same_config", "simulator.preset"),
+    "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "telemetry.ledger.codec"),
     "hpcbal.runtime": ("runtime", "cli"),
     "hpcbal.cli": ("cli", "__main__"),

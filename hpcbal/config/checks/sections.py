@@ -25,6 +25,7 @@ def cross_problems(root: YamlNode) -> list[str]:
         *_shares_in_vain(root),
         *_partitioned(root),
         *_parts_never_used(root),
+        *_monitors_without_validation(root),
     ]
 
 
@@ -218,6 +219,34 @@ def _parts_never_used(root: YamlNode) -> list[str]:
             node, _ = dnn.deepest(("batch_size",))
             problems.append(node.problem(too_few_samples(batch_size, num_gpus)))
     return problems
+
+
+def _monitors_without_validation(root: YamlNode) -> list[str]:
+    """Reject stop rules that follow a metric of validation data where there is none."""
+    fraction, rest = root.deepest(("data", "validation_fraction"))
+    if rest or isinstance(fraction.value, bool) or fraction.value != 0:
+        return []
+    dnns = root.get("dnns")
+    problems: dict[str, None] = {}
+    for dnn in dnns.value if dnns is not None and dnns.is_list else []:
+        stop = dnn.get("stop") if dnn.is_mapping else None
+        if stop is None or not stop.is_mapping:
+            continue
+        monitor = stop.get("monitor")
+        following = [key for key in ("patience", "target") if _is_given(stop.get(key))]
+        if following and (monitor is None or monitor.value in ("val_accuracy", "val_loss")):
+            given = "val_accuracy by default" if monitor is None else repr(monitor.value)
+            problem = (monitor or stop).problem(
+                f"{' and '.join(following)} with monitor {given}, but data.validation_fraction is 0; "
+                "allowed: monitor: accuracy or loss. If the dataset has its own validation samples, leave "
+                "validation_fraction out"
+            )
+            problems[problem] = None
+    return list(problems)
+
+
+def _is_given(node: YamlNode | None) -> bool:
+    return node is not None and node.value is not None
 
 
 def _count_at(node: YamlNode, *path: str) -> int | None:

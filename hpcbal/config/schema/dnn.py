@@ -32,6 +32,7 @@ OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 BalanceName = Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu", "fixed"]
 Shares = Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Strict(False)]
 SHARES_ALLOWED = "a list of numbers above 0 such as '[2, 1, 1]'"
+SEED_ALLOWED = "null or a whole number from 0 to 2**32 - 1"
 BALANCE_ALLOWED = f"null, {', '.join(get_args(BalanceName))}"
 
 
@@ -130,5 +131,12 @@ class DnnConfig(Section):
     stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
     balance: BalanceName | None = key(
         None, "How its steps are split; null: use balance.policy.", BALANCE_ALLOWED
+    )
+    seed: int | None = key(
+        None,
+        "Seed of its initial weights and random layers; null: derived from the run's seed and its name.",
+        SEED_ALLOWED,
+        ge=0,
+        lt=2**32,
     )
     shares: Shares = key((), "For fixed: weights of its slots; empty: use balance.shares.", SHARES_ALLOWED)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpcbal.config.schema.dnn import BALANCE_ALLOWED, BalanceName, DnnConfig, OptimizerConfig, StopConfig
+from hpcbal.config.schema.dnn import (
+    BALANCE_ALLOWED,
+    SEED_ALLOWED,
+    BalanceName,
+    DnnConfig,
+    OptimizerConfig,
+    StopConfig,
+)
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.section import Section, key
 
-DEFAULT_KEYS = ("optimizer", "batch_size", "stop", "balance")
+DEFAULT_KEYS = ("optimizer", "batch_size", "stop", "balance", "seed")
 SWEEP_KEYS = DnnConfig.sweep_keys
 FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
 
@@ -20,6 +27,7 @@ class Defaults(Section):
     batch_size: int = key(None, "Default batch size.", "a whole number, 1 or more", ge=1)
     stop: StopConfig = key(None, "Default stop rule.", "keys of a stop rule")
     balance: BalanceName | None = key(None, "Default way to split steps.", BALANCE_ALLOWED)
+    seed: int | None = key(None, "Default seed of a DNN.", SEED_ALLOWED, ge=0, lt=2**32)
 
 
 def json_schema() -> dict[str, Any]:

@@ -59,7 +59,9 @@ RatesByCount = Annotated[
 class DataConfig(DatasetConfig):
     """Where the samples come from."""
 
-    validation_fraction: float = key(0.2, "Share of the samples kept for validation.", _SHARE, ge=0.0, lt=1.0)
+    validation_fraction: float = key(
+        0.2, "Share of the samples kept for validation; 0: none.", _SHARE, ge=0.0, lt=1.0
+    )
     max_bad_fraction: float = key(
         0.01,
         "The run stops if more than this share of the samples is broken.",

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left, spread
 from hpcbal.report.drawing.colors import PALETTE, colors_of
-from hpcbal.report.drawing.scales import Scale, number_label, number_ticks
-from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
+from hpcbal.report.drawing.names import distinct_names
+from hpcbal.report.drawing.scales import Scale, epoch_ticks, number_label, number_ticks
+from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.report.model import JobReport, ReportData
 
 METRICS: Mapping[str, str] = {
@@ -48,7 +49,8 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     named = _best(lines, metric, MAX_NAMED if are_many else int(height / _LABEL_GAP))
     if are_many:  # colours repeat often in the other charts, so use distinct ones here for the best
         colors = colors_of(named)
-    texts = {name: _label(name, lines[name], width * 0.36 - 14.0) for name in named}
+    share = 0.36 if width > 600.0 else 0.4
+    texts = _labels({name: lines[name] for name in named}, share * width - 14.0)
     room = max(text_width(text, LABEL_SIZE) for text in texts.values()) + 16.0
     values = [value for points in lines.values() for _, value in points]
     low, high = min(values), max(values)
@@ -63,7 +65,7 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     sheet = Sheet()
     sheet.text(0.0, 12.0, METRICS[metric], LABEL_SIZE, QUIET)
     draw_left(sheet, y, number_ticks(y.low, y.high, 5), left, x.end)
-    ticks = [tick for tick in number_ticks(1.0, x.high, int((x.end - left) / 70.0) + 1) if tick == int(tick)]
+    ticks = epoch_ticks(x.high, x.end - left)
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, width, "epochs")
     for name in sorted(lines, key=lambda name: name in texts):  # lines with names on top
         color = colors[name] if name in texts else _GREY
@@ -84,10 +86,12 @@ def _best(lines: Mapping[str, list[tuple[int, float]]], metric: str, most: int) 
     return sorted(lines, key=lambda name: min(sign * value for _, value in lines[name]))[:most]
 
 
-def _label(name: str, points: list[tuple[int, float]], room: float) -> str:
-    """The name and the last value in at most `room` pixels; the value is never shortened."""
-    value = f" {number_label(points[-1][1])}"
-    return shortened(name, room - text_width(value, LABEL_SIZE), LABEL_SIZE) + value
+def _labels(lines: Mapping[str, list[tuple[int, float]]], room: float) -> dict[str, str]:
+    """Distinct names with their last values in at most `room` pixels; values are never shortened."""
+    values = {name: f" {number_label(points[-1][1])}" for name, points in lines.items()}
+    widest = max(text_width(value, LABEL_SIZE) for value in values.values())
+    names = distinct_names(lines, room - widest, LABEL_SIZE)
+    return {name: names[name] + value for name, value in values.items()}
 
 
 def _draw_line(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_time_below
 from hpcbal.report.drawing.colors import ink_on, tint
+from hpcbal.report.drawing.names import distinct_names
 from hpcbal.report.drawing.scales import Scale, duration_label
-from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
+from hpcbal.report.drawing.shapes import CHAR_WIDTH, INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.report.model import ReportData, SlotSpan, SpanKind
 from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.table import count_text
@@ -59,8 +61,8 @@ def draw_gantt(data: ReportData, colors: Mapping[str, str], width: float) -> Dra
     sheet = Sheet()
     row = min(MAX_ROW, MAX_HEIGHT / max(1, data.num_slots))
     label_room = width * 0.2
-    names = [shortened(name, label_room, LABEL_SIZE) for name in data.slot_names]
-    left = max((text_width(name, LABEL_SIZE) for name in names), default=0.0) + 8.0
+    names = distinct_names(data.slot_names, label_room, LABEL_SIZE)
+    left = max((text_width(name, LABEL_SIZE) for name in names.values()), default=0.0) + 8.0
     time = Scale(0.0, max(data.duration_s, 1e-9), left, width - 2.0)
     top = _BAND_HEIGHT + 4.0 if data.rounds else 1.0
     bottom = top + row * data.num_slots
@@ -70,14 +72,28 @@ def draw_gantt(data: ReportData, colors: Mapping[str, str], width: float) -> Dra
     every = max(1, round(14.0 / row + 0.49))
     for slot in range(0, data.num_slots, every):
         y = top + row * (slot + 0.5)
-        sheet.text(left - 6.0, y + 4.0, names[slot], LABEL_SIZE, QUIET, "end")
+        sheet.text(left - 6.0, y + 4.0, names[data.slot_names[slot]], LABEL_SIZE, QUIET, "end")
+
+    @cache
+    def names_in(characters: int) -> dict[str, str]:
+        """Short names of all jobs for a block with room for so many characters."""
+        return distinct_names(colors, (characters + 0.5) * LABEL_SIZE * CHAR_WIDTH, LABEL_SIZE, least=8)
+
     for block in blocks_of(data.spans):
-        _draw_block(sheet, block, time, top, row, colors.get(block.job, "#a6a6a6"))
+        _draw_block(sheet, block, time, top, row, colors.get(block.job, "#a6a6a6"), names_in)
     _draw_starts(sheet, data, time, top, bottom)
     return sheet.done("slots", f"Use of the slots over time, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
-def _draw_block(sheet: Sheet, block: Block, time: Scale, top: float, row: float, color: str) -> None:
+def _draw_block(
+    sheet: Sheet,
+    block: Block,
+    time: Scale,
+    top: float,
+    row: float,
+    color: str,
+    names_in: Callable[[int], Mapping[str, str]],
+) -> None:
     gap = 1.0 if row > 6.0 else 0.0  # a gap between blocks, if there is room
     x, y = time(block.start_s), top + row * block.first
     width = max(0.6, time(block.end_s) - x - gap)
@@ -88,7 +104,8 @@ def _draw_block(sheet: Sheet, block: Block, time: Scale, top: float, row: float,
     what = "" if block.kind == "training" else ", profiling"
     title = f"{block.job}{what}: {slots}, {duration_label(block.end_s - block.start_s)}"
     sheet.rect(x, y, width, height, fill, job=block.job, title=title)
-    name = shortened(block.job, width - 8.0, LABEL_SIZE, least=8)
+    fits = int((width - 8.0) / (LABEL_SIZE * CHAR_WIDTH))
+    name = block.job if len(block.job) <= fits else names_in(fits).get(block.job, "")
     if name and height >= _MIN_LABELLED:
         base = y + height / 2 + LABEL_SIZE * 0.36
         sheet.text(x + 4.0, base, name, LABEL_SIZE, ink_on(fill), job=block.job)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left
+from hpcbal.report.drawing.names import distinct_names
 from hpcbal.report.drawing.scales import Scale, change_label, number_label, number_ticks
-from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
+from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.report.model import RateComparison, ReportData
 
 MAX_ROWS = 24
@@ -38,10 +39,9 @@ def _draw_rows(
     sheet = Sheet()
     suffixes = [f" \N{MULTIPLICATION SIGN} {rate.num_gpus}" for rate in rates]
     room = width * 0.34
-    labels = [
-        shortened(rate.job, room - text_width(suffix, LABEL_SIZE), LABEL_SIZE) + suffix
-        for rate, suffix in zip(rates, suffixes, strict=True)
-    ]
+    widest = max(text_width(suffix, LABEL_SIZE) for suffix in suffixes)
+    names = distinct_names((rate.job for rate in rates), room - widest, LABEL_SIZE)
+    labels = [names[rate.job] + suffix for rate, suffix in zip(rates, suffixes, strict=True)]
     left = max(text_width(label, LABEL_SIZE) for label in labels) + 14.0
     high = max(max(rate.measured, rate.planned or 0.0) for rate in rates)
     top = 24.0

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left, spread
 from hpcbal.report.drawing.colors import colors_of
-from hpcbal.report.drawing.scales import Scale, number_ticks, percent_label
-from hpcbal.report.drawing.shapes import INK, Drawing, Sheet, shortened, text_width
+from hpcbal.report.drawing.names import distinct_names
+from hpcbal.report.drawing.scales import Scale, epoch_ticks, number_ticks, percent_label
+from hpcbal.report.drawing.shapes import INK, Drawing, Sheet, text_width
 from hpcbal.report.model import ReportData, SharePoint
 
 MAX_PANELS = 6
@@ -32,10 +33,13 @@ def draw_shares(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     panel_width = (width - _GAP * (columns - 1)) / columns
     panel_height = _HEAD + _HEIGHT + AXIS_HEIGHT + 8.0
     sheet = Sheet()
+    titles = distinct_names(shown, panel_width - 20.0, 12.0)
     for index, name in enumerate(shown):
         row, column = divmod(index, columns)
         left, top = column * (panel_width + _GAP), row * panel_height
-        _draw_panel(sheet, data, name, colors.get(name, INK), (left, top), panel_width)
+        sheet.circle(left + 5.0, top + 10.0, 4.5, colors.get(name, INK), colors.get(name, INK), job=name)
+        sheet.text(left + 15.0, top + 14.0, titles[name], 12.0, INK, job=name)
+        _draw_panel(sheet, data, name, (left, top), panel_width)
     num_rows = -(-len(shown) // columns)
     return sheet.done("shares", f"Shares of a step, {data.name}", width, num_rows * panel_height)
 
@@ -51,9 +55,7 @@ def _most_uneven(shares: Mapping[str, Sequence[SharePoint]]) -> list[str]:
     return [name for name in spreads if name in chosen]
 
 
-def _draw_panel(
-    sheet: Sheet, data: ReportData, name: str, color: str, place: tuple[float, float], width: float
-) -> None:
+def _draw_panel(sheet: Sheet, data: ReportData, name: str, place: tuple[float, float], width: float) -> None:
     points = data.shares[name]
     lines = _lines(points)
     texts = _labels(data, name, lines, points[-1].epoch, width * 0.4)
@@ -63,10 +65,8 @@ def _draw_panel(
     x = Scale(1.0, max(2.0, float(points[-1].epoch)), left + 4.0, right)
     most = max(share for line in lines.values() for _, share in line)
     y = Scale(0.0, min(1.0, most * 1.08), bottom, top)
-    sheet.circle(place[0] + 5.0, place[1] + 10.0, 4.5, color, color, job=name)
-    sheet.text(place[0] + 15.0, place[1] + 14.0, shortened(name, width - 20.0, 12.0), 12.0, INK, job=name)
     draw_left(sheet, y, number_ticks(0.0, y.high, 5), left, right, lambda tick: f"{100 * tick:.0f} %")
-    ticks = [tick for tick in number_ticks(1.0, x.high, int((right - left) / 60.0) + 1) if tick == int(tick)]
+    ticks = epoch_ticks(x.high, right - left)
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, place[0] + width, "epochs")
     hue = colors_of(str(gpu) for gpu in texts)
     for gpu in sorted(lines, key=lambda gpu: gpu in texts):  # lines with names on top
@@ -96,13 +96,13 @@ def _labels(
         half = MAX_NAMED // 2
         ranked = [*ranked[:half], *ranked[-half:]]
     left_out = {each.gpu for each in data.left_out if each.job == name}
-    texts = {}
+    values = {}
     for gpu in sorted(ranked):
         epoch, share = lines[gpu][-1]
-        value = percent_label(share) if epoch == last else "left out" if gpu in left_out else "before"
-        slot = shortened(data.slot_names[gpu], room - text_width(f" {value}", LABEL_SIZE), LABEL_SIZE)
-        texts[gpu] = f"{slot} {value}"
-    return texts
+        values[gpu] = percent_label(share) if epoch == last else "left out" if gpu in left_out else "before"
+    widest = max(text_width(f" {value}", LABEL_SIZE) for value in values.values())
+    slots = distinct_names((data.slot_names[gpu] for gpu in values), room - widest, LABEL_SIZE)
+    return {gpu: f"{slots[data.slot_names[gpu]]} {value}" for gpu, value in values.items()}
 
 
 def _draw_line(

@@ -34,6 +34,27 @@ def number_ticks(low: float, high: float, most: int) -> list[float]:
     return [round(index * step, 12) for index in range(first, last + 1)]
 
 
+_EPOCH_STEPS = (1, 2, 3, 4, 5)
+_PIXELS_PER_EPOCH_TICK = 45.0
+
+
+def epoch_ticks(last: float, width: float) -> list[float]:
+    """Whole epochs at even distances, at least two, as many as `width` pixels have room for.
+
+    Args:
+        last: the last epoch, >= 2; the first is 1.
+        width: length of the axis in pixels.
+    """
+    most = max(2, int(width / _PIXELS_PER_EPOCH_TICK) + 1)
+    power = 1
+    while True:
+        for step in (power * factor for factor in _EPOCH_STEPS):
+            if last // step <= most:
+                ticks = [float(tick) for tick in range(step, int(last) + 1, step)]
+                return ticks if len(ticks) > 1 else [1.0, float(int(last))]
+        power *= 10
+
+
 def time_ticks(high_s: float, most: int) -> list[float]:
     """At most `most` round times from 0 to `high_s`; steps are round in seconds, minutes, hours or days."""
     if high_s <= _TIME_STEPS_S[0] * most:

@@ -40,9 +40,11 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
     if data.use and data.duration_s > 0.0:
         idle = percent_label(data.use_share("idle"))
         shown.append((percent_label(data.use_share("training")), f"of all slot time training; {idle} idle"))
+    if data.preprocessing.num_bad_samples:
+        shown.append((f"{data.preprocessing.num_bad_samples:,}", "broken samples left out"))
     for job in best_first(data)[:1]:
         if job.best is not None:
-            shown.append((number_label(job.best), f"{view.best_words}, {job.name}"))
+            shown.append((number_label(job.best), f"{view.measure(data.measure).words}, {job.name}"))
     return shown
 
 

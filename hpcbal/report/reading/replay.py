@@ -73,6 +73,7 @@ class Replay:
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
         problem: one sentence about damaged lines; None if there are none.
+        exit_code: its exit code; None likewise.
     """
 
     def __init__(self) -> None:
@@ -82,6 +83,7 @@ class Replay:
         self.name = ""
         self.outcome: str | None = None
         self.problem: str | None = None
+        self.exit_code: int | None = None
         self.start: RunStartedLine | None = None
         self.slot_names: tuple[str, ...] = ()
         self.holds: list[Hold] = []
@@ -208,7 +210,7 @@ class Replay:
         self.start_s.append(self.now_s)
         self.started_at = self.started_at or entry.time
         self.name = line.name
-        self.outcome = None
+        self.outcome = self.exit_code = None
         self.start = line
         names = slot_names([(node.host, node.num_gpus) for node in line.nodes])
         self.slot_names = max(names, self.slot_names, key=len)
@@ -291,7 +293,7 @@ class Replay:
             case PredictionLine() if not math.isnan(line.remaining_s):
                 self.prediction = PredictedDuration(self.now_s + line.remaining_s)
             case RunFinishedLine():
-                self.outcome = line.outcome
+                self.outcome, self.exit_code = line.outcome, line.exit_code
                 self.decided_s += _known(line.decided_s)
                 self._take_end(line)
 

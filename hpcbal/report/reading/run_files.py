@@ -12,15 +12,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcbal.errors import InputError, LedgerError
+from hpcbal.errors import ExitCode, InputError, LedgerError
 from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
-from hpcbal.telemetry.views.kinds import AnyStatus
+from hpcbal.telemetry.views.kinds import AnyStatus, view_of
 from hpcbal.telemetry.views.read_status import read_status
+from hpcbal.telemetry.views.results import read_results
 from hpcbal.telemetry.views.status import death_note, has_ended
+from hpcbal.telemetry.views.summary import summary_of
 
 STATE_OF_OUTCOME: Mapping[str, str] = {
     "done": "done",
@@ -54,6 +56,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
     if state == "running" and status is not None:
         end_s = replay.start_s[-1] + unix_seconds(status["updated_at"]) - unix_seconds(status["started_at"])
     replay.close(end_s)
+    measure, jobs = _jobs(replay, status, run)
     data = ReportData(
         name=replay.name,
         kind="run",
@@ -63,7 +66,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         duration_s=replay.now_s,
         slot_names=replay.slot_names,
         start_s=tuple(replay.start_s),
-        jobs=_jobs(replay, status),
+        jobs=jobs,
         rounds=replay.round_reports(),
         spans=replay.spans(),
         use=replay.use(),
@@ -76,6 +79,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         facts=_facts(replay),
         run_kind=_start_of(replay).kind,
         problem="; ".join(problems),
+        measure=measure,
     )
     return _with_overheads(data, replay.decided_s)
 
@@ -107,8 +111,7 @@ def _replay(run: RunDirectory) -> Replay:
 def _state(replay: Replay, status: AnyStatus | None, now: float) -> tuple[str, str]:
     """(state, note) of the run; the ledger takes precedence if it contains the end of the last start."""
     if replay.outcome is not None:
-        note = "run the same command again to resume it" if replay.outcome == "suspended" else ""
-        return STATE_OF_OUTCOME.get(replay.outcome, replay.outcome), note
+        return STATE_OF_OUTCOME.get(replay.outcome, replay.outcome), _how_to_go_on(replay)
     if status is None or has_ended(status):  # killed before this start wrote a status
         return "interrupted", "the run was killed; run the same command again to resume it"
     death = death_note(status, now)
@@ -117,25 +120,58 @@ def _state(replay: Replay, status: AnyStatus | None, now: float) -> tuple[str, s
     return "running", f"as of {status['updated_at']}"
 
 
-def _jobs(replay: Replay, status: AnyStatus | None) -> tuple[JobReport, ...]:
+def _how_to_go_on(replay: Replay) -> str:
+    if replay.outcome != "suspended":
+        return ""
+    if replay.exit_code == ExitCode.RUN_AGAIN:
+        return "run the same command again to resume it"
+    return "stopped by an error (see the logs): fix its cause and run the same command again"
+
+
+def _jobs(replay: Replay, status: AnyStatus | None, run: RunDirectory) -> tuple[str, tuple[JobReport, ...]]:
+    """The key of the measure by which the jobs are compared, and the jobs."""
     states = {dnn["name"]: dnn["state"] for dnn in status["dnns"]} if status is not None else {}
     names = list(states) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
-    costs = replay.cost_by_dnn()
-    return tuple(
-        _dnn(name, replay, states.get(name, "waiting"), *costs.get(name, (0.0, 0.0))) for name in names
-    )
+    summaries = {name: summary_of([point.metrics for point in replay.curves.get(name, ())]) for name in names}
+    measure = view_of(_start_of(replay).kind).measure_of(summaries.values())
+    is_validated = any(numbers["best_val_loss"] is not None for numbers in summaries.values())
+    loss = "val_loss" if is_validated else "loss"
+    costs, settings = replay.cost_by_dnn(), _settings(run)
+    jobs = []
+    for name in names:
+        job = _dnn(name, replay, states.get(name, "waiting"), *costs.get(name, (0.0, 0.0)))
+        numbers = summaries[name]
+        best_epoch = numbers["best_epoch"]
+        jobs.append(
+            dataclasses.replace(
+                job,
+                best=numbers[measure.best_key],
+                final=numbers[measure.final_key],
+                best_epoch=None if best_epoch is None else int(best_epoch),
+                best_loss=numbers[f"best_{loss}"],
+                final_loss=numbers[f"final_{loss}"],
+                settings=settings.get(name, {}),
+            )
+        )
+    return measure.best_key, tuple(jobs)
+
+
+def _settings(run: RunDirectory) -> Mapping[str, Mapping[str, str]]:
+    """The settings of each DNN, from the table that a run writes at its start; none if that is damaged."""
+    try:
+        return {row.name: row.settings for row in read_results(run.results)}
+    except InputError:
+        return {}
 
 
 def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_seconds: float) -> JobReport:
     curve = tuple(replay.curves.get(name, ()))
-    accuracies = [point.metrics.get("val_accuracy") for point in curve]
     cause, detail = replay.failed.get(name, ("", ""))
     state = "failed" if cause else "done" if name in replay.done else status
     return JobReport(
         name=name,
         state=state,
         epochs=len(curve),
-        best=max((value for value in accuracies if value is not None), default=None),
         wall_time_s=wall_time_s,
         slot_seconds=slot_seconds,
         cause=cause,

@@ -17,6 +17,9 @@ from hpcbal.telemetry.host.processes import process_is_gone, started_with
 
 POLL_INTERVAL_S = 0.1
 
+DRAIN_S = 2.0
+"""How long to wait for the last lines of an mpirun that has ended, so that they come before the report."""
+
 ORPHANS_S = 30.0
 """How long to wait for ranks whose mpirun was killed; they stop at the end of a step."""
 
@@ -57,13 +60,19 @@ class Requests:
         return kill
 
 
-def mind(process: subprocess.Popen[bytes], directory: Path, requests: Requests) -> int:
+def mind(
+    process: subprocess.Popen[bytes],
+    directory: Path,
+    requests: Requests,
+    drain: Callable[[float], None] = lambda timeout_s: None,
+) -> int:
     """Wait for mpirun and its ranks; returns the exit code of `hpcbal run`.
 
     Args:
         process: mpirun. On USR2 it asks the ranks to stop, on TERM it kills them.
         directory: the launch directory of this start.
         requests: the user's requests.
+        drain: waits, at most for so many seconds, until what mpirun has written to stderr is there.
     """
     start = StartFile(directory)
     machine = StartMachine()
@@ -80,6 +89,8 @@ def mind(process: subprocess.Popen[bytes], directory: Path, requests: Requests) 
             elif action is Action.KILL:
                 process.terminate()
             report(action.value or str(facts.last_words))
+    if not is_killed(returncode):  # ranks that outlive it may hold its stderr
+        drain(DRAIN_S)
     are_gone = not is_killed(returncode) or wait_for_orphans(start, directory, requests, -returncode)
     end = machine.end(returncode, start.read(), are_gone=are_gone)
     for sentence in end.sentences:

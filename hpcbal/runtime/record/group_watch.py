@@ -42,13 +42,14 @@ class GroupWatch:
     stragglers: dict[str, Straggler] = field(default_factory=dict)
     _gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the last ones, if a group has left
     _reported: set[tuple[str, int]] = field(default_factory=set)  # DNNs and GPUs they are faster without
-    _uneven_epochs: dict[str, int] = field(default_factory=dict)  # in a row; -1: the hint was given
+    _uneven_epochs: dict[str, int] = field(default_factory=dict)  # in a row
+    _has_advised: bool = False
 
     def join(self, groups: Iterable[GroupPlan]) -> None:
         """Record the GPUs of new groups."""
         for group in groups:
             if self._gpus.get(group.dnn_id) != group.gpus:
-                self._uneven_epochs[group.dnn_id] = min(0, self._uneven_epochs.get(group.dnn_id, 0))
+                self._uneven_epochs[group.dnn_id] = 0
             self._gpus[group.dnn_id] = group.gpus
 
     def note_offer(self, dnn_id: str, gpu: int) -> None:
@@ -96,15 +97,14 @@ class GroupWatch:
         return [f"warning: {dnn_id} would be faster without slot {gpu} of its group"]
 
     def _advise(self, dnn_id: str, saves: float) -> list[str]:
-        """Suggest balancing, once per DNN."""
-        in_a_row = self._uneven_epochs.get(dnn_id, 0)
-        if in_a_row < 0:
+        """Suggest balancing, once per start: what holds for one DNN usually holds for all on these GPUs."""
+        in_a_row = self._uneven_epochs.get(dnn_id, 0) + 1 if saves >= WORTH_A_HINT else 0
+        self._uneven_epochs[dnn_id] = in_a_row
+        if self._has_advised or in_a_row < EPOCHS_IN_A_ROW:
             return []
-        in_a_row = in_a_row + 1 if saves >= WORTH_A_HINT else 0
-        self._uneven_epochs[dnn_id] = in_a_row if in_a_row < EPOCHS_IN_A_ROW else -1
-        if in_a_row < EPOCHS_IN_A_ROW:
-            return []
+        self._has_advised = True
         return [
             f"hint: the slots of {dnn_id} are not equally fast; with '--set dnns.{dnn_id}.balance=fitted' "
-            f"training would take about {100 * saves:.0f} % less time (docs/load-balancing.md)"
+            f"training would take about {100 * saves:.0f} % less time; for all DNNs: '--set "
+            "balance.policy=fitted' (docs/load-balancing.md)"
         ]

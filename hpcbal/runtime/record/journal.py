@@ -29,8 +29,9 @@ from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.record.outlook import Outlook, Outlooks
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
+from hpcbal.runtime.record.result_table import ResultTable
 from hpcbal.runtime.record.run_ledger import RunLedger
-from hpcbal.runtime.record.run_status import best_accuracy, fill_status
+from hpcbal.runtime.record.run_status import fill_status
 from hpcbal.runtime.record.run_timeline import RunTimeline
 from hpcbal.runtime.resuming.kept_profile import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
@@ -38,7 +39,6 @@ from hpcbal.runtime.resuming.resume import Account
 from hpcbal.runtime.wire.protocol import CheckpointFacts, ProfileFacts
 from hpcbal.telemetry import (
     MetricsWriter,
-    ResultRow,
     new_status,
     render_results,
     write_results,
@@ -54,10 +54,11 @@ from hpcbal.telemetry.ledger.of_control import (
 from hpcbal.telemetry.ledger.run import Outcome
 from hpcbal.telemetry.streams.slices import Slice, mark
 from hpcbal.telemetry.views.status import end_status
-from hpcbal.telemetry.views.table import key_line
 
 STATUS_INTERVAL_S = 2.0
 MAX_SHOWN = 8
+RESULTS_INTERVAL_S = 60.0
+"""results.csv is replaced this often while DNNs train."""
 
 
 class Journal:
@@ -80,6 +81,8 @@ class Journal:
         self._outlooks = Outlooks(started_s=time.monotonic())
         earlier = opened.earlier.accounts
         self._accounts = Accounts({dnn.name: earlier.get(dnn.name, Account()) for dnn in opened.config.dnns})
+        self._results = ResultTable(opened.config, self._accounts, opened.earlier.bad_samples)
+        self._results_due_s = None if opened.request.profile_only else 0.0
         self._watch = GroupWatch()
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
@@ -199,7 +202,7 @@ class Journal:
 
     def finish(self, ensemble: Ensemble, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
         """Write the last entries and results; returns the results table for the user."""
-        rows = self._rows(ensemble)
+        rows = self._results.rows(ensemble, stats.bad)
         if outcome != "profiled":
             write_results(self._run.results, rows)
         self._metrics.close()
@@ -229,7 +232,7 @@ class Journal:
     # ---- status --------------------------------------------------------------------------------
 
     def heartbeat(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
-        """Update status.json and the metrics if they are due."""
+        """Update status.json, results.csv and the metrics if they are due."""
         if time.monotonic() < self._status_due_s:
             return
         self._lock.check()
@@ -237,6 +240,9 @@ class Journal:
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
         self._renew_status(ensemble, stats)
         write_status(self._run.status, self._status)
+        if self._results_due_s is not None and time.monotonic() >= self._results_due_s:
+            self._results_due_s = time.monotonic() + RESULTS_INTERVAL_S
+            write_results(self._run.results, self._results.rows(ensemble, stats.bad))
         self._metrics.flush_if_due()
         self._timeline.flush()
 
@@ -280,20 +286,3 @@ class Journal:
     def _join(self, groups: tuple[GroupPlan, ...]) -> None:
         self._accounts.join(groups)
         self._watch.join(groups)
-
-    def _rows(self, ensemble: Ensemble) -> list[ResultRow]:
-        rows = []
-        for name, dnn in ensemble.state.dnns.items():
-            cause = f"{dnn.cause}: {key_line(dnn.detail)}" if dnn.cause else ""
-            rows.append(
-                ResultRow(
-                    name=name,
-                    state=str(dnn.state),
-                    epochs=dnn.epochs,
-                    best=best_accuracy(ensemble, name),
-                    wall_time_s=self._accounts.now(name).wall_time_s,
-                    slot_seconds=self._accounts.now(name).slot_seconds,
-                    cause=cause,
-                )
-            )
-        return rows

@@ -62,5 +62,6 @@ class PreprocessingStats:
         shown = "; ".join(f"{where}: {reason}" for where, reason in list(self.bad.values())[:3])
         return DataError(
             f"{len(self.bad)} of {num_samples} samples are broken, more than data.max_bad_fraction "
-            f"({self._max_bad_fraction:g}) allows; first: {shown}. Repair them, or raise the limit"
+            f"({self._max_bad_fraction:g}) allows; first: {shown}. Repair them, or raise the limit, "
+            "then run the same command again"
         )

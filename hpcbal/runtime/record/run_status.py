@@ -9,6 +9,7 @@ from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
 from hpcbal.telemetry.ledger import Straggler
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
+from hpcbal.telemetry.views.summary import summary_of
 
 PHASES = {"new": "starting", "round": "training"}
 """Phases of the state machine that have another name for users."""
@@ -36,30 +37,25 @@ def fill_status(
     status["dnns"] = []
     for name, dnn in snapshot["dnns"].items():
         account = accounts.now(name)
+        numbers = summary_of([record.metrics for record in ensemble.state.dnns[name].history])
         entry: DnnStatus = {
             "name": name,
             "state": dnn["state"],
             "epochs": dnn["epochs"],
             "max_epochs": dnn["max_epochs"],
             "metrics": dnn["metrics"],
-            "best_val_accuracy": best_accuracy(ensemble, name),
+            "best_val_accuracy": numbers["best_val_accuracy"],
             "gpus": dnn["gpus"],
             "wall_time_s": account.wall_time_s,
             "slot_seconds": account.slot_seconds,
             "cause": dnn["cause"] or "",
             "detail": dnn["detail"] or "",
         }
+        if numbers["best_val_accuracy"] is None and numbers["best_accuracy"] is not None:
+            entry["best_accuracy"] = numbers["best_accuracy"]
         if dnn["left_out"]:
             entry["left_out"] = dnn["left_out"]
         if name in stragglers:
             found = stragglers[name]
             entry["straggler"] = {"gpu": found.gpu, "why": found.why, "late_s": found.late_s}
         status["dnns"].append(entry)
-
-
-def best_accuracy(ensemble: Ensemble, dnn_id: str) -> float | None:
-    """Best validation accuracy of a DNN so far; None if none is known."""
-    history = ensemble.state.dnns[dnn_id].history
-    values = [record.metrics.get("val_accuracy") for record in history]
-    known = [value for value in values if value is not None and value == value]
-    return max(known, default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,8 @@ class OpenedRun:
     ledger: Ledger
     earlier: Earlier
     resumed: bool
+    notes: Sequence[str] = ()
+    """What people should know about how it was opened."""
 
     @property
     def output(self) -> Path:
@@ -54,7 +57,8 @@ def open_run(request: RunRequest) -> OpenedRun:
     config = load_requested(request, is_rank=True)
     add_import_roots(request.config_path)
     run = output_of(request, config)
-    resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume)
+    notes: list[str] = []
+    resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume, notes.append)
     try:
         scan = scan_ledger(run.ledger)
         earlier = read_earlier(
@@ -69,4 +73,4 @@ def open_run(request: RunRequest) -> OpenedRun:
     except BaseException:
         lock.release()
         raise
-    return OpenedRun(request, config, run, lock, ledger, earlier, resumed)
+    return OpenedRun(request, config, run, lock, ledger, earlier, resumed, notes)

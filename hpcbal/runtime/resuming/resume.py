@@ -17,6 +17,7 @@ from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import (
+    BadSampleLine,
     CheckpointWrittenLine,
     DnnDoneLine,
     DnnFailedLine,
@@ -58,6 +59,7 @@ class Earlier:
         warnings: what was wrong with the files, and what is used instead.
         fingerprints: fingerprint of the data that each checkpoint was trained on, by DNN.
         retried: DNNs that had failed and get another try.
+        bad_samples: ids of samples that could not be used.
     """
 
     resume: ResumeState
@@ -66,6 +68,7 @@ class Earlier:
     warnings: Sequence[str] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     retried: Sequence[str] = ()
+    bad_samples: Collection[int] = ()
 
 
 def read_earlier(
@@ -134,7 +137,9 @@ def read_earlier(
         left_out={dnn_id: tuple(gpus) for dnn_id, gpus in facts.left_out.items()},
     )
     retried = tuple(spec.dnn_id for spec in specs if retry_failed and spec.dnn_id in facts.failed)
-    return Earlier(resume, facts.accounts, facts.round_plans, warnings, fingerprints, retried)
+    return Earlier(
+        resume, facts.accounts, facts.round_plans, warnings, fingerprints, retried, facts.bad_samples
+    )
 
 
 def check_fingerprint(run: RunDirectory, earlier: Earlier, fingerprint: str) -> None:
@@ -182,6 +187,7 @@ class _Facts:
         self.saved: set[str] = set()
         self.accounts: dict[str, Account] = {}
         self.round_plans: list[PlanFacts] = []
+        self.bad_samples: set[int] = set()
         self.next_round_index = 0
         self.next_pass = 0
         self.cluster: Cluster | None = None
@@ -214,6 +220,8 @@ class _Facts:
                 self.next_pass = max(self.next_pass, plan.first_pass + 1)
             case StartedAloneLine(plan):
                 self._take_plan(plan)
+            case BadSampleLine(sample_id):
+                self.bad_samples.add(sample_id)
             case PassStartedLine():
                 self.next_pass = max(self.next_pass, line.pass_index + 1)
             case LeaveRoundLine(dnn, "regroup"):

@@ -95,6 +95,7 @@ class Scheduler:
         self._ready: set[int] = set()
         self._stopped: set[int] = set()
         self._stream_open = False
+        self._is_stopping = False
         self._preprocessing = PreprocessingStats(context.config.data.max_bad_fraction)
         logs = RunDirectory(context.output).logs
         self._stall = StallDetector(context.config.stall_timeout_s, self._roles, logs)
@@ -202,12 +203,19 @@ class Scheduler:
         num_positions = self._spec.num_positions
         if self._fatal is None and self._preprocessing.too_many_bad(num_positions):
             self._fatal = self._preprocessing.error(num_positions)
-            self._events.append(SuspendRequested("too many broken samples"))
+            self._console.note_error()
+            self._suspend("too many broken samples")
 
     def _request_stop(self, reason: str) -> None:
         """Stop cleanly, because of a signal, the walltime, or the end of `hpcbal run`."""
-        self._events.append(SuspendRequested(reason))
+        self._suspend(reason)
         self._start.hint(is_stopping=True)
+
+    def _suspend(self, reason: str) -> None:
+        """Request a clean stop once: a launcher passes a signal on to every rank, and each reports it."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._events.append(SuspendRequested(reason))
 
     # ---- instructions out --------------------------------------------------------------------
 

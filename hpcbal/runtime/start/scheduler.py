@@ -95,6 +95,8 @@ def make_scheduler(
     journal.note_start(opened, roles, device)
     for line in node_lines(roles, devices):
         console.note(line)
+    for note in opened.notes:
+        log.info("%s: %s", opened.run.root, note)
     for warning in (*opened.earlier.warnings, *_start_warnings(context, facts)):
         console.warn(warning)
     return Scheduler(

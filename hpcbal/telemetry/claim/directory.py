@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from hpcbal.errors import OutputError
+from hpcbal.telemetry.claim.removed_jobs import read_removed, write_removed
 from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.claim.same_config import check_same, damaged_config
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
@@ -23,7 +25,10 @@ _PROBE_BYTES = 1 << 16
 
 
 def claim_output(
-    directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False
+    directory: str | os.PathLike[str],
+    config_yaml: str,
+    resume_required: bool = False,
+    report: Callable[[str], object] = log.info,
 ) -> tuple[bool, RunLock]:
     """Call `prepare_output` while holding the directory's lock, so that a running run is never touched.
 
@@ -42,25 +47,29 @@ def claim_output(
         raise output_error(root, error, "use the output directory") from error
     lock = RunLock(root)
     try:
-        return prepare_output(root, config_yaml, resume_required), lock
+        return prepare_output(root, config_yaml, resume_required, report), lock
     except BaseException:
         lock.release()
         raise
 
 
 def prepare_output(
-    directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False
+    directory: str | os.PathLike[str],
+    config_yaml: str,
+    resume_required: bool = False,
+    report: Callable[[str], object] = log.info,
 ) -> bool:
     """Create or check the output directory of a run.
 
     At the first start, the directory is created and the resolved config written into it. Once a round has
     started, the config must stay the same, except for keys that may differ (where and for how long the run
-    trains, more epochs).
+    trains, more epochs) and for jobs that are added or removed. The configs of removed jobs are kept.
 
     Args:
         directory: directory of the run; its parents are created too.
         config_yaml: the resolved config.
         resume_required: whether to accept only an existing run (`--resume`).
+        report: called with a sentence if the config of the run has changed.
 
     Returns:
         Whether there is a run to resume.
@@ -83,9 +92,12 @@ def prepare_output(
     if not _has_trained(run):  # a failed start, or only profiling: nothing depends on the config yet
         write_atomic(run.config, config_yaml, durable=True)
         return True
-    changed = check_same(run.root, existing, config_yaml)
-    if changed:
-        log.info("%s: resuming with changed %s", run.root, ", ".join(changed))
+    removed_before = read_removed(run)
+    changes = check_same(run.root, existing, config_yaml, removed_before)
+    if changes:
+        report(f"resuming {changes.in_words()}")
+        if changes.removed:  # before config.yaml, so that a kill in between loses nothing
+            write_removed(run, {**removed_before, **changes.removed})
         write_atomic(run.config, config_yaml, durable=True)
     return True
 

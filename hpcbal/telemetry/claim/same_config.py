@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ class MayDiffer:
 
     Attributes:
         keys: dotted keys, in addition to those that all kinds of runs share.
-        jobs: the key of the list of jobs; differences name a job, not its index.
+        jobs: the key of the list of jobs, which may be added and removed; differences name a job, not its
+            index.
         job: what users call a job.
         of_job: keys of a job that may differ.
         may_grow: dotted key of a job whose value may increase.
+        new_in_job: keys of a job that runs of earlier versions lack, with the values that they imply.
     """
 
     keys: tuple[str, ...]
@@ -30,15 +33,45 @@ class MayDiffer:
     job: str
     of_job: tuple[str, ...]
     may_grow: str
+    new_in_job: Mapping[str, Any]
 
 
-_ALL_MAY_DIFFER = ("output", "walltime", "stall_timeout_s", "slots", "checkpoint", "timeline")
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How the config of a start differs from that of the run, in ways that are allowed.
+
+    Attributes:
+        keys: dotted keys that differ.
+        added: names of jobs that are new in the file.
+        removed: jobs that the file no longer has, with their configs, by name.
+    """
+
+    keys: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: Mapping[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.added or self.removed)
+
+    def in_words(self) -> str:
+        """What differs, for a log."""
+        parts = (
+            f"with {_listed(self.added)} added" if self.added else "",
+            f"without {_listed(self.removed)}, whose files stay" if self.removed else "",
+            f"with changed {', '.join(self.keys)}" if self.keys else "",
+        )
+        return "; ".join(part for part in parts if part)
+
+
+ALL_MAY_DIFFER = ("name", "output", "walltime", "stall_timeout_s", "slots", "checkpoint", "timeline")
+"""Keys that may differ in all kinds of runs."""
 _DEFAULT_KIND = "ensemble"  # for configs from before there were kinds
 MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
     "ensemble": MayDiffer(
         keys=(
             "schedule",
             "balance",
+            "backend.rates",
             "backend.workers",
             "data.max_bad_fraction",
             "data.max_traversal_gap",
@@ -48,6 +81,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         job="DNN",
         of_job=("balance", "shares"),
         may_grow="stop.max_epochs",
+        new_in_job={"seed": None},
     )
 }
 
@@ -63,16 +97,18 @@ def is_same_config(before: str, now: str) -> bool:
     return next(_differences("", *_comparable(old, _parse(now))), None) is None
 
 
-def check_same(root: Path, before: str, now: str) -> list[str]:
+def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, Any]) -> Changes:
     """Compare the config of a run with that of a start that is to resume it.
 
     Args:
         root: the output directory of the run.
         before: the resolved config of the run.
         now: the resolved config of this start.
+        removed_before: configs of jobs that earlier starts removed, by name. One that is back in the file
+            must be as it was.
 
     Returns:
-        The dotted keys that differ and may differ.
+        What differs and may differ.
 
     Raises:
         OutputError: if a key differs that must not, or `before` is damaged.
@@ -83,25 +119,32 @@ def check_same(root: Path, before: str, now: str) -> list[str]:
         raise damaged_config(root / "config.yaml", str(error)) from error
     old, new = _comparable(old, _parse(now))
     rule = MAY_DIFFER_BY_KIND[new["kind"]]
-    may_differ = (*_ALL_MAY_DIFFER, *rule.keys)
-    allowed: list[tuple[str, Any, Any]] = []
+    jobs_before, jobs_now = _jobs_of(old, rule), _jobs_of(new, rule)
+    known = {**{name: _whole(job, rule) for name, job in removed_before.items()}, **jobs_before}
+    allowed: list[str] = []
     refused: list[tuple[str, Any, Any]] = []
-    for key, given_before, given_now in _differences("", old, new):
-        is_allowed = any(f"{key}.".startswith(f"{prefix}.") for prefix in may_differ) or (
-            key.startswith(f"{rule.jobs}.")
-            and (key.rpartition(".")[2] in rule.of_job or _has_grown(rule, key, given_before, given_now))
-        )
-        (allowed if is_allowed else refused).append((key, given_before, given_now))
+    for key, given_before, given_now in _differences("", _without(rule.jobs, old), _without(rule.jobs, new)):
+        may_differ = any(f"{key}.".startswith(f"{prefix}.") for prefix in (*ALL_MAY_DIFFER, *rule.keys))
+        allowed.append(key) if may_differ else refused.append((key, given_before, given_now))
+    for name, job in jobs_now.items():
+        for key, given_before, given_now in _differences("", known.get(name, job), job):
+            whole_key = f"{rule.jobs}.{name}.{key}"
+            if key in rule.of_job or (key == rule.may_grow and _has_grown(given_before, given_now)):
+                allowed.append(whole_key)
+            else:
+                refused.append((whole_key, given_before, given_now))
     if refused:
         shown = "\n".join(f"  {key}: was {_text(a)}, is {_text(b)}" for key, a, b in refused[:_MAX_SHOWN])
         more = f"\n  and {len(refused) - _MAX_SHOWN} more" if len(refused) > _MAX_SHOWN else ""
         raise OutputError(
-            f"{root}: holds a run with another config; it can be resumed only with the same config (a "
-            f"{rule.job}'s {rule.may_grow} may grow; {', '.join(may_differ)} and a {rule.job}'s "
-            f"{', '.join(rule.of_job)} may change). Choose another directory with --output, or undo these "
-            f"changes:\n{shown}{more}"
+            f"{root}: holds a run with another config. Undo these changes, or choose another directory with "
+            f"--output:\n{shown}{more}\n{_what_may_change(rule)}"
         )
-    return [key for key, _, _ in allowed]
+    return Changes(
+        tuple(allowed),
+        added=tuple(name for name in jobs_now if name not in jobs_before),
+        removed={name: job for name, job in jobs_before.items() if name not in jobs_now},
+    )
 
 
 def damaged_config(path: Path, reason: str) -> OutputError:
@@ -130,9 +173,16 @@ def _parse(text: str) -> Mapping[str, Any]:
     return values
 
 
-def _has_grown(rule: MayDiffer, key: str, before: Any, now: Any) -> bool:
-    both_int = isinstance(before, int) and isinstance(now, int)
-    return key.endswith(f".{rule.may_grow}") and both_int and now > before
+def _what_may_change(rule: MayDiffer) -> str:
+    return (
+        f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}; of a "
+        f"{rule.job} {', '.join(rule.of_job)}, and {rule.may_grow} if it grows. {rule.job}s may be added and "
+        f"removed; to train a {rule.job} with other settings, add it under another name."
+    )
+
+
+def _has_grown(before: Any, now: Any) -> bool:
+    return isinstance(before, int) and isinstance(now, int) and now > before
 
 
 def _comparable(*configs: Any) -> tuple[Any, ...]:
@@ -149,10 +199,28 @@ def _by_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
     if rule is None or not isinstance(listed, list):
         return config
     jobs = {
-        str(job.get("name", index)) if isinstance(job, Mapping) else str(index): job
+        str(job.get("name", index)) if isinstance(job, Mapping) else str(index): _whole(job, rule)
         for index, job in enumerate(listed)
     }
     return {**config, rule.jobs: jobs}
+
+
+def _jobs_of(config: Any, rule: MayDiffer) -> Mapping[str, Any]:
+    """The jobs of a comparable config, by name; none if the config is damaged."""
+    jobs = config.get(rule.jobs) if isinstance(config, Mapping) else None
+    return jobs if isinstance(jobs, Mapping) else {}
+
+
+def _without(key: str, config: Any) -> Any:
+    return {k: v for k, v in config.items() if k != key} if isinstance(config, Mapping) else config
+
+
+def _whole(job: Any, rule: MayDiffer) -> Any:
+    return (
+        {**job, **{k: v for k, v in rule.new_in_job.items() if k not in job}}
+        if isinstance(job, Mapping)
+        else job
+    )
 
 
 def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -174,6 +242,11 @@ def _same(old: Any, new: Any) -> bool:
     if isinstance(old, float) and isinstance(new, float) and math.isnan(old):
         return math.isnan(new)
     return isinstance(old, bool) is isinstance(new, bool) and bool(old == new)
+
+
+def _listed(names: Collection[str]) -> str:
+    more = len(names) - _MAX_SHOWN
+    return ", ".join([*islice(names, _MAX_SHOWN), *([f"{more} more"] if more > 0 else [])])
 
 
 def _text(value: Any) -> str:

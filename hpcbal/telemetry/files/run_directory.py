@@ -23,6 +23,11 @@ class RunDirectory:
         return self.root / "config.yaml"
 
     @property
+    def removed_jobs(self) -> Path:
+        """Configs of jobs that were removed from the file of a run that had begun, by name."""
+        return self.root / f"removed-{self.jobs}.yaml"
+
+    @property
     def profile(self) -> Path:
         return self.root / "profile.json"
 

@@ -18,11 +18,13 @@ class StragglerStatus(TypedDict):
 class DnnStatus(JobStatus):
     """One DNN; `gpus` are the GPUs that it holds now.
 
-    `straggler` is what its group waited for in the last epoch; missing if there was none. `left_out` are GPUs
-    that the DNN does not use because its group is faster without them; missing if there are none.
+    `straggler` is what its group waited for in the last epoch; missing if there was
+    none. `left_out` are GPUs that the DNN does not use because its group is faster without them; missing if
+    there are none. `best_accuracy` is that of the training samples, in runs without validation data.
     """
 
     best_val_accuracy: float | None
+    best_accuracy: NotRequired[float | None]
     gpus: list[int]
     straggler: NotRequired[StragglerStatus]
     left_out: NotRequired[list[int]]

@@ -40,7 +40,11 @@ def _stream_line(status: EnsembleStatus) -> str:
 
 def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
     with_cause = any(dnn["cause"] for dnn in dnns)
-    headers = ["name", "state", "epochs", "val acc", "best", "slots", "wall time"]
+    is_validated = any(dnn["best_val_accuracy"] is not None for dnn in dnns)
+    is_trained_only = not is_validated and any("best_accuracy" in dnn for dnn in dnns)
+    metric = "accuracy" if is_trained_only else "val_accuracy"
+    title = "train acc" if is_trained_only else "val acc"
+    headers = ["name", "state", "epochs", title, "best", "slots", "wall time"]
     if with_cause:
         headers.append("cause")
     rows = []
@@ -49,8 +53,8 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
             dnn["name"],
             dnn["state"],
             f"{dnn['epochs']}/{dnn['max_epochs']}",
-            number_text(dnn["metrics"].get("val_accuracy")),
-            number_text(dnn["best_val_accuracy"]),
+            number_text(dnn["metrics"].get(metric)),
+            number_text(dnn.get("best_accuracy") if is_trained_only else dnn["best_val_accuracy"]),
             " ".join(map(str, dnn["gpus"])) or "-",
             duration_text(dnn["wall_time_s"]),
         ]

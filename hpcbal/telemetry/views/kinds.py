@@ -8,9 +8,27 @@ from typing import TypeAlias
 
 from hpcbal.telemetry.views import ensemble_table
 from hpcbal.telemetry.views.ensemble_status import EnsembleStatus
+from hpcbal.telemetry.views.summary import NUMBERS
 
 AnyStatus: TypeAlias = EnsembleStatus
 """The content of a status.json; will be a union once there is a second kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number by which jobs are compared.
+
+    Attributes:
+        best_key: its best value over all epochs in files.
+        final_key: its value after the last epoch in files; empty if there is none.
+        title: its best value in the head of a column.
+        words: its best value in a sentence.
+    """
+
+    best_key: str
+    final_key: str
+    title: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +37,8 @@ class KindView:
 
     Attributes:
         job: what users call a job, singular.
-        best_key: name of a job's best value in files.
-        best_title: its name in the head of a column.
-        best_words: its name in a sentence.
+        measures: the measures that a run may have, in order of preference; the first is the main one.
+        numbers: further columns of results.csv that hold numbers.
         more_is_better: whether a larger best value is better.
         report_names: names in `report --json` of fields that have neutral names in the report.
         status_type: the TypedDict of a status.json of this kind.
@@ -30,14 +47,27 @@ class KindView:
     """
 
     job: str
-    best_key: str
-    best_title: str
-    best_words: str
+    measures: tuple[Measure, ...]
+    numbers: tuple[str, ...]
     more_is_better: bool
     report_names: Mapping[str, str]
     status_type: type[EnsembleStatus]
     place_of: Callable[[EnsembleStatus], list[str]]
     body_of: Callable[[EnsembleStatus], list[str]]
+
+    @property
+    def best_key(self) -> str:
+        """The name of the main measure in files."""
+        return self.measures[0].best_key
+
+    def measure(self, best_key: str) -> Measure:
+        """The measure of that key; the main one if the key is empty."""
+        return next((each for each in self.measures if each.best_key == best_key), self.measures[0])
+
+    def measure_of(self, numbers_by_job: Iterable[Mapping[str, float | None]]) -> Measure:
+        """The first measure of which any job has a value; the main one if there is none."""
+        keys = {key for numbers in numbers_by_job for key, value in numbers.items() if value is not None}
+        return next((each for each in self.measures if each.best_key in keys), self.measures[0])
 
     def best(self, values: Iterable[float]) -> float:
         """The best of at least one value."""
@@ -46,11 +76,13 @@ class KindView:
 
 ENSEMBLE = KindView(
     job="DNN",
-    best_key="best_val_accuracy",
-    best_title="best val accuracy",
-    best_words="best validation accuracy",
+    measures=(
+        Measure("best_val_accuracy", "final_val_accuracy", "best val accuracy", "best validation accuracy"),
+        Measure("best_accuracy", "final_accuracy", "best train accuracy", "best training accuracy"),
+    ),
+    numbers=(*(number for number in NUMBERS if number != "best_val_accuracy"), "bad_samples"),
     more_is_better=True,
-    report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns", "best": "best_val_accuracy"},
+    report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns"},
     status_type=EnsembleStatus,
     place_of=ensemble_table.place_of,
     body_of=ensemble_table.body_of,

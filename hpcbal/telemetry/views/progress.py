@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -70,9 +70,14 @@ class Progress:
         self._alone_epochs: dict[str, int] = {}
         self._rates: list[str] = []
         self._profiling: set[str] = set()
-        self._best: dict[str, float] = {}
+        self._best: dict[str, tuple[str, float]] = {}  # title and value, by DNN
         self._num_done = 0
         self._num_failed = 0
+        self._has_error = False
+
+    def note_error(self) -> None:
+        """Remember that an error ends the run, so the same command alone does not continue it."""
+        self._has_error = True
 
     def note(self, text: str) -> None:
         """Print `text` with the time; its further lines are indented."""
@@ -154,9 +159,11 @@ class Progress:
         self.note(f"{group.dnn_id} alone on slot {group.gpus[0]}, from pass {plan.first_pass}")
 
     def _epoch_done(self, event: EpochDone) -> None:
-        accuracy = event.metrics.get("val_accuracy", math.nan)
+        title, key = _shown_metric([event])
+        accuracy = event.metrics.get(key, math.nan)
         if not math.isnan(accuracy):
-            self._best[event.dnn_id] = max(accuracy, self._best.get(event.dnn_id, accuracy))
+            _, best = self._best.get(event.dnn_id, (title, accuracy))
+            self._best[event.dnn_id] = (title, max(accuracy, best))
         if self._round is not None:
             self._round.epochs[event.dnn_id] = self._round.epochs.get(event.dnn_id, 0) + 1
             self._round.reports[event.dnn_id] = event
@@ -165,7 +172,7 @@ class Progress:
             self._alone_epochs[event.dnn_id] += 1
             self.note(
                 f"{event.dnn_id} pass {event.pass_index:<3d} {event.seconds:6.1f} s  "
-                f"val acc {number_text(accuracy)}"
+                f"{title} {number_text(accuracy)}"
             )
 
     def _show_pass_if_complete(self) -> None:
@@ -173,10 +180,11 @@ class Progress:
         if round_ is None or not round_.reports or not round_.active <= round_.reports.keys():
             return
         reports, round_.reports = round_.reports, {}
-        accuracies = {name: event.metrics.get("val_accuracy", math.nan) for name, event in reports.items()}
+        title, key = _shown_metric(reports.values())
+        accuracies = {name: event.metrics.get(key, math.nan) for name, event in reports.items()}
         first = next(iter(reports.values()))
         seconds = max(event.seconds for event in reports.values())
-        head = f"pass {first.pass_index:<3d} {seconds:6.1f} s  val acc  "
+        head = f"pass {first.pass_index:<3d} {seconds:6.1f} s  {title}  "
         saved = f"  (saved {len(set(round_.saved))})" if round_.saved else ""
         round_.saved.clear()
         if len(round_.order) > _MAX_COLUMNS:
@@ -197,7 +205,8 @@ class Progress:
                 self._round.num_converged += 1
             epochs = count_text(epochs_by_name.get(dnn_id, 0), "epoch")
             detail = f" ({message.detail})" if message.detail else ""
-            best = f", best val acc {number_text(self._best.get(dnn_id))}"
+            title, value = self._best.get(dnn_id, ("val acc", None))
+            best = f", best {title} {number_text(value)}"
             self.note(self._paint(_GREEN, f"{dnn_id} converged after {epochs}{best}{detail}"))
         self._gone(dnn_id)
 
@@ -242,7 +251,11 @@ class Progress:
             return  # the next line says where the rates are
         if outcome == "suspended":
             text = f"suspended after {took}: run the same command again to resume"
-            self.note(self._paint(_YELLOW, text))
+            if self._has_error:
+                text = (
+                    f"stopped after {took} by the error below: fix its cause, then run the same command again"
+                )
+            self.note(self._paint(_RED if self._has_error else _YELLOW, text))
         elif self._num_failed:
             counts = f"{self._num_done} converged, {self._num_failed} failed"
             self.note(self._paint(_RED, f"finished after {took}: {counts} in this start"))
@@ -277,6 +290,15 @@ class _Round:
         self.saved: list[str] = []
         self.num_converged = 0
         self.num_failed = 0
+
+
+def _shown_metric(events: Iterable[EpochDone]) -> tuple[str, str]:
+    """Title and key of the accuracy to show: that of the training samples if there is no validation data."""
+    reported = list(events)
+    for title, key in (("val acc", "val_accuracy"), ("train acc", "accuracy")):
+        if any(not math.isnan(event.metrics.get(key, math.nan)) for event in reported):
+            return title, key
+    return "val acc", "val_accuracy"
 
 
 def _summary(accuracies: Mapping[str, float]) -> str:

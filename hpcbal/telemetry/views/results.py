@@ -6,13 +6,14 @@ import csv
 import io
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView
+from hpcbal.telemetry.views.summary import Number
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, number_text
 
 
@@ -24,10 +25,12 @@ class ResultRow:
         name: name of the job.
         state: for example done, failed, training or waiting.
         epochs: number of completed epochs.
-        best: its best value of the metric that the kind of run defines; None if no epoch was completed.
+        best: its best value of the main measure of this kind of run; None if it has none.
         wall_time_s: time in rounds, over all starts of the run.
         slot_seconds: that time multiplied by the number of GPUs (slots) held.
         cause: why the job failed; empty if it did not.
+        numbers: values of the further columns that the kind of run defines (`KindView.numbers`).
+        settings: hyper-parameters in which the jobs of the run differ, by dotted key, as text.
     """
 
     name: str
@@ -37,20 +40,36 @@ class ResultRow:
     wall_time_s: float
     slot_seconds: float
     cause: str = ""
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def measured(self, view: KindView) -> dict[str, Number]:
+        """All numbers by which jobs are compared, by key."""
+        return {**self.numbers, view.best_key: self.best}
+
+
+_COLUMNS = ("name", "state", "epochs", "wall_time_s", "slot_seconds", "cause")
 
 
 def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> None:
-    """Replace `path` with a table of `rows`, one column per field; `view` names the column of the best value.
+    """Replace `path` with a table of `rows`; `view` names the column of the best value.
+
+    The columns are those of every run, then the numbers that any row has, then the settings.
 
     Raises:
         OutputError: if the file cannot be written.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["name", "state", "epochs", view.best_key, "wall_time_s", "slot_seconds", "cause"])
+    numbers = [key for key in view.numbers if any(key in row.numbers for row in rows)]
+    settings = list(dict.fromkeys(key for row in rows for key in row.settings))
+    first = ["name", "state", "epochs", view.best_key, "wall_time_s", "slot_seconds", "cause"]
+    writer.writerow([*first, *numbers, *settings])
     for row in rows:
-        best = "" if row.best is None else row.best
-        writer.writerow([row.name, row.state, row.epochs, best, row.wall_time_s, row.slot_seconds, row.cause])
+        cells = [row.name, row.state, row.epochs, row.best, row.wall_time_s, row.slot_seconds, row.cause]
+        cells += [row.numbers.get(key) for key in numbers]
+        cells += [row.settings.get(key, "") for key in settings]
+        writer.writerow(["" if cell is None else cell for cell in cells])
     write_atomic(path, text.getvalue(), durable=True)
 
 
@@ -63,16 +82,21 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
-            best_key = _best_key(rows.fieldnames or ())
+            names = rows.fieldnames or ()
+            view = _view_of(names)
+            numbers = [key for key in names if key in view.numbers]
+            settings = [key for key in names if key not in (*_COLUMNS, view.best_key, *view.numbers)]
             return [
                 ResultRow(
                     name=row["name"],
                     state=row["state"],
                     epochs=int(row["epochs"]),
-                    best=float(row[best_key]) if row[best_key] else None,
+                    best=_number(row[view.best_key]),
                     wall_time_s=_finite(row["wall_time_s"]),
                     slot_seconds=_finite(row["slot_seconds"]),
                     cause=row["cause"],
+                    numbers={key: _number(row[key]) for key in numbers},
+                    settings={key: row[key] for key in settings},
                 )
                 for row in rows
             ]
@@ -89,41 +113,57 @@ def _finite(text: str) -> float:
     return value
 
 
-def _best_key(names: Sequence[str]) -> str:
-    """The column of the best value; raises KeyError if `names` has none of any kind."""
-    found = [view.best_key for view in VIEWS.values() if view.best_key in names]
+def _number(text: str) -> Number:
+    if not text:
+        return None
+    return int(text) if text.isdigit() else float(text)
+
+
+def _view_of(names: Sequence[str]) -> KindView:
+    """The kind whose best value has a column; raises KeyError if there is none of any kind."""
+    found = [view for view in VIEWS.values() if view.best_key in names]
     if not found:
         raise KeyError(ENSEMBLE.best_key)
     return found[0]
 
 
 def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
-    """The table at the end of a run, with totals; the cause column appears only if a job failed."""
-    with_cause = any(row.cause for row in rows)
-    headers = ["name", "state", "epochs", view.best_title, "wall time", "slot-seconds"]
-    body = [
-        [
-            row.name,
-            row.state,
-            str(row.epochs),
-            number_text(row.best),
-            duration_text(row.wall_time_s),
-            f"{row.slot_seconds:.1f}",
-        ]
-        for row in rows
-    ]
-    best = [row.best for row in rows if row.best is not None]
-    num_done = sum(row.state == "done" for row in rows)
+    """The table at the end of a run, with totals; the cause column appears only if a job failed.
+
+    It shows the best value of the first measure of which any job has a value, its epoch, and the last value.
+    A note below says that checkpoints hold the last epoch if that is not the best one.
+    """
+    numbers = [row.measured(view) for row in rows]
+    measure = view.measure_of(numbers)
+    with_last = any("best_epoch" in each for each in numbers)
+    headers = ["name", "state", "epochs", measure.title]
+    body = [[row.name, row.state, str(row.epochs)] for row in rows]
+    for cells, each in zip(body, numbers, strict=True):
+        cells.append(number_text(each.get(measure.best_key)))
+        if with_last:
+            epoch = each.get("best_epoch")
+            cells += ["-" if epoch is None else f"{epoch:.0f}", number_text(each.get(measure.final_key))]
+    best = [value for each in numbers if (value := each.get(measure.best_key)) is not None]
     totals = [
         count_text(len(rows), view.job),
-        f"{num_done} done",
+        f"{sum(row.state == 'done' for row in rows)} done",
         str(sum(row.epochs for row in rows)),
         number_text(view.best(best)) if best else "-",
-        "",
-        f"{sum(row.slot_seconds for row in rows):.1f}",
     ]
-    if with_cause:
+    if with_last:
+        headers += ["in epoch", "last"]
+        totals += ["", ""]
+    headers += ["wall time", "slot-seconds"]
+    totals += ["", f"{sum(row.slot_seconds for row in rows):.1f}"]
+    for cells, row in zip(body, rows, strict=True):
+        cells += [duration_text(row.wall_time_s), f"{row.slot_seconds:.1f}"]
+    right = set(range(2, len(headers)))
+    if any(row.cause for row in rows):
         headers.append("cause")
         body = [[*cells, cell_text(row.cause)] for cells, row in zip(body, rows, strict=True)]
         totals.append(f"{sum(row.state == 'failed' for row in rows)} failed")
-    return "\n".join(format_table(headers, body, right={2, 3, 4, 5}, totals=totals)) + "\n"
+    lines = format_table(headers, body, right=right, totals=totals)
+    earlier = [row for row in rows if row.numbers.get("best_epoch") not in (None, row.epochs)]
+    if earlier:
+        lines += ["", f"checkpoint.h5 of a {view.job} holds its last epoch, not its best"]
+    return "\n".join(lines) + "\n"

@@ -253,6 +253,27 @@ def test_fixed_without_weights_in_the_defaults_is_reported_once(make_file: MakeF
     assert load_config(make_file(text + "balance: {shares: [2, 1]}\n")).dnns[0].balance == "fixed"
 
 
+def test_a_dnn_may_have_its_own_seed_or_that_of_the_defaults(make_file: MakeFile) -> None:
+    assert [dnn.seed for dnn in load_config(make_file(GOOD)).dnns] == [None, None]
+    config = load_config(make_file(GOOD), ["defaults.seed=3", "dnns.b.seed=0"])
+    assert [dnn.seed for dnn in config.dnns] == [3, 0]
+    for wrong in ("-1", "4294967296", "1.5", "true"):
+        (problem,) = problems_of(make_file(GOOD), f"dnns.b.seed={wrong}")
+        assert problem.endswith("allowed: null or a whole number from 0 to 2**32 - 1")
+
+
+def test_a_stop_rule_needs_a_metric_that_the_run_has(make_file: MakeFile) -> None:
+    without = "data.validation_fraction=0"
+    (problem,) = problems_of(make_file(GOOD), without)
+    assert "stop: patience with monitor val_accuracy by default" in problem
+    assert "data.validation_fraction is 0; allowed: monitor: accuracy or loss" in problem
+    (problem,) = problems_of(make_file(GOOD), without, "defaults.stop.monitor=val_loss")
+    assert "stop.monitor=val_loss: patience with monitor 'val_loss'" in problem
+    for settings in (("defaults.stop.monitor=loss",), ("defaults.stop.patience=null",)):
+        load_config(make_file(GOOD), [without, *settings])
+    load_config(make_file(GOOD), ["data.validation_fraction=0.1"])
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -12,7 +12,7 @@ import pytest
 from hpcbal.config import OPERATIONS, EnsembleConfig, json_schema, load_config
 from hpcbal.config.load import load_config as load
 from hpcbal.config.messages import all_keys
-from hpcbal.config.schema.document import FILE_ONLY_KEYS, SWEEP_KEYS
+from hpcbal.config.schema.document import DEFAULT_KEYS, FILE_ONLY_KEYS, SWEEP_KEYS
 from hpcbal.config.schema.operations import OperationItem
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.yaml_source import read_yaml
@@ -43,7 +43,7 @@ def test_the_reference_is_valid() -> None:
 def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     written = {re.sub(r"\.\d+", "", key) for _, key in keys_of(read_yaml(REFERENCE))}
     operations = {f"preprocessing.{key}" for key in all_keys(OperationItem)}
-    inherited = {"dnns.optimizer", "dnns.batch_size", "dnns.stop", "dnns.balance"}
+    inherited = {f"dnns.{key}" for key in DEFAULT_KEYS}
     plain = {
         k for k in all_keys(EnsembleConfig) if not any(k == i or k.startswith(f"{i}.") for i in inherited)
     }

@@ -109,7 +109,19 @@ WRONG = [
     ),
     (
         "name: r{depht}\n    grid: {arg.depht: [8]}",
-        "run.yaml:7: sweeps.0.arg: unknown key (did you mean 'args'?)",
+        "run.yaml:7: sweeps.0.grid.arg.depht: unknown key (did you mean 'args.depht'?)",
+    ),
+    (
+        "name: r{width}\n    grid: {width: [8, 16]}",
+        "run.yaml:7: sweeps.0.grid.width: unknown key (did you mean 'args.width'?), allowed: args.NAME",
+    ),
+    (
+        "name: r{lr}\n    zip: {lr: [8, 16]}",
+        "run.yaml:7: sweeps.0.zip.lr: unknown key (did you mean 'optimizer.learning_rate'?), allowed: ",
+    ),
+    (
+        "name: r{m}\n    grid: {optimizer.momentun: [8, 16]}",
+        "run.yaml:7: sweeps.0.grid.optimizer.momentun: unknown key (did you mean 'optimizer.momentum'?)",
     ),
     (
         "name: r{a}\n    grd: {}\n    grid: {args.a: [8]}",
@@ -134,6 +146,12 @@ WRONG = [
 def test_a_wrong_sweep_is_reported_with_its_line(tmp_path: Path, sweep: str, message: str) -> None:
     found = problems_of(tmp_path, f"  - {sweep}\n    model: m:f\n")
     assert any(problem.startswith(message) for problem in found), found
+
+
+def test_an_unknown_swept_key_is_reported_once_for_all_its_values(tmp_path: Path) -> None:
+    sweep = "  - name: r{width}\n    model: m:f\n    grid: {width: [8, 16, 32], seed: [1, 2]}\n"
+    (problem,) = problems_of(tmp_path, sweep)
+    assert "sweeps.0.grid.width: unknown key" in problem
 
 
 def test_an_error_in_a_sweep_is_reported_once_for_all_its_dnns(tmp_path: Path) -> None:

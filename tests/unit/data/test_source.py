@@ -102,6 +102,34 @@ def test_an_exception_from_read_affects_only_that_sample(array_dataset: Any, ima
     assert source.sample(5, 0, training=True)[0].shape == (8, 8, 3)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(4, 4, 1), (64, 64, 4)])
+def test_samples_with_nan_or_infinite_values_are_bad(
+    array_dataset: Any, dtype: str, shape: tuple[int, ...]
+) -> None:
+    samples = np.ones((4, *shape), dtype)
+    samples[0, -1, 0, 0] = np.nan
+    samples[1, 0, 0, 0], samples[1, -1, 0, 0] = np.inf, -np.inf
+    samples[2] = np.finfo(dtype).max  # finite, although sums of it overflow
+    source = SampleSource(array_dataset(samples), [], 0, 0.5)
+    size = samples[0].size
+    for sample_id, reason in ((0, f"1 NaN of {size} values"), (1, f"2 infinite of {size} values")):
+        for use in (lambda i: source.sample(i, 0, training=True), source.read):
+            with pytest.raises(BadSample) as caught:
+                use(sample_id)
+            assert (caught.value.where, caught.value.reason) == (f"row {sample_id}", reason)
+    assert source.sample(2, 0, training=True)[0].max() == np.finfo(dtype).max
+    assert source.read(3)[1] == 0
+
+
+def test_a_sample_that_overflows_in_preprocessing_is_bad(array_dataset: Any) -> None:
+    samples = np.ones((4, 4, 4, 1))
+    samples[2, 0, 0, 0] = 1e300
+    source = SampleSource(array_dataset(samples), [Normalize()], 0, 0.5)
+    with np.errstate(over="ignore"), pytest.raises(BadSample, match="1 infinite of 16 values"):
+        source.sample(2, 0, training=True)
+
+
 def test_a_missing_file_is_named_once(array_dataset: Any, images: np.ndarray) -> None:
     class Gone(array_dataset):  # type: ignore[misc]
         def read(self, sample_id: int) -> tuple[Any, Any]:

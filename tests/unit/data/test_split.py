@@ -38,8 +38,14 @@ def test_a_split_without_validation_samples_is_refused(ten: Any) -> None:
         DataError, match=r"got 0.04, but that leaves none of 10 samples for validation; .* 0.1"
     ):
         split_ids(ten, 0, 0.04)
-    with pytest.raises(DataError, match=r"got 0.0, allowed: above 0 and below 1"):
-        split_ids(ten, 0, 0.0)
+    with pytest.raises(DataError, match=r"got -0.1, allowed: 0 or more, and below 1"):
+        split_ids(ten, 0, -0.1)
+
+
+def test_zero_means_no_validation(ten: Any) -> None:
+    train, validation = split_ids(ten, 0, 0.0)
+    assert train.tolist() == list(range(10))
+    assert (len(validation), validation.dtype) == (0, np.int64)
 
 
 def test_a_split_without_training_samples_is_refused(ten: Any) -> None:

@@ -14,6 +14,7 @@ import hpcbal.data
 from hpcbal.config import load_config
 from hpcbal.data import dataset
 from hpcbal.errors import ExitCode
+from hpcbal.telemetry.claim.same_config import ALL_MAY_DIFFER, MAY_DIFFER_BY_KIND
 
 ROOT = Path(__file__).parents[3]
 OWN_CODE = ROOT / "docs/your-own-model-and-data.md"
@@ -156,3 +157,11 @@ def test_the_references_are_the_papers_that_are_cited() -> None:
     cited = {key: path.name for path in places for key in keys_cited_in(prose_of(path))}
     assert {key: name for key, name in cited.items() if key not in listed} == {}
     assert listed - cited.keys() == set()
+
+
+def test_the_list_of_what_may_change_in_a_resumed_run_is_the_one_that_the_code_uses() -> None:
+    table = (ROOT / "docs/resuming.md").read_text().partition("## What may change")[2]
+    keys = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ") and "`" in row]
+    listed = [name for cell in keys for name in re.findall(r"`([^`]+)`", cell)]
+    rule = MAY_DIFFER_BY_KIND["ensemble"]
+    assert sorted(listed) == sorted([*ALL_MAY_DIFFER, *rule.keys, *rule.of_job, rule.may_grow])

@@ -201,6 +201,58 @@ def test_what_the_ranks_state_and_mpirun_returns_is_the_end(
     assert bool(err) == bool(reported)
 
 
+def test_what_mpirun_writes_to_stderr_comes_before_the_report_and_without_nul_bytes(monkeypatch, capfd):
+    lines = r"import os; os.write(2, b'x' * 300_000 + b'\nprterun noticed\0\n\0'); os._exit(137)"
+    assert start(monkeypatch, [sys.executable, "-c", lines]) == 1
+    first, second, report = capfd.readouterr().err.splitlines()
+    assert (len(first), second) == (300_000, "prterun noticed")
+    assert report.startswith("hpcbal: a rank was ended by SIGKILL")
+
+
+def test_mpirun_is_not_blocked_when_nobody_reads_stderr_any_more(monkeypatch):
+    reader, writer = os.pipe()
+    saved = os.dup(2)
+    os.dup2(writer, 2)
+    try:
+        os.close(reader)
+        os.close(writer)
+        script = "head -c 300000 /dev/zero >&2; " + state(exit_code=3)
+        assert start(monkeypatch, ["sh", "-c", script]) == 3
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+KILLING_RANK = """
+import os, pathlib, time
+os.kill(os.getppid(), 9)
+time.sleep(0.2)
+for _ in range(20):
+    os.write(2, b"line")
+pathlib.Path("written").touch()
+"""
+STARTER = """
+import sys
+from hpcbal.runtime import launch
+from hpcbal.runtime.handoff.minding import Requests
+launch.mpirun_command = lambda argv, ranks: [sys.executable, "-c", {rank!r}]
+with Requests() as requests:
+    launch.start_mpirun(["run", "a.yaml"], 6, requests)
+"""
+
+
+def test_mpirun_may_write_to_stderr_after_hpcbal_run_was_killed(tmp_path: Path):
+    """A SIGPIPE for each line would make Open MPI abort the ranks."""
+    command = [sys.executable, "-c", STARTER.format(rank=KILLING_RANK)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    killed = subprocess.run(command, cwd=tmp_path, env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "written").exists():
+        assert time.monotonic() < deadline, "a write failed"
+        time.sleep(0.05)
+
+
 def start(monkeypatch, command: list[str]) -> int:
     """Exit code of a start with `command` as its mpirun."""
     monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: command)

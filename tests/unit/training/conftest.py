@@ -39,15 +39,18 @@ class Dnn:
     name: str = "dnn"
     args: dict[str, Any] = field(default_factory=dict)
     optimizer: Optimizer = field(default_factory=Optimizer)
+    seed: int | None = None
 
 
 @pytest.fixture
 def make_dnn() -> Callable[..., Dnn]:
-    def make(model: str = "hpcbal.models:softmax", name: str = "dnn", **given: Any) -> Dnn:
+    def make(
+        model: str = "hpcbal.models:softmax", name: str = "dnn", seed: int | None = None, **given: Any
+    ) -> Dnn:
         optimizer = {key: given.pop(key) for key in list(given) if key in Optimizer.__dataclass_fields__}
         if "optimizer" in given:
             optimizer["name"] = given.pop("optimizer")
-        return Dnn(model, name, given, Optimizer(**optimizer))
+        return Dnn(model, name, given, Optimizer(**optimizer), seed)
 
     return make
 

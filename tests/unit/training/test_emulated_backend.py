@@ -128,15 +128,18 @@ def test_dnn_without_rates_does_not_wait(
     assert clock == [100.0]
 
 
-def test_weights_depend_on_seed_and_name_only(
+def test_weights_depend_on_seed_and_name_or_on_the_seed_of_the_dnn(
     backend: EmulatedBackend, make_dnn: Make, make_spec: Make
 ) -> None:
-    def kernel(name: str, seed: int) -> np.ndarray:
-        return backend.build(make_dnn(name=name), make_spec(), 5, seed).state()["weights/softmax/kernel"]
+    def kernel(name: str, seed: int, own: int | None = None) -> np.ndarray:
+        dnn = make_dnn(name=name, seed=own)
+        return backend.build(dnn, make_spec(), 5, seed).state()["weights/softmax/kernel"]
 
     np.testing.assert_array_equal(kernel("a", 1), kernel("a", 1))
     assert not np.array_equal(kernel("a", 1), kernel("b", 1))
     assert not np.array_equal(kernel("a", 1), kernel("a", 2))
+    np.testing.assert_array_equal(kernel("a", 1, own=0), kernel("b", 2, own=0))
+    assert not np.array_equal(kernel("a", 1, own=3), kernel("a", 1, own=4))
 
 
 @settings(max_examples=50, deadline=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from hpcbal.report import SlotSpan, SlotUse
@@ -9,18 +11,20 @@ from hpcbal.report.charts.gantt import Block, blocks_of
 from hpcbal.report.charts.slot_use import MAX_BARS, bars_of
 from hpcbal.report.drawing.axes import spread
 from hpcbal.report.drawing.colors import PALETTE, colors_of, ink_on, tint
+from hpcbal.report.drawing.names import distinct_names
 from hpcbal.report.drawing.png import to_png
 from hpcbal.report.drawing.scales import (
     Scale,
     change_label,
     duration_label,
+    epoch_ticks,
     number_label,
     number_ticks,
     percent_label,
     time_label,
     time_ticks,
 )
-from hpcbal.report.drawing.shapes import Sheet, shortened
+from hpcbal.report.drawing.shapes import Sheet, shortened, text_width
 
 
 def test_a_scale_maps_its_ends() -> None:
@@ -98,6 +102,50 @@ def test_a_long_name_keeps_its_ends() -> None:
     assert cut.startswith("dense")
     assert cut.endswith("-113")
     assert shortened("densenet", 10.0, 11.0) == ""
+
+
+SWEEP = [
+    f"densenet-{d}-k{k}-lr{lr}-seed{s}"
+    for d in (40, 121)
+    for k in (12, 24)
+    for lr in (0.1, 0.01)
+    for s in "12"
+]
+
+
+def test_names_that_fit_or_stay_different_are_shortened_alone() -> None:
+    assert distinct_names(["ab", "cd"], 100.0, 11.0) == {"ab": "ab", "cd": "cd"}
+    names = ["densenet-169-k24-113", "densenet-169-k24-114"]
+    assert distinct_names(names, 80.0, 11.0) == {name: shortened(name, 80.0, 11.0) for name in names}
+
+
+@pytest.mark.parametrize("width", [30.0, 45.0, 70.0, 100.0, 300.0])
+@pytest.mark.parametrize("names", [SWEEP, [f"{'x' * 40}{'y' * i}{'x' * 40}" for i in range(30)]])
+def test_different_names_stay_different_and_fit(names: list[str], width: float) -> None:
+    labels = distinct_names(names, width, 11.0)
+    assert list(labels) == names
+    assert len(set(labels.values())) == len(names)
+    assert all(0 < text_width(label, 11.0) <= width for label in labels.values())
+
+
+def test_names_of_a_sweep_show_the_values_in_which_they_differ() -> None:
+    labels = distinct_names(SWEEP, 100.0, 11.0)
+    assert labels["densenet-121-k12-lr0.01-seed2"] == "121-12-0.01-2"
+    words = distinct_names([f"net-{word}-{'x' * 30}-1" for word in ("with", "without")], 60.0, 11.0)
+    assert list(words.values()) == ["with", "without"]
+
+
+def test_without_room_there_is_no_name() -> None:
+    assert distinct_names(["densenet-1", "densenet-2"], 10.0, 11.0) == {"densenet-1": "", "densenet-2": ""}
+
+
+@pytest.mark.parametrize("width", [60.0, 90.0, 192.0, 700.0])
+def test_epochs_have_at_least_two_whole_ticks_that_do_not_touch(width: float) -> None:
+    for last in [*range(2, 60), 100, 299, 1000]:
+        ticks = epoch_ticks(float(last), width)
+        assert 2 <= len(ticks) <= max(2, width / 45.0 + 1)
+        assert all(tick == int(tick) and 1 <= tick <= last for tick in ticks)
+        assert len({b - a for a, b in itertools.pairwise(ticks)}) == 1
 
 
 def test_writing_on_a_colour_has_contrast() -> None:

@@ -186,8 +186,7 @@ def test_a_run_of_another_kind_is_shown_in_its_own_words(
     view = dataclasses.replace(
         kinds.ENSEMBLE,
         job="job",
-        best_title="best objective",
-        best_words="lowest objective",
+        measures=(kinds.Measure("best_objective", "", "best objective", "lowest objective"),),
         more_is_better=False,
     )
     monkeypatch.setattr(kinds, "VIEWS", {"ensemble": kinds.ENSEMBLE, "other": view})

@@ -13,7 +13,8 @@ import pytest
 from ledger_lines import plan_of
 
 from hpcbal.errors import InputError, LedgerError
-from hpcbal.report import ReportData, read_run, write_page, write_plots
+from hpcbal.report import ReportData, read_run, render_page, write_page, write_plots
+from hpcbal.telemetry import ResultRow, write_results
 from hpcbal.telemetry.ledger import BalanceFacts, GroupFacts, Straggler
 from hpcbal.telemetry.views.ensemble_status import new_status
 from hpcbal.telemetry.views.status import write_status
@@ -43,6 +44,47 @@ def test_what_became_of_each_dnn(finished: ReportData) -> None:
     assert (b.state, b.cause, b.epochs) == ("failed", "nan", 0)
     assert finished.failed == (b,)
     assert finished.state == "done, some DNNs failed"
+
+
+def test_the_best_epoch_the_last_value_and_the_settings_of_each_dnn(history: Any, tmp_path: Path) -> None:
+    history.start(0).round(0, 0, {"a": (0,), "b": (1,)})
+    for at, accuracy in enumerate((0.5, 0.75, 0.625), 1):
+        history.epoch(at, "a", seconds=1.0, accuracy=accuracy)
+    rows = [ResultRow(name, "running", 0, None, 0.0, 0.0, settings={"seed": name}) for name in "ab"]
+    write_results(tmp_path / "results.csv", rows)
+    data = history.read()
+    a, b = data.jobs
+    assert (a.best, a.best_epoch, a.final, a.settings) == (0.75, 2, 0.625, {"seed": "a"})
+    assert (b.best, b.best_epoch, b.final, b.settings) == (None, None, None, {"seed": "b"})
+    table = render_page(data).partition('<table id="jobs">')[2]
+    assert '<th class="minor">seed</th>' in table
+    assert '0.7500</td><td class="number minor">2</td><td class="number minor">0.6250</td>' in table
+    (tmp_path / "results.csv").write_text("a,b\n1,2\n")
+    assert history.read().setting_keys == ()
+
+
+@pytest.mark.parametrize("kind", ["validation", "training"])
+def test_losses_are_those_of_the_validation_samples_if_there_are_any(history: Any, kind: str) -> None:
+    history.start(0).round(0, 0, {"a": (0,)})
+    metrics = {"loss": 2.0, "accuracy": 0.25, "val_loss": None, "val_accuracy": None}
+    if kind == "validation":
+        metrics |= {"val_loss": 1.5, "val_accuracy": 0.5}
+    history.add(1, "epoch-done", dnn="a", metrics=metrics)
+    history.add(2, "epoch-done", dnn="a", metrics={**metrics, "loss": 3.0, "accuracy": 0.75})
+    data = history.read()
+    (a,) = data.jobs
+    if kind == "validation":
+        assert (a.best, a.best_epoch, a.best_loss, a.final_loss) == (0.5, 1, 1.5, 1.5)
+    else:
+        assert (a.best, a.best_epoch, a.best_loss, a.final_loss) == (0.75, 2, 2.0, 3.0)
+    assert f"Losses are those of the {kind} samples" in render_page(data)
+
+
+@pytest.mark.parametrize(("code", "how"), [(75, "run the same command again"), (2, "fix its cause and run")])
+def test_a_stopped_run_shows_how_it_goes_on(history: Any, code: int, how: str) -> None:
+    data = history.start(0).add(2, "run-finished", outcome="suspended", exit_code=code).read()
+    assert data.state == "stopped"
+    assert how in data.note
 
 
 def test_rates_planned_and_measured(finished: ReportData) -> None:

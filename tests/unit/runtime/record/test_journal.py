@@ -108,7 +108,17 @@ def test_a_run_is_a_story_in_the_ledger_and_a_row_in_the_results(record: Record)
     assert (record.lines("run-finished")[0].outcome, record.status()["exit_code"]) == ("done", 0)
     (row,) = read_results(record.run.results)
     assert (row.name, row.state, row.epochs) == ("a", "done", 2)
+    assert (row.best, row.numbers["best_epoch"], row.numbers["final_loss"]) == (0.75, 1, 1.5)
     assert "0.7500" in table
+
+
+def test_the_results_are_there_while_the_run_trains(record: Record) -> None:
+    record.happen(Started())
+    record.epoch("a", 0)
+    record.stats.bad[7] = ("point 7", "broken")
+    record.journal.heartbeat(record.ensemble, record.stats)
+    (row,) = read_results(record.run.results)
+    assert (row.state, row.epochs, row.numbers["bad_samples"]) == ("running", 1, 1)
 
 
 def test_a_failure_is_recorded_with_its_cause(record: Record) -> None:

@@ -267,8 +267,10 @@ def test_a_request_to_stop_suspends_the_groups(stage, who: str) -> None:
 
     def script() -> Script:
         yield from on.open()
-        if who == "another rank":
+        if who == "another rank":  # a launcher signals all of them
             on.send(PREPROCESSOR, StopRequest("signal TERM at rank 1"))
+            on.send(TRAINERS[0], StopRequest("signal TERM at rank 2"))
+            on.ranks.signal(0, "signal TERM")
         else:
             on.ranks.signal(0, "signal USR2")
         yield
@@ -282,7 +284,7 @@ def test_a_request_to_stop_suspends_the_groups(stage, who: str) -> None:
 
     assert on.play(script()) == 75
     reason = "signal TERM at rank 1" if who == "another rank" else "signal USR2"
-    assert on.ensemble.seen[1] == SuspendRequested(reason)
+    assert [e for e in on.ensemble.seen if isinstance(e, SuspendRequested)] == [SuspendRequested(reason)]
     assert on.ensemble.state.dnns["a"].position == Position(0, 32)
 
 
@@ -320,6 +322,7 @@ def test_too_many_broken_samples_suspend_the_run_and_are_its_exit_code(stage) ->
 
     assert on.play(script()) == 2
     assert on.ensemble.seen.count(SuspendRequested("too many broken samples")) == 1
+    assert on.console.of("note_error") == [()]
     assert [where for where, _ in on.console.of("note_bad_sample")] == [f"point {i}" for i in range(5)]
     ((_, fatal),) = on.console.of("show_end")
     assert "4 of 60 samples are broken" in str(fatal)

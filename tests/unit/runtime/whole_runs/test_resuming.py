@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from typing import Any
 
@@ -75,6 +76,46 @@ def test_a_failed_dnn_stays_failed_until_it_is_to_be_retried(lab: Any, hooks: An
     assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
 
 
+def test_dnns_are_added_to_a_finished_run_and_a_failed_one_is_taken_out(lab: Any, hooks: Any) -> None:
+    def fail(step: int) -> None:
+        if step == 5:
+            raise RuntimeError("the layers do not fit")
+
+    hooks["act"] = fail
+    a, b, c = lab.dnn("a", 4), lab.dnn("b", 2, hook="act"), lab.dnn("c", 3)
+    lab.use(dnns=[a, b])
+    assert lab.run() == 3
+    before = lab.outcome()["a"]
+    lab.use(dnns=[c, a])
+    assert lab.run() == 0
+    assert lab.states() == {"c": ("done", 3), "a": ("done", 4)}
+    lab.assert_same({"a": lab.outcome()["a"]}, {"a": before})
+    hooks["act"] = lambda step: None
+    lab.use(dnns=[a, b, c])
+    assert lab.run() == 3, "it is back, and still failed"
+    assert lab.run(retry_failed=True) == 0
+    assert lab.states() == {"a": ("done", 4), "b": ("done", 2), "c": ("done", 3)}
+
+
+@pytest.mark.parametrize("paradigm", ["global", "independent"])
+def test_dnns_of_a_stopped_run_are_taken_out_and_come_back(lab: Any, paradigm: str) -> None:
+    """The one that goes is in training; another takes its place, and all go on where they stopped."""
+    lab.use(paradigm, output="calm")
+    assert lab.run() == 0
+    calm = lab.outcome()
+    dnns = lab.dnns(hook="act")
+    lab.use(paradigm, dnns=dnns[:2])
+    lab.stop_at(9, rank=1)
+    lab.use(paradigm, dnns=dnns[1:])
+    assert lab.run() == 0
+    assert {name for name, (state, _) in lab.states().items() if state == "done"} == {"b", "c"}
+    lab.use(paradigm, dnns=dnns)
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+    if paradigm == "independent":  # elsewhere the passes, and so the order of samples, are others
+        lab.assert_same(lab.outcome(), calm)
+
+
 def test_all_samples_broken_for_a_while(lab: Any) -> None:
     lab.use(data={"dataset": "in_process_toys:points", "args": {"broken": 60}})
     assert lab.run() == 2
@@ -91,6 +132,25 @@ def test_as_many_broken_samples_as_are_allowed_are_only_recorded(lab: Any, capsy
     assert lab.run() == 0
     assert sorted(line.sample_id for line in lab.events("bad-sample")) == [0, 1, 2]
     assert capsys.readouterr().out.count("warning: broken sample skipped: point 2: ") == 1
+
+
+def test_a_run_without_validation_data_stops_and_resumes(lab: Any, capsys: Any) -> None:
+    data = {"dataset": "in_process_toys:points", "validation_fraction": 0}
+    lab.use(output="calm", data=data)
+    assert lab.run() == 0
+    calm = lab.outcome()
+    lab.use(dnns=lab.dnns(hook="act"), data=data)
+    lab.stop_at(14, rank=1)
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+    assert "best train acc " in capsys.readouterr().out
+    for name, (history, arrays) in lab.outcome().items():
+        assert [record[2]["accuracy"] for record in history] == pytest.approx(
+            [record[2]["accuracy"] for record in calm[name][0]]
+        )
+        assert all(math.isnan(record[2]["val_loss"]) for record in history)
+        for key, array in arrays.items():
+            assert array == pytest.approx(calm[name][1][key], rel=1e-12, abs=1e-12)
 
 
 def test_the_walltime_stops_cleanly_and_the_next_start_resumes(lab: Any) -> None:

@@ -25,6 +25,7 @@ output: {dir: runs/x}
 walltime: null
 stall_timeout_s: 600
 dataplane: {ring_bytes: 1024}
+backend: {rates: {}}
 """
 
 
@@ -94,6 +95,8 @@ def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, repo
         ("ring_bytes: 1024", "ring_bytes: 2048"),
         ("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20"),
         ("walltime: null", "walltime: null\nbalance: {policy: fitted}"),
+        ("rates: {}", "rates: {a: {1: 5.0}}"),
+        ("seed: 0", "seed: 0\nname: other"),
         ("name: a, batch_size: 32", "name: a, batch_size: 32, balance: even"),
         ("name: a, batch_size: 32", "name: a, batch_size: 32, balance: fixed, shares: [2, 1]"),
     ],
@@ -118,7 +121,7 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
             "patience: 3, max_epochs: 9",
             "  dnns.b.stop.max_epochs: was 10, is 9",
         ),
-        ("name: b", "name: c", "  dnns.c: was absent, is {'name': 'c'"),
+        ("name: b,", "name: b, args: {balance: 1},", "  dnns.b.args: was absent, is {'balance': 1}"),
         ("args: {}", "args: {n: 3}", "  data.args.n: was absent, is 3"),
     ],
 )
@@ -132,6 +135,55 @@ def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, r
     assert "--output" in str(caught.value)
     assert caught.value.exit_code == ExitCode.WRONG_INPUT
     assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+LINE_OF_B = "- {name: b, batch_size: 64, stop: {patience: 3, max_epochs: 10}}\n"
+WITHOUT_B = CONFIG.replace(LINE_OF_B, "")
+WITH_C = CONFIG.replace(LINE_OF_B, LINE_OF_B + "- {name: c, batch_size: 8, stop: {max_epochs: 1}}\n")
+
+
+def test_the_refusal_lists_what_may_change(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    with pytest.raises(OutputError) as caught:
+        prepare_output(tmp_path, CONFIG.replace("seed: 0", "seed: 1"))
+    rule = MAY_DIFFER_BY_KIND["ensemble"]
+    last = str(caught.value).splitlines()[-1]
+    assert all(key in last for key in (*rule.keys, *rule.of_job, rule.may_grow, "walltime", "name"))
+    assert last.endswith(
+        "DNNs may be added and removed; to train a DNN with other settings, add it under another name."
+    )
+
+
+def test_jobs_may_be_added_and_removed(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    notes = []
+    changed = WITH_C.replace(LINE_OF_B, "").replace("walltime: null", "walltime: 60")
+    assert prepare_output(tmp_path, changed, report=notes.append) is True
+    assert notes == ["resuming with c added; without b, whose files stay; with changed walltime"]
+
+
+def test_a_job_that_is_back_must_be_as_it_was(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    assert prepare_output(tmp_path, WITHOUT_B)
+    for change in ("batch_size: 16", "batch_size: 64, seed: 3"):
+        with pytest.raises(OutputError, match=r"dnns\.b\.(batch_size|seed): was (64|None), is"):
+            prepare_output(tmp_path, CONFIG.replace("batch_size: 64", change))
+    assert prepare_output(
+        tmp_path, CONFIG.replace("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20")
+    )
+
+
+def test_a_damaged_list_of_removed_jobs_is_reported(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    prepare_output(tmp_path, WITHOUT_B)
+    for damage in (b"[", b"\xff", b"b: 3"):
+        (tmp_path / "removed-dnns.yaml").write_bytes(damage)
+        with pytest.raises(OutputError, match=r"removed-dnns\.yaml: damaged"):
+            prepare_output(tmp_path, CONFIG)
 
 
 def test_a_foreign_directory_is_refused_and_left_alone(tmp_path):
@@ -256,6 +308,7 @@ def test_a_config_from_before_there_were_kinds_continues(tmp_path):
     assert prepare_output(tmp_path, now) is True
     assert (tmp_path / "config.yaml").read_text() == CONFIG
     assert is_same_config(CONFIG, now)
+    assert is_same_config(CONFIG, CONFIG.replace("batch_size: 32", "batch_size: 32, seed: null"))
 
 
 def test_a_run_of_another_kind_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """The lines that the user watches."""
 
 import io
+import math
 
 import pytest
 
@@ -73,6 +74,18 @@ def test_a_pass_is_one_line_when_all_have_reported():
     assert progress.lines() == []
     progress.show(done("a", 0.5))
     assert progress.lines() == ["[0:00:00] pass 7      3.0 s  val acc  a 0.5000  b 0.7500"]
+
+
+def test_without_validation_a_pass_shows_the_accuracy_of_training():
+    progress = Watched()
+    progress.show(StartRound(plan_of("a")))
+    metrics = {"accuracy": 0.25, "loss": 1.0, "val_accuracy": math.nan, "val_loss": math.nan}
+    progress.show(EpochDone("a", 7, metrics, 2.0))
+    progress.show(LeaveRound("a", "converged", ""))
+    assert progress.lines()[-2:] == [
+        "[0:00:00] pass 7      2.0 s  train acc  a 0.2500",
+        "[0:00:00] a converged after 3 epochs, best train acc 0.2500",
+    ]
 
 
 def test_columns_stay_when_a_dnn_has_left():
@@ -195,6 +208,15 @@ def test_the_end_says_how_it_ended(events, last):
     for event in events:
         progress.show(event)
     assert progress.lines()[-1].startswith(f"[0:00:09] {last}")
+
+
+def test_a_run_that_an_error_has_stopped_does_not_resume_by_itself():
+    progress = Watched()
+    progress.note_error()
+    progress.show(Finish("suspended"))
+    assert progress.lines()[-1].endswith(
+        "stopped after 0:00:00 by the error below: fix its cause, then run the same command again"
+    )
 
 
 def test_notes_are_indented_below_their_time():

@@ -7,7 +7,9 @@ import pytest
 from hpcbal.errors import InputError
 from hpcbal.telemetry import ResultRow, read_results, render_results, write_results
 from hpcbal.telemetry.views import results
-from hpcbal.telemetry.views.kinds import ENSEMBLE
+from hpcbal.telemetry.views.kinds import ENSEMBLE, Measure
+from hpcbal.telemetry.views.settings import differing_settings
+from hpcbal.telemetry.views.summary import NUMBERS, summary_of
 
 ROWS = [
     ResultRow("resnet, deep", "done", 12, 1 / 3, 61.25, 122.5),
@@ -36,6 +38,73 @@ def test_the_table_has_totals_and_causes():
     assert not any(line != line.rstrip() for line in lines)
 
 
+EPOCHS = [
+    {"val_accuracy": 0.5, "val_loss": 1.5, "accuracy": 0.25, "loss": 2.0},
+    {"val_accuracy": 0.75, "val_loss": 1.0, "accuracy": 0.5, "loss": 1.0},
+    {"val_accuracy": 0.625, "val_loss": 0.5, "accuracy": 1.0, "loss": float("nan")},
+]
+
+
+def test_a_summary_has_the_best_and_the_final_value_of_each_metric():
+    assert summary_of(EPOCHS) == {
+        "best_epoch": 2,
+        "best_val_accuracy": 0.75,
+        "final_val_accuracy": 0.625,
+        "best_val_loss": 0.5,
+        "final_val_loss": 0.5,
+        "best_accuracy": 1.0,
+        "final_accuracy": 1.0,
+        "best_loss": 1.0,
+        "final_loss": None,
+    }
+    trained_only = [{key: value for key, value in each.items() if "val" not in key} for each in EPOCHS]
+    found = summary_of(trained_only)
+    assert (found["best_val_accuracy"], found["best_accuracy"], found["best_epoch"]) == (None, 1.0, 3)
+    assert summary_of([]) == dict.fromkeys(NUMBERS)
+
+
+def test_settings_are_the_keys_in_which_jobs_differ():
+    same = {"model": "m:f", "stop": {"max_epochs": 3}, "balance": None}
+    configs = {
+        "a": {"name": "a", "args": {"depth": 8, "widths": [1, 2]}, **same},
+        "b": {"name": "b", "args": {"depth": 14, "widths": [1, 2], "wide": True}, **same},
+    }
+    assert differing_settings(configs) == {
+        "a": {"args.depth": "8", "args.wide": ""},
+        "b": {"args.depth": "14", "args.wide": "true"},
+    }
+    assert differing_settings({"a": configs["a"]}) == {"a": {}}
+
+
+def rows_of(epochs):
+    numbers = summary_of(epochs)
+    best = numbers.pop("best_val_accuracy")
+    numbers["bad_samples"] = 2
+    return [ResultRow("a", "done", 3, best, 1.0, 2.0, "", numbers, {"args.depth": "8"})]
+
+
+def test_numbers_and_settings_come_back_from_the_file(tmp_path):
+    write_results(tmp_path / "results.csv", rows_of(EPOCHS))
+    assert read_results(tmp_path / "results.csv") == rows_of(EPOCHS)
+    names = (tmp_path / "results.csv").read_text().splitlines()[0].split(",")
+    assert {*NUMBERS, "bad_samples", "args.depth"} < set(names)
+
+
+def test_the_table_shows_the_epoch_of_the_best_value_and_what_the_checkpoint_holds():
+    lines = render_results(rows_of(EPOCHS)).splitlines()
+    assert lines[0].split()[3:9] == ["best", "val", "accuracy", "in", "epoch", "last"]
+    assert lines[2].split()[3:6] == ["0.7500", "2", "0.6250"]
+    assert lines[-1] == "checkpoint.h5 of a DNN holds its last epoch, not its best"
+    assert "checkpoint" not in render_results(rows_of([*EPOCHS[::2], EPOCHS[1]]))
+
+
+def test_without_validation_the_table_shows_the_training_accuracy():
+    rows = rows_of([{"accuracy": 0.5, "loss": 1.0}, {"accuracy": 0.75, "loss": 0.5}])
+    lines = render_results(rows).splitlines()
+    assert "best train accuracy" in lines[0]
+    assert lines[2].split()[3:6] == ["0.7500", "2", "0.7500"]
+
+
 def test_without_failures_there_is_no_cause():
     assert "cause" not in render_results(ROWS[:1])
 
@@ -62,7 +131,10 @@ def test_a_damaged_number_is_reported(tmp_path, damage):
 
 def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path, monkeypatch):
     view = dataclasses.replace(
-        ENSEMBLE, job="job", best_key="best_objective", best_title="best objective", more_is_better=False
+        ENSEMBLE,
+        job="job",
+        measures=(Measure("best_objective", "", "best objective", "lowest objective"),),
+        more_is_better=False,
     )
     rows = [ResultRow("nmf", "done", 3, 0.5, 1.0, 2.0), ResultRow("lda", "done", 4, 0.25, 1.0, 2.0)]
     write_results(tmp_path / "results.csv", rows, view)

@@ -51,6 +51,17 @@ def a_status(**changes):
     return status
 
 
+def test_without_validation_the_status_shows_the_accuracy_of_training():
+    status = a_status()
+    resnet = status["dnns"][0]
+    resnet |= {"metrics": {"accuracy": 0.5, "val_accuracy": None}, "best_val_accuracy": None}
+    resnet["best_accuracy"] = 0.625
+    text = render_status(status, now=NOW)
+    head, line = (next(x for x in text.splitlines() if x.startswith(w)) for w in ("name", "resnet"))
+    assert "train acc" in head
+    assert line.split()[3:5] == ["0.5000", "0.6250"]
+
+
 def test_a_status_is_written_with_its_time_and_read_back(tmp_path):
     status = a_status()
     write_status(tmp_path / "status.json", status, now=NOW + 12.5)

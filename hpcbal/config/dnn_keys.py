@@ -1,0 +1,44 @@
+"""Keys of a DNN in sweeps: which ones exist, and which one an unknown key was meant to be."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hpcbal.config.schema.dnn import DnnConfig, OptimizerConfig, StopConfig
+from hpcbal.config.schema.section import Section
+from hpcbal.config.source.suggest import nearest
+
+_SECTIONS: dict[str, type[Section]] = {"optimizer": OptimizerConfig, "stop": StopConfig}
+_OTHER_NAMES = {"lr": "optimizer.learning_rate", "epochs": "stop.max_epochs"}
+
+
+def problem_of_swept_key(key: str) -> str | None:
+    """What is wrong with the dotted name of a swept key; None if a DNN has it, or if a value must decide."""
+    first, _, rest = key.partition(".")
+    section = _SECTIONS.get(first)
+    if first in DnnConfig.model_fields and (section is None or not rest or rest in section.model_fields):
+        return None
+    others = [name for name in DnnConfig.model_fields if name not in ("name", "args", *_SECTIONS)]
+    sections = [f"{name}.KEY" for name in _SECTIONS]
+    return f"unknown key{meant_in_dnn(key)}, allowed: args.NAME, {', '.join([*others, *sections])}"
+
+
+def meant_in_dnn(key: str) -> str:
+    """` (did you mean 'stop.target'?)` for an unknown key of a DNN; by default an argument of the model."""
+    first, _, rest = key.partition(".")
+    if key in _OTHER_NAMES:
+        return f" (did you mean '{_OTHER_NAMES[key]}'?)"
+    if rest and nearest(first, ["args"]) is not None:
+        return f" (did you mean 'args.{rest}'?)"
+    by_last = {dotted.rpartition(".")[2]: dotted for dotted in reversed(_known())}
+    near = nearest(key.rpartition(".")[2], by_last, cutoff=0.8)
+    if near is not None:
+        return f" (did you mean '{by_last[near]}'?)"
+    return "" if rest else f" (did you mean 'args.{key}'?)"
+
+
+@cache
+def _known() -> tuple[str, ...]:
+    """Dotted names of all keys of a DNN but the arguments of its model."""
+    keys = [key for key in DnnConfig.model_fields if key not in _SECTIONS]
+    return (*keys, *(f"{name}.{key}" for name, section in _SECTIONS.items() for key in section.model_fields))
