@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,10 +11,10 @@ from hpcbal.control.messages import GroupPlan
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.policies import (
     Flotilla,
+    FlotillaPlanner,
     RateTable,
     assign_gpus_staying,
     avoid_left_out,
-    create_flotilla,
     random_order,
     without_left_out,
 )
@@ -28,27 +28,19 @@ class View:
     """What a paradigm decides from.
 
     Attributes:
+        flotillas: returns the planner of flotillas for the rates of now.
         left_out: GPUs per DNN that it trains faster without.
-        batch_sizes: samples per step of each DNN; it gets no more GPUs than that.
     """
 
     cluster: Cluster
     settings: ScheduleSettings
     rates: RateTable
+    flotillas: Callable[[], FlotillaPlanner]
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    batch_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
         """The flotilla that [FLEET] Alg. 2 forms from `candidates` (at least one) for `num_gpus` GPUs."""
-        settings = self.settings
-        return create_flotilla(
-            candidates,
-            self.rates,
-            num_gpus,
-            settings.delta,
-            settings.max_gpus_per_dnn,
-            self.batch_sizes,
-        )
+        return self.flotillas().flotilla(candidates, num_gpus)
 
     def placed(
         self, flotilla: Flotilla, gpus: Sequence[int], kept: Mapping[str, tuple[int, ...]] | None = None
