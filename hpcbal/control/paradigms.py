@@ -82,9 +82,11 @@ class Paradigm(Protocol):
 
     Attributes:
         needs_rates: whether it decides by training rates, so that these must be profiled first.
+        is_random: whether it depends on the seed.
     """
 
     needs_rates: bool
+    is_random: bool
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """Choose the groups of the next round.
@@ -110,6 +112,7 @@ class Global:
     """FLEET-G: every round is a new flotilla from all remaining DNNs ([FLEET] Alg. 1)."""
 
     needs_rates = True
+    is_random = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """A flotilla of any candidates on all GPUs; DNNs that can stay in place at no cost do so.
@@ -142,6 +145,7 @@ class Local:
     """FLEET-L: free GPUs are refilled at once by the same greedy rule, while the other DNNs train on."""
 
     needs_rates = True
+    is_random = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """DNNs in training stay on their GPUs; a flotilla of the others gets the remaining GPUs.
@@ -175,6 +179,7 @@ class Homogeneous:
     """
 
     needs_rates = False
+    is_random = True
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """As many DNNs as there are GPUs, taken from a random order that is fixed for the run."""
@@ -201,3 +206,8 @@ PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
 def needs_rates(paradigm: str) -> bool:
     """Whether a paradigm decides by training rates."""
     return paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates
+
+
+def is_random(paradigm: str) -> bool:
+    """Whether the seed changes what a paradigm decides."""
+    return paradigm == INDEPENDENT or PARADIGMS[paradigm].is_random
