@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,17 @@ def load_config(
     Raises:
         ConfigError: with every problem that was found, one line each; for an unknown kind with only that.
     """
+    with _without_garbage_collection():
+        return _load(path, overrides, check_imports, warn, beforehand)
+
+
+def _load(
+    path: str | Path,
+    overrides: Sequence[str],
+    check_imports: bool,
+    warn: Callable[[str], None] | None,
+    beforehand: bool,
+) -> AnyConfig:
     root = read_yaml(path)
     add_import_roots(path)
     overrides_read, problems = parse_overrides(overrides)
@@ -70,6 +83,18 @@ def load_config(
         for line in sorted(kind.warnings(config, full, beforehand), key=_position):
             warn(line)
     return config
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Do not search the growing trees of a file for cycles: most of the time of a large file went there."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def resolved_yaml(config: RunConfig) -> str:
