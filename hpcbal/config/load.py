@@ -21,7 +21,7 @@ from hpcbal.config.schema.run import DEFAULT_KIND, RunConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import parse_overrides
 from hpcbal.config.source.yaml_source import Dumper, read_yaml
-from hpcbal.errors import ConfigError
+from hpcbal.errors import MOST_PROBLEMS, ConfigError
 
 
 def load_config(
@@ -80,8 +80,11 @@ def _load(
     if problems or config is None:
         raise ConfigError(sorted(dict.fromkeys(problems), key=_position))
     if warn is not None:
-        for line in sorted(kind.warnings(config, full, beforehand), key=_position):
+        lines = sorted(kind.warnings(config, full, beforehand), key=_position)
+        for line in lines[:MOST_PROBLEMS]:
             warn(line)
+        if len(lines) > MOST_PROBLEMS:
+            warn(f"{path}: {len(lines) - MOST_PROBLEMS} more keys have no effect, or may not fit")
     return config
 
 

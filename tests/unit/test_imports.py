@@ -57,7 +57,7 @@ simulator         | numpy yaml                            | errors values cluste
                   |                                       | policies control telemetry.ledger
 config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
-config.messages   | pydantic pydantic_core                | config.source config.schema
+config.messages   | pydantic pydantic_core                | errors config.source config.schema
 config.expand     | -                                     | config.source config.schema config.messages
 config.imports    | -                                     | errors config.source
 config.balance    | -                                     | policies.batching config.schema

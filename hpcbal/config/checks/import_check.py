@@ -20,6 +20,7 @@ from hpcbal.config.messages import show
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.errors import MOST_PROBLEMS
 
 _MAX_HOPS = 5  # how many `from x import name` are followed
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -38,19 +39,21 @@ class _Names:
 
 
 def import_problems(root: YamlNode) -> list[str]:
-    """Problems with every model and dataset in a written-out configuration."""
-    problems: list[str] = []
+    """Problems with models and datasets in a written-out configuration: all, or more than are shown."""
+    problems: dict[str, None] = {}
     data = root.get("data")
     dnns = root.get("dnns")
     if data is not None and data.is_mapping:
         if data.get("dataset") is None:
             default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
             data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
-        problems += _entry_problems(data, "dataset", num_given=0)
+        problems |= dict.fromkeys(_entry_problems(data, "dataset", num_given=0))
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
-            problems += _entry_problems(dnn, "model", num_given=2)
-    return list(dict.fromkeys(problems))
+            problems |= dict.fromkeys(_entry_problems(dnn, "model", num_given=2))
+        if len(problems) > MOST_PROBLEMS:
+            break
+    return list(problems)
 
 
 def _entry_problems(entry: YamlNode, key: str, num_given: int) -> list[str]:
@@ -123,6 +126,7 @@ def _look_up(path: str) -> tuple[str | None, _Function | None]:
     return None, None
 
 
+@cache
 def _parameters(function: _Function) -> tuple[list[str], list[str], list[str]]:
     """(positional in order, allowed by keyword, without a default): a function's parameter names."""
     arguments = function.args
