@@ -28,12 +28,22 @@ class InputError(HpcbalError):
     exit_code = ExitCode.WRONG_INPUT
 
 
+MOST_PROBLEMS = 100
+"""Problems of one configuration that are shown: nobody reads more of them before mending the first."""
+
+
 class ConfigError(InputError):
-    """One or more problems in a configuration file, all reported together."""
+    """One or more problems in a configuration file, all reported together.
+
+    Attributes:
+        problems: a line for each, at most `MOST_PROBLEMS`.
+        has_more: whether there are more.
+    """
 
     def __init__(self, problems: tuple[str, ...] | list[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(self.problems)
+        self.problems = tuple(problems[:MOST_PROBLEMS])
+        self.has_more = len(problems) > MOST_PROBLEMS
+        super().__init__(tuple(problems[: MOST_PROBLEMS + 1]))
 
     def __str__(self) -> str:
         return "\n".join(self.problems)

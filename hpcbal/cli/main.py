@@ -76,5 +76,8 @@ def _report(error: HpcbalError) -> None:
         say(f"hpcbal: {error}")
         return
     say(str(error))
-    if len(error.problems) > 1:
+    if error.has_more:
+        shown = len(error.problems)
+        say(f"hpcbal: more than {shown} problems in the configuration; the first {shown} are shown")
+    elif len(error.problems) > 1:
         say(f"hpcbal: {len(error.problems)} problems in the configuration")

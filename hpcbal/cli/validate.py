@@ -35,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         if not args.json:
             raise
-        print_json({"valid": False, "problems": list(error.problems), "warnings": warnings})
+        shown = {"problems": list(error.problems), "more_problems": error.has_more}
+        print_json({"valid": False, **shown, "warnings": warnings})
         return int(ExitCode.WRONG_INPUT)
     if args.json:
         values = config.model_dump(mode="json", by_alias=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,7 +62,7 @@ def with_defaults(dnn: YamlNode, defaults: YamlNode | None) -> YamlNode:
             continue
         own = dnn.get(name)
         if own is None:
-            result[name] = default.copy()
+            result[name] = default
         elif name != "optimizer" or own.get("name") is None:
             result[name] = merged(own, default)
     return YamlNode(result, dnn.where, dnn.key)
@@ -83,17 +83,19 @@ def _expand_sweep(sweep: YamlNode, result: Expansion) -> None:
         result.problems.extend(problems)
         result.incomplete.append(base)
         return
+    name = base.get("name")
+    name = name if name is not None and isinstance(name.value, str) else None
+    template = [] if name is None else _template(name.value, swept)
     for values in _combinations(axes["grid"], axes["zip"]):
-        dnn = base.copy()
+        dnn = YamlNode(dict(base.value), base.where, base.key)
         for dotted, value in values.items():
             problem = _put(dnn, dotted, value)
             if problem is not None:
                 result.problems.append(problem)
                 result.incomplete.append(base)
                 return
-        name = dnn.get("name")
-        if name is not None and isinstance(name.value, str):
-            dnn.value["name"] = YamlNode(_fill(name.value, values), name.where, name.key)
+        if name is not None:
+            dnn.value["name"] = YamlNode(_fill(template, values), name.where, name.key)
         result.dnns.append(dnn)
 
 
@@ -172,7 +174,7 @@ def _put(dnn: YamlNode, dotted: str, value: YamlNode) -> str | None:
     *way, last = dotted.split(".")
     node = dnn
     for part in way:
-        child = node.get(part)
+        child = node.own_child(part)
         if child is None or child.value is None:
             child = YamlNode({}, value.where, f"{node.key}.{part}")
             node.value[part] = child
@@ -183,13 +185,17 @@ def _put(dnn: YamlNode, dotted: str, value: YamlNode) -> str | None:
     return None
 
 
-def _fill(template: str, values: Mapping[str, YamlNode]) -> str:
-    def text(match: re.Match[str]) -> str:
-        wanted = match[1]
-        key = wanted if wanted in values else next(k for k in values if k.rpartition(".")[2] == wanted)
-        return _as_name(values[key].plain())
+def _template(name: str, swept: Sequence[str]) -> list[str]:
+    """The text of a name before, between and after its placeholders, which become full keys: every other."""
+    parts = _PLACEHOLDER.split(name)
+    for i, wanted in enumerate(parts):
+        if i % 2 and wanted not in swept:
+            parts[i] = next(key for key in swept if key.rpartition(".")[2] == wanted)
+    return parts
 
-    return _PLACEHOLDER.sub(text, template)
+
+def _fill(template: Sequence[str], values: Mapping[str, YamlNode]) -> str:
+    return "".join(_as_name(values[part].plain()) if i % 2 else part for i, part in enumerate(template))
 
 
 def _as_name(value: Any) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from hpcbal.config.schema.run import DEFAULT_KIND, RunConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import parse_overrides
 from hpcbal.config.source.yaml_source import Dumper, read_yaml
-from hpcbal.errors import ConfigError
+from hpcbal.errors import MOST_PROBLEMS, ConfigError
 
 
 def load_config(
@@ -50,6 +52,17 @@ def load_config(
     Raises:
         ConfigError: with every problem that was found, one line each; for an unknown kind with only that.
     """
+    with _without_garbage_collection():
+        return _load(path, overrides, check_imports, warn, beforehand)
+
+
+def _load(
+    path: str | Path,
+    overrides: Sequence[str],
+    check_imports: bool,
+    warn: Callable[[str], None] | None,
+    beforehand: bool,
+) -> AnyConfig:
     root = read_yaml(path)
     add_import_roots(path)
     overrides_read, problems = parse_overrides(overrides)
@@ -67,9 +80,24 @@ def load_config(
     if problems or config is None:
         raise ConfigError(sorted(dict.fromkeys(problems), key=_position))
     if warn is not None:
-        for line in sorted(kind.warnings(config, full, beforehand), key=_position):
+        lines = sorted(kind.warnings(config, full, beforehand), key=_position)
+        for line in lines[:MOST_PROBLEMS]:
             warn(line)
+        if len(lines) > MOST_PROBLEMS:
+            warn(f"{path}: {len(lines) - MOST_PROBLEMS} more keys have no effect, or may not fit")
     return config
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Do not search the growing trees of a file for cycles: most of the time of a large file went there."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def resolved_yaml(config: RunConfig) -> str:

@@ -15,6 +15,7 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.section import CUSTOM_ERROR, Section
 from hpcbal.config.source.nodes import Path, YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean, nearest
+from hpcbal.errors import MOST_PROBLEMS
 
 _MAX_SHOWN = 60
 
@@ -52,10 +53,28 @@ def explain(errors: Sequence[ErrorDetails], root: YamlNode, model: type[BaseMode
         model: the model that they were validated against.
 
     Returns:
-        One line per problem, without repetitions, in the order found.
+        One line per problem, without repetitions, in the order of the file; at most `MOST_PROBLEMS` + 1.
     """
-    lines = {_explain_one(error, root, model): None for error in errors if not _is_key_in_args(error)}
-    return list(lines)
+    first: dict[object, tuple[int, ErrorDetails]] = {}
+    for error in errors:
+        if not _is_key_in_args(error):
+            first.setdefault(*_place(error, root))
+    shown = sorted(first.values(), key=lambda found: found[0])[: MOST_PROBLEMS + 1]
+    return list(dict.fromkeys(_explain_one(error, root, model) for _, error in shown))
+
+
+def _place(error: ErrorDetails, root: YamlNode) -> tuple[object, tuple[int, ErrorDetails]]:
+    """What the errors with one and the same line for the user have in common, and the line of the file.
+
+    A sweep repeats an error of its body for every DNN; to explain one takes much longer than to find it.
+    """
+    path = tuple(error["loc"])
+    node, rest = root.deepest(path)
+    keys = tuple(part for part in path if not isinstance(part, int))
+    line = node.where.rpartition(":")[2]
+    message = error["msg"] if error["type"] == CUSTOM_ERROR else ""
+    same = error["type"], node.where, node.key, rest, keys, message
+    return same, (int(line) if line.isdecimal() else 0, error)
 
 
 def _is_key_in_args(error: ErrorDetails) -> bool:

@@ -25,7 +25,7 @@ from hpcbal.control.messages import (
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES
+from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, is_random
 from hpcbal.control.progress import (
     DnnProgress,
     DnnSpec,
@@ -70,5 +70,6 @@ __all__ = [
     "SuspendGroups",
     "SuspendRequested",
     "evaluate",
+    "is_random",
     "replay",
 ]

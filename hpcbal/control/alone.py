@@ -7,7 +7,6 @@ from hpcbal.control.messages import GroupPlan, Instruction, LeaveRound, NextPass
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import evaluate
-from hpcbal.policies import random_order
 from hpcbal.values import Position
 
 
@@ -25,14 +24,12 @@ def fill_gpus(core: Core) -> list[Instruction]:
     if not s.suspend_reason:
         taken = {gpu for group in s.groups.values() for gpu in group.gpus}
         free = [gpu for gpu in range(core.cluster.num_gpus) if gpu not in taken]
-        instructions = [_start(core, dnn, gpu) for dnn, gpu in zip(_waiting(core), free, strict=False)]
+        for gpu in free:
+            waiting = core.waiting_alone()
+            if not waiting:
+                break
+            instructions.append(_start(core, waiting.popleft(), gpu))
     return instructions if s.groups else core.finish()
-
-
-def _waiting(core: Core) -> list[Dnn]:
-    order = random_order(list(core.state.dnns), core.settings.seed)
-    waiting = [dnn for d in order if (dnn := core.state.dnns[d]).state is DnnState.WAITING]
-    return sorted(waiting, key=lambda dnn: not (dnn.epochs or dnn.position))  # stable: started DNNs first
 
 
 def _start(core: Core, dnn: Dnn, gpu: int) -> StartAlone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,10 +13,10 @@ from hpcbal.control.messages import Event, Finish, Instruction, Started
 from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
 from hpcbal.control.state import Dnn, EnsembleState
-from hpcbal.control.states import TRANSITIONS, DnnState, Phase
+from hpcbal.control.states import TERMINAL, TRANSITIONS, DnnState, Phase
 from hpcbal.errors import ClusterError
 from hpcbal.machines import EventLog
-from hpcbal.policies import RateTable
+from hpcbal.policies import FlotillaPlanner, RateTable, random_order
 
 
 class Core:
@@ -25,6 +25,7 @@ class Core:
     Attributes:
         specs, cluster, settings: as given.
         origin_rates, origin_resume: where the event log starts.
+        batch_sizes: samples per step, by DNN.
         log: the bounded event log.
         state: everything that changes.
         forgotten: live DNNs that may use GPUs again that they had dropped, because the hosts have changed.
@@ -44,7 +45,10 @@ class Core:
         self.settings = settings
         self.origin_rates = rates
         self.origin_resume = resume
+        self.batch_sizes = {spec.dnn_id: spec.batch_size for spec in self.specs}
         self.log = EventLog(settings.max_events, subject_of)
+        self._flotillas: tuple[RateTable, FlotillaPlanner] | None = None
+        self._waiting: deque[Dnn] | None = None
         self._check_input()
         self.state = EnsembleState.begin(self.specs, rates, resume)
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
@@ -74,15 +78,40 @@ class Core:
             self.cluster,
             self.settings,
             s.rates,
+            self.flotillas,
             s.preprocessing_samples_per_s,
             s.left_out,
-            self.batch_sizes,
         )
 
-    @property
-    def batch_sizes(self) -> dict[str, int]:
-        """Samples per step, by DNN."""
-        return {spec.dnn_id: spec.batch_size for spec in self.specs}
+    def flotillas(self) -> FlotillaPlanner:
+        """The planner of flotillas for the present rates, of the DNNs that are live: there will be fewer."""
+        s, settings = self.state, self.settings
+        if self._flotillas is None or self._flotillas[0] is not s.rates:
+            planner = FlotillaPlanner(
+                s.live_ids(),
+                s.rates,
+                self.cluster.num_gpus,
+                settings.delta,
+                settings.max_gpus_per_dnn,
+                self.batch_sizes,
+            )
+            self._flotillas = s.rates, planner
+        return self._flotillas[1]
+
+    def waiting_alone(self) -> deque[Dnn]:
+        """DNNs in the order in which they train alone, from the first one that waits on; see `fill_gpus`.
+
+        DNNs that an earlier start began come first; the others follow in a random order that is fixed for the
+        run. No DNN starts to wait again before the run ends, so the order is made once.
+        """
+        if self._waiting is None:
+            dnns = self.state.dnns
+            order = [dnns[dnn_id] for dnn_id in random_order(list(dnns), self.settings.seed)]
+            order.sort(key=lambda dnn: not (dnn.epochs or dnn.position))  # stable
+            self._waiting = deque(order)
+        while self._waiting and self._waiting[0].state is not DnnState.WAITING:
+            self._waiting.popleft()
+        return self._waiting
 
     def move(self, dnn: Dnn, to: DnnState) -> None:
         """Change the state of a DNN, along the table of legal transitions."""
@@ -93,6 +122,8 @@ class Core:
                 f"{dnn.spec.dnn_id} cannot go from {dnn.state} to {to}; allowed: {names}", dnn.spec.dnn_id
             )
         dnn.state = to
+        if to in TERMINAL:
+            del self.state.live[dnn.spec.dnn_id]
 
     def dnn_of(self, event: Any) -> Dnn:
         """The DNN that an event is about."""

@@ -236,7 +236,7 @@ def _on_group_left(core: Core, event: GroupLeft) -> list[Instruction]:
         return profile_or_train(core)
     assert s.plan is not None
     stop = StopStream(s.plan.index, continues=s.interrupted is not None)
-    if not any(other.state is DnnState.SUSPENDED for other in s.dnns.values()):
+    if not s.suspend_reason or not any(other.state is DnnState.SUSPENDED for other in s.dnns.values()):
         s.plan = None
     return [stop, *next_round(core)]
 

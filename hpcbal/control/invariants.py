@@ -34,6 +34,8 @@ def _gpus(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
 
 
 def _groups(state: EnsembleState) -> Iterator[str]:
+    if state.live_ids() != [dnn_id for dnn_id, dnn in state.dnns.items() if dnn.is_live]:
+        yield f"the DNNs that go on are not those listed as live: {state.live_ids()}"
     for dnn_id, dnn in state.dnns.items():
         group = state.groups.get(dnn_id)
         if dnn.state in WITH_GROUP and group is None:

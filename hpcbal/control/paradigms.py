@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,10 +11,10 @@ from hpcbal.control.messages import GroupPlan
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.policies import (
     Flotilla,
+    FlotillaPlanner,
     RateTable,
     assign_gpus_staying,
     avoid_left_out,
-    create_flotilla,
     random_order,
     without_left_out,
 )
@@ -28,27 +28,19 @@ class View:
     """What a paradigm decides from.
 
     Attributes:
+        flotillas: returns the planner of flotillas for the rates of now.
         left_out: GPUs per DNN that it trains faster without.
-        batch_sizes: samples per step of each DNN; it gets no more GPUs than that.
     """
 
     cluster: Cluster
     settings: ScheduleSettings
     rates: RateTable
+    flotillas: Callable[[], FlotillaPlanner]
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    batch_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
         """The flotilla that [FLEET] Alg. 2 forms from `candidates` (at least one) for `num_gpus` GPUs."""
-        settings = self.settings
-        return create_flotilla(
-            candidates,
-            self.rates,
-            num_gpus,
-            settings.delta,
-            settings.max_gpus_per_dnn,
-            self.batch_sizes,
-        )
+        return self.flotillas().flotilla(candidates, num_gpus)
 
     def placed(
         self, flotilla: Flotilla, gpus: Sequence[int], kept: Mapping[str, tuple[int, ...]] | None = None
@@ -90,9 +82,11 @@ class Paradigm(Protocol):
 
     Attributes:
         needs_rates: whether it decides by training rates, so that these must be profiled first.
+        is_random: whether it depends on the seed.
     """
 
     needs_rates: bool
+    is_random: bool
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """Choose the groups of the next round.
@@ -118,6 +112,7 @@ class Global:
     """FLEET-G: every round is a new flotilla from all remaining DNNs ([FLEET] Alg. 1)."""
 
     needs_rates = True
+    is_random = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """A flotilla of any candidates on all GPUs; DNNs that can stay in place at no cost do so.
@@ -150,6 +145,7 @@ class Local:
     """FLEET-L: free GPUs are refilled at once by the same greedy rule, while the other DNNs train on."""
 
     needs_rates = True
+    is_random = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """DNNs in training stay on their GPUs; a flotilla of the others gets the remaining GPUs.
@@ -183,6 +179,7 @@ class Homogeneous:
     """
 
     needs_rates = False
+    is_random = True
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """As many DNNs as there are GPUs, taken from a random order that is fixed for the run."""
@@ -209,3 +206,8 @@ PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
 def needs_rates(paradigm: str) -> bool:
     """Whether a paradigm decides by training rates."""
     return paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates
+
+
+def is_random(paradigm: str) -> bool:
+    """Whether the seed changes what a paradigm decides."""
+    return paradigm == INDEPENDENT or PARADIGMS[paradigm].is_random

@@ -111,15 +111,15 @@ def _new_round(
     last_pass: int | None = None,
     kept: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RoundPlan:
-    s = core.state
+    s, chosen_from = core.state, set(candidates)
     return core.planner().new_round(
         candidates,
         index=s.next_round_index,
         first_pass=first_pass,
         start=start or {},
-        epochs={d: s.dnns[d].epochs for d in candidates},
+        epochs_of=lambda dnn_id: s.dnns[dnn_id].epochs,
         last_pass=last_pass,
-        kept={d: gpus for d, gpus in (kept or {}).items() if d in candidates},
+        kept={d: gpus for d, gpus in (kept or {}).items() if d in chosen_from},
     )
 
 
@@ -214,7 +214,7 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
     if finished + 1 < s.next_pass:
         return False  # the round had begun the next pass when it was interrupted: this was already decided
     leaving = {group.dnn_id for group in s.groups.values() if group.leaving == "converged"}
-    candidates = [d for d in s.live_ids() if d not in leaving]
+    candidates = [d for d in s.live_ids() if d not in leaving] if leaving else s.live_ids()
     return core.planner().must_regroup(going_on, rounds.num_gpus_of(plan), candidates)
 
 

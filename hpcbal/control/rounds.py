@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.paradigms import PARADIGMS, View
 from hpcbal.control.progress import ScheduleSettings
-from hpcbal.policies import RateTable, demand, num_preprocessors
+from hpcbal.policies import FlotillaPlanner, RateTable, demand, num_preprocessors
 from hpcbal.values import EpochRecord, Position
 
 
@@ -20,14 +20,14 @@ class Planner:
         cluster: Cluster,
         settings: ScheduleSettings,
         rates: RateTable,
+        flotillas: Callable[[], FlotillaPlanner],
         preprocessing_samples_per_s: float | None,
         left_out: Mapping[str, tuple[int, ...]] | None = None,
-        batch_sizes: Mapping[str, int] | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._paradigm = PARADIGMS[settings.paradigm]
-        self._view = View(cluster, settings, rates, left_out or {}, batch_sizes or {})
+        self._view = View(cluster, settings, rates, flotillas, left_out or {})
         self._preprocessing_samples_per_s = preprocessing_samples_per_s
 
     def new_round(
@@ -37,7 +37,7 @@ class Planner:
         index: int,
         first_pass: int,
         start: Mapping[str, Position],
-        epochs: Mapping[str, int],
+        epochs_of: Callable[[str], int],
         last_pass: int | None = None,
         kept: Mapping[str, tuple[int, ...]] | None = None,
     ) -> RoundPlan:
@@ -47,7 +47,7 @@ class Planner:
             candidates: DNNs that may be chosen, at least one.
             index, first_pass, last_pass: fields of the plan.
             start: where DNNs start that were stopped inside `first_pass`; the others start at its beginning.
-            epochs: completed epochs of every candidate.
+            epochs_of: returns the completed epochs of a candidate.
             kept: GPUs of candidates that a paradigm may leave in place.
 
         Source: [FLEET] Alg. 1, lines 4 and 5.
@@ -60,7 +60,7 @@ class Planner:
             groups=choice.groups,
             first_pass=first_pass,
             start={d: start.get(d, beginning) for d in chosen},
-            epochs={d: epochs[d] for d in chosen},
+            epochs={d: epochs_of(d) for d in chosen},
             num_preprocessors=self.num_preprocessors([choice.rates.get(d) for d in chosen]),
             predicted_rate_samples_per_s=choice.rates,
             num_gpus=choice.num_gpus,

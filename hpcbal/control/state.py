@@ -110,6 +110,8 @@ class EnsembleState:
         left_out: GPUs per DNN that it goes on without, in the order in which they were left out.
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
+        live: DNNs that are neither done nor failed, in the order of the config. Kept, because looking through
+            thousands of DNNs at the end of every pass would take most of the time of a simulated run.
     """
 
     dnns: dict[str, Dnn]
@@ -127,6 +129,10 @@ class EnsembleState:
     left_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
     suspend_reason: str = ""
     outcome: str = ""
+    live: dict[str, None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.live = {dnn_id: None for dnn_id, dnn in self.dnns.items() if dnn.is_live}
 
     @classmethod
     def begin(cls, specs: Iterable[DnnSpec], rates: RateTable, resume: ResumeState) -> EnsembleState:
@@ -145,7 +151,7 @@ class EnsembleState:
 
     def live_ids(self) -> list[str]:
         """DNNs that are neither done nor failed, in the order of the config."""
-        return [dnn_id for dnn_id, dnn in self.dnns.items() if dnn.is_live]
+        return list(self.live)
 
     def staying_groups(self) -> list[Group]:
         """Groups that have not been asked to leave."""

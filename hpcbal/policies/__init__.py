@@ -4,7 +4,13 @@ This package exports the scheduling decisions. Decisions inside a training step 
 `partitioning` and `migration`, which a plan need not load.
 """
 
-from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas
+from hpcbal.policies.flotilla import (
+    Delta,
+    Flotilla,
+    FlotillaPlanner,
+    create_flotilla,
+    plan_all_flotillas,
+)
 from hpcbal.policies.left_out import avoid_left_out, without_left_out
 from hpcbal.policies.placement import Placement, assign_gpus, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors
@@ -23,6 +29,7 @@ from hpcbal.policies.staying import assign_gpus_staying
 __all__ = [
     "Delta",
     "Flotilla",
+    "FlotillaPlanner",
     "Placement",
     "RateTable",
     "assign_gpus",

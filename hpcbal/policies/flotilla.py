@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -114,8 +115,8 @@ def create_flotilla(
     Raises: PolicyError: if an argument is out of range, or a rate is not known.
     Source: [FLEET] Sec. 4.3.2, Eq. 3, Alg. 2.
     """
-    planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes or {})
-    return planner.next_flotilla(np.arange(len(candidates)))
+    planner = FlotillaPlanner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes)
+    return planner.flotilla(candidates, num_gpus)
 
 
 def plan_all_flotillas(
@@ -134,73 +135,110 @@ def plan_all_flotillas(
     """
     if not candidates:
         return []
-    planner = _Planner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes or {})
-    index_of = {dnn_id: index for index, dnn_id in enumerate(candidates)}
-    waiting = np.ones(len(candidates), dtype=np.bool_)
+    planner = FlotillaPlanner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes)
+    waiting = dict.fromkeys(candidates)
     flotillas = []
-    while waiting.any():
-        flotilla = planner.next_flotilla(np.flatnonzero(waiting))
-        waiting[[index_of[dnn_id] for dnn_id in flotilla.dnn_ids]] = False
+    while waiting:
+        flotilla = planner.flotilla(tuple(waiting), num_gpus)
+        for dnn_id in flotilla.dnn_ids:
+            del waiting[dnn_id]
         flotillas.append(flotilla)
     return flotillas
 
 
-class _Planner:
-    """The rates of a fixed list of candidates, indexed once for any number of flotillas."""
+class FlotillaPlanner:
+    """Forms flotillas of some of the DNNs of an ensemble, whose rates it looks up and sorts only once.
+
+    A run, and even more a simulated one, forms hundreds of flotillas from the same rates; each has fewer
+    candidates than the one before.
+
+    Args:
+        dnn_ids: all DNNs that may become candidates, at least one, no repetitions.
+        rates: rates of all of them.
+        num_gpus: the largest M, >= 1.
+        delta, max_gpus_per_dnn, batch_sizes: see `create_flotilla`.
+
+    Raises: PolicyError: if an argument is out of range, or a rate is not known.
+    """
 
     def __init__(
         self,
-        candidates: Sequence[str],
+        dnn_ids: Sequence[str],
         rates: RateTable,
         num_gpus: int,
         delta: Delta,
-        max_gpus_per_dnn: int | None,
-        batch_sizes: Mapping[str, int],
+        max_gpus_per_dnn: int | None = None,
+        batch_sizes: Mapping[str, int] | None = None,
     ) -> None:
-        if not candidates:
+        if not dnn_ids:
             raise PolicyError("a flotilla was requested without candidates; give at least one DNN")
-        if len(set(candidates)) != len(candidates):
-            repeated = sorted({dnn_id for dnn_id in candidates if list(candidates).count(dnn_id) > 1})
+        repeated = sorted(dnn_id for dnn_id, count in Counter(dnn_ids).items() if count > 1)
+        if repeated:
             raise PolicyError(f"candidates occur more than once: {', '.join(repeated)}")
         for name, value in (("num_gpus", num_gpus), ("max_gpus_per_dnn", max_gpus_per_dnn)):
             if value is not None and value < 1:
                 raise PolicyError(f"{name}: got {value}, allowed: 1 or more")
-        self._dnn_ids = tuple(candidates)
+        self._row_of = {dnn_id: row for row, dnn_id in enumerate(dnn_ids)}
         self._num_gpus = num_gpus
         self._delta = delta
         most = num_gpus if max_gpus_per_dnn is None else min(num_gpus, max_gpus_per_dnn)
-        self._rates: FloatArray = rates.matrix(self._dnn_ids, most)
-        for row, dnn_id in enumerate(self._dnn_ids):
-            batch_size = batch_sizes.get(dnn_id, most)
+        self._rates: FloatArray = rates.matrix(dnn_ids, most)
+        for dnn_id, row in self._row_of.items():
+            batch_size = most if batch_sizes is None else batch_sizes.get(dnn_id, most)
             if batch_size < 1:
                 raise PolicyError(f"batch size of {dnn_id!r}: got {batch_size}, allowed: 1 or more")
-            self._rates[row, batch_size:] = 0.0  # slower than on one GPU, so these counts are no rungs
+            if batch_size < most:
+                self._rates[row, batch_size:] = 0.0  # slower than on one GPU, so these counts are no rungs
         self._ladders = Ladders(self._rates)
+        self._last: tuple[tuple[str, ...], int, Flotilla] | None = None
 
-    def next_flotilla(self, rows: npt.NDArray[np.int64]) -> Flotilla:
-        """The flotilla of the candidates `rows` (ascending, at least one)."""
-        chosen = self._choose(rows)
-        counts = self._give_extra_gpus(chosen)
+    def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
+        """The flotilla that `create_flotilla` forms of these candidates.
+
+        The last one is kept: whether a round ends depends on the flotilla that would follow it.
+
+        Args:
+            candidates: some of the DNNs, at least one, no repetitions.
+            num_gpus: M, from 1 to the largest.
+
+        Raises: PolicyError: if a candidate is none of the DNNs, or there is none, or `num_gpus` is out of
+            range.
+        """
+        asked = tuple(candidates)
+        if self._last is None or self._last[:2] != (asked, num_gpus):
+            if not asked or not 1 <= num_gpus <= self._num_gpus or not self._row_of.keys() >= set(asked):
+                raise PolicyError(
+                    f"a flotilla of {len(asked)} candidates for {num_gpus} GPUs was requested, allowed: at "
+                    f"least one of the {len(self._row_of)} DNNs, on 1 to {self._num_gpus} GPUs"
+                )
+            rows = np.array([self._row_of[dnn_id] for dnn_id in asked], dtype=np.int64)
+            self._last = (asked, num_gpus, self._form(asked, rows, num_gpus))
+        return self._last[2]
+
+    def _form(self, candidates: Sequence[str], rows: npt.NDArray[np.int64], num_gpus: int) -> Flotilla:
+        chosen = self._choose(rows, num_gpus)
+        counts = self._give_extra_gpus(chosen, num_gpus)
+        names = dict(zip(rows.tolist(), candidates, strict=True))
         members = [row for row, _ in chosen]
         return Flotilla(
-            dnn_ids=tuple(self._dnn_ids[row] for row in members),
+            dnn_ids=tuple(names[row] for row in members),
             num_gpus=tuple(counts),
             rates_before=tuple(float(self._rates[row, m - 1]) for row, m in chosen),
             rates=tuple(float(self._rates[row, m - 1]) for row, m in zip(members, counts, strict=True)),
             reference_rate=float(self._rates[members[0], 0]),
         )
 
-    def _choose(self, rows: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    def _choose(self, rows: npt.NDArray[np.int64], num_gpus: int) -> list[tuple[int, int]]:
         """(row, number of GPUs) of the members by Eq. 3, in the order of joining."""
         fastest = int(rows[np.argmax(self._rates[rows, 0])])  # argmax takes the first among equals
         reference = float(self._rates[fastest, 0])
         delta = self._delta.samples_per_s(reference)
-        chosen, free = [(fastest, 1)], self._num_gpus - 1
+        chosen, free = [(fastest, 1)], num_gpus - 1
         others = rows[rows != fastest]
         # Best (distance, count) of each DNN under a limit that only falls: it stays the best until its count
         # no longer fits, and only then is it computed again.
         distance = np.full(len(others), -1.0)
-        count = np.full(len(others), self._num_gpus + 1, dtype=np.int64)
+        count = np.full(len(others), num_gpus + 1, dtype=np.int64)
         while free > 0 and len(chosen) < len(rows):
             stale = np.flatnonzero((count > free) & (distance <= delta))
             distance[stale], count[stale] = self._ladders.nearest(others[stale], reference, free)
@@ -214,10 +252,10 @@ class _Planner:
             distance[best] = np.inf
         return chosen
 
-    def _give_extra_gpus(self, chosen: Sequence[tuple[int, int]]) -> list[int]:
+    def _give_extra_gpus(self, chosen: Sequence[tuple[int, int]], num_gpus: int) -> list[int]:
         """Number of GPUs of each member including the extra ones, in the order of joining."""
         counts = [m for _, m in chosen]
-        free = self._num_gpus - sum(counts)
+        free = num_gpus - sum(counts)
         ladders = [self._ladders.rungs(row, m, m + free) for row, m in chosen]
         slowest = [(rates[0], place) for place, (_, rates) in enumerate(ladders)]
         step = [0] * len(chosen)

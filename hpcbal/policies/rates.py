@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,10 @@ class RateTable:
 
     measured: Mapping[str, Mapping[int, float]]
     gpus_per_node: int
+    # Rates that `rate` has estimated; a simulated run asks for the same ones in every pass.
+    _estimated: dict[tuple[str, int], float] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.gpus_per_node < 1:
@@ -83,46 +87,72 @@ class RateTable:
         """
         if num_gpus < 1:
             raise PolicyError(f"rate of {dnn_id!r} on {num_gpus} slots was requested; allowed: 1 or more")
-        return float(self._rates(dnn_id, np.array([num_gpus], dtype=np.int64))[0])
+        rate_by_count = self._rate_by_count(dnn_id)
+        rate = rate_by_count.get(num_gpus) or self._estimated.get((dnn_id, num_gpus))
+        if rate is None:
+            counts = np.array([num_gpus], dtype=np.int64)
+            rate = float(self._rates([rate_by_count], tuple(rate_by_count), counts)[0, 0])
+            self._estimated[dnn_id, num_gpus] = rate
+        return rate
 
     def matrix(self, dnn_ids: Sequence[str], max_gpus: int) -> FloatArray:
         """Rates in samples/s, shape (len(dnn_ids), max_gpus); column m - 1 holds the rates on m GPUs."""
         counts = np.arange(1, max_gpus + 1, dtype=np.int64)
         rates = np.empty((len(dnn_ids), max_gpus), dtype=np.float64)
+        rows_by_known: dict[tuple[int, ...], list[int]] = {}
         for row, dnn_id in enumerate(dnn_ids):
-            rates[row] = self._rates(dnn_id, counts)
+            rows_by_known.setdefault(tuple(self._rate_by_count(dnn_id)), []).append(row)
+        for known, rows in rows_by_known.items():
+            rates[rows] = self._rates([self.measured[dnn_ids[row]] for row in rows], known, counts)
         return rates
 
-    def _rates(self, dnn_id: str, counts: npt.NDArray[np.int64]) -> FloatArray:
-        """Rates on `counts` GPUs, any order, shape (n,)."""
+    def _rate_by_count(self, dnn_id: str) -> Mapping[int, float]:
+        """What was measured of a DNN, ascending; with m = 1."""
         rate_by_count = self.measured.get(dnn_id, {})
         if 1 not in rate_by_count:
             raise PolicyError(
                 f"no rate for {dnn_id!r} on 1 slot is known (known: {sorted(rate_by_count)}); "
                 "profile it, or give it in the rate table"
             )
-        known = np.fromiter(rate_by_count, dtype=np.int64, count=len(rate_by_count))  # ascending
-        rates = np.fromiter(rate_by_count.values(), dtype=np.float64, count=len(rate_by_count))
-        base, efficiency = self._extrapolation(rate_by_count)
-        # Base every count on the measured one at or below it; counts beyond the last use `base`.
-        anchor = np.searchsorted(known, counts, side="right") - 1
-        decay = np.append(_decay_between(known, rates), efficiency)[anchor]
-        beyond = counts > known[-1]
-        from_count = np.where(beyond, base, known[anchor])
-        per_gpu = np.where(beyond, rate_by_count[base] / base, (rates / known)[anchor])
-        estimated: FloatArray = counts * per_gpu * decay ** (counts - from_count).astype(np.float64)
-        return np.where(known[anchor] == counts, rates[anchor], estimated)
+        return rate_by_count
 
-    def _extrapolation(self, rate_by_count: Mapping[int, float]) -> tuple[int, float]:
-        """(b, e) of the class docstring."""
-        counts = list(rate_by_count)
-        if len(counts) == 1:
-            return counts[0], ASSUMED_EFFICIENCY_PER_ADDED_GPU
+    def _rates(
+        self, measured: Sequence[Mapping[int, float]], known: Sequence[int], counts: npt.NDArray[np.int64]
+    ) -> FloatArray:
+        """Rates on `counts` GPUs, any order, of DNNs that were measured on the same counts `known`.
+
+        All of them together: one call of numpy per DNN would take most of the time of a plan.
+
+        Returns: shape (len(measured), len(counts)).
+        """
+        base = self._base(known)
+        measured_on = np.array(known, dtype=np.int64)
+        rates = np.array([list(rate_by_count.values()) for rate_by_count in measured], dtype=np.float64)
+        per_gpu = rates / measured_on  # (num_dnns, len(known))
+        decay = np.empty_like(rates)  # of the per-GPU rate per added GPU, from each measured count on
+        decay[:, :-1] = (per_gpu[:, 1:] / per_gpu[:, :-1]) ** (1.0 / np.diff(measured_on))
+        decay[:, -1] = [self._efficiency(rate_by_count, known) for rate_by_count in measured]
+        # Base every count on the measured one at or below it; counts beyond the last use `base`.
+        anchor = np.searchsorted(measured_on, counts, side="right") - 1
+        start = np.where(counts > known[-1], known.index(base), anchor)
+        added = (counts - measured_on[start]).astype(np.float64)
+        estimated: FloatArray = counts * per_gpu[:, start] * decay[:, anchor] ** added
+        return np.where(measured_on[anchor] == counts, rates[:, anchor], estimated)
+
+    def _base(self, known: Sequence[int]) -> int:
+        """b of the class docstring."""
         preferred = 2 * self.gpus_per_node
-        base = preferred if preferred in rate_by_count else counts[-1]
-        below = counts[counts.index(base) - 1]
+        return preferred if preferred in known and len(known) > 1 else known[-1]
+
+    def _efficiency(self, rate_by_count: Mapping[int, float], known: Sequence[int]) -> float:
+        """e of the class docstring."""
+        if len(known) == 1:
+            return ASSUMED_EFFICIENCY_PER_ADDED_GPU
+        base = self._base(known)
+        below = known[known.index(base) - 1]
         ratio = (rate_by_count[base] / base) / (rate_by_count[below] / below)
-        return base, min(1.0, ratio ** (1.0 / (base - below)))
+        efficiency: float = ratio ** (1.0 / (base - below))
+        return min(1.0, efficiency)
 
 
 def profiling_counts(
@@ -196,13 +226,6 @@ def rate_key(
     except TypeError as error:
         raise PolicyError(f"rates of {model} cannot be saved: {error}; use plain values in args") from error
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _decay_between(known: npt.NDArray[np.int64], rates: FloatArray) -> FloatArray:
-    """Change of the per-GPU rate per added GPU between neighbours, shape (len(known) - 1,)."""
-    per_gpu = rates / known
-    decay: FloatArray = (per_gpu[1:] / per_gpu[:-1]) ** (1.0 / np.diff(known))
-    return decay
 
 
 def _check_measurement(dnn_id: str, num_gpus: int, samples_per_s: float) -> None:

@@ -101,9 +101,9 @@ def compare(
         raise InputError(f"gpus: got {wrong[0]}, allowed: 1 or more")
     rows = []
     for number in gpus:
-        baseline = [scenario.run(number, INDEPENDENT, seed) for seed in seeds]
+        baseline = scenario.runs(number, INDEPENDENT, seeds)
         for name in paradigms:
-            runs = baseline if name == INDEPENDENT else [scenario.run(number, name, seed) for seed in seeds]
+            runs = baseline if name == INDEPENDENT else scenario.runs(number, name, seeds)
             rows.append(_row(scenario, number, name, runs, baseline))
     return rows
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import DnnSpec, ScheduleSettings
+from hpcbal.control import DnnSpec, ScheduleSettings, is_random
 from hpcbal.policies import RateTable
 from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.costs import Costs
@@ -78,9 +78,21 @@ class Scenario:
     published: Published | None = None
     balancing: Balancing | None = None
 
+    def runs(self, num_gpus: int, paradigm: str, seeds: Sequence[int]) -> list[SimulatedRun]:
+        """Simulate a run per seed; only one if no seed changes the ensemble or the schedule."""
+        workloads = [self.draw(seed) for seed in seeds]
+        if not is_random(paradigm) and all(workload == workloads[0] for workload in workloads):
+            return [self._simulate(workloads[0], num_gpus, paradigm, seeds[0])] * len(seeds)
+        return [
+            self._simulate(workload, num_gpus, paradigm, seed)
+            for workload, seed in zip(workloads, seeds, strict=True)
+        ]
+
     def run(self, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
         """Simulate one run; the same arguments give the same run."""
-        workload = self.draw(seed)
+        return self._simulate(self.draw(seed), num_gpus, paradigm, seed)
+
+    def _simulate(self, workload: Workload, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
         settings = replace(
             self.settings, paradigm=paradigm, seed=seed, max_preprocessors=self.max_preprocessors(num_gpus)
         )

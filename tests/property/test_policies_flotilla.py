@@ -7,7 +7,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.policies.flotilla import Delta, Flotilla, create_flotilla, plan_all_flotillas
+from hpcbal.policies.flotilla import (
+    Delta,
+    Flotilla,
+    FlotillaPlanner,
+    create_flotilla,
+    plan_all_flotillas,
+)
 from hpcbal.policies.ladders import Ladders
 from hpcbal.policies.rates import RateTable
 
@@ -168,3 +174,20 @@ def test_nearest_rung_is_the_nearest_of_all_rungs(
     for row, distance, count in zip(rates.tolist(), distances, counts, strict=True):
         rungs = [m for m in range(1, min(limit, num_gpus) + 1) if row[m - 1] > max(row[: m - 1], default=0.0)]
         assert (distance, count) == min((abs(row[m - 1] - target), m) for m in rungs)
+
+
+@given(rate_tables(), deltas, st.one_of(st.none(), st.integers(1, 10)), st.data())
+@settings(deadline=None)
+def test_a_planner_of_all_dnns_forms_the_flotillas_of_any_of_them(
+    case: tuple[RateTable, int], delta: Delta, max_gpus_per_dnn: int | None, data: st.DataObject
+) -> None:
+    table, largest = case
+    sizes = {dnn_id: data.draw(st.integers(1, 12)) for dnn_id in table.measured}
+    planner = FlotillaPlanner(tuple(table.measured), table, largest, delta, max_gpus_per_dnn, sizes)
+    for _ in range(3):
+        names = data.draw(st.permutations(tuple(table.measured)))
+        candidates = names[: data.draw(st.integers(1, len(names)))]
+        num_gpus = data.draw(st.integers(1, largest))
+        alone = create_flotilla(candidates, table, num_gpus, delta, max_gpus_per_dnn, sizes)
+        assert planner.flotilla(candidates, num_gpus) == alone
+        assert planner.flotilla(candidates, num_gpus) == alone  # the one that is kept

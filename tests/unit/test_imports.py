@@ -60,7 +60,7 @@ simulator         | numpy yaml                            | errors values cluste
 config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
 config.dnn_keys   | -                                     | config.source config.schema
-config.messages   | pydantic pydantic_core                | config.source config.schema config.dnn_keys
+config.messages   | pydantic pydantic_core                | errors config.source config.schema config.dnn_keys
 config.expand     | -                                     | config.source config.schema config.dnn_keys
                   |                                       | config.messages
 config.imports    | -                                     | errors user_code config.source

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from hpcbal.config.source.suggest import did_you_mean
@@ -55,6 +56,7 @@ class Allowed:
         return ", ".join([*words, *(_SHOWN[name] for name in self.names)]) + hint
 
 
+@cache
 def allowed_by_name(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, Allowed]:
     """What each parameter allows; parameters without a plain annotation are missing."""
     arguments = function.args

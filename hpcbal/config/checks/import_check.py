@@ -23,6 +23,7 @@ from hpcbal.config.messages import show
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.errors import MOST_PROBLEMS
 
 _MAX_HOPS = 5  # how many `from x import name` are followed
 
@@ -40,19 +41,21 @@ class _Names:
 
 
 def import_problems(root: YamlNode) -> list[str]:
-    """Problems with every model and dataset in a written-out configuration."""
-    problems: list[str] = []
+    """Problems with models and datasets in a written-out configuration: all, or more than are shown."""
+    problems: dict[str, None] = {}
     data = root.get("data")
     dnns = root.get("dnns")
     if data is not None and data.is_mapping:
         if data.get("dataset") is None:
             default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
             data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
-        problems += _entry_problems(data, "dataset", DATASET)
+        problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
-            problems += _entry_problems(dnn, "model", MODEL)
-    return list(dict.fromkeys(problems))
+            problems |= dict.fromkeys(_entry_problems(dnn, "model", MODEL))
+        if len(problems) > MOST_PROBLEMS:
+            break
+    return list(problems)
 
 
 def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:

@@ -10,6 +10,7 @@ from hpcbal.config.schema.dnn import OPTIMIZERS
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.errors import MOST_PROBLEMS
 
 DEFAULT_POLICY = BalanceConfig.model_fields["policy"].default
 
@@ -85,12 +86,12 @@ def _emulated_rates(root: YamlNode) -> list[str]:
     if backend is None or not backend.is_mapping:
         return []
     rates = backend.get("rates")
-    names = list(dict.fromkeys(node.value for node in _dnn_names(root)))
+    names = dict.fromkeys(node.value for node in _dnn_names(root))
     given = rates.value if rates is not None and rates.is_mapping else {}
+    unknown = [(name, node) for name, node in given.items() if name not in names]
     problems = [
-        node.problem(f"no DNN of that name{did_you_mean(name, names)}, allowed: {_some(names)}")
-        for name, node in given.items()
-        if name not in names
+        node.problem(f"no DNN of that name{did_you_mean(name, names)}, allowed: {_some(list(names))}")
+        for name, node in unknown[: MOST_PROBLEMS + 1]
     ]
     kind = backend.get("name")
     missing = [name for name in names if name not in given]

@@ -34,13 +34,13 @@ class YamlNode:
 
     def get(self, key: Key) -> YamlNode | None:
         """The child with that key (or list index); None if there is none."""
-        if isinstance(self.value, dict):
-            child = self.value.get(key)
-            return child if isinstance(child, YamlNode) else None
-        if isinstance(self.value, list) and isinstance(key, int) and 0 <= key < len(self.value):
-            item: YamlNode = self.value[key]
-            return item
-        return None
+        value = self.value
+        child: YamlNode | None = None
+        if isinstance(value, dict):
+            child = value.get(key)
+        elif isinstance(value, list) and isinstance(key, int) and 0 <= key < len(value):
+            child = value[key]
+        return child
 
     def deepest(self, path: Iterable[str | int]) -> tuple[YamlNode, Path]:
         """Follow `path` as far as it exists; return (the last node, the rest of the path)."""
@@ -55,19 +55,24 @@ class YamlNode:
 
     def plain(self) -> Any:
         """The value without its origins: scalars, lists and dicts."""
-        if isinstance(self.value, dict):
-            return {key: child.plain() for key, child in self.value.items()}
-        if isinstance(self.value, list):
-            return [child.plain() for child in self.value]
-        return self.value
+        value = self.value
+        if isinstance(value, dict):
+            return {key: child.plain() for key, child in value.items()}
+        if isinstance(value, list):
+            return [child.plain() for child in value]
+        return value
 
-    def copy(self) -> YamlNode:
-        """A deep copy; scalars and origins are shared."""
-        if isinstance(self.value, dict):
-            return YamlNode({key: child.copy() for key, child in self.value.items()}, self.where, self.key)
-        if isinstance(self.value, list):
-            return YamlNode([child.copy() for child in self.value], self.where, self.key)
-        return YamlNode(self.value, self.where, self.key)
+    def own_child(self, key: Key) -> YamlNode | None:
+        """The child with that key, replaced by a copy that may get other children.
+
+        DNNs share what `defaults` and the body of a sweep give them; who changes one child of many copies
+        what is on the way to it, and nothing else.
+        """
+        child = self.get(key)
+        if child is None or not isinstance(child.value, dict | list):
+            return child
+        self.value[key] = own = YamlNode(child.value.copy(), child.where, child.key)
+        return own
 
     def problem(self, message: str) -> str:
         """One line for the user: place, key, message."""
@@ -96,5 +101,5 @@ def merged(own: YamlNode, default: YamlNode) -> YamlNode:
         return own
     result = dict(own.value)
     for key, child in default.value.items():
-        result[key] = merged(result[key], child) if key in result else child.copy()
+        result[key] = merged(result[key], child) if key in result else child
     return YamlNode(result, own.where, own.key)

@@ -60,7 +60,7 @@ def apply_override(root: YamlNode, override: Override) -> str | None:
             if not rest:
                 node.value[index] = override.value
                 return None
-            node = node.value[index]
+            node = node.own_child(index) or node
             continue
         if not node.is_mapping:
             return f"{override.where}: {node.key} is {node.value!r}, not a section with keys"
@@ -68,7 +68,7 @@ def apply_override(root: YamlNode, override: Override) -> str | None:
         if not rest:
             node.value[key] = override.value
             return None
-        child = node.get(key)
+        child = node.own_child(key)
         if child is None:
             child = YamlNode({}, override.where, join_key(node.key, key))
             node.value[key] = child

@@ -13,7 +13,7 @@ import pytest
 import hpcbal
 from hpcbal.cli import main
 from hpcbal.cli import validate as validate_verb
-from hpcbal.errors import CheckpointError, ExitCode, HpcbalError, InputError
+from hpcbal.errors import MOST_PROBLEMS, CheckpointError, ExitCode, HpcbalError, InputError
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 
 GOOD = """\
@@ -276,3 +276,14 @@ def vars_of(request: object) -> dict[str, object]:
     """Fields of the request by name, without the start time."""
     names = request.__dataclass_fields__.keys() - {"started_s"}  # type: ignore[attr-defined]
     return {name: getattr(request, name) for name in names}  # type: ignore[attr-defined]
+
+
+def test_the_last_line_says_that_there_are_more_problems(config: Path, capsys: Capture) -> None:
+    wrong = [option for i in range(MOST_PROBLEMS + 1) for option in ("--set", f"key{i}=1")]
+    assert main(["validate", str(config), *wrong]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "hpcbal: more than 100 problems in the configuration; the first 100 are shown"
+    assert len(lines) == MOST_PROBLEMS + 1
+    assert main(["validate", "--json", str(config), *wrong]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert (len(answer["problems"]), answer["more_problems"]) == (MOST_PROBLEMS, True)

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbal.config import EnsembleConfig, OperationConfig, load_config, resolved_yaml
 from hpcbal.config.checks.shares import check_parts, check_shares
-from hpcbal.errors import ConfigError
+from hpcbal.errors import MOST_PROBLEMS, ConfigError
 
 GOOD = """\
 name: demo
@@ -455,3 +455,47 @@ def test_a_configuration_can_be_built_without_a_file() -> None:
     )
     assert built.preprocessing == (operation,)
     assert built.backend.effective_collective == "horovod"
+
+
+def test_of_very_many_problems_the_first_are_shown_in_the_order_of_the_file(make_file: MakeFile) -> None:
+    unknown = "".join(f"key{i}: {i}\n" for i in range(MOST_PROBLEMS + 50))
+    path = make_file(f"{GOOD}seed: -1\n{unknown}")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    first_line = GOOD.count("\n") + 1
+    places = [line.removeprefix(f"{path}:").split(":")[0] for line in caught.value.problems]
+    assert places == [str(first_line + i) for i in range(MOST_PROBLEMS)]
+    assert caught.value.has_more
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.problems, again.has_more) == (caught.value.problems, True)
+
+
+def test_an_error_that_many_dnns_inherit_does_not_hide_the_others(make_file: MakeFile) -> None:
+    swept = (
+        "defaults:\n"
+        "  optimizer: {name: sgdd, learning_rate: 0.1}\n"
+        "  stop: {max_epochs: 1}\n"
+        "sweeps:\n"
+        "  - {name: 'a{batch_size}', model: 'hpcbal.models:softmax', grid: {batch_size: ["
+    )
+    sizes = ", ".join(str(size) for size in range(1, 3 * MOST_PROBLEMS))
+    last = "  - {name: b, model: 'hpcbal.models:softmax', batch_size: none, zip: {seeed: [1]}}\n"
+    found = problems_of(make_file(f"{swept}{sizes}]}}}}\n{last}"))
+    assert [line.split(": ")[:2] for line in found] == [
+        ["run.yaml:2", "defaults.optimizer.name"],
+        ["run.yaml:6", "sweeps.1.batch_size"],
+        ["run.yaml:6", "sweeps.1.zip.seeed.0"],
+    ]
+    assert "did you mean 'sgd'?" in found[0]
+
+
+def test_of_very_many_warnings_the_first_are_shown(make_file: MakeFile) -> None:
+    dnns = "".join(
+        f"  - {{name: d{i}, model: 'hpcbal.models:softmax', stop: {{max_epochs: 2, min_delta: 0.1}}}}\n"
+        for i in range(MOST_PROBLEMS + 7)
+    )
+    defaults = "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 1}\n"
+    warnings: list[str] = []
+    load_config(make_file(f"{defaults}dnns:\n{dnns}"), warn=warnings.append)
+    assert len(warnings) == MOST_PROBLEMS + 1
+    assert warnings[-1].endswith("run.yaml: 7 more keys have no effect, or may not fit")

@@ -174,3 +174,25 @@ def test_a_sweep_that_explodes_is_refused(tmp_path: Path) -> None:
 
 def test_a_sweep_must_be_a_mapping(tmp_path: Path) -> None:
     assert "allowed: a mapping with name, grid or zip" in problems_of(tmp_path, "  - 3\n")[0]
+
+
+def test_a_dnn_of_a_sweep_can_be_changed_without_changing_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    optimizers = "[{name: adam, learning_rate: 0.2}, {name: sgd, learning_rate: 0.3}]"
+    sweeps = (
+        "sweeps:\n"
+        "  - {name: 's{batch_size}', model: 'm:f', args: {width: 1}, grid: {batch_size: [1, 2]}}\n"
+        "  - {name: 't{batch_size}-{x}', model: 'm:f', grid: {batch_size: [3, 4]},\n"
+        f"     zip: {{args.x: [0, 1], optimizer: {optimizers}}}}}\n"
+    )
+    path.write_text(HEAD + sweeps, encoding="utf-8")
+    plain = load_config(path)
+    changed = load_config(
+        path,
+        ["dnns.s1.optimizer.momentum=0", "dnns.s2.args.width=7", "dnns.t3-0.optimizer.learning_rate=0.5"],
+    )
+    before, after = ({dnn.name: dnn for dnn in config.dnns} for config in (plain, changed))
+    assert [name for name in before if before[name] != after[name]] == ["s1", "s2", "t3-0"]
+    assert after["s1"].optimizer.momentum == 0.0
+    assert (after["s1"].args, after["s2"].args) == ({"width": 1}, {"width": 7})
+    assert after["t3-0"].optimizer.learning_rate == 0.5

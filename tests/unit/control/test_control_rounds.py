@@ -12,7 +12,7 @@ from hpcbal.control import (
     rounds,
 )
 from hpcbal.errors import InputError
-from hpcbal.policies import Delta, RateTable
+from hpcbal.policies import Delta, FlotillaPlanner, RateTable
 from hpcbal.values import EpochRecord, Position
 
 END = 100
@@ -24,12 +24,9 @@ def planner(
 ) -> rounds.Planner:
     table = RateTable({d: dict(enumerate(row, start=1)) for d, row in rates.items()}, num_gpus)
     fields = {"num_positions": END, "delta": Delta(relative=0.1), "max_preprocessors": 9} | settings
-    return rounds.Planner(
-        Cluster.uniform(1, num_gpus),
-        ScheduleSettings(**fields),
-        table,
-        preprocessing,  # type: ignore[arg-type]
-    )
+    chosen = ScheduleSettings(**fields)  # type: ignore[arg-type]
+    flotillas = FlotillaPlanner(tuple(rates), table, num_gpus, chosen.delta, chosen.max_gpus_per_dnn)
+    return rounds.Planner(Cluster.uniform(1, num_gpus), chosen, table, lambda: flotillas, preprocessing)
 
 
 EQUAL = {"a": [100.0, 190.0, 270.0, 340.0], "b": [100.0, 190.0, 270.0, 340.0]}
@@ -37,7 +34,7 @@ EQUAL = {"a": [100.0, 190.0, 270.0, 340.0], "b": [100.0, 190.0, 270.0, 340.0]}
 
 def test_a_new_round_places_every_dnn_of_the_flotilla() -> None:
     plan = planner(4, EQUAL).new_round(
-        ["a", "b"], index=7, first_pass=9, start={"b": Position(9, 5)}, epochs={"a": 3, "b": 4}
+        ["a", "b"], index=7, first_pass=9, start={"b": Position(9, 5)}, epochs_of={"a": 3, "b": 4}.__getitem__
     )
     assert sorted(gpu for group in plan.groups for gpu in group.gpus) == [0, 1, 2, 3]
     assert plan.start == {"a": Position(9), "b": Position(9, 5)}

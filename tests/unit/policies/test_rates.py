@@ -7,7 +7,10 @@ import pickle
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.rates import (
@@ -67,6 +70,45 @@ def test_matrix_holds_the_rates() -> None:
     assert matrix.dtype == np.float64
     for row, name in zip(matrix, ("c", "a", "b"), strict=True):
         np.testing.assert_allclose(row, [table.rate(name, m) for m in range(1, 10)], rtol=1e-14)
+
+
+def each_alone(table: RateTable, dnn_id: str, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """The rates of one DNN by the formula of the class, step by step: the oracle for all DNNs at once."""
+    by_count = table.measured[dnn_id]
+    known, rates = np.array(list(by_count)), np.array(list(by_count.values()))
+    base, efficiency = int(known[-1]), ASSUMED_EFFICIENCY_PER_ADDED_GPU
+    if len(known) > 1:
+        base = 2 * table.gpus_per_node if 2 * table.gpus_per_node in by_count else base
+        below = int(known[list(known).index(base) - 1])
+        ratio = (by_count[base] / base) / (by_count[below] / below)
+        efficiency = min(1.0, ratio ** (1.0 / (base - below)))
+    per_gpu = rates / known
+    decays = np.append((per_gpu[1:] / per_gpu[:-1]) ** (1.0 / np.diff(known)), efficiency)
+    anchor = np.searchsorted(known, counts, side="right") - 1
+    beyond = counts > known[-1]
+    start = np.where(beyond, base, known[anchor])
+    start_rate = np.where(beyond, by_count[base] / base, per_gpu[anchor])
+    estimated = counts * start_rate * decays[anchor] ** (counts - start).astype(np.float64)
+    result: npt.NDArray[np.float64] = np.where(known[anchor] == counts, rates[anchor], estimated)
+    return result
+
+
+@given(
+    st.lists(st.dictionaries(st.integers(2, 9), st.floats(0.5, 400.0), max_size=5), min_size=1, max_size=8),
+    st.integers(1, 4),
+    st.integers(1, 40),
+)
+@settings(deadline=None, max_examples=60)
+def test_all_dnns_at_once_get_bit_for_bit_the_rates_that_each_gets_alone(
+    further: list[dict[int, float]], gpus_per_node: int, max_gpus: int
+) -> None:
+    table = RateTable({f"d{i}": {1: 10.0 + i, **more} for i, more in enumerate(further)}, gpus_per_node)
+    names = tuple(reversed(table.measured))
+    matrix, counts = table.matrix(names, max_gpus), np.arange(1, max_gpus + 1)
+    for name, row in zip(names, matrix, strict=True):
+        assert row.tolist() == each_alone(table, name, counts).tolist()
+        for _ in range(2):  # the second time from what the table remembers
+            assert [table.rate(name, m) for m in range(1, max_gpus + 1)] == row.tolist()
 
 
 def test_rates_of_thousands_of_gpus_are_finite() -> None:

@@ -9,7 +9,15 @@ from dataclasses import replace
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.simulator import EnsembleLaw, Scenario, cluster_of, compare, load_preset, preset_names
+from hpcbal.simulator import (
+    EnsembleLaw,
+    Scenario,
+    Workload,
+    cluster_of,
+    compare,
+    load_preset,
+    preset_names,
+)
 
 # [FLEET] Table 4, Table 3 and Sec. 6.1.
 TOTALS_S = (55200.1, 30204.8, 24495.0, 21891.0, 18359.1, 15323.9, 13366.3, 11825.2)
@@ -175,3 +183,17 @@ def test_wrong_changes_are_refused(override: str, message: str) -> None:
 def test_the_last_node_may_have_fewer_gpus() -> None:
     assert [node.num_gpus for node in cluster_of(10, 4).nodes] == [4, 4, 2]
     assert [node.num_gpus for node in cluster_of(8, 4).nodes] == [4, 4]
+
+
+def test_a_seed_that_changes_nothing_is_simulated_once(fleet: Scenario) -> None:
+    whole = fleet.draw(0)
+    specs = whole.specs[:6]
+    few = Workload(specs, whole.rates, {spec.dnn_id: 2 for spec in specs})
+    same = replace(fleet, draw=lambda seed: few)
+    first, second = same.runs(2, "global", [3, 4])
+    assert first is second
+    assert first == same.run(2, "global", 4)
+    one, other = same.runs(2, "homogeneous", [3, 4])
+    assert one != other
+    unlike = replace(fleet, draw=lambda seed: replace(few, epochs={spec.dnn_id: seed for spec in specs}))
+    assert unlike.runs(2, "global", [1, 2]) == [unlike.run(2, "global", seed) for seed in (1, 2)]

@@ -4,12 +4,48 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from hpcbal.config.source import yaml_source
 from hpcbal.config.source.yaml_source import Dumper, parse_yaml, read_yaml
 from hpcbal.errors import ConfigError, ExitCode
+
+SPECIMEN = """\
+# every form of YAML that a configuration may use
+name: "quoted \\u00e9"
+base: &base {lr: 1e-3, steps: [1, 2.5, ~, true, 'one''s']}
+dnns:
+  - <<: *base
+    "<<": plain key
+    text: |
+      two
+      lines
+  - {a: *base, b: "x: y", c: [ ], d: {}}
+last: >-
+  folded
+  text
+"""
+DAMAGE = [
+    "",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "\u2028",
+    "\x85",
+    "\x07",
+    "\U0001f600",
+    *":-[]{},#'|>%@`?~",
+    '"',
+    ": ",
+    " #",
+]
+DAMAGE += ["&b ", "*base", "!x ", "0x1f", "<<: *base\n"]
 
 
 def problem_of(text: str) -> str:
@@ -131,3 +167,24 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         read_yaml(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="is a directory; give the path of a YAML file in it"):
         read_yaml(tmp_path)
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without libyaml")
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(DAMAGE)), max_size=4), st.integers(0, 2))
+def test_libyaml_and_the_parser_of_pyyaml_read_the_same(damage: list[tuple[int, str]], size: int) -> None:
+    text = SPECIMEN
+    for place, piece in damage:
+        at = place % (len(text) + 1)
+        text = text[:at] + piece + text[at + size :]
+    with mock.patch.object(yaml_source.yaml, "__with_libyaml__", False):
+        try:
+            expected: object = parse_yaml(text, "f.yaml")
+        except ConfigError as error:
+            expected = error.problems
+    try:
+        found: object = parse_yaml(text, "f.yaml")
+    except ConfigError as error:
+        found = error.problems
+    # Only what libyaml takes and PyYAML's own parser does not may differ, such as tabs between tokens.
+    assert found == expected or (isinstance(expected, tuple) and "not valid YAML" in expected[0])
