@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from hpcbal.printable import one_line
+
 
 class ExitCode(enum.IntEnum):
     """What `hpcbal` returns to the shell; every rank returns the same code."""
@@ -29,10 +31,10 @@ class InputError(HpcbalError):
 
 
 class ConfigError(InputError):
-    """One or more problems in a configuration file, all reported together."""
+    """One or more problems in a configuration file, all reported together, each in one printable line."""
 
     def __init__(self, problems: tuple[str, ...] | list[str]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(one_line(problem) for problem in problems)
         super().__init__(self.problems)
 
     def __str__(self) -> str:

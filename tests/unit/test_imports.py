@@ -29,9 +29,10 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
 # `hpcbal` is the package's own `__init__`.
 TABLE = """\
 hpcbal            | -                                     | -
-errors            | -                                     | -
+printable         | -                                     | -
+errors            | -                                     | printable
 env               | -                                     | -
-stderr            | -                                     | -
+stderr            | -                                     | printable
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
 machines          | -                                     | errors
@@ -43,10 +44,10 @@ control           | -                                     | errors values cluste
                   |                                       | policies.batching policies
 telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
-telemetry.streams | -                                     | errors values telemetry.files
+telemetry.streams | -                                     | printable errors values telemetry.files
 telemetry.ledger  | pydantic                              | errors values control telemetry.files
-telemetry.views   | -                                     | errors control telemetry.files telemetry.host
-                  |                                       | telemetry.ledger
+telemetry.views   | -                                     | printable errors control telemetry.files
+                  |                                       | telemetry.host telemetry.ledger
 telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
                   |                                       | telemetry.ledger
 telemetry         | -                                     | telemetry.files telemetry.host telemetry.streams
@@ -88,8 +89,8 @@ runtime.handoff   | -                                     | errors env stderr cl
                   |                                       | telemetry.host telemetry.ledger telemetry config
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
-runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.host runtime.handoff
-                  |                                       | runtime.wire
+runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.host
+                  |                                       | runtime.handoff runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | control telemetry.files telemetry.host
                   |                                       | speed_models config.schema config.balance config
@@ -100,11 +101,11 @@ runtime.resuming  | -                                     | errors cluster.layou
                   |                                       | runtime.handoff
 runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
                   |                                       | config data dataplane runtime.wire runtime.health
-runtime.record    | -                                     | errors env cluster.layout cluster control
-                  |                                       | telemetry.files telemetry.streams telemetry.ledger
-                  |                                       | telemetry.views telemetry simulator config.checks
-                  |                                       | config dataplane report runtime.handoff
-                  |                                       | runtime.wire runtime.resuming
+runtime.record    | -                                     | printable errors env cluster.layout cluster
+                  |                                       | control telemetry.files telemetry.streams
+                  |                                       | telemetry.ledger telemetry.views telemetry
+                  |                                       | simulator config.checks config dataplane report
+                  |                                       | runtime.handoff runtime.wire runtime.resuming
 runtime.group     | numpy                                 | errors values comm telemetry.streams
                   |                                       | telemetry.ledger checkpoint config dataplane
                   |                                       | training runtime.balance runtime.rank
@@ -122,14 +123,14 @@ runtime.start     | mpi4py                                | errors comm cluster 
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.parts runtime.roles
-runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
-                  |                                       | config runtime.handoff runtime.health
+runtime           | mpi4py                                | printable errors comm cluster telemetry.streams
+                  |                                       | telemetry config runtime.handoff runtime.health
                   |                                       | runtime.resuming runtime.rank runtime.start
-cli               | -                                     | hpcbal errors env stderr control telemetry.files
-                  |                                       | telemetry.views simulator config.schema
-                  |                                       | config.checks config planning report.model
-                  |                                       | report.drawing report.reading report.page report
-                  |                                       | runtime.handoff runtime
+cli               | -                                     | hpcbal printable errors env stderr control
+                  |                                       | telemetry.files telemetry.views simulator
+                  |                                       | config.schema config.checks config planning
+                  |                                       | report.model report.drawing report.reading
+                  |                                       | report.page report runtime.handoff runtime
 __main__          | -                                     | cli
 """
 

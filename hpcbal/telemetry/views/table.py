@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from hpcbal.printable import one_line
+
 
 def format_table(
     headers: Sequence[str],
@@ -49,4 +51,4 @@ def key_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
     found = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
-    return "".join(char if char.isprintable() else "?" for char in found)
+    return one_line(found)
