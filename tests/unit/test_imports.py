@@ -78,12 +78,12 @@ planning          | -                                     | errors cluster.layou
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
 report.model      | -                                     | -
-report.drawing    | matplotlib                            | -
+report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger
                   |                                       | telemetry.views report.model
-report.page       | jinja2                                | telemetry.files telemetry.views report.model
-                  |                                       | report.drawing report.charts
+report.page       | jinja2                                | printable telemetry.files telemetry.views
+                  |                                       | report.model report.drawing report.charts
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
                   |                                       | telemetry.host telemetry.ledger telemetry config
