@@ -128,9 +128,10 @@ runtime           | mpi4py                                | printable errors com
                   |                                       | runtime.resuming runtime.rank runtime.start
 cli               | -                                     | hpcbal printable errors env stderr control
                   |                                       | telemetry.files telemetry.views simulator
-                  |                                       | config.schema config.checks config planning
-                  |                                       | report.model report.drawing report.reading
-                  |                                       | report.page report runtime.handoff runtime
+                  |                                       | config.schema config.checks config
+                  |                                       | config.scheduling planning report.model
+                  |                                       | report.drawing report.reading report.page report
+                  |                                       | runtime.handoff runtime
 __main__          | -                                     | cli
 """
 
