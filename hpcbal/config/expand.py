@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbal.config.messages import show
 from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
 from hpcbal.config.source.nodes import YamlNode, merged
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 
 MAX_SWEEP_SIZE = 100_000

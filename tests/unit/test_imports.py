@@ -56,16 +56,16 @@ checkpoint        | h5py numpy                            | errors values teleme
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
 simulator         | numpy yaml                            | errors values cluster.layout policies.batching
                   |                                       | policies control telemetry.ledger
-config.source     | yaml                                  | errors
+config.source     | yaml                                  | printable errors
 config.schema     | pydantic pydantic_core                | policies control
 config.messages   | pydantic pydantic_core                | config.source config.schema
-config.expand     | -                                     | config.source config.schema config.messages
+config.expand     | -                                     | config.source config.schema
 config.imports    | -                                     | errors config.source
 config.balance    | -                                     | policies.batching config.schema
 config.checks     | pydantic                              | errors policies.batching config.source
-                  |                                       | config.schema config.messages config.balance
-config.kinds      | pydantic                              | errors config.source config.schema config.messages
-                  |                                       | config.expand config.checks
+                  |                                       | config.schema config.balance
+config.kinds      | pydantic                              | errors config.source config.schema config.expand
+                  |                                       | config.checks
 config.load       | pydantic pydantic_core yaml           | errors config.source config.schema config.messages
                   |                                       | config.imports config.kinds
 config            | -                                     | config.schema config.imports config.load

@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 
 from hpcbal.config.checks.annotations import allowed_by_name
-from hpcbal.config.messages import show
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.source.nodes import YamlNode, join_key
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 
 _MAX_HOPS = 5  # how many `from x import name` are followed

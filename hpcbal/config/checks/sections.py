@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcbal.config.checks.shares import too_few_samples
-from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import OPTIMIZERS
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.source.nodes import Key, YamlNode
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 
 DEFAULT_POLICY = BalanceConfig.model_fields["policy"].default
@@ -40,13 +40,17 @@ def _duplicate_names(root: YamlNode) -> list[str]:
     first_by_name: dict[str, YamlNode] = {}
     problems: dict[str, None] = {}
     for node in _dnn_names(root):
-        first = first_by_name.setdefault(node.value, node)
+        first = first_by_name.setdefault(node.value.casefold(), node)
         if first is not node:
             at = "" if first.where == node.where else f" (first at {first.where})"
             advice = "allowed: a different name for each"
+            same = "for more than one DNN"
+            if first.value != node.value:
+                same = f"beside {first.value!r}"
+                advice += ", not only by upper and lower case"
             if node.key.startswith("sweeps."):
                 advice += ", e.g. with more {placeholders}"
-            problems[node.problem(f"got {node.value!r} for more than one DNN{at}, {advice}")] = None
+            problems[node.problem(f"got {node.value!r} {same}{at}, {advice}")] = None
     return list(problems)
 
 

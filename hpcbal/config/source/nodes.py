@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from hpcbal.printable import shortened
+
 Key: TypeAlias = str | int | float | bool | None
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -70,10 +72,10 @@ class YamlNode:
         return YamlNode(self.value, self.where, self.key)
 
     def problem(self, message: str) -> str:
-        """One line for the user: place, key, message."""
+        """One line for the user: place, key, message; long keys are shortened."""
         if not self.key or self.where.startswith(f"--set {self.key}="):
             return f"{self.where}: {message}"
-        return f"{self.where}: {self.key}: {message}"
+        return f"{self.where}: {shortened(self.key)}: {message}"
 
 
 def join_key(parent: str, child: Key) -> str:
