@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 
-from hpcbal.printable import one_line
+from hpcbal.printable import one_line, shortened
+
+MAX_PROBLEM = 1500
+"""Characters of one problem of a configuration; one that lists all keys has about 400."""
 
 
 class ExitCode(enum.IntEnum):
@@ -34,7 +37,7 @@ class ConfigError(InputError):
     """One or more problems in a configuration file, all reported together, each in one printable line."""
 
     def __init__(self, problems: tuple[str, ...] | list[str]) -> None:
-        self.problems = tuple(one_line(problem) for problem in problems)
+        self.problems = tuple(shortened(one_line(problem), MAX_PROBLEM) for problem in problems)
         super().__init__(self.problems)
 
     def __str__(self) -> str:

@@ -83,8 +83,16 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
     owner, field = _field_at(model, path)
     given = node.plain()
     if error["type"] in ("model_type", "model_attributes_type") and field is not None and path:
-        return node.problem(f"got {show(given)}, allowed: {_allowed(field)}{_key_for(node, owner)}")
-    item = " in the list" if path and root.deepest(path[:-1])[0].is_list else ""
+        is_item = root.deepest(path[:-1])[0].is_list and "such as" not in _allowed(field)
+        allowed = (
+            f"in the list, allowed: {_keys_allowed(owner)}" if is_item else f"allowed: {_allowed(field)}"
+        )
+        comma = "" if is_item else ","
+        return node.problem(f"got {show(given)}{comma} {allowed}{_key_for(node, owner)}")
+    if field is None:
+        return node.problem(f"got {show(given)}, allowed: {_keys_allowed(owner)}")
+    parent, rest = root.deepest(path[:-1])
+    item = " in the list" if parent.is_list and not rest else ""
     allowed = f"{_allowed(field)}{_limit(error, given, field)}{_hint(error, given, field)}"
     return node.problem(f"got {show(given)}{item}, allowed: {allowed}")
 
@@ -136,11 +144,15 @@ def _allowed(field: FieldInfo | None) -> str:
     if field is None:
         return "a mapping of keys"
     if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-        keys = keys_of(field.annotation)
-        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-        return f"a mapping with the keys {', '.join(keys[:_MOST_KEYS])}{more}"
+        return _keys_allowed(field.annotation)
     extra = field.json_schema_extra
     return str(extra["allowed"]) if isinstance(extra, dict) else "a mapping of keys"
+
+
+def _keys_allowed(section: type[BaseModel]) -> str:
+    keys = keys_of(section)
+    more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+    return f"a mapping with the keys {', '.join(keys[:_MOST_KEYS])}{more}"
 
 
 def _elsewhere(name: str, model: type[BaseModel]) -> str:

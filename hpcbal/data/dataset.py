@@ -86,7 +86,7 @@ def check_dataset(dataset: object, name: str) -> None:
 
 
 def _length(dataset: Any, name: str) -> int:
-    """What `__len__` returns; Python itself refuses numbers below 0 or above 2**63 - 1, and what is no number.
+    """What `__len__` returns; Python refuses numbers below 0 or above 2**63 - 1, and what is no number.
 
     Raises:
         DataError: if it returns nothing usable, or raises.

@@ -72,12 +72,14 @@ def find_rates(
 
 
 def _from_file(config: EnsembleConfig, path: Path, gpus_per_node: int, measure: str) -> PlanRates:
+    if path.exists() and not path.is_file():  # /dev/zero has no end
+        raise InputError(f"{path}: is not a file; {measure}")
     try:
         profile = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"{path}: profile cannot be read: {reason}; {measure}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a profile, because it is not JSON ({error}); {measure}") from None
     try:
         names = [dnn.name for dnn in config.dnns]

@@ -103,14 +103,14 @@ def _look_up(path: str) -> tuple[str | None, _Function | None]:
         if problem is not None and hop > 0:
             return None, None  # the importing module may create it
         if problem is not None:
-            return f"got {path!r}: {problem}", None
+            return f"got {show(path)}: {problem}", None
         if names is None:
             return None, None
         if first not in names.names:
             if names.open or _is_submodule(names, module, first):
                 return None, None
             hint = did_you_mean(first, (n for n in names.names if not n.startswith("_")))
-            return f"got {path!r}: {names.file} defines no '{first}'{hint}", None
+            return f"got {show(path)}: {names.file} defines no '{first}'{hint}", None
         if rest:
             return None, None
         if first in names.definitions:

@@ -46,11 +46,11 @@ def _duplicate_names(root: YamlNode) -> list[str]:
             advice = "allowed: a different name for each"
             same = "for more than one DNN"
             if first.value != node.value:
-                same = f"beside {first.value!r}"
+                same = f"beside {show(first.value)}"
                 advice += ", not only by upper and lower case"
             if node.key.startswith("sweeps."):
                 advice += ", e.g. with more {placeholders}"
-            problems[node.problem(f"got {node.value!r} {same}{at}, {advice}")] = None
+            problems[node.problem(f"got {show(node.value)} {same}{at}, {advice}")] = None
     return list(problems)
 
 
@@ -93,7 +93,7 @@ def _emulated_rates(root: YamlNode) -> list[str]:
     problems = [
         node.problem(f"no DNN of that name{did_you_mean(name, names)}, allowed: {_some(names)}")
         for name, node in given.items()
-        if name not in names
+        if names and name not in names
     ]
     kind = backend.get("name")
     missing = [name for name in names if name not in given]
@@ -200,7 +200,7 @@ def _partitioned(root: YamlNode) -> list[str]:
     paradigm, rest = root.deepest(("schedule", "paradigm"))
     if not rest and paradigm.value != "global":
         problems.append(
-            paradigm.problem(f"got {paradigm.value!r}, allowed: global with data.access 'partitioned'")
+            paradigm.problem(f"got {show(paradigm.value)}, allowed: global with data.access 'partitioned'")
         )
     return problems
 

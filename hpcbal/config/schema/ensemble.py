@@ -11,6 +11,7 @@ from hpcbal.config.schema.dnn import SHARES_ALLOWED, BalanceName, DnnConfig, Sha
 from hpcbal.config.schema.operations import Operation
 from hpcbal.config.schema.run import (
     MOST_BYTES,
+    MOST_RANKS_PER_NODE,
     SIZE_ALLOWED,
     Bytes,
     Count,
@@ -34,6 +35,7 @@ from hpcbal.config.schema.values import parse_bytes, percent_of
 if TYPE_CHECKING:
     from hpcbal.policies.flotilla import Delta
 
+MOST_BLOCK_SAMPLES = 10**6
 _SHARE = "0 <= validation_fraction < 1"
 
 
@@ -171,7 +173,9 @@ class ScheduleConfig(Section):
 class EnsembleSlotsConfig(SlotsConfig):
     """How the ranks of a node are used."""
 
-    preprocessors_per_node: int = key(1, "Preprocessing ranks per node to ask for.", COUNT_ALLOWED, ge=1)
+    preprocessors_per_node: int = key(
+        1, "Preprocessing ranks per node to ask for.", COUNT_ALLOWED, ge=1, le=MOST_RANKS_PER_NODE
+    )
 
 
 class WorkerConfig(Section):
@@ -257,7 +261,9 @@ class DataplaneConfig(Section):
     ring_bytes: Bytes = key(
         2**28, "Memory per node for preprocessed samples.", SIZE_ALLOWED, gt=0, le=MOST_BYTES
     )
-    block_samples: int = key(64, "Samples per block, the unit of transfer.", COUNT_ALLOWED, ge=1)
+    block_samples: int = key(
+        64, "Samples per block, the unit of transfer.", COUNT_ALLOWED, ge=1, le=MOST_BLOCK_SAMPLES
+    )
     max_sample_bytes: Annotated[int | None, BeforeValidator(parse_bytes)] = key(
         None,
         "Largest preprocessed sample; null: determined from the data.",

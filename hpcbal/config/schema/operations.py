@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from hpcbal.config.schema.section import CUSTOM_ERROR, LEAST, MOST, Section, key
 
 _PIXELS = "a whole number of pixels, 1 or more"
-_MOST_PIXELS = 65_535
+MOST_PIXELS = 65_535
 _PER_CHANNEL = "a number, or a list with a number per channel"
 
 
@@ -33,25 +33,25 @@ class Decode(Section):
 class Resize(Section):
     """Resize to a fixed size."""
 
-    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=_MOST_PIXELS)
-    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=_MOST_PIXELS)
+    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
+    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
 class RandomCrop(Section):
     """Cut out a random window while training, and the middle otherwise."""
 
-    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=_MOST_PIXELS)
-    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=_MOST_PIXELS)
+    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
+    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
     padding: int = key(
-        0, "Zero pixels added on every side first.", "a whole number, 0 or more", ge=0, le=_MOST_PIXELS
+        0, "Zero pixels added on every side first.", "a whole number, 0 or more", ge=0, le=MOST_PIXELS
     )
 
 
 class CenterCrop(Section):
     """Cut out the middle."""
 
-    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=_MOST_PIXELS)
-    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=_MOST_PIXELS)
+    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
+    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
 class RandomFlip(Section):

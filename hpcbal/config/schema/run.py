@@ -26,6 +26,7 @@ SCHEMA_VERSION = 1
 DEFAULT_KIND = "ensemble"
 """The kind of a file that does not name one."""
 MOST_BYTES = 2**50
+MOST_RANKS_PER_NODE = 4096
 SIZE_ALLOWED = "bytes as a whole number above 0, or text such as 256MiB"
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str)]
@@ -50,7 +51,7 @@ class DatasetConfig(Section):
 class SlotsConfig(Section):
     """How the ranks of a node are used."""
 
-    per_node: Count | Literal["auto"] = key(
+    per_node: Annotated[int, Field(ge=1, le=MOST_RANKS_PER_NODE)] | Literal["auto"] = key(
         "auto",
         "Training ranks per node; auto: the node's GPUs, or without GPUs a share of its cores.",
         "auto or a whole number, 1 or more",
@@ -60,6 +61,7 @@ class SlotsConfig(Section):
         "Split ranks that share memory into nodes of this many ranks, to try several nodes on one machine.",
         "null or a whole number, 2 or more",
         ge=2,
+        le=MOST_RANKS_PER_NODE,
     )
 
 
@@ -114,7 +116,7 @@ class RunConfig(Section):
         gt=0.0,
     )
     stall_timeout_s: float = key(
-        600.0, "The run ends with code 70 if nothing happens for this long.", "seconds above 0", gt=0.0
+        600.0, "The run ends with code 70 if nothing happens for this long.", "seconds, 1 or more", ge=1.0
     )
     slots: SlotsConfig = key(None, "How ranks are used.", "keys of slots", default_factory=SlotsConfig)
     checkpoint: CheckpointConfig = key(

@@ -19,7 +19,7 @@ from hpcbal.printable import shortened
 
 MAX_DEPTH = 64
 """Mappings and lists inside each other; real configurations need fewer than ten."""
-MAX_REPEATED = 200_000
+MAX_REPEATED = 100_000
 """Values that aliases may repeat: a few lines of aliases can stand for more than fits into memory."""
 
 _MAX_BYTES = 64 << 20

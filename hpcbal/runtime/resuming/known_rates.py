@@ -83,11 +83,13 @@ def read_profile(path: Path) -> Mapping[str, Any] | None:
     Raises:
         InputError: if the file cannot be read.
     """
+    if path.exists() and not path.is_file():  # /dev/zero has no end
+        raise InputError(f"{path}: is not a file; give a profile.json")
     try:
         profile: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: the profile cannot be read ({error})") from error
     return profile
 

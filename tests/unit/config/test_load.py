@@ -137,18 +137,20 @@ WRONG = [
     ("seed: 1.0", "seed: got 1.0, allowed: a whole number from 0 to 2**32 - 1"),
     ("seed: true", "seed: got true, allowed: a whole number from 0 to 2**32 - 1"),
     ("schema: 2", "schema: got 2, allowed: 1"),
+    ("sweeps: [3]", "sweeps.0: got 3, allowed: a mapping with name, grid or zip, and keys of a DNN"),
+    ("backend: {workers: [3]}", "backend.workers.0: got 3, allowed: a list of workers such as"),
     ("schema: true", "schema: got true, allowed: 1"),
     ("schema: 1.0", "schema: got 1.0, allowed: 1"),
     ("schema: '1'", "schema: got '1', allowed: 1; this is text: remove the quotes"),
-    ("stall_timeout_s: '9'", "stall_timeout_s: got '9', allowed: seconds above 0; this is text: remove the"),
+    ("stall_timeout_s: '9'", "stall_timeout_s: got '9', allowed: seconds, 1 or more; this is text: rem"),
     (
         "slots: [null, {a: true}]",
         "slots: got [null, {'a': true}], allowed: a mapping with the keys per_node,",
     ),
     (f"seed: {10**30}", "seed: got 1000000000000000000000000000000, allowed: a whole number from 0 to 2**32"),
     (
-        "stall_timeout_s: 1e-320",
-        "stall_timeout_s: got 1e-320, allowed: seconds above 0, at least 1e-12",
+        "data: {max_traversal_gap: 1e-320}",
+        "data.max_traversal_gap: got 1e-320, allowed: null or a number above 0, at least 1e-12",
     ),
     (
         "backend: {rates: {a: {1: 5, '1': 6}}}",
@@ -199,7 +201,7 @@ WRONG = [
     ("data: {access: partitioned}", "data.access: got 'partitioned' for 2 DNNs, allowed: for a single DNN"),
     ("output: {dir: ''}", "output.dir: got '', allowed: a path"),
     ("name: a/b", "name: got 'a/b', allowed: a directory name of"),
-    ("stall_timeout_s: 0", "stall_timeout_s: got 0, allowed: seconds above 0"),
+    ("stall_timeout_s: 0", "stall_timeout_s: got 0, allowed: seconds, 1 or more"),
     ("checkpoint: {interval_s: -1}", "checkpoint.interval_s: got -1, allowed: seconds, 0 or more"),
 ]
 
@@ -222,7 +224,8 @@ BEYOND = [
         "bytes as a whole number above 0, or text such as 256MiB, at most 1125899906",
     ),
     ("dataplane.ring_bytes", f"{HUGE}GiB", "bytes as a whole number above 0, or text such as 256MiB"),
-    ("dataplane.block_samples", str(10**30), "a whole number, 1 or more, at most 1000000000"),
+    ("dataplane.block_samples", str(10**30), "a whole number, 1 or more, at most 1000000"),
+    ("schedule.max_gpus_per_dnn", str(10**30), "null or a whole number, 1 or more, at most 1000000000"),
     ("walltime", f"{HUGE}:00:00", "null, seconds above 0, or 'HH:MM:SS'"),
     ("schedule.delta", f"{HUGE}%", "samples/s, 0 or more, or text such as '15%'"),
     (
