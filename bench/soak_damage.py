@@ -372,7 +372,9 @@ def lock_of_dead_run() -> str:
 
 def hurry() -> None:
     """Wait only a moment for a sign of life of a lock that names no process of this host."""
-    RunLock.__init__.__kwdefaults__["stale_s"] = 0.2
+    defaults = RunLock.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["stale_s"] = 0.2
 
 
 def _stop_at(stop_step: int, run: Any) -> Callable[[int], None]:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import enum
 
+from hpcbal.printable import one_line, shortened
+
+MAX_PROBLEM = 1500
+"""Characters of one problem of a configuration; one that lists all keys has about 400."""
+
 
 class ExitCode(enum.IntEnum):
     """What `hpcbal` returns to the shell; every rank returns the same code."""
@@ -36,12 +41,14 @@ class ConfigError(InputError):
     """One or more problems in a configuration file, all reported together.
 
     Attributes:
-        problems: a line for each, at most `MOST_PROBLEMS`.
+        problems: a printable line for each, at most `MOST_PROBLEMS`.
         has_more: whether there are more.
     """
 
     def __init__(self, problems: tuple[str, ...] | list[str]) -> None:
-        self.problems = tuple(problems[:MOST_PROBLEMS])
+        self.problems = tuple(
+            shortened(one_line(problem), MAX_PROBLEM) for problem in problems[:MOST_PROBLEMS]
+        )
         self.has_more = len(problems) > MOST_PROBLEMS
         super().__init__(tuple(problems[: MOST_PROBLEMS + 1]))
 

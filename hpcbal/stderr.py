@@ -7,9 +7,11 @@ import io
 import os
 import sys
 
+from hpcbal.printable import printable
+
 
 def say(text: str) -> None:
-    """Print lines to stderr; if that fails, they are lost, but the run and its exit code stay the same.
+    """Print printable lines to stderr; if that fails, they are lost, but the run and its exit code stay.
 
     Ctrl-C in `hpcbal run ... 2>&1 | tee log` also ends tee, a terminal may be closed, a disk full, and stderr
     closed from the start (`2>&-`). The text bypasses Python's buffer: unread text in it would make Python
@@ -17,6 +19,7 @@ def say(text: str) -> None:
     """
     if sys.stderr is None:
         return
+    text = printable(text)
     with contextlib.suppress(OSError, ValueError):  # ValueError: it has been closed
         sys.stderr.flush()
         try:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from hpcbal.printable import printable
 from hpcbal.stderr import say
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -59,6 +60,11 @@ def positive(text: str) -> int:
 def print_warning(text: str) -> None:
     """Warn of something that may be unintended; the verb continues."""
     say(f"warning: {text}")
+
+
+def print_text(text: str) -> None:
+    """Write text to stdout, printable, and the end of a line."""
+    print(printable(text))
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:

@@ -6,12 +6,21 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print_json, print_warning
+from hpcbal.cli.options import (
+    Subparsers,
+    add_config,
+    add_json,
+    positive,
+    print_json,
+    print_text,
+    print_warning,
+)
 from hpcbal.stderr import say
 
 if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
     from hpcbal.planning.scenario import PassFacts
+    from hpcbal.planning.wall_time import PlanForecast
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -50,15 +59,17 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
-    from hpcbal.cli.plan_text import render_plan
+    from hpcbal.cli.plan_text import NO_SIZE, render_plan
     from hpcbal.config import load_config
     from hpcbal.config.checks.batches import batches_above
     from hpcbal.config.checks.group_size import over_limit, told_limit
     from hpcbal.config.checks.shares import check_parts, check_shares
+    from hpcbal.config.scheduling import specs_of
     from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
     from hpcbal.planning.memory import node_memory
     from hpcbal.planning.rates import find_rates
     from hpcbal.planning.wall_time import forecast
+    from hpcbal.simulator import too_long
 
     config = load_config(args.config, args.overrides, warn=print_warning)
     num_nodes, per_node = args.nodes, gpus_per_node(config, args.gpus_per_node)
@@ -78,9 +89,10 @@ def run(args: argparse.Namespace) -> int:
             print_warning(large)
     if over := over_limit(config, sizes, None if facts is None else facts.num_train):
         print_warning(f"balance.max_samples_per_gpu: {told_limit(config.balance.max_samples_per_gpu, over)}")
-    outlook = None
+    outlook: PlanForecast | str = NO_SIZE
     if facts is not None:
-        outlook = forecast(config, rates, facts, num_nodes=num_nodes, gpus_per_node=per_node)
+        size = {"num_nodes": num_nodes, "gpus_per_node": per_node}
+        outlook = too_long(specs_of(config)) or forecast(config, rates, facts, **size)
     memory = node_memory(config, [planned.placement for planned in plan.flotillas], plan.cluster)
     command = ["hpcbal", "run", str(args.config)]
     overrides = list(args.overrides)
@@ -90,11 +102,11 @@ def run(args: argparse.Namespace) -> int:
         command += ["--set", override]
     if args.json:
         result = plan_to_dict(plan, command)
-        result["forecast"] = None if outlook is None else outlook.to_dict()
+        result["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
         result["memory_per_node"] = memory.to_dict(args.memory)
         print_json(result)
     else:
-        print("\n".join(render_plan(plan, command, outlook, memory, args.memory)))
+        print_text("\n".join(render_plan(plan, command, outlook, memory, args.memory)))
         say(f"hpcbal: rates from {rates.source}")
     return 0
 

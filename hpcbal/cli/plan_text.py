@@ -18,6 +18,10 @@ _ORDER = {
 }
 """What the table shows, per paradigm."""
 
+NO_SIZE = (
+    "the size of the dataset is not known: give --samples N, or --open-data to open it (which runs its code)"
+)
+"""Why there may be no wall time."""
 _MAX_NAMES = 8
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -25,7 +29,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def render_plan(
     plan: EnsemblePlan,
     command: Sequence[str],
-    outlook: PlanForecast | None,
+    outlook: PlanForecast | str,
     memory: NodeMemory,
     bytes_per_node: int | None,
 ) -> list[str]:
@@ -34,7 +38,7 @@ def render_plan(
     Args:
         plan: the plan to show.
         command: the command that starts the run, without launcher.
-        outlook: the predicted times; None if the size of the dataset is not known.
+        outlook: the predicted times, or why they are not known.
         memory: memory of the fullest node.
         bytes_per_node: memory that a node has; None if not given.
     """
@@ -115,12 +119,9 @@ def _memory_lines(memory: NodeMemory, bytes_per_node: int | None) -> list[str]:
     return [text, f"  DOES NOT FIT into {bytes_text(bytes_per_node)}: {bytes_text(over)} too much; {advice}"]
 
 
-def _time_lines(outlook: PlanForecast | None) -> list[str]:
-    if outlook is None:
-        return [
-            "wall time: unknown, because the size of the dataset is not known: give --samples N, or "
-            "--open-data to open it (which runs its code)"
-        ]
+def _time_lines(outlook: PlanForecast | str) -> list[str]:
+    if isinstance(outlook, str):
+        return [f"wall time: unknown, because {outlook}"]
     profiling = f", {duration_text(outlook.profiling_s)} of it profiling" if outlook.profiling_s else ""
     lines = [
         f"wall time: {duration_text(outlook.wall_time_s)} in {count_text(outlook.num_rounds, 'round')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hpcbal.cli.options import Subparsers, add_json, print_json, print_warning
+from hpcbal.cli.options import Subparsers, add_json, print_json, print_text, print_warning
 from hpcbal.stderr import say
 
 
@@ -51,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
     write_page(data, page)
     plots = plots_beside(page)
     files = [] if args.no_plots else write_plots(data, plots)
-    print(f"report: {page}")  # only now: after an error no line reports success
+    print_text(f"report: {page}")  # only now: after an error no line reports success
     if not args.no_plots:
         kinds = sorted({path.suffix[1:].upper() for path in files})
-        print(
+        print_text(
             f"plots:  {plots}/ ({len(files)} files, {' and '.join(kinds)})" if files else "plots:  none yet"
         )
         if not can_write_png():

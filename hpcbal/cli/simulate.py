@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print_warning
+from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print_text, print_warning
 from hpcbal.stderr import say
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(rows_to_dict(scenario, rows, args.seeds))
     else:
-        print("\n".join(render_rows(scenario, rows, args.seeds)))
+        print_text("\n".join(render_rows(scenario, rows, args.seeds)))
     return 0
 
 

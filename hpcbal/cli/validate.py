@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from hpcbal.cli.options import Subparsers, add_config, add_json, print_json, print_warning
+from hpcbal.cli.options import Subparsers, add_config, add_json, print_json, print_text, print_warning
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -45,5 +45,7 @@ def run(args: argparse.Namespace) -> int:
         print(resolved_yaml(config), end="")
     else:
         count = len(config.dnns)
-        print(f"{args.config}: valid, {count} DNN{'' if count == 1 else 's'}, output in {config.output.dir}")
+        print_text(
+            f"{args.config}: valid, {count} DNN{'' if count == 1 else 's'}, output in {config.output.dir}"
+        )
     return int(ExitCode.DONE)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbal.config.dnn_keys import problem_of_swept_key
-from hpcbal.config.messages import show
 from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
 from hpcbal.config.source.nodes import YamlNode, merged
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 
 MAX_SWEEP_SIZE = 100_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -14,20 +15,16 @@ from hpcbal.config.dnn_keys import meant_in_dnn
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.section import CUSTOM_ERROR, Section
 from hpcbal.config.source.nodes import Path, YamlNode, join_key
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean, nearest
 from hpcbal.errors import MOST_PROBLEMS
 
-_MAX_SHOWN = 60
+_UNQUOTED = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|true|false|null")
+"""Text that means a number or a word of YAML when it is written without quotes."""
+_MOST_KEYS = 6
 
 
-def show(value: Any) -> str:
-    """What was given, shortened to fit one line."""
-    if value is None:
-        return "nothing (null)"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+_TYPE_ERRORS = ("int_type", "float_type", "bool_type")
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:
@@ -60,7 +57,10 @@ def explain(errors: Sequence[ErrorDetails], root: YamlNode, model: type[BaseMode
         if not _is_key_in_args(error):
             first.setdefault(*_place(error, root))
     shown = sorted(first.values(), key=lambda found: found[0])[: MOST_PROBLEMS + 1]
-    return list(dict.fromkeys(_explain_one(error, root, model) for _, error in shown))
+    lines = dict.fromkeys(_explain_one(error, root, model) for _, error in shown)
+    # One of the types of a union may name a limit, and the others not.
+    with_limit = {line.rpartition(", at ")[0] for line in lines}
+    return [line for line in lines if line not in with_limit]
 
 
 def _place(error: ErrorDetails, root: YamlNode) -> tuple[object, tuple[int, ErrorDetails]]:
@@ -108,9 +108,39 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
     owner, field = _field_at(model, path)
     given = node.plain()
     if error["type"] in ("model_type", "model_attributes_type") and field is not None and path:
-        return node.problem(f"got {show(given)}, allowed: {_allowed(field)}{_key_for(node, owner)}")
-    hint = did_you_mean(given, _choices(field.annotation)) if field and isinstance(given, str) else ""
-    return node.problem(f"got {show(given)}, allowed: {_allowed(field)}{hint}")
+        is_item = root.deepest(path[:-1])[0].is_list and "such as" not in _allowed(field)
+        allowed = (
+            f"in the list, allowed: {_keys_allowed(owner)}" if is_item else f"allowed: {_allowed(field)}"
+        )
+        comma = "" if is_item else ","
+        return node.problem(f"got {show(given)}{comma} {allowed}{_key_for(node, owner)}")
+    if field is None:
+        return node.problem(f"got {show(given)}, allowed: {_keys_allowed(owner)}")
+    parent, rest = root.deepest(path[:-1])
+    item = " in the list" if parent.is_list and not rest else ""
+    allowed = f"{_allowed(field)}{_limit(error, given, field)}{_hint(error, given, field)}"
+    return node.problem(f"got {show(given)}{item}, allowed: {allowed}")
+
+
+def _limit(error: ErrorDetails, given: Any, field: FieldInfo | None) -> str:
+    """The limit that a number is beyond, if the text for its key does not name it."""
+    context, words = error.get("ctx", {}), "at most"
+    limit = context.get("le")
+    if limit is None and isinstance(given, int | float) and given > 0:
+        limit, words = context.get("ge"), "at least"
+    if limit is None or f"{limit:g}" in _allowed(field):
+        return ""
+    return f", {words} {limit}"
+
+
+def _hint(error: ErrorDetails, given: Any, field: FieldInfo | None) -> str:
+    """What the user may have meant by text."""
+    if not isinstance(given, str) or field is None:
+        return ""
+    choices = _choices(field.annotation)
+    if _UNQUOTED.fullmatch(given) and (given in choices or error["type"] in _TYPE_ERRORS):
+        return "; this is text: remove the quotes"
+    return did_you_mean(given, choices)
 
 
 def _file_only_keys(node: YamlNode, owner: type[BaseModel]) -> tuple[str, ...]:
@@ -136,8 +166,18 @@ def _key_for(node: YamlNode, section: type[BaseModel]) -> str:
 
 
 def _allowed(field: FieldInfo | None) -> str:
-    extra = field.json_schema_extra if field is not None else None
+    if field is None:
+        return "a mapping of keys"
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        return _keys_allowed(field.annotation)
+    extra = field.json_schema_extra
     return str(extra["allowed"]) if isinstance(extra, dict) else "a mapping of keys"
+
+
+def _keys_allowed(section: type[BaseModel]) -> str:
+    keys = keys_of(section)
+    more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
+    return f"a mapping with the keys {', '.join(keys[:_MOST_KEYS])}{more}"
 
 
 def _elsewhere(name: str, model: type[BaseModel]) -> str:

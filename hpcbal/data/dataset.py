@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
+MAX_SAMPLES = 10**9
+"""Every rank holds the ids of all samples, 8 bytes each."""
+
 RawSample = bytes | NDArray[Any]
 """What `Dataset.read` returns: an encoded image (PNG, JPEG) or an array."""
 
@@ -65,7 +68,7 @@ def check_dataset(dataset: object, name: str) -> None:
         name: its import path, for the message.
 
     Raises:
-        DataError: if members are missing (all are named), or the set is empty.
+        DataError: if members are missing (all are named), or its length is not one that a run can use.
     """
     missing = [member for member in MEMBERS if not hasattr(dataset, member)]
     if missing:
@@ -73,5 +76,26 @@ def check_dataset(dataset: object, name: str) -> None:
             f"data.dataset {name}: got a {type(dataset).__name__} without {', '.join(missing)}; "
             f"a dataset needs {', '.join(MEMBERS)} (see hpcbal.data.dataset.Dataset)"
         )
-    if len(dataset) < 1:  # type: ignore[arg-type]
+    num_samples = _length(dataset, name)
+    if num_samples < 1:
         raise DataError(f"data.dataset {name}: the dataset has no samples")
+    if num_samples > MAX_SAMPLES:
+        raise DataError(
+            f"data.dataset {name}: __len__ returns {num_samples}, allowed: at most {MAX_SAMPLES} samples, "
+            "because every rank keeps their order in memory"
+        )
+
+
+def _length(dataset: Any, name: str) -> int:
+    """What `__len__` returns; Python refuses numbers below 0 or above 2**63 - 1, and what is no number.
+
+    Raises:
+        DataError: if it returns nothing usable, or raises.
+    """
+    try:
+        return len(dataset)
+    except Exception as error:  # a user's code may raise anything
+        raise DataError(
+            f"data.dataset {name}: __len__ must return the number of samples, a whole number from 1 to "
+            f"{MAX_SAMPLES}, but it ended with {type(error).__name__}: {error}"
+        ) from error

@@ -72,6 +72,8 @@ def find_rates(
 
 
 def _from_file(config: EnsembleConfig, path: Path, gpus_per_node: int, measure: str) -> PlanRates:
+    if path.exists() and not path.is_file():  # /dev/zero has no end
+        raise InputError(f"{path}: is not a file; {measure}")
     try:
         profile = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -17,6 +17,7 @@ from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
+from hpcbal.printable import printable
 from hpcbal.runtime.handoff.clean_stderr import CleanStderr
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
@@ -57,7 +58,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
         config = load_requested(request, is_rank=False)
         finished = report_of_finished(request, config)
         if finished is not None:
-            print(finished[0])
+            print(printable(finished[0]))
             return finished[1]
         if importlib.util.find_spec("mpi4py") is None:
             raise _no_mpi("the module is not installed")

@@ -5,6 +5,7 @@ from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.group_rates import GroupRates, varied_rates
+from hpcbal.simulator.limits import too_long
 from hpcbal.simulator.measured_costs import measured_costs
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
@@ -38,5 +39,6 @@ __all__ = [
     "predict",
     "preset_names",
     "simulate",
+    "too_long",
     "varied_rates",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import random
@@ -103,7 +105,10 @@ def look(browser: str, page: str, width: int, folder: Path, inside: str = "") ->
     """What the probe saw of `page` in a window of `width` pixels."""
     assert "<body>" in page
     path = folder / "page.html"
-    # First in the body, so that it hears of everything; the head keeps its policy.
+    # First in the body, so that it hears of everything; the policy allows it beside the page's script.
+    script = PROBE.strip().removeprefix("<script>").removesuffix("</script>")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = page.replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
     path.write_text(page.replace("<body>", f"<body>{PROBE}{inside}"), encoding="utf-8")
     frame = folder / "frame.html"
     frame.write_text(FRAME % (path.name, width), encoding="utf-8")
@@ -277,3 +282,11 @@ def test_what_a_page_would_fetch_is_noticed_and_refused(browser: str, tmp_path: 
     inside = '<img src="http://127.0.0.1:9/pixel.png">'
     seen = look(browser, render_page(many_dnns()), 1280, tmp_path, inside=inside)
     assert seen["violations"] == ["http://127.0.0.1:9/pixel.png"]
+
+
+def test_a_script_that_is_not_the_pages_own_does_not_run(browser: str, tmp_path: Path) -> None:
+    inside = "<script>document.querySelector('main').remove()</script><p onclick='x()'>text</p>"
+    seen = look(browser, render_page(many_dnns()), 1280, tmp_path, inside=inside)
+    assert seen["violations"] == ["inline", "inline"]
+    assert seen["charts"]
+    assert seen["followed"], "the page's own script runs"

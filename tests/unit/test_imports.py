@@ -29,9 +29,10 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
 # `hpcbal` is the package's own `__init__`.
 TABLE = """\
 hpcbal            | -                                     | -
-errors            | -                                     | -
+printable         | -                                     | -
+errors            | -                                     | printable
 env               | -                                     | -
-stderr            | -                                     | -
+stderr            | -                                     | printable
 user_code         | -                                     | errors
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
@@ -45,10 +46,10 @@ control           | -                                     | errors values cluste
                   |                                       | policies.batching policies
 telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
-telemetry.streams | -                                     | errors values telemetry.files
+telemetry.streams | -                                     | printable errors values telemetry.files
 telemetry.ledger  | pydantic pydantic_core                | errors values control telemetry.files
-telemetry.views   | -                                     | errors control telemetry.files telemetry.host
-                  |                                       | telemetry.ledger
+telemetry.views   | -                                     | printable errors control telemetry.files
+                  |                                       | telemetry.host telemetry.ledger
 telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
                   |                                       | telemetry.ledger
 telemetry         | -                                     | telemetry.files telemetry.host telemetry.streams
@@ -57,20 +58,18 @@ checkpoint        | h5py numpy                            | errors values teleme
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
 simulator         | numpy yaml                            | errors values cluster.layout policies.batching
                   |                                       | policies control telemetry.ledger
-config.source     | yaml                                  | errors
+config.source     | yaml                                  | printable errors
 config.schema     | pydantic pydantic_core                | policies control
 config.dnn_keys   | -                                     | config.source config.schema
 config.messages   | pydantic pydantic_core                | errors config.source config.schema config.dnn_keys
 config.expand     | -                                     | config.source config.schema config.dnn_keys
-                  |                                       | config.messages
 config.imports    | -                                     | errors user_code config.source
 config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
 config.checks     | pydantic                              | errors policies.batching config.source
-                  |                                       | config.schema config.messages config.contract
-                  |                                       | config.balance
-config.kinds      | pydantic                              | errors config.source config.schema config.messages
-                  |                                       | config.expand config.checks
+                  |                                       | config.schema config.contract config.balance
+config.kinds      | pydantic                              | errors config.source config.schema config.expand
+                  |                                       | config.checks
 config.load       | pydantic pydantic_core yaml           | errors config.source config.schema config.messages
                   |                                       | config.imports config.kinds
 config            | -                                     | config.schema config.imports config.load
@@ -85,20 +84,20 @@ planning          | -                                     | errors cluster.layou
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
 report.model      | -                                     | -
-report.drawing    | matplotlib                            | -
+report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger
                   |                                       | telemetry.views report.model
-report.page       | jinja2                                | telemetry.files telemetry.views report.model
-                  |                                       | report.drawing report.charts
+report.page       | jinja2                                | printable telemetry.files telemetry.views
+                  |                                       | report.model report.drawing report.charts
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
                   |                                       | telemetry.host telemetry.ledger telemetry
                   |                                       | checkpoint config
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
-runtime.health    | mpi4py numpy                          | errors comm cluster telemetry.files telemetry.host
-                  |                                       | runtime.handoff runtime.wire
+runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.files
+                  |                                       | telemetry.host runtime.handoff runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | control telemetry.files telemetry.host
                   |                                       | speed_models config.schema config.balance config
@@ -109,11 +108,12 @@ runtime.resuming  | -                                     | errors cluster.layou
                   |                                       | runtime.handoff
 runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
                   |                                       | config data dataplane runtime.wire runtime.health
-runtime.record    | -                                     | errors env cluster.layout cluster control
-                  |                                       | telemetry.files telemetry.streams telemetry.ledger
-                  |                                       | telemetry.views telemetry checkpoint simulator
-                  |                                       | config.checks config dataplane report
-                  |                                       | runtime.handoff runtime.wire runtime.resuming
+runtime.record    | -                                     | printable errors env cluster.layout cluster
+                  |                                       | control telemetry.files telemetry.streams
+                  |                                       | telemetry.ledger telemetry.views telemetry
+                  |                                       | checkpoint simulator config.checks config
+                  |                                       | dataplane report runtime.handoff runtime.wire
+                  |                                       | runtime.resuming
 runtime.group     | numpy                                 | errors values comm telemetry.streams
                   |                                       | telemetry.ledger checkpoint config dataplane
                   |                                       | training runtime.balance runtime.rank
@@ -131,14 +131,16 @@ runtime.start     | mpi4py                                | errors env comm clus
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
-runtime           | mpi4py                                | errors stderr comm cluster telemetry.streams
-                  |                                       | telemetry config runtime.handoff runtime.health
-                  |                                       | runtime.resuming runtime.rank runtime.start
-cli               | -                                     | hpcbal errors env stderr cluster control
+runtime           | mpi4py                                | printable errors stderr comm cluster
+                  |                                       | telemetry.streams telemetry config runtime.handoff
+                  |                                       | runtime.health runtime.resuming runtime.rank
+                  |                                       | runtime.start
+cli               | -                                     | hpcbal printable errors env stderr cluster control
                   |                                       | telemetry.files telemetry.views simulator
-                  |                                       | config.schema config.checks config planning
-                  |                                       | report.model report.drawing report.reading
-                  |                                       | report.page report runtime.handoff runtime
+                  |                                       | config.schema config.checks config
+                  |                                       | config.scheduling planning report.model
+                  |                                       | report.drawing report.reading report.page report
+                  |                                       | runtime.handoff runtime
 __main__          | -                                     | cli
 """
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from hpcbal.config.checks.annotations import allowed_by_name
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
 from hpcbal.config.contract import DATASET, MODEL, Contract, Misfit, misfits
-from hpcbal.config.messages import show
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.source.nodes import YamlNode, join_key
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import MOST_PROBLEMS
 
@@ -118,14 +118,14 @@ def _look_up(path: str) -> tuple[str | None, ast.stmt | None]:
         if problem is not None and hop > 0:
             return None, None  # the importing module may create it
         if problem is not None:
-            return f"got {path!r}: {problem}", None
+            return f"got {show(path)}: {problem}", None
         if names is None:
             return None, None
         if first not in names.names:
             if names.open or _is_submodule(names, module, first):
                 return None, None
             hint = did_you_mean(first, (n for n in names.names if not n.startswith("_")))
-            return f"got {path!r}: {names.file} defines no '{first}'{hint}", None
+            return f"got {show(path)}: {names.file} defines no '{first}'{hint}", None
         if rest:
             return None, None
         if first in names.definitions:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcbal.config.checks.shares import too_few_samples
-from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import OPTIMIZERS
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.source.nodes import Key, YamlNode
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import MOST_PROBLEMS
 
@@ -42,13 +42,17 @@ def _duplicate_names(root: YamlNode) -> list[str]:
     first_by_name: dict[str, YamlNode] = {}
     problems: dict[str, None] = {}
     for node in _dnn_names(root):
-        first = first_by_name.setdefault(node.value, node)
+        first = first_by_name.setdefault(node.value.casefold(), node)
         if first is not node:
             at = "" if first.where == node.where else f" (first at {first.where})"
             advice = "allowed: a different name for each"
+            same = "for more than one DNN"
+            if first.value != node.value:
+                same = f"beside {show(first.value)}"
+                advice += ", not only by upper and lower case"
             if node.key.startswith("sweeps."):
                 advice += ", e.g. with more {placeholders}"
-            problems[node.problem(f"got {node.value!r} for more than one DNN{at}, {advice}")] = None
+            problems[node.problem(f"got {show(node.value)} {same}{at}, {advice}")] = None
     return list(problems)
 
 
@@ -92,6 +96,7 @@ def _emulated_rates(root: YamlNode) -> list[str]:
     problems = [
         node.problem(f"no DNN of that name{did_you_mean(name, names)}, allowed: {_some(list(names))}")
         for name, node in unknown[: MOST_PROBLEMS + 1]
+        if names
     ]
     kind = backend.get("name")
     missing = [name for name in names if name not in given]
@@ -198,7 +203,7 @@ def _partitioned(root: YamlNode) -> list[str]:
     paradigm, rest = root.deepest(("schedule", "paradigm"))
     if not rest and paradigm.value != "global":
         problems.append(
-            paradigm.problem(f"got {paradigm.value!r}, allowed: global with data.access 'partitioned'")
+            paradigm.problem(f"got {show(paradigm.value)}, allowed: global with data.access 'partitioned'")
         )
     return problems
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from hpcbal.config.messages import show
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.source.nodes import YamlNode
+from hpcbal.config.source.shown import show
 
 if TYPE_CHECKING:  # loads NumPy, which most configurations do not need to be checked
     from hpcbal.config.balance import DnnBalance, Policy

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from hpcbal.config.checks.group_size import size_warnings
 from hpcbal.config.checks.import_check import import_problems
 from hpcbal.config.checks.packages import package_problems
+from hpcbal.config.checks.ring import ring_problems
 from hpcbal.config.checks.sections import cross_problems
 from hpcbal.config.checks.without_effect import keys_without_effect
 from hpcbal.config.expand import Expansion, expand_dnns, with_defaults
@@ -55,6 +56,10 @@ def _parts(defaults: YamlNode | None, expansion: Expansion) -> tuple[tuple[YamlN
     return tuple(parts)
 
 
+def _problems(full: YamlNode) -> list[str]:
+    return [*cross_problems(full), *ring_problems(full)]
+
+
 def _environment_problems(full: YamlNode) -> list[str]:
     return [*import_problems(full), *package_problems(full)]
 
@@ -63,4 +68,4 @@ def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[
     return keys_without_effect(config, full) + (size_warnings(config, full) if beforehand else [])
 
 
-ENSEMBLE = Kind(EnsembleConfig, _draft, cross_problems, _environment_problems, _warnings)
+ENSEMBLE = Kind(EnsembleConfig, _draft, _problems, _environment_problems, _warnings)

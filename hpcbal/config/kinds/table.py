@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from hpcbal.config.kinds.ensemble import ENSEMBLE
 from hpcbal.config.kinds.kind import Kind
-from hpcbal.config.messages import show
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.run import DEFAULT_KIND
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import ConfigError
 

@@ -12,6 +12,8 @@ from hpcbal.config.schema.section import (
     COUNT_ALLOWED,
     COUNT_OR_NULL_ALLOWED,
     IMPORT_ALLOWED,
+    LEAST,
+    MOST,
     NAME_ALLOWED,
     DirectoryName,
     ImportPath,
@@ -30,7 +32,7 @@ OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 
 
 BalanceName = Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu", "fixed"]
-Shares = Annotated[tuple[Annotated[float, Field(gt=0.0)], ...], Strict(False)]
+Shares = Annotated[tuple[Annotated[float, Field(ge=LEAST, le=MOST)], ...], Strict(False)]
 SHARES_ALLOWED = "a list of numbers above 0 such as '[2, 1, 1]'"
 SEED_ALLOWED = "null or a whole number from 0 to 2**32 - 1"
 BALANCE_ALLOWED = f"null, {', '.join(get_args(BalanceName))}"
@@ -50,7 +52,7 @@ class OptimizerConfig(Section):
         if self.momentum > 0.0 and self.name not in ("sgd", "rmsprop"):
             raise wrong("momentum", f"got {self.momentum}, allowed: 0 with {self.name} (it has no momentum)")
         if self.nesterov and (self.name != "sgd" or self.momentum == 0.0):
-            raise wrong("nesterov", "got True, allowed: false unless name is sgd and momentum is above 0")
+            raise wrong("nesterov", "got true, allowed: false unless name is sgd and momentum is above 0")
         return self
 
 

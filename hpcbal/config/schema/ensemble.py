@@ -9,10 +9,23 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_valid
 
 from hpcbal.config.schema.dnn import SHARES_ALLOWED, BalanceName, DnnConfig, Shares
 from hpcbal.config.schema.operations import Operation
-from hpcbal.config.schema.run import SIZE_ALLOWED, Bytes, Count, DatasetConfig, RunConfig, SlotsConfig
+from hpcbal.config.schema.run import (
+    MOST_BYTES,
+    MOST_RANKS_PER_NODE,
+    SIZE_ALLOWED,
+    Bytes,
+    Count,
+    DatasetConfig,
+    RunConfig,
+    SlotsConfig,
+)
 from hpcbal.config.schema.section import (
     COUNT_ALLOWED,
     COUNT_OR_NULL_ALLOWED,
+    LEAST,
+    MOST,
+    PATH_ALLOWED,
+    PathText,
     Section,
     key,
     wrong,
@@ -22,6 +35,7 @@ from hpcbal.config.schema.values import parse_bytes, percent_of
 if TYPE_CHECKING:
     from hpcbal.policies.flotilla import Delta
 
+MOST_BLOCK_SAMPLES = 10**6
 _SHARE = "0 <= validation_fraction < 1"
 
 
@@ -42,7 +56,13 @@ def _int_keys(value: Any) -> Any:
     """Convert counts of GPUs to int: JSON and `--set` have only text as keys."""
     if not isinstance(value, Mapping):
         return value
-    return {int(k) if isinstance(k, str) and k.isdigit() else k: v for k, v in value.items()}
+    rates: dict[Any, Any] = {}
+    for given, rate in value.items():
+        count = int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 10 else given
+        if count in rates:
+            raise wrong("", f"got the rate on {count} GPUs twice, as {count} and as {given!r}; keep one")
+        rates[count] = rate
+    return rates
 
 
 def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -52,7 +72,9 @@ def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 RatesByCount = Annotated[
-    Mapping[Count, Annotated[float, Field(gt=0.0)]], BeforeValidator(_int_keys), AfterValidator(_some_rate)
+    Mapping[Count, Annotated[float, Field(ge=LEAST, le=MOST)]],
+    BeforeValidator(_int_keys),
+    AfterValidator(_some_rate),
 ]
 
 
@@ -98,8 +120,8 @@ class ProfilingConfig(Section):
         COUNT_OR_NULL_ALLOWED,
         ge=1,
     )
-    rates: str | None = key(
-        None, "A profile.json to use instead of measuring.", "null or the path of a file", min_length=1
+    rates: PathText | None = key(
+        None, "A profile.json to use instead of measuring.", f"null or {PATH_ALLOWED}", min_length=1
     )
 
     @model_validator(mode="after")
@@ -121,7 +143,7 @@ class ScheduleConfig(Section):
         "(local); random subsets, one slot each (homogeneous); each alone with its own stream (independent).",
         "global, local, homogeneous, independent",
     )
-    delta: Annotated[Annotated[float, Field(ge=0.0)] | str, BeforeValidator(_delta)] = key(
+    delta: Annotated[Annotated[float, Field(ge=0.0, le=MOST)] | str, BeforeValidator(_delta)] = key(
         20.0,
         "DNNs train together if their rates differ by at most this: samples/s, or a share of the "
         "reference rate as text such as 15%.",
@@ -153,7 +175,9 @@ class ScheduleConfig(Section):
 class EnsembleSlotsConfig(SlotsConfig):
     """How the ranks of a node are used."""
 
-    preprocessors_per_node: int = key(1, "Preprocessing ranks per node to ask for.", COUNT_ALLOWED, ge=1)
+    preprocessors_per_node: int = key(
+        1, "Preprocessing ranks per node to ask for.", COUNT_ALLOWED, ge=1, le=MOST_RANKS_PER_NODE
+    )
 
 
 class WorkerConfig(Section):
@@ -236,10 +260,18 @@ class BalanceConfig(Section):
 class DataplaneConfig(Section):
     """The shared stream of preprocessed samples."""
 
-    ring_bytes: Bytes = key(2**28, "Memory per node for preprocessed samples.", SIZE_ALLOWED, gt=0)
-    block_samples: int = key(64, "Samples per block, the unit of transfer.", COUNT_ALLOWED, ge=1)
+    ring_bytes: Bytes = key(
+        2**28, "Memory per node for preprocessed samples.", SIZE_ALLOWED, gt=0, le=MOST_BYTES
+    )
+    block_samples: int = key(
+        64, "Samples per block, the unit of transfer.", COUNT_ALLOWED, ge=1, le=MOST_BLOCK_SAMPLES
+    )
     max_sample_bytes: Annotated[int | None, BeforeValidator(parse_bytes)] = key(
-        None, "Largest preprocessed sample; null: determined from the data.", f"null, or {SIZE_ALLOWED}", gt=0
+        None,
+        "Largest preprocessed sample; null: determined from the data.",
+        f"null, or {SIZE_ALLOWED}",
+        gt=0,
+        le=MOST_BYTES,
     )
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 from pydantic_core import PydanticCustomError
 
-from hpcbal.config.schema.section import CUSTOM_ERROR, Section, key
+from hpcbal.config.schema.section import CUSTOM_ERROR, LEAST, MOST, Section, key
 
 _PIXELS = "a whole number of pixels, 1 or more"
+MOST_PIXELS = 65_535
 _PER_CHANNEL = "a number, or a list with a number per channel"
 
 
@@ -32,23 +33,25 @@ class Decode(Section):
 class Resize(Section):
     """Resize to a fixed size."""
 
-    height: int = key(..., "Height in pixels.", _PIXELS, ge=1)
-    width: int = key(..., "Width in pixels.", _PIXELS, ge=1)
+    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
+    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
 class RandomCrop(Section):
     """Cut out a random window while training, and the middle otherwise."""
 
-    height: int = key(..., "Height in pixels.", _PIXELS, ge=1)
-    width: int = key(..., "Width in pixels.", _PIXELS, ge=1)
-    padding: int = key(0, "Zero pixels added on every side first.", "a whole number, 0 or more", ge=0)
+    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
+    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
+    padding: int = key(
+        0, "Zero pixels added on every side first.", "a whole number, 0 or more", ge=0, le=MOST_PIXELS
+    )
 
 
 class CenterCrop(Section):
     """Cut out the middle."""
 
-    height: int = key(..., "Height in pixels.", _PIXELS, ge=1)
-    width: int = key(..., "Width in pixels.", _PIXELS, ge=1)
+    height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
+    width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
 class RandomFlip(Section):
@@ -61,16 +64,17 @@ class RandomFlip(Section):
 class RandomRotation(Section):
     """Rotate by a random angle while training."""
 
-    degrees: float = key(..., "Largest angle, in both directions.", "0 < degrees <= 180", gt=0, le=180)
+    degrees: float = key(..., "Largest angle, in both directions.", "0 < degrees <= 180", gt=0.0, le=180)
 
 
 def _as_tuple(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(float(v) if type(v) is int else v for v in value)
+        return tuple(value)
     return value
 
 
-_Channels = Annotated[float | tuple[float, ...], BeforeValidator(_as_tuple)]
+_Number = Annotated[float, Field(ge=-MOST, le=MOST)]
+_Channels = Annotated[_Number | tuple[_Number, ...], BeforeValidator(_as_tuple)]
 
 
 class Normalize(Section):
@@ -78,13 +82,13 @@ class Normalize(Section):
 
     mean: _Channels = key(0.0, "Subtracted after scaling.", _PER_CHANNEL)
     std: _Channels = key(1.0, "Divisor, applied after the mean.", _PER_CHANNEL + ", none of them 0 or less")
-    scale: float = key(1.0 / 255.0, "Multiplier; 1/255 maps bytes to 0..1.", "a number above 0", gt=0)
+    scale: float = key(1.0 / 255.0, "Multiplier; 1/255 maps bytes to 0..1.", "a number above 0", gt=0.0)
 
     @model_validator(mode="after")
     def _check(self) -> Normalize:
         stds = self.std if isinstance(self.std, tuple) else (self.std,)
         means = self.mean if isinstance(self.mean, tuple) else (self.mean,)
-        if not stds or not means or min(stds) <= 0.0:
+        if not stds or not means or min(stds) < LEAST:
             raise PydanticCustomError(
                 CUSTOM_ERROR,
                 "{message}",

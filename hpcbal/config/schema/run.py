@@ -10,10 +10,14 @@ from pydantic import BeforeValidator, Field, model_validator
 from hpcbal.config.schema.section import (
     ARGS_ALLOWED,
     IMPORT_ALLOWED,
+    MOST,
     NAME_ALLOWED,
+    PATH_ALLOWED,
     DirectoryName,
     ImportPath,
+    PathText,
     Section,
+    is_directory_name,
     key,
 )
 from hpcbal.config.schema.values import parse_bytes, parse_duration_s
@@ -21,11 +25,20 @@ from hpcbal.config.schema.values import parse_bytes, parse_duration_s
 SCHEMA_VERSION = 1
 DEFAULT_KIND = "ensemble"
 """The kind of a file that does not name one."""
+MOST_BYTES = 2**50
+MOST_RANKS_PER_NODE = 4096
 SIZE_ALLOWED = "bytes as a whole number above 0, or text such as 256MiB"
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes, json_schema_input_type=int | str)]
 Seconds = Annotated[float, BeforeValidator(parse_duration_s, json_schema_input_type=float | str)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+
+
+def _number(value: Any) -> Any:
+    """Reject `true` and 1.0, which Python finds equal to 1."""
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
 
 
 class DatasetConfig(Section):
@@ -38,7 +51,7 @@ class DatasetConfig(Section):
 class SlotsConfig(Section):
     """How the ranks of a node are used."""
 
-    per_node: Count | Literal["auto"] = key(
+    per_node: Annotated[int, Field(ge=1, le=MOST_RANKS_PER_NODE)] | Literal["auto"] = key(
         "auto",
         "Training ranks per node; auto: the node's GPUs, or without GPUs a share of its cores.",
         "auto or a whole number, 1 or more",
@@ -54,6 +67,7 @@ class SlotsConfig(Section):
         "Split ranks that share memory into nodes of this many ranks, to try several nodes on one machine.",
         "null or a whole number, 2 or more",
         ge=2,
+        le=MOST_RANKS_PER_NODE,
     )
 
 
@@ -76,6 +90,7 @@ class TimelineConfig(Section):
         "Size limit of the file; above half of it only whole passes are recorded; 0: no timeline.",
         "bytes as a whole number, 0 or more, or text such as 16MiB",
         ge=0,
+        le=MOST_BYTES,
     )
     steps_per_pass: int = key(
         16, "This many steps of each pass are recorded one by one.", "a whole number, 0 or more", ge=0
@@ -85,13 +100,17 @@ class TimelineConfig(Section):
 class OutputConfig(Section):
     """Where results go."""
 
-    dir: str = key("runs/ensemble", "Output directory; runs/<name> if left out.", "a path", min_length=1)
+    dir: PathText = key(
+        "runs/ensemble", "Output directory; runs/<name> if left out.", PATH_ALLOWED, min_length=1
+    )
 
 
 class RunConfig(Section):
     """The keys of every run; the configuration of each kind inherits from it. Frozen, picklable."""
 
-    schema_version: Literal[1] = key(SCHEMA_VERSION, "Version of this format.", "1", alias="schema")
+    schema_version: Annotated[Literal[1], BeforeValidator(_number, json_schema_input_type=int)] = key(
+        SCHEMA_VERSION, "Version of this format.", "1", alias="schema"
+    )
     kind: str = key(DEFAULT_KIND, "Kind of the run.", DEFAULT_KIND)
     name: DirectoryName = key(DEFAULT_KIND, "Name of the run; the file's stem if left out.", NAME_ALLOWED)
     seed: int = key(0, "Seed of every random choice.", "a whole number from 0 to 2**32 - 1", ge=0, lt=2**32)
@@ -100,10 +119,10 @@ class RunConfig(Section):
         None,
         "The allocation's time limit; the run stops cleanly before it.",
         "null, seconds above 0, or 'HH:MM:SS'",
-        gt=0,
+        gt=0.0,
     )
     stall_timeout_s: float = key(
-        600.0, "The run ends with code 70 if nothing happens for this long.", "seconds above 0", gt=0.0
+        600.0, "The run ends with code 70 if nothing happens for this long.", "seconds, 1 or more", ge=1.0
     )
     slots: SlotsConfig = key(None, "How ranks are used.", "keys of slots", default_factory=SlotsConfig)
     checkpoint: CheckpointConfig = key(
@@ -121,6 +140,7 @@ class RunConfig(Section):
             return value
         output = value.get("output")
         if output is None or (isinstance(output, Mapping) and "dir" not in output):
-            name = value.get("name", "ensemble")
-            return {**value, "output": {**(output or {}), "dir": f"runs/{name}"}}
+            name = value.get("name", DEFAULT_KIND)
+            if isinstance(name, str) and is_directory_name(name):  # else the name is refused, once
+                return {**value, "output": {**(output or {}), "dir": f"runs/{name}"}}
         return value

@@ -14,6 +14,12 @@ _DIRECTORY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=,@-]*")
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 MAX_NAME_LENGTH = 100
 
+MOST = 10**9
+"""The largest number where a key has no limit of its own: beyond it, arithmetic on numbers ends."""
+LEAST = 1e-12
+"""The smallest of the numbers with a fraction that must be above 0."""
+MAX_PATH_BYTES = 3500
+_MAX_PART_BYTES = 255
 NAME_ALLOWED = (
     f"a directory name of letters, digits and . _ + = , @ - that starts with a letter or digit, "
     f"at most {MAX_NAME_LENGTH} characters"
@@ -21,6 +27,7 @@ NAME_ALLOWED = (
 COUNT_ALLOWED = "a whole number, 1 or more"
 COUNT_OR_NULL_ALLOWED = "null or a whole number, 1 or more"
 ARGS_ALLOWED = "a mapping of argument names to values"
+PATH_ALLOWED = f"a path of printable characters, at most {_MAX_PART_BYTES} bytes in each part"
 IMPORT_ALLOWED = "an import path package.module:callable"
 
 
@@ -46,7 +53,7 @@ class Section(BaseModel):
 
 
 def key(default: Any, about: str, allowed: str, **constraints: Any) -> Any:
-    """Declare a key.
+    """Declare a key; a number with a lower limit gets an upper one, too (`MOST`).
 
     Args:
         default: default value; `...` if the user must give one.
@@ -54,6 +61,10 @@ def key(default: Any, about: str, allowed: str, **constraints: Any) -> Any:
         allowed: which values are allowed, for error messages.
         **constraints: arguments of pydantic's `Field` (gt, ge, lt, le, min_length, default_factory, alias).
     """
+    if ("ge" in constraints or "gt" in constraints) and not {"le", "lt"} & constraints.keys():
+        constraints["le"] = MOST
+    if isinstance(constraints.get("gt"), float):
+        constraints["ge"] = LEAST
     extra: JsonDict = {"allowed": allowed}
     if "default_factory" in constraints:
         return Field(description=about, json_schema_extra=extra, **constraints)
@@ -65,17 +76,32 @@ def wrong(key_name: str, message: str) -> PydanticCustomError:
     return PydanticCustomError(CUSTOM_ERROR, "{message}", {"message": message, "key": key_name})
 
 
+def is_directory_name(text: str) -> bool:
+    """Whether a run or a DNN may have this name."""
+    return _DIRECTORY_NAME.fullmatch(text) is not None and len(text) <= MAX_NAME_LENGTH
+
+
 def _directory_name(value: str) -> str:
-    if not _DIRECTORY_NAME.fullmatch(value) or len(value) > MAX_NAME_LENGTH:
+    if not is_directory_name(value):
         raise ValueError("not usable as a directory name")
     return value
 
 
 def _import_path(value: str) -> str:
-    if not _IMPORT_PATH.fullmatch(value):
+    if not _IMPORT_PATH.fullmatch(value) or len(value) > _MAX_PART_BYTES:
         raise ValueError("not an import path")
+    return value
+
+
+def _path(value: str) -> str:
+    parts = value.split("/")
+    if not value.isprintable() or len(value.encode()) > MAX_PATH_BYTES:
+        raise ValueError("not usable as a path")
+    if any(len(part.encode()) > _MAX_PART_BYTES for part in parts):
+        raise ValueError("a part of it is too long")
     return value
 
 
 DirectoryName = Annotated[str, AfterValidator(_directory_name)]
 ImportPath = Annotated[str, AfterValidator(_import_path)]
+PathText = Annotated[str, AfterValidator(_path)]

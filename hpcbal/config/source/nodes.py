@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from hpcbal.printable import shortened
+
 Key: TypeAlias = str | int | float | bool | None
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -75,10 +77,10 @@ class YamlNode:
         return own
 
     def problem(self, message: str) -> str:
-        """One line for the user: place, key, message."""
+        """One line for the user: place, key, message; long keys are shortened."""
         if not self.key or self.where.startswith(f"--set {self.key}="):
             return f"{self.where}: {message}"
-        return f"{self.where}: {self.key}: {message}"
+        return f"{self.where}: {shortened(self.key)}: {message}"
 
 
 def join_key(parent: str, child: Key) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcbal.config.source.nodes import YamlNode, join_key
+from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.config.source.yaml_source import parse_yaml
 from hpcbal.errors import ConfigError
+from hpcbal.printable import shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +28,9 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[str]]:
     problems: list[str] = []
     for text in texts:
         path, equals, value = text.partition("=")
-        where = f"--set {text}"
+        where = f"--set {shortened(text)}"
         if not equals or not path.strip() or ".." in path or path.startswith(".") or path.endswith("."):
-            problems.append(f"{where}: got {text!r}, allowed: key=value, e.g. schedule.alpha=0.9")
+            problems.append(f"{where}: got {shortened(text)!r}, allowed: key=value, e.g. schedule.alpha=0.9")
             continue
         try:
             node = parse_yaml(value, where, fixed_where=where)
@@ -63,7 +65,7 @@ def apply_override(root: YamlNode, override: Override) -> str | None:
             node = node.own_child(index) or node
             continue
         if not node.is_mapping:
-            return f"{override.where}: {node.key} is {node.value!r}, not a section with keys"
+            return f"{override.where}: {shortened(node.key)} is {show(node.value)}, not a section with keys"
         key, rest = _key_of(node, rest)
         if not rest:
             node.value[key] = override.value
@@ -93,8 +95,9 @@ def _key_of(node: YamlNode, rest: str) -> tuple[str | int, str]:
         key = max(known, key=len)
         return key, rest[len(key) + 1 :]
     head, _, tail = rest.partition(".")
-    if head.isdigit() and int(head) in node.value:
-        return int(head), tail
+    index = _index(head)
+    if index is not None and index in node.value:
+        return index, tail
     return head, tail
 
 
@@ -110,9 +113,15 @@ def _item_of(node: YamlNode, rest: str, *, named: bool) -> tuple[int | None, str
             length, negative = max(matches)
             return -negative, rest[length + 1 :]
     head, _, tail = rest.partition(".")
-    if head.isdigit() and int(head) < len(node.value):
-        return int(head), tail
+    index = _index(head)
+    if index is not None and index < len(node.value):
+        return index, tail
     return None, head
+
+
+def _index(text: str) -> int | None:
+    """The number that a part of a path is, if it is one; no list has an index of ten digits."""
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _no_item(node: YamlNode, given: str, *, named: bool) -> str:
@@ -121,7 +130,8 @@ def _no_item(node: YamlNode, given: str, *, named: bool) -> str:
         return f"{node.key} is empty"
     indices = f"an index from 0 to {count - 1}"
     if not named:
-        return f"{node.key} has no item {given!r}, allowed: {indices}"
+        return f"{shortened(node.key)} has no item {shortened(given)!r}, allowed: {indices}"
     name_nodes = [item.get("name") for item in node.value]
     names = [str(n.value) for n in name_nodes if n is not None]
-    return f"{node.key} has no {given!r}, allowed: a name or {indices}{did_you_mean(given, names)}"
+    owner, hint = shortened(node.key), did_you_mean(given, names)
+    return f"{owner} has no {shortened(given)!r}, allowed: a name or {indices}{hint}"

@@ -15,8 +15,16 @@ import yaml
 from yaml.composer import Composer
 
 from hpcbal.config.source.nodes import Key, YamlNode, join_key
+from hpcbal.config.source.shown import show
 from hpcbal.errors import ConfigError
+from hpcbal.printable import shortened
 
+MAX_DEPTH = 64
+"""Mappings and lists inside each other; real configurations need fewer than ten."""
+MAX_REPEATED = 100_000
+"""Values that aliases may repeat: a few lines of aliases can stand for more than fits into memory."""
+
+_MAX_BYTES = 64 << 20
 _PREFIX = "tag:yaml.org,2002:"
 _RESOLVERS = (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
@@ -30,8 +38,23 @@ _RESOLVERS = (
 )
 
 
+_COLLECTIONS = (f"{_PREFIX}map", f"{_PREFIX}seq")
+
+
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with YAML 1.2 scalars."""
+    """PyYAML's parser with YAML 1.2 scalars; it goes only so deep."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Count how deep this value is: PyYAML calls itself for every level."""
+        self._depth += 1
+        try:
+            if self._depth > MAX_DEPTH:
+                raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=self.peek_event().start_mark)
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
 
 if yaml.__with_libyaml__:
@@ -60,6 +83,8 @@ class Dumper(yaml.SafeDumper):
         return True
 
 
+_TOO_DEEP = f"more than {MAX_DEPTH} levels of mappings and lists inside each other"
+
 # The output must also read the same under the rules of 1.1, so the writer knows both and quotes more.
 _Loader.yaml_implicit_resolvers = {}
 Dumper.yaml_implicit_resolvers = {k: list(v) for k, v in yaml.SafeDumper.yaml_implicit_resolvers.items()}
@@ -79,10 +104,13 @@ def read_yaml(path: str | Path) -> YamlNode:
         path: the file; messages name it as given here.
 
     Raises:
-        ConfigError: if the file is missing, a directory, not UTF-8, empty, not YAML, or repeats a key.
+        ConfigError: if the file is missing, a directory, not UTF-8, too large, empty, not YAML, or repeats a
+            key.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        with Path(path).open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError([f"{path}: no such file; give the path of a YAML configuration"]) from None
     except IsADirectoryError:
@@ -92,6 +120,8 @@ def read_yaml(path: str | Path) -> YamlNode:
         raise ConfigError([message]) from None
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror or error}"]) from None
+    if len(content) > _MAX_BYTES:
+        raise ConfigError([f"{path}: more than {_MAX_BYTES >> 20} MiB; give a YAML configuration"])
     root = parse_yaml(text, str(path))
     if root.value is None:
         raise ConfigError([f"{path}: is empty; see configs/reference.yaml for the keys"])
@@ -120,14 +150,17 @@ def parse_yaml(text: str, source: str, *, fixed_where: str | None = None) -> Yam
         column = f" (column {mark.column + 1})" if mark else ""
         what = " ".join(str(part) for part in (error.context, error.problem) if part)
         raise ConfigError([f"{where}: not valid YAML: {what}{column}"]) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number that PyYAML cannot convert
         message = f"{fixed_where or source}: not valid YAML: {' '.join(str(error).split())}"
         raise ConfigError([message]) from None
     if composed is None:
         return YamlNode(None, fixed_where or f"{source}:1", "")
-    root = builder.build(composed, "", builder.where(composed))
+    try:
+        root = builder.build(composed, "", builder.where(composed))
+    except _TooLargeError as error:
+        raise ConfigError([*dict.fromkeys(builder.problems), str(error)]) from None
     if builder.problems:
-        raise ConfigError(builder.problems)
+        raise ConfigError(list(dict.fromkeys(builder.problems)))
     return root
 
 
@@ -146,7 +179,11 @@ def _compose(text: str) -> yaml.Node | None:
 def _kind(node: YamlNode) -> str:
     if node.is_list:
         return "a list"
-    return f"{node.value!r}"
+    return show(node.value)
+
+
+class _TooLargeError(Exception):
+    """The aliases of a document stand for too much to be written out; the text is for the user."""
 
 
 class _Builder:
@@ -156,6 +193,8 @@ class _Builder:
         self._source = source
         self._fixed_where = fixed_where
         self._open: list[yaml.Node] = []
+        self._built: set[int] = set()  # ids of nodes, which live as long as the document
+        self._num_repeated = 0
         self.problems: list[str] = []
 
     def where(self, node: yaml.Node) -> str:
@@ -168,8 +207,12 @@ class _Builder:
         if node in self._open:
             self._complain(where, key, "an alias (*) inside its own anchor (&) never ends")
             return YamlNode(None, where, key)
+        self._count(node, key, where)
         self._open.append(node)
         try:
+            if isinstance(node, yaml.CollectionNode) and node.tag not in _COLLECTIONS:
+                self._complain(where, key, f"the YAML tag {shortened(node.tag)!r} is not allowed; remove it")
+                return YamlNode(None, where, key)
             if isinstance(node, yaml.MappingNode):
                 return YamlNode(self._mapping(node, key), where, key)
             if isinstance(node, yaml.SequenceNode):
@@ -180,6 +223,24 @@ class _Builder:
             return YamlNode(self._scalar(node, key), where, key)
         finally:
             self._open.pop()
+
+    def _count(self, node: yaml.Node, key: str, where: str) -> None:
+        """Count a value that has been built before, and end with one sentence if there are too many.
+
+        Raises:
+            _TooLargeError: aliases repeat too many values, or put too many into each other.
+        """
+        self._num_repeated += id(node) in self._built
+        self._built.add(id(node))
+        if self._num_repeated > MAX_REPEATED:
+            what = (
+                f"aliases (*) repeat more than {MAX_REPEATED} values; write fewer, or use sweeps and defaults"
+            )
+        elif len(self._open) >= MAX_DEPTH:
+            what = f"{_TOO_DEEP}, with what aliases (*) stand for"
+        else:
+            return
+        raise _TooLargeError(YamlNode(None, where, key).problem(what))
 
     def _mapping(self, node: yaml.MappingNode, key: str) -> dict[Key, YamlNode]:
         result: dict[Key, YamlNode] = {}
@@ -207,6 +268,7 @@ class _Builder:
         parts = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
         for part in parts:
             if not isinstance(part, yaml.MappingNode):
+                self._count(part, key, self.where(part))
                 self._complain(self.where(part), key, "'<<' takes a mapping")
                 continue
             base = self.build(part, key, self.where(part))
@@ -219,6 +281,8 @@ class _Builder:
         text = str(node.value)
         try:
             if tag == "str":
+                if not text.isascii():
+                    text.encode()  # "\\ud800" is half a character, which no file and no terminal takes
                 return text
             if tag == "null":
                 return None
@@ -229,7 +293,9 @@ class _Builder:
             if tag == "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         except (ValueError, KeyError):
-            self._complain(self.where(node), key, f"{text!r} is not a YAML {tag}")
+            self._complain(self.where(node), key, f"{shortened(text)!r} is not a YAML {tag}")
             return None
-        self._complain(self.where(node), key, f"the YAML tag {node.tag!r} is not allowed")
+        self._complain(
+            self.where(node), key, f"the YAML tag {shortened(node.tag)!r} is not allowed; remove it"
+        )
         return None

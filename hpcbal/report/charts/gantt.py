@@ -100,7 +100,11 @@ def _draw_block(
     height = row * (block.last - block.first + 1) - gap
     num_slots = block.last - block.first + 1
     fill = color if block.kind == "training" else tint(color)
-    slots = f"slot {block.first}" if num_slots == 1 else f"slots {block.first} to {block.last}"
+    slots = (
+        f"slot {block.first}"
+        if num_slots == 1
+        else f"slots {block.first} {'and' if num_slots == 2 else 'to'} {block.last}"
+    )
     what = "" if block.kind == "training" else ", profiling"
     title = f"{block.job}{what}: {slots}, {duration_label(block.end_s - block.start_s)}"
     sheet.rect(x, y, width, height, fill, job=block.job, title=title)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+from hpcbal.printable import printable
 from hpcbal.report.drawing.shapes import Circle, Drawing, Line, Rect, Shape, Text
 
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Helvetica, Arial, sans-serif"
@@ -15,10 +16,12 @@ def to_svg(drawing: Drawing, *, standalone: bool = False) -> str:
     size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
     if standalone:
         root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "font-family": FONTS, **size})
-        ET.SubElement(root, "title").text = drawing.title
+        ET.SubElement(root, "title").text = printable(drawing.title)
         ET.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
     else:
-        root = ET.Element("svg", {"class": "chart", "role": "img", "aria-label": drawing.title, **size})
+        root = ET.Element(
+            "svg", {"class": "chart", "role": "img", "aria-label": printable(drawing.title), **size}
+        )
     root.extend(map(_element, drawing.shapes))
     if standalone:
         ET.indent(root, "")
@@ -42,15 +45,15 @@ def _element(shape: Shape) -> ET.Element:
         case Text(x, y, text, size, fill, anchor, bold):
             place = {"x": _number(x), "y": _number(y), "font-size": _number(size), "fill": fill}
             element = ET.Element("text", place)
-            element.text = text
+            element.text = printable(text)
             if anchor != "start":
                 element.set("text-anchor", anchor)
             if bold:
                 element.set("font-weight", "600")
     if shape.job:
-        element.set("data-job", shape.job)
+        element.set("data-job", printable(shape.job))
     if not isinstance(shape, Text) and shape.title:
-        ET.SubElement(element, "title").text = shape.title
+        ET.SubElement(element, "title").text = printable(shape.title)
     return element
 
 

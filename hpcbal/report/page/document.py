@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcbal.printable import printable
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.charts.curves import METRICS, metric_of
 from hpcbal.report.drawing.colors import colors_of
@@ -33,12 +36,14 @@ MAX_OPEN_ROWS = 40
 def render_page(data: ReportData) -> str:
     """The whole page as text.
 
-    The template `page.html` escapes every value; the texts of the charts are escaped as they are drawn.
+    The template `page.html` escapes every value and makes it printable; `to_svg` does the same for the texts
+    of the charts. The page's policy names its one script by hash, so a browser runs no other.
     """
     wide, narrow = (
         {name: to_svg(drawing) for name, drawing in draw_charts(data, width).items()}
         for width in (WIDE, NARROW)
     )
+    script = (Path(__file__).parent / "follow.js").read_text(encoding="utf-8")
     return (
         _environment()
         .get_template("page.html")
@@ -64,8 +69,15 @@ def render_page(data: ReportData) -> str:
             quiet=QUIET,
             hair=HAIR,
             fonts=FONTS,
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
     )
+
+
+def _shown(value: object) -> object:
+    """What the template writes for a value: the program's own markup has a type of its own."""
+    return printable(value) if type(value) is str else value
 
 
 @cache
@@ -75,6 +87,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

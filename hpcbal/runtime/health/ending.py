@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.printable import printable
 from hpcbal.runtime.handoff.start_file import StartFile
 
 log = logging.getLogger(__name__)
@@ -91,4 +92,4 @@ def write_last_words(text: str) -> None:
     """Print to stderr without buffering, from a thread or a dying process; ignores a closed stderr."""
     with contextlib.suppress(OSError):  # the job must end in any case
         sys.stderr.flush()
-        os.write(2, f"hpcbal: {text}\n".encode())
+        os.write(2, f"hpcbal: {printable(text)}\n".encode())

@@ -12,6 +12,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.group_size import over_limit, told_limit
 from hpcbal.control.messages import Event, GroupPlan, Instruction, StartAlone, StartRound
 from hpcbal.errors import HpcbalError
+from hpcbal.printable import printable
 from hpcbal.telemetry.views.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,6 @@ class Console(Progress):
 
 def _print(text: str, stream: TextIO, what: str) -> None:
     try:
-        print(text, file=stream, flush=True)
+        print(printable(text), file=stream, flush=True)
     except OSError as error:
         log.warning("%s could not be printed: %s", what, error)

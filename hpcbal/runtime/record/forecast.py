@@ -12,7 +12,7 @@ from functools import partial
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.runtime.record.outlook import Outlook
-from hpcbal.simulator import Costs, PassModel, RemainingRun, predict
+from hpcbal.simulator import Costs, PassModel, RemainingRun, predict, too_long
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ class Forecast:
     def ask(self, ensemble: Ensemble, start_s: Mapping[str, float] | None = None) -> None:
         """Start a prediction from the current state, unless one is running or has just ended.
 
+        Runs of very many epochs are not predicted: that would take a core from the run for too long.
+
         Args:
             start_s: seconds that it takes to start a DNN on a rank that does not hold it yet, by DNN, if
                 known.
@@ -46,6 +48,8 @@ class Forecast:
         if self._asked is not None or asked_s < self._pause_until_s:
             return
         specs, cluster, settings, _, _ = ensemble.origin
+        if too_long(specs) is not None:
+            return
         resume, rates = ensemble.resume_state(), ensemble.rates
         passes = PassModel(
             num_train=self._spec.num_train,

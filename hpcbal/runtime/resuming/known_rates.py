@@ -84,6 +84,8 @@ def read_profile(path: Path) -> Mapping[str, Any] | None:
     Raises:
         InputError: if the file cannot be read.
     """
+    if path.exists() and not path.is_file():  # /dev/zero has no end
+        raise InputError(f"{path}: is not a file; give a profile.json")
     try:
         profile = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

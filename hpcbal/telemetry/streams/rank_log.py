@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO, cast
 
+from hpcbal.printable import printable
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly
 from hpcbal.telemetry.files.own_files import make_own_directory, own_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -77,7 +78,7 @@ def configure_rank_logging(
         raise output_error(path, error, "open the log") from error
     who = f"{host}:{rank}".replace("%", "%%")
     line = f"%(asctime)s.%(msecs)03d {who} %(levelname)s %(name)s: %(message)s"
-    file.setFormatter(logging.Formatter(line, "%Y-%m-%d %H:%M:%S"))
+    file.setFormatter(_Printable(line, "%Y-%m-%d %H:%M:%S"))
     handlers: list[logging.Handler] = [file]
     if rank == 0:
         remove_quietly(run.first_error)
@@ -103,12 +104,19 @@ class _OwnFile(logging.FileHandler):
         return cast(TextIOWrapper, file)
 
 
+class _Printable(logging.Formatter):
+    """Formats records, tracebacks included, so that `cat` and `tail` of a log are safe."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 class _OneLine(logging.Formatter):
     """Formats `hpcbal: message`, with the level if above INFO; `_FirstTraceback` prints tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f" {record.levelname.lower()}:"
-        return f"hpcbal:{level} {record.getMessage()}"
+        return printable(f"hpcbal:{level} {record.getMessage()}")
 
 
 class _FirstTraceback(logging.Handler):
@@ -123,7 +131,7 @@ class _FirstTraceback(logging.Handler):
         self._path = path
         self._title = f"first error of the run: rank {rank} on {host}"
         self._stream = stream
-        self._formatter = logging.Formatter()
+        self._formatter = _Printable()
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.exc_info or record.exc_info[0] is None:

@@ -31,6 +31,7 @@ from hpcbal.control.messages import (
     StopStream,
     SuspendRequested,
 )
+from hpcbal.printable import printable
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
@@ -79,9 +80,12 @@ class Progress:
         """Remember that an error ends the run, so the same command alone does not continue it."""
         self._has_error = True
 
-    def note(self, text: str) -> None:
-        """Print `text` with the time; its further lines are indented."""
-        first, *rest = text.splitlines() or [""]
+    def note(self, text: str, color: str = "") -> None:
+        """Print `text` with the time and printable; its further lines are indented.
+
+        Names and messages of user code get here: what they hold must not act on the terminal.
+        """
+        first, *rest = self._paint(color, printable(text)).split("\n")
         stamp = f"[{duration_text(self._clock() - self._started_s)}] "
         self._print([stamp + first, *(" " * len(stamp) + line for line in rest)])
 
@@ -111,7 +115,7 @@ class Progress:
                 self._round.saved.append(dnn_id)
             case LeaveOut(dnn_id, gpu):
                 faster = f"{dnn_id} is faster without slot {gpu}"
-                self.note(self._paint(_YELLOW, f"{faster} and leaves it out from the next pass on"))
+                self.note(f"{faster} and leaves it out from the next pass on", _YELLOW)
             case LeaveRound():
                 self._leave(message)
             case GroupLeft(dnn_id):
@@ -122,7 +126,7 @@ class Progress:
             case StopStream():
                 self._stop_round()
             case SuspendRequested(reason):
-                self.note(self._paint(_YELLOW, f"stopping ({reason}): saving every DNN in training"))
+                self.note(f"stopping ({reason}): saving every DNN in training", _YELLOW)
             case Finish(outcome):
                 self._finish(outcome)
 
@@ -207,7 +211,7 @@ class Progress:
             detail = f" ({message.detail})" if message.detail else ""
             title, value = self._best.get(dnn_id, ("val acc", None))
             best = f", best {title} {number_text(value)}"
-            self.note(self._paint(_GREEN, f"{dnn_id} converged after {epochs}{best}{detail}"))
+            self.note(f"{dnn_id} converged after {epochs}{best}{detail}", _GREEN)
         self._gone(dnn_id)
 
     def _failed(self, event: DnnFailed) -> None:
@@ -217,7 +221,7 @@ class Progress:
         if "\n" in event.detail.strip():
             where += f": logs/{RunDirectory(Path()).rank_log(event.rank).name}"
         where = f" ({where})" if event.rank >= 0 else ""
-        self.note(self._paint(_RED, f"{event.dnn_id} FAILED: {event.cause}: {detail}{where}"))
+        self.note(f"{event.dnn_id} FAILED: {event.cause}: {detail}{where}", _RED)
         self._profiled(event.dnn_id)
         if self._round is not None:
             self._round.num_failed += event.dnn_id in self._round.order
@@ -255,15 +259,15 @@ class Progress:
                 text = (
                     f"stopped after {took} by the error below: fix its cause, then run the same command again"
                 )
-            self.note(self._paint(_RED if self._has_error else _YELLOW, text))
+            self.note(text, _RED if self._has_error else _YELLOW)
         elif self._num_failed:
             counts = f"{self._num_done} converged, {self._num_failed} failed"
-            self.note(self._paint(_RED, f"finished after {took}: {counts} in this start"))
+            self.note(f"finished after {took}: {counts} in this start", _RED)
         else:
-            self.note(self._paint(_GREEN, f"finished after {took}: {self._num_done} converged in this start"))
+            self.note(f"finished after {took}: {self._num_done} converged in this start", _GREEN)
 
     def _paint(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
+        return f"\x1b[{code}m{text}\x1b[0m" if self._color and code else text
 
     def _print(self, lines: Sequence[str]) -> None:
         if self._stream is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpcbal.errors import ExitCode
+from hpcbal.printable import printable
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.kinds import AnyStatus, KindView, view_of
 from hpcbal.telemetry.views.status import death_note, has_ended, silence_s
@@ -10,7 +11,7 @@ from hpcbal.telemetry.views.table import count_text
 
 
 def render_status(status: AnyStatus, now: float | None = None) -> str:
-    """A page of text: what the run does, the state of each job, and a warning if the run seems dead.
+    """A page of printable text: what the run does, its jobs, and a warning if the run seems dead.
 
     Args:
         status: the content of status.json.
@@ -26,7 +27,7 @@ def render_status(status: AnyStatus, now: float | None = None) -> str:
     note = death_note(status, now)
     if note is not None:
         lines += ["", f"WARNING: {note}"]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines)) + "\n"
 
 
 def _how_to_continue(status: AnyStatus, view: KindView) -> str | None:

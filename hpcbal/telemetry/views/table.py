@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from hpcbal.printable import one_line
+
 _MAX_CELL = 160
 
 
@@ -62,4 +64,4 @@ def key_line(text: str) -> str:
     if lines and "Traceback" in lines[0]:
         after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
     found = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
-    return "".join(char if char.isprintable() else "?" for char in found)
+    return one_line(found)

@@ -279,6 +279,19 @@ def test_without_the_dataset_size_the_wall_time_is_unknown(capsys: Capture) -> N
     )
 
 
+def test_an_ensemble_of_very_many_epochs_is_planned_without_its_wall_time(capsys: Capture) -> None:
+    arguments = ["plan", write_config(DNNS + EMULATED), "--samples", "100"]
+    assert main([*arguments, "--set", "dnns.fast.stop.max_epochs=1000000000"]) == 0
+    reason = "fast has a stop.max_epochs of 1000000000, and at most 2000 epochs of a DNN are simulated"
+    assert f"wall time: unknown, because {reason}" in capsys.readouterr().out
+    dnns = [{"name": f"d{i}", "model": "m:f", "stop": {"max_epochs": 2000}} for i in range(51)]
+    rates = {dnn["name"]: {"1": 9.0} for dnn in dnns}
+    sets = [f"dnns={json.dumps(dnns)}", f"backend.rates={json.dumps(rates)}"]
+    assert main([*arguments, *(part for text in sets for part in ("--set", text))]) == 0
+    reason = "stop.max_epochs of all DNNs is 102000 in sum, and at most 100000 are simulated"
+    assert f"wall time: unknown, because {reason}" in capsys.readouterr().out
+
+
 def test_the_known_size_of_the_digits_is_right(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED)
     known = plan(capsys, config, "--gpus", "1")["forecast"]

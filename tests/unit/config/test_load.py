@@ -132,14 +132,35 @@ def test_the_mode_of_a_stop_rule_follows_the_monitor(make_file: MakeFile, monito
 
 WRONG = [
     ("schedule: {alpha: 1.5}", "schedule.alpha: got 1.5, allowed: 0 < alpha <= 1"),
-    ("schedule: {alpha: .nan}", "schedule.alpha: got nan, allowed: 0 < alpha <= 1"),
+    ("schedule: {alpha: .nan}", "schedule.alpha: got .nan, allowed: 0 < alpha <= 1"),
     ("schedule: {alpha: yes}", "schedule.alpha: got 'yes', allowed: 0 < alpha <= 1"),
     ("seed: 1.0", "seed: got 1.0, allowed: a whole number from 0 to 2**32 - 1"),
     ("seed: true", "seed: got true, allowed: a whole number from 0 to 2**32 - 1"),
     ("schema: 2", "schema: got 2, allowed: 1"),
+    ("sweeps: [3]", "sweeps.0: got 3, allowed: a mapping with name, grid or zip, and keys of a DNN"),
+    ("backend: {workers: [3]}", "backend.workers.0: got 3, allowed: a list of workers such as"),
+    ("schema: true", "schema: got true, allowed: 1"),
+    ("schema: 1.0", "schema: got 1.0, allowed: 1"),
+    ("schema: '1'", "schema: got '1', allowed: 1; this is text: remove the quotes"),
+    ("stall_timeout_s: '9'", "stall_timeout_s: got '9', allowed: seconds, 1 or more; this is text: rem"),
+    (
+        "slots: [null, {a: true}]",
+        "slots: got [null, {'a': true}], allowed: a mapping with the keys per_node,",
+    ),
+    (f"seed: {10**30}", "seed: got 1000000000000000000000000000000, allowed: a whole number from 0 to 2**32"),
+    (
+        "data: {max_traversal_gap: 1e-320}",
+        "data.max_traversal_gap: got 1e-320, allowed: null or a number above 0, at least 1e-12",
+    ),
+    (
+        "backend: {rates: {a: {1: 5, '1': 6}}}",
+        "backend.rates.a: got the rate on 1 GPUs twice, as 1 and as '1'; keep one",
+    ),
+    ('output: {dir: "a\\x1b[2Jb"}', "output.dir: got 'a\\x1b[2Jb', allowed: a path of printable characters"),
+    (f"output: {{dir: {'x' * 300}}}", "output.dir: got 'xxx"),
     ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, kind, name,"),
     ("schedul: {}", "schedul: unknown key (did you mean 'schedule'?), allowed: schema, kind, name,"),
-    ("schedule: 3", "schedule: got 3, allowed: keys of schedule"),
+    ("schedule: 3", "schedule: got 3, allowed: a mapping with the keys paradigm, delta, alpha, max_gpus_per"),
     ("schedule: {delta: 15 percent}", "schedule.delta: got '15 percent', allowed: samples/s, 0 or more,"),
     (
         "schedule: {paradigm: globl}",
@@ -162,20 +183,25 @@ WRONG = [
     ("backend: {rates: {c: {1: 5}}}", "backend.rates.c: no DNN of that name, allowed: a, b"),
     ("backend: {name: emulated}", "backend.name: no rates for a, b; the emulated backend needs"),
     ("balance: {policy: fixed}", "balance.policy: got 'fixed' without weights; give balance.shares, or"),
-    ("balance: fitted", "balance: got 'fitted', allowed: keys of balance (did you mean '{policy: fitted}'?)"),
+    (
+        "balance: fitted",
+        "balance: got 'fitted', allowed: a mapping with the keys policy, shares, predictor, first_fit, "
+        "refit_every, guard and 2 more (did you mean '{policy: fitted}'?)",
+    ),
     (
         "backend: emulatd",
-        "backend: got 'emulatd', allowed: keys of backend (did you mean '{name: emulated}'?)",
+        "backend: got 'emulatd', allowed: a mapping with the keys name, collective, precision, rates, "
+        "workers (did you mean '{name: emulated}'?)",
     ),
-    ("balance: 3", "balance: got 3, allowed: keys of balance"),
-    ("balance: {shares: [1, 0]}", "balance.shares.1: got 0, allowed: a list of numbers above 0"),
+    ("balance: 3", "balance: got 3, allowed: a mapping with the keys policy, "),
+    ("balance: {shares: [1, 0]}", "balance.shares.1: got 0 in the list, allowed: a list of numbers above 0"),
     ("data: {access: parted}", "data.access: got 'parted', allowed: shared, partitioned"),
     ("data: {partition: classes}", "data.partition: got 'classes', allowed: random, contiguous, by_class"),
     ("data: {max_traversal_gap: 0}", "data.max_traversal_gap: got 0, allowed: null or a number above 0"),
     ("data: {access: partitioned}", "data.access: got 'partitioned' for 2 DNNs, allowed: for a single DNN"),
     ("output: {dir: ''}", "output.dir: got '', allowed: a path"),
     ("name: a/b", "name: got 'a/b', allowed: a directory name of"),
-    ("stall_timeout_s: 0", "stall_timeout_s: got 0, allowed: seconds above 0"),
+    ("stall_timeout_s: 0", "stall_timeout_s: got 0, allowed: seconds, 1 or more"),
     ("checkpoint: {interval_s: -1}", "checkpoint.interval_s: got -1, allowed: seconds, 0 or more"),
 ]
 
@@ -190,6 +216,44 @@ def test_a_wrong_value_is_reported_with_line_key_given_and_allowed(
     assert any(problem.startswith(f"run.yaml:{number}: {message}") for problem in found), found
 
 
+HUGE = "9" * 400
+BEYOND = [
+    (
+        "dataplane.ring_bytes",
+        HUGE,
+        "bytes as a whole number above 0, or text such as 256MiB, at most 1125899906",
+    ),
+    ("dataplane.ring_bytes", f"{HUGE}GiB", "bytes as a whole number above 0, or text such as 256MiB"),
+    ("dataplane.block_samples", str(10**30), "a whole number, 1 or more, at most 1000000"),
+    ("schedule.max_gpus_per_dnn", str(10**30), "null or a whole number, 1 or more, at most 1000000000"),
+    ("walltime", f"{HUGE}:00:00", "null, seconds above 0, or 'HH:MM:SS'"),
+    ("schedule.delta", f"{HUGE}%", "samples/s, 0 or more, or text such as '15%'"),
+    (
+        "preprocessing",
+        f"[{{resize: {{height: {HUGE}, width: 1}}}}]",
+        "a whole number of pixels, 1 or more, at",
+    ),
+    ("preprocessing", "[{normalize: {std: 1e300}}]", "a number, or a list with a number per channel"),
+    ("balance.shares", "[1e300]", "a list of numbers above 0 such as '[2, 1, 1]', at most 1000000000"),
+    (
+        "backend.rates",
+        "{a: {1: 1e300}}",
+        "{dnn name: {number of GPUs: samples/s above 0}}, with the rate on 1 GP",
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "allowed"), BEYOND, ids=[key for key, _, _ in BEYOND])
+def test_a_number_beyond_all_measure_is_refused(
+    make_file: MakeFile, key: str, value: str, allowed: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(make_file(GOOD), [f"{key}={value}"])
+    (problem,) = caught.value.problems
+    assert f", allowed: {allowed}" in problem
+    assert len(problem) < 600
+
+
 WRONG_DNN = [
     ("batch_size: 0", "dnns.2.batch_size: got 0, allowed: a whole number, 1 or more"),
     ("optimizer: {name: sgd}", "dnns.2.optimizer: missing key 'learning_rate', allowed: a number above 0"),
@@ -200,7 +264,7 @@ WRONG_DNN = [
     ),
     (
         "optimizer: {name: sgd, learning_rate: 1, nesterov: true}",
-        "dnns.2.optimizer.nesterov: got True, allowed:",
+        "dnns.2.optimizer.nesterov: got true, allowed:",
     ),
     ("stop: {max_epochs: 2}", "defaults.stop.patience: got 3, allowed: null or less than max_epochs (2)"),
     ("stop: {patience: 10}", "dnns.2.stop.patience: got 10, allowed: null or less than max_epochs (10)"),
@@ -217,6 +281,14 @@ WRONG_DNN = [
     ("args: {x: [{y: {true: 2}}]}", "dnns.2.args.x.0.y.True: got the key true, allowed: text; write 'true'"),
     ("args: {x: {2.5: 1}}", "dnns.2.args.x.2.5: got the key 2.5, allowed: text; write '2.5' with the quotes"),
     ("name: a", "dnns.2.name: got 'a' for more than one DNN (first at run.yaml:11)"),
+    (
+        "name: B",
+        "dnns.2.name: got 'B' beside 'b' (first at run.yaml:15), allowed: a different name for each, not",
+    ),
+    (
+        f"batch_size: {10**30}",
+        "dnns.2.batch_size: got 1000000000000000000000000000000, allowed: a whole number",
+    ),
     ("name: ../up", "dnns.2.name: got '../up', allowed: a directory name of letters,"),
 ]
 

@@ -98,6 +98,20 @@ def test_an_empty_dataset_is_refused(own_module: str) -> None:
         open_dataset(f"{own_module}:Series", {"length": 0})
 
 
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (-3, r"__len__ must return the number of samples, .*ValueError: __len__\(\) should return >= 0"),
+        (10**30, r"__len__ must return the number of samples, .*OverflowError: "),
+        (10**18, r"__len__ returns 1000000000000000000, allowed: at most 1000000000 samples"),
+        (None, r"__len__ must return the number of samples, .*TypeError: 'NoneType'"),
+    ],
+)
+def test_a_length_that_no_run_can_use_is_refused(own_module: str, length: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        open_dataset(f"{own_module}:Series", {"length": length})
+
+
 def test_an_import_path_that_leads_nowhere_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"digitz"):
         open_dataset("hpcbal.data:digitz", {})

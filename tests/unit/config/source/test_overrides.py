@@ -140,19 +140,21 @@ def test_problems_of_the_file_and_of_overrides_come_together(path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("override", "output"),
+    ("override", "keys", "meant"),
     [
-        ("balance=fitted", "keys of balance (did you mean '--set balance.policy=fitted'?)"),
-        ("backend=emulated", "keys of backend (did you mean '--set backend.name=emulated'?)"),
-        ("dnns.a.optimizer=adam", "keys of an optimizer (did you mean '--set dnns.a.optimizer.name=adam'?)"),
-        ("balance=4", "keys of balance"),
+        ("balance=fitted", "policy, shares, predictor, first_fit, refit_every, guard and 2 more", "policy"),
+        ("backend=emulated", "name, collective, precision, rates, workers", "name"),
+        ("dnns.a.optimizer=adam", "name, learning_rate, momentum, weight_decay, nesterov", "name"),
+        ("balance=4", "policy, shares, predictor, first_fit, refit_every, guard and 2 more", ""),
     ],
 )
 def test_a_word_for_a_whole_section_is_refused_with_the_key_that_takes_it(
-    path: Path, override: str, output: str
+    path: Path, override: str, keys: str, meant: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         load(path, override)
-    given = override.partition("=")[2]
+    section, _, given = override.partition("=")
     shown = given if given.isdigit() else f"'{given}'"
-    assert caught.value.problems == (f"--set {override}: got {shown}, allowed: {output}",)
+    hint = f" (did you mean '--set {section}.{meant}={given}'?)" if meant else ""
+    problem = f"--set {override}: got {shown}, allowed: a mapping with the keys {keys}{hint}"
+    assert caught.value.problems == (problem,)

@@ -15,6 +15,14 @@ from hpcbal.config.source import yaml_source
 from hpcbal.config.source.yaml_source import Dumper, parse_yaml, read_yaml
 from hpcbal.errors import ConfigError, ExitCode
 
+CHAIN = "a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}]\n" for i in range(2000))
+"""Every line puts the one before into a list."""
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]\n" for i in range(9))
+"""Ten lines that stand for two billion values."""
+MERGED = "a0: &a0 x\n" + "".join(
+    f"a{i + 1}: &a{i + 1} {{<<: [{', '.join([f'*a{i}'] * 10)}]}}\n" for i in range(9)
+)
+"""The same, as mappings that take over each other's keys; the first is none."""
 SPECIMEN = """\
 # every form of YAML that a configuration may use
 name: "quoted \\u00e9"
@@ -131,10 +139,33 @@ def test_anchors_and_merge_keys_work() -> None:
         ("a: !!bool x\n", "f.yaml:1: a: 'x' is not a YAML bool"),
         ("? [1, 2]\n: 3\n", "f.yaml:1: a key must be one word"),
         ("a: {<<: 3}\n", "f.yaml:1: a: '<<' takes a mapping"),
+        ("a: !x {b: 1}\n", "f.yaml:1: a: the YAML tag '!x' is not allowed; remove it"),
+        ("a: !x [1]\n", "f.yaml:1: a: the YAML tag '!x' is not allowed; remove it"),
+        ("a: !!set {b, c}\n", "f.yaml:1: a: the YAML tag 'tag:yaml.org,2002:set' is not allowed; remove it"),
+        (f"a: {'9' * 5000}\n", "f.yaml:1: a: '999"),
+        ('a: "\\ud800"\n', "f.yaml:1: a: '\\ud800' is not a YAML str"),
+        (
+            f"a: {'[' * 1000}{']' * 1000}\n",
+            "f.yaml:1: not valid YAML: more than 64 levels of mappings and lists",
+        ),
+        (CHAIN, "f.yaml:1: a62.0.0."),
+        (
+            BOMB,
+            "f.yaml:1: a5.2.1.0.3.3.0: aliases (*) repeat more than 100000 values; write fewer, or use",
+        ),
     ],
 )
 def test_text_that_is_not_a_configuration_is_refused_in_one_line(text: str, message: str) -> None:
     assert problem_of(text).startswith(message)
+
+
+def test_mappings_that_take_over_too_much_are_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(MERGED, "f.yaml")
+    *others, last = caught.value.problems
+    assert others[0] == "f.yaml:1: a1: '<<' takes a mapping"
+    assert len(others) < 10
+    assert "aliases (*) repeat more than 100000 values" in last
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
+import json
 import re
+import types
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from html.parser import HTMLParser
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from ledger_lines import entry
 
 from hpcbal.report import (
     GroupWait,
@@ -18,11 +24,14 @@ from hpcbal.report import (
     PredictedDuration,
     ReportData,
     SharePoint,
+    read_run,
     render_page,
 )
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.svg import to_svg
 from hpcbal.report.model import USE_KINDS
+from hpcbal.telemetry.ledger import LINE_BY_EVENT
+from hpcbal.telemetry.ledger.codec import plain_of
 from hpcbal.telemetry.views import kinds
 
 VOID = {"meta", "link", "input", "br"}
@@ -74,7 +83,7 @@ def test_what_failed_is_reported_and_escaped(finished: ReportData) -> None:
     assert "<NaN>" not in page
 
 
-EVIL = "</title></style></script><script>alert('&')</script>\"'"
+EVIL = "</title></style></script><script>alert('&')</script>\"']]>"
 
 
 def marked(value: Any, kept: frozenset[str] = frozenset()) -> Any:
@@ -141,6 +150,56 @@ def test_no_text_of_a_report_can_break_the_page(finished: ReportData) -> None:
     ):
         assert text.endswith(EVIL), text
         assert text.strip() in shown, text
+
+
+CONTROLS = "\x1b[31m\x00\r\u202e"
+
+
+def hostile(hint: Any) -> Any:
+    """A value of this type, with markup and controls in every text; every number is 1."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is str:
+        return EVIL + CONTROLS
+    if hint in (int, float, bool):
+        return hint(1)
+    if origin in (Union, types.UnionType):
+        return hostile(next(each for each in arguments if each is not type(None)))
+    if origin is Literal:
+        return arguments[0]
+    if origin is tuple:
+        return (hostile(arguments[0]),) * 2
+    if origin is not None:
+        return {hostile(arguments[0]): hostile(arguments[1])}
+    hints = get_type_hints(hint)
+    return hint(**{field.name: hostile(hints[field.name]) for field in dataclasses.fields(hint)})
+
+
+def test_no_field_of_any_line_of_a_ledger_can_break_the_page(tmp_path: Path) -> None:
+    kinds = sorted(LINE_BY_EVENT, key=lambda event: event != "run-started")
+    entries = [entry(hostile(LINE_BY_EVENT[event]), seq, 1.79e9 + seq) for seq, event in enumerate(kinds)]
+    text = "".join(json.dumps(plain_of(each)) + "\n" for each in entries)
+    (tmp_path / "ledger.jsonl").write_text(text, encoding="utf-8")
+    data = read_run(tmp_path)
+    page = render_page(data)
+    assert "<script>alert" not in page
+    assert all(line.isprintable() for line in page.split("\n"))
+    balance, texts = Balance(), Texts()
+    balance.feed(page)
+    texts.feed(page)
+    assert balance.open == []
+    assert texts.active == ["style", "script"], "the page's own"
+    assert "".join(texts.seen).count(EVIL) >= 20
+    for drawing in draw_charts(data, WIDE).values():
+        ET.fromstring(to_svg(drawing, standalone=True))
+
+
+def test_a_browser_may_run_the_script_of_the_page_and_no_other(finished: ReportData) -> None:
+    page = render_page(finished)
+    (policy,) = re.findall(r"script-src ([^;]*);", page)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == f"'sha256-{digest}'"
+    assert "addEventListener" in script
 
 
 def test_a_run_that_has_just_begun_has_a_page(history: Any) -> None:

@@ -22,8 +22,8 @@ SPEC = StreamSpec(90, 120, 10, SampleSpec.of((2,), "float32"), LabelSpec(), ring
 PASS_S = (90 + 30 / 3) / 50.0  # at 50 samples/s, evaluating three times as fast
 
 
-def ensemble_of(rates: dict[str, float], paradigm: str = "global") -> Ensemble:
-    specs = [DnnSpec(name, 8, StopRule(max_epochs=4)) for name in ("a", "b")]
+def ensemble_of(rates: dict[str, float], paradigm: str = "global", max_epochs: int = 4) -> Ensemble:
+    specs = [DnnSpec(name, 8, StopRule(max_epochs=max_epochs)) for name in ("a", "b")]
     table = RateTable({name: {1: rate} for name, rate in rates.items()}, 2)
     settings = ScheduleSettings(
         num_positions=120, delta=Delta(relative=0.1), profile=False, paradigm=paradigm, max_gpus_per_dnn=1
@@ -110,3 +110,10 @@ def test_a_forecast_under_way_does_not_hold_up_the_end() -> None:
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parent)]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
+
+
+def test_a_run_of_very_many_epochs_is_not_simulated(make: Callable[..., Forecast]) -> None:
+    forecast = make()
+    forecast.ask(ensemble_of({"a": 50.0, "b": 50.0}, max_epochs=10**6))
+    assert answer(forecast) is None
+    assert forecast._asked is None

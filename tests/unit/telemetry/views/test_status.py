@@ -71,6 +71,17 @@ def test_a_status_is_written_with_its_time_and_read_back(tmp_path):
     assert (read["schema"], read["pid"]) == (1, os.getpid())
 
 
+def test_nothing_in_a_status_can_act_on_the_terminal():
+    hostile = "\x1b[2J\r\x00\u202e"
+    status = a_status(name=f"six{hostile}")
+    for dnn in status["dnns"]:
+        dnn.update(name=f"dnn{hostile}", cause=f"error{hostile}", detail=f"ValueError: {hostile}", gpus=[0])
+        dnn["straggler"] = {"gpu": 0, "why": hostile, "late_s": 1.0}
+    page = render_status(status, now=NOW + 3)
+    assert all(line.isprintable() for line in page.split("\n"))
+    assert page.count("\\u202e") >= 7
+
+
 def test_people_see_phase_dnns_and_age():
     page = render_status(a_status(), now=NOW + 3)
     lines = page.splitlines()
