@@ -58,7 +58,9 @@ from hpcbal.telemetry.views.status import end_status
 STATUS_INTERVAL_S = 2.0
 MAX_SHOWN = 8
 RESULTS_INTERVAL_S = 60.0
-"""results.csv is replaced this often while DNNs train."""
+"""results.csv is replaced this often while DNNs train..."""
+MAX_RESULTS_SHARE = 0.005
+"""...or less often, so that this takes at most this share of the scheduler's time."""
 
 
 class Journal:
@@ -241,8 +243,10 @@ class Journal:
         self._renew_status(ensemble, stats)
         write_status(self._run.status, self._status)
         if self._results_due_s is not None and time.monotonic() >= self._results_due_s:
-            self._results_due_s = time.monotonic() + RESULTS_INTERVAL_S
+            began_s = time.monotonic()
             write_results(self._run.results, self._results.rows(ensemble, stats.bad))
+            now_s = time.monotonic()
+            self._results_due_s = now_s + max(RESULTS_INTERVAL_S, (now_s - began_s) / MAX_RESULTS_SHARE)
         self._metrics.flush_if_due()
         self._timeline.flush()
 

@@ -9,7 +9,7 @@ from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
 from hpcbal.telemetry.ledger import Straggler
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
-from hpcbal.telemetry.views.summary import summary_of
+from hpcbal.telemetry.views.summary import best_of
 
 PHASES = {"new": "starting", "round": "training"}
 """Phases of the state machine that have another name for users."""
@@ -37,22 +37,23 @@ def fill_status(
     status["dnns"] = []
     for name, dnn in snapshot["dnns"].items():
         account = accounts.now(name)
-        numbers = summary_of([record.metrics for record in ensemble.state.dnns[name].history])
+        epochs = [record.metrics for record in ensemble.state.dnns[name].history]
+        best = best_of(epochs, "val_accuracy")
         entry: DnnStatus = {
             "name": name,
             "state": dnn["state"],
             "epochs": dnn["epochs"],
             "max_epochs": dnn["max_epochs"],
             "metrics": dnn["metrics"],
-            "best_val_accuracy": numbers["best_val_accuracy"],
+            "best_val_accuracy": best,
             "gpus": dnn["gpus"],
             "wall_time_s": account.wall_time_s,
             "slot_seconds": account.slot_seconds,
             "cause": dnn["cause"] or "",
             "detail": dnn["detail"] or "",
         }
-        if numbers["best_val_accuracy"] is None and numbers["best_accuracy"] is not None:
-            entry["best_accuracy"] = numbers["best_accuracy"]
+        if best is None and (best_trained := best_of(epochs, "accuracy")) is not None:
+            entry["best_accuracy"] = best_trained
         if dnn["left_out"]:
             entry["left_out"] = dnn["left_out"]
         if name in stragglers:

@@ -163,7 +163,8 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
         body = [[*cells, cell_text(row.cause)] for cells, row in zip(body, rows, strict=True)]
         totals.append(f"{sum(row.state == 'failed' for row in rows)} failed")
     lines = format_table(headers, body, right=right, totals=totals)
-    earlier = [row for row in rows if row.numbers.get("best_epoch") not in (None, row.epochs)]
-    if earlier:
+    if any(
+        "best_epoch" in each and each.get(measure.final_key) != each.get(measure.best_key) for each in numbers
+    ):
         lines += ["", f"checkpoint.h5 of a {view.job} holds its last epoch, not its best"]
     return "\n".join(lines) + "\n"

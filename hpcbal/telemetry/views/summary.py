@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 Number = float | int | None
 
@@ -12,6 +12,14 @@ METRICS: Mapping[str, bool] = {"val_accuracy": True, "val_loss": False, "accurac
 
 NUMBERS = ("best_epoch", *(f"{which}_{metric}" for metric in METRICS for which in ("best", "final")))
 """Keys of a summary: `best_` is over all epochs, `final_` is the last epoch, whose weights are saved."""
+
+
+def best_of(epochs: Iterable[Mapping[str, float | None]], metric: str) -> float | None:
+    """The best value of one metric over all epochs; None if none is known."""
+    values = (epoch.get(metric) for epoch in epochs)
+    known = [value for value in values if value is not None and value == value]
+    choose = max if METRICS[metric] else min
+    return choose(known, default=None)
 
 
 def summary_of(epochs: Sequence[Mapping[str, float | None]]) -> dict[str, Number]:
@@ -26,14 +34,12 @@ def summary_of(epochs: Sequence[Mapping[str, float | None]]) -> dict[str, Number
     """
     found: dict[str, Number] = dict.fromkeys(NUMBERS)
     for metric, more_is_better in METRICS.items():
-        values = [epoch.get(metric) for epoch in epochs]
-        known = [value for value in values if value is not None and not math.isnan(value)]
-        if not known:
+        best = best_of(epochs, metric)
+        if best is None:
             continue
-        best = max(known) if more_is_better else min(known)
-        last = values[-1]
+        last = epochs[-1].get(metric)
         found[f"best_{metric}"] = best
         found[f"final_{metric}"] = None if last is None or math.isnan(last) else last
         if more_is_better and found["best_epoch"] is None:
-            found["best_epoch"] = 1 + values.index(best)
+            found["best_epoch"] = 1 + [epoch.get(metric) for epoch in epochs].index(best)
     return found
