@@ -90,7 +90,8 @@ def random_group(seed: int, change_at: int, num_iterations: int, noise: float) -
     num_gpus = int(rng.integers(2, 25))
     slope = 0.01 * 10 ** rng.uniform(0, 1, num_gpus)
     launch = slope * rng.uniform(0, 10, num_gpus)
-    floor = (launch + slope * rng.uniform(0, 30, num_gpus)) * (rng.random(num_gpus) < 0.5)
+    floor = launch + slope * rng.uniform(0, 30, num_gpus)
+    floor = np.where(rng.random(num_gpus) < 0.5, floor, 0.0)
     before = TimeCurves(floor, launch, slope)
     factor = np.ones(num_gpus)
     factor[np.argmin(slope)] = rng.choice([0.5, 1.5, 2.0])  # the fastest: it has most of the samples

@@ -252,7 +252,7 @@ def figures(mixed: dict[str, Outcome], parts: dict[str, Outcome]) -> dict[str, f
         ours, theirs = of["weighted"], of["unweighted"]
         result[f"unweighted_over_weighted{suffix}"] = theirs.counted().mean() / ours.counted().mean()
         result[f"unweighted_reached{suffix}"] = sum(epochs is not None for epochs in theirs.epochs)
-        result[f"unweighted_accuracy_lost{suffix}"] = np.mean(ours.accuracy) - np.mean(theirs.accuracy)
+        result[f"unweighted_accuracy_lost{suffix}"] = float(np.mean(ours.accuracy) - np.mean(theirs.accuracy))
     return {key: round(float(value), 4) for key, value in result.items()}
 
 

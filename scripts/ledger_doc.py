@@ -103,7 +103,7 @@ def type_text(hint: Any, *, plural: bool = False) -> str:
         return f"list of {type_text(arguments[0], plural=True)}"
     if origin is not None:
         return f"object: {type_text(arguments[1])} by name"
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return f"[{hint.__name__}](#{hint.__name__.lower()})"
     return NAMES[hint] + ("s" if plural and hint is not str else "")
 

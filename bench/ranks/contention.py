@@ -115,7 +115,8 @@ def main() -> None:
             "seconds": round(time.time() - began, 1),
         }
         columns = np.ascontiguousarray(noted.transpose(1, 2, 0))  # (4, workers, iterations)
-        Recording(columns[SAMPLES].astype(np.int64), *columns[SECONDS:], about=about).save(args.out)
+        processing_s, cpu, memory = columns[SECONDS:]
+        Recording(columns[SAMPLES].astype(np.int64), processing_s, cpu, memory, about).save(args.out)
 
 
 if __name__ == "__main__":

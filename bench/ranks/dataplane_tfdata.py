@@ -52,17 +52,20 @@ def serve(shape: list[int], num_consumers: int) -> None:
     for line in sys.stdin:
         num_blocks = int(line.split()[1])
         for consumer in consumers:
+            assert consumer.stdin is not None
             consumer.stdin.write(line)
             consumer.stdin.flush()
         slowest_s = max(_answer(consumer)["seconds"] for consumer in consumers)
         print(json.dumps({"blocks_per_s": num_blocks / slowest_s}), flush=True)
     for consumer in consumers:
+        assert consumer.stdin is not None
         consumer.stdin.close()
         consumer.wait()
     del worker, dispatcher
 
 
 def _answer(consumer: subprocess.Popen[str]) -> dict:
+    assert consumer.stdout is not None
     line = consumer.stdout.readline()
     if not line:
         raise RuntimeError(f"a consumer of the data service ended with exit code {consumer.wait()}")

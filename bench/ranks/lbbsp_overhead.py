@@ -97,18 +97,21 @@ class TurnProbe:
 def random_narx(num_workers: int) -> Narx:
     """Networks without a fit; predictions with them take as long."""
     rng = np.random.default_rng(0)
-    shapes = [
-        (NUM_INPUTS,),
-        (NUM_INPUTS,),
-        (NUM_INPUTS, NUM_HIDDEN),
-        (NUM_HIDDEN,),
-        (NUM_HIDDEN,),
-        (NUM_INPUTS,),
-    ]
-    parts = [0.01 * rng.standard_normal((num_workers, *shape)) for shape in shapes]
-    parts[1] = np.ones((num_workers, NUM_INPUTS))
-    mean, scale = np.full(num_workers, 8.0), np.ones(num_workers)
-    return Narx(*parts, output_bias=np.zeros(num_workers), speed_mean=mean, speed_scale=scale)
+
+    def small(*shape: int) -> npt.NDArray[np.float64]:
+        return 0.01 * rng.standard_normal((num_workers, *shape))
+
+    return Narx(
+        input_mean=small(NUM_INPUTS),
+        input_scale=np.ones((num_workers, NUM_INPUTS)),
+        hidden_weights=small(NUM_INPUTS, NUM_HIDDEN),
+        hidden_bias=small(NUM_HIDDEN),
+        output_weights=small(NUM_HIDDEN),
+        direct_weights=small(NUM_INPUTS),
+        output_bias=np.zeros(num_workers),
+        speed_mean=np.full(num_workers, 8.0),
+        speed_scale=np.ones(num_workers),
+    )
 
 
 def make_balancer(name: str, collective: MpiCollective, num_samples: int, probe: TurnProbe) -> Balancer:

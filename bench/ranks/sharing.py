@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping
+from typing import cast
 
 from mpi4py import MPI
 
@@ -53,12 +54,12 @@ def make_spec(source: SampleSource) -> StreamSpec:
 
 
 def measure(
-    world: MPI.Comm, source: SampleSource, num_streams: int, num_trainers: int, passes: int
+    world: MPI.Intracomm, source: SampleSource, num_streams: int, num_trainers: int, passes: int
 ) -> list[float]:
     """CPU seconds and samples, summed over the preprocessors, and wall seconds."""
     stream, place = divmod(world.rank, 1 + num_trainers)
     is_used = stream < num_streams
-    group = world.Split(stream if is_used else MPI.UNDEFINED, place)
+    group = cast(MPI.Intracomm, world.Split(stream if is_used else MPI.UNDEFINED, place))
     totals = [0.0, 0.0]
     began_s = time.perf_counter()
     if is_used:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.messages import RoundPlan
@@ -79,6 +79,13 @@ class ScheduleSettings:
         for name, value, least in bounds:
             if value is not None and value < least:
                 raise InputError(f"{name}: got {value}, allowed: an integer >= {least}")
+
+    def for_profiling(self) -> ScheduleSettings:
+        """These settings for a run that only measures rates, whatever schedule they are for.
+
+        Only "global" makes use of rates on several GPUs, so only with it are all of them measured.
+        """
+        return replace(self, profile=True, profile_only=True, paradigm="global")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,11 @@ def rounds(draw: st.DrawFn) -> tuple[BatchTask, SplitRules, list[Any]]:
         st.lists(st.floats(0.0, 1.0), min_size=num_ranks, max_size=num_ranks),
     )
     step = st.tuples(
-        st.integers(1, num_samples), answer, st.booleans(), st.none() | st.integers(0, num_ranks - 1)
+        st.integers(1, num_samples),
+        answer,
+        st.booleans(),
+        st.none() | st.integers(0, num_ranks - 1),
+        st.integers(0, 3).map(lambda number: number == 3),
     )
     return task, rules, draw(st.lists(step, max_size=30))
 
@@ -88,8 +92,10 @@ def answer_to(ask: AskPolicy, answer: Any, remove: int | None) -> SplitEvent:
     return Decided(Decision(replace(ask.state, batch_sizes=sizes), remove))
 
 
-def take(group: Group, shares: tuple[int, ...], answer: Any, is_late: bool, remove: int | None) -> None:
-    """One training step, in the order of the runtime."""
+def take(
+    group: Group, shares: tuple[int, ...], answer: Any, is_late: bool, remove: int | None, is_broken: bool
+) -> None:
+    """One training step, in the order of the runtime; the reports of a broken step cannot be used."""
     if group.late is not None and not (is_late and not group.master.at_once):
         group.feed(group.late)
         group.late = None
@@ -97,7 +103,7 @@ def take(group: Group, shares: tuple[int, ...], answer: Any, is_late: bool, remo
     at_once = group.master.at_once
     if not at_once:
         group.follow()
-    for action in group.feed(measured):
+    for action in group.feed(PolicyFailed("not a number") if is_broken else measured):
         if isinstance(action, AskPolicy):
             event = answer_to(action, answer, remove)
             if at_once:
@@ -117,17 +123,17 @@ def test_all_ranks_follow_one_split_that_keeps_every_sample(
     even = BatchState(task, apportion(task.num_samples, [1.0] * task.num_workers, task.minima, task.maxima))
     group = Group(rules, even)
     asked_after_failure = False
-    for num_samples, answer, is_late, remove in steps:
+    for num_samples, answer, is_late, remove, is_broken in steps:
         shares = group.master.split(num_samples)
         assert shares == group.other.split(num_samples)
         assert sum(shares) == num_samples
         assert group.master.at_once == group.other.at_once
         gave_up, before = group.master.gave_up, len(group.actions)
-        take(group, shares, answer, is_late, remove)
+        take(group, shares, answer, is_late, remove, is_broken)
         asked_after_failure |= gave_up and any(isinstance(a, AskPolicy) for a in group.actions[before:])
     assert not asked_after_failure
     assert group.other.num_decisions == 0
-    assert group.master.num_steps == len(steps)
+    assert group.master.num_steps == sum(not is_broken for *_, is_broken in steps)
 
 
 @given(rounds())
@@ -139,8 +145,8 @@ def test_the_same_trace_gives_the_same_actions_and_the_log_the_same_state(
     even = BatchState(task, apportion(task.num_samples, [1.0] * task.num_workers, task.minima, task.maxima))
     first, second = Group(rules, even), Group(rules, even)
     for group in (first, second):
-        for num_samples, answer, is_late, remove in steps:
-            take(group, group.master.split(num_samples), answer, is_late, remove)
+        for num_samples, answer, is_late, remove, is_broken in steps:
+            take(group, group.master.split(num_samples), answer, is_late, remove, is_broken)
     assert first.actions == second.actions
     events = first.master.events
     assert len(events) < MAX_EVENTS

@@ -38,6 +38,7 @@ machines          | -                                     | errors
 comm              | mpi4py numpy                          | errors stderr
 cluster           | mpi4py                                | errors cluster.layout
 policies.batching | numpy                                 | errors
+policies.samples  | numpy                                 | errors policies.batching
 policies          | numpy                                 | errors cluster.layout policies.batching
 control           | -                                     | errors values cluster.layout machines
                   |                                       | policies.batching policies

@@ -140,6 +140,8 @@ class Splitting:
         return [AskPolicy(self.state, event.observations)]
 
     def _on_decided(self, event: Decided) -> list[SplitAction]:
+        if self.gave_up:
+            return []  # the policy was asked before a later report ended balancing
         if not self.is_pending:
             raise self._error("got Decided, but the policy was not asked")
         decision = event.decision

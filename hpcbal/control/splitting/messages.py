@@ -52,7 +52,10 @@ class Decided(SplitEvent):
 
 @dataclass(frozen=True, slots=True)
 class PolicyFailed(SplitEvent):
-    """On the master: the policy raised an error instead of answering; `problem` goes to the log."""
+    """On the master: the policy raised an error instead of answering, or cannot be shown a step's reports.
+
+    `problem` goes to the log.
+    """
 
     problem: str
 

@@ -108,6 +108,4 @@ def _settings(
         settings_of(config, facts.spec.num_positions),
         max_preprocessors=len(context.roles.preprocessor_ranks),
     )
-    if not opened.request.profile_only:
-        return settings
-    return replace(settings, profile=True, profile_only=True, paradigm="global")
+    return settings.for_profiling() if opened.request.profile_only else settings

@@ -11,7 +11,7 @@ from hpcbal.comm.channel import Channel
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.comm.pieces import PieceExchange
 from hpcbal.control.messages import DnnFailed
-from hpcbal.runtime.wire.protocol import Happened, Heartbeat, Shutdown
+from hpcbal.runtime.wire.protocol import Happened, Heartbeat, ProfileFacts, Shutdown
 
 NUM_MESSAGES = 200
 NUM_PIECES = 12
@@ -51,12 +51,12 @@ def check_order_and_size(channel: Channel) -> None:
 def check_one_for_all(channel: Channel, barrier: Callable[[], None]) -> None:
     """Every rank sends to all others at once; each gets a value of its own from each other rank."""
     others = [rank for rank in range(channel.size) if rank != channel.rank]
-    sent = Happened(channel.rank, DnnFailed("a", "error", ""), {"seconds": float(channel.rank)})
+    sent = Happened(channel.rank, DnnFailed("a", "error", ""), ProfileFacts(float(channel.rank)))
     channel.send_to_all(others, sent)
     received = dict(channel.wait() for _ in others)
     assert sorted(received) == others
     for source, message in received.items():
-        assert message == Happened(source, DnnFailed("a", "error", ""), {"seconds": float(source)})
+        assert message == Happened(source, DnnFailed("a", "error", ""), ProfileFacts(float(source)))
         assert message is not sent
     assert channel.flush()
     barrier()

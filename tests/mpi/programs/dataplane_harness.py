@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from mpi4py import MPI
@@ -90,7 +91,8 @@ class Cast:
         self.training_nodes = tuple(n for n, sizes in enumerate(nodes) if sizes[1])
         self.comm = self.world.Dup()
         self.spec = spec
-        self.node_comm = self.world.Split(self.node, self.world.rank)
+        self.node_comm = cast(MPI.Intracomm, self.world.Split(self.node, self.world.rank))
+        self.peers: MPI.Comm = self.world.Split(0 if self.is_producer else 1)
         self.ring = NodeRing.create(
             self.node_comm, spec, num_readers, num_producers, num_writers=len(self.producers)
         )
@@ -142,6 +144,7 @@ class Cast:
 
     def close(self) -> None:
         self.ring.close()
+        self.peers.Free()
         self.node_comm.Free()
         self.comm.Free()
 

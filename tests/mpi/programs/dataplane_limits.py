@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 from dataplane_harness import Cast, FakeSource, read_passes
 
 from hpcbal.dataplane.nontemporal import QuickerWrite
@@ -24,7 +25,7 @@ def idle_readers_hold_all_producers_back(cast: Cast, source: FakeSource) -> None
 
     def read(reader: StreamReader) -> None:
         time.sleep(PAUSE_S)
-        cast.readers.Barrier()
+        cast.peers.Barrier()
         read_passes(reader, source, PASSES, BLOCK_SAMPLES)
 
     actor = cast.producer(source) if cast.is_producer else cast.reader()
@@ -99,11 +100,11 @@ def wrong_reads_are_errors(cast: Cast, source: FakeSource) -> None:
         source.check(reader.read(0, 9, 15), 0, 9, 15)
 
     if cast.is_producer:
-        actor = cast.producer(source)
-    else:
-        actor = StreamReader(cast.ring, cast.index, poll=interrupt_later(interrupt))
-        expect(HpcbalError, "outside a round", lambda: actor.read(0, 0, 1))
-    cast.run_round(cast.plan(1), actor, read, Position(0))
+        cast.run_round(cast.plan(1), cast.producer(source), read, Position(0))
+        return
+    reader = StreamReader(cast.ring, cast.index, poll=interrupt_later(interrupt))
+    expect(HpcbalError, "outside a round", lambda: reader.read(0, 0, 1))
+    cast.run_round(cast.plan(1), reader, read, Position(0))
 
 
 def interrupt_later(interrupt):
@@ -135,6 +136,7 @@ def recycled_memory_is_used(cast: Cast, source: FakeSource) -> None:
         for start in range(0, 16, 5):
             batch = reader.read(0, start, start + 5, out=out)
             source.check(batch, 0, start, start + 5)
+            assert isinstance(batch.x, np.ndarray)
             assert batch.x.base is out
             reader.release(0, start + 5)
 
@@ -168,9 +170,7 @@ def main() -> None:
         cast = Cast(NODES, source.spec(BLOCK_SAMPLES, SLOTS))
         if cast.world.rank == 0:
             print(case.__name__, flush=True)
-        cast.readers = cast.world.Split(0 if cast.is_producer else 1)
         case(cast, source)
-        cast.readers.Free()
         cast.close()
 
 

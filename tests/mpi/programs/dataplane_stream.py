@@ -12,6 +12,7 @@ from functools import partial
 
 from dataplane_harness import Cast, FakeSource, read_passes
 
+from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.stream import round_block
 from hpcbal.values import Position
 
@@ -55,6 +56,7 @@ def main() -> None:
         gathered = cast.world.gather([[i, p, n] for (i, p), n in source.reads.items()])
         rounds.append([reads for of_rank in gathered or () for reads in of_rank])
         if cast.is_producer:
+            assert isinstance(actor, Producer)
             bad = actor.take_bad()
             assert all(source.is_bad(sample_id) for sample_id, _, _ in bad)
             assert len(bad) == sum(source.is_bad(i) for i, _ in source.reads)

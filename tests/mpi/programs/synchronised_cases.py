@@ -30,7 +30,7 @@ from hpcbal.training.step import evaluate_step, train_step
 SYNCHRONISED, PLAIN = "training_models:synchronised", "training_models:plain_twin"
 TRIPWIRES = "training_models:tripwires"
 EVERYONE = (2, 0, 1)
-PARTITIONS = ([EVERYONE], [(0,), (1, 2)], [(1, 0)])
+PARTITIONS: tuple[list[tuple[int, ...]], ...] = ([EVERYONE], [(0,), (1, 2)], [(1, 0)])
 """A group of all, one alone beside two, and two with one that trains nothing."""
 
 

@@ -34,6 +34,7 @@ from training_harness import (
     run,
 )
 
+from hpcbal.comm.mpi_group_comm import MpiGroupComm
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation, split_evenly
 from hpcbal.policies.batching.even import Even
 from hpcbal.policies.batching.task import BatchState
@@ -137,6 +138,7 @@ def balanced(bench: Bench) -> None:
             changes = split.machine.num_changes
             coming = FULL_STEP if changes < least_changes else LAST_STEP
             ahead = split.deal(0, coming) if split.plans_ahead else None
+            assert isinstance(comm, MpiGroupComm)
             assert comm.mpi.allgather((shares.counts, changes)) == [(shares.counts, changes)] * comm.size
             batch = Batch(np.arange(n), rng.normal(size=(n, *SHAPE)), rng.integers(0, NUM_CLASSES, n))
             part = mine(batch, list(shares.counts), collective.rank)

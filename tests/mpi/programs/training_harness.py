@@ -6,11 +6,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
+from hpcbal.comm.group_comm import GroupComm
 from hpcbal.comm.mpi_group_comm import MpiGroupComm
 from hpcbal.comm.requests import wait_for
 from hpcbal.config import DnnConfig
@@ -22,7 +24,7 @@ from hpcbal.training.groups import TrainerGroups
 
 # As in a run: rank 0 of the world is no trainer, and Horovod never sees it.
 IS_TRAINER = MPI.COMM_WORLD.rank > 0
-COMM = MPI.COMM_WORLD.Split(int(IS_TRAINER), MPI.COMM_WORLD.rank)
+COMM = cast(MPI.Intracomm, MPI.COMM_WORLD.Split(int(IS_TRAINER), MPI.COMM_WORLD.rank))
 NUM_CLASSES = 5
 SHAPE = (6, 6, 1)
 SPEC = SampleSpec.of(SHAPE, "float64")
@@ -103,13 +105,14 @@ def assert_close(actual: Replica, expected: Replica) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10, err_msg=name)
 
 
-def assert_same_everywhere(comm: MpiGroupComm, replica: Replica) -> None:
+def assert_same_everywhere(comm: GroupComm, replica: Replica) -> None:
+    assert isinstance(comm, MpiGroupComm)
     for state in comm.mpi.allgather(replica.state()):
         for name, array in replica.state().items():
             np.testing.assert_array_equal(array, state[name], err_msg=name)
 
 
-def check_agreed(comm: MpiGroupComm, failed: GroupFailed, message: str) -> None:
+def check_agreed(comm: GroupComm, failed: GroupFailed, message: str) -> None:
     """After a failed step all ranks can learn the detail."""
     with pytest.raises(GroupFailed) as agreed:
         agree(comm, failed)

@@ -209,3 +209,13 @@ def test_reports_that_cannot_be_shown_to_the_policy_end_balancing_though_it_was_
     assert machine.gave_up
     assert machine.handle(PolicyFailed("cpu_share: got 2.0")) == [], "it is reported once"
     machine.check_invariants()
+
+
+@pytest.mark.parametrize("late", [decided(60, 40), PolicyFailed("singular")])
+def test_an_answer_that_comes_after_balancing_has_ended_is_dropped(late: SplitEvent) -> None:
+    machine = machine_of(BACKGROUND)
+    feed(machine, measured(50, 50))
+    assert isinstance(machine.handle(PolicyFailed("cpu_share: got 2.0"))[0], GiveUp)
+    assert machine.handle(late) == []
+    assert machine.state.batch_sizes == (50, 50)
+    machine.check_invariants()

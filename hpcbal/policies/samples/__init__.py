@@ -1,0 +1,21 @@
+"""Deal samples of unequal size to the workers of a group; pure decisions."""
+
+from hpcbal.policies.samples.chronica import EpochQueues, Indicators, shuffle
+from hpcbal.policies.samples.orders import GROUPED_BATCHES, order_in_windows, size_order
+from hpcbal.policies.samples.task import SampleTask, SampleTooLargeError, StepCost, checked_sizes, imbalance
+from hpcbal.policies.samples.within_batch import deal
+
+__all__ = [
+    "GROUPED_BATCHES",
+    "EpochQueues",
+    "Indicators",
+    "SampleTask",
+    "SampleTooLargeError",
+    "StepCost",
+    "checked_sizes",
+    "deal",
+    "imbalance",
+    "order_in_windows",
+    "shuffle",
+    "size_order",
+]

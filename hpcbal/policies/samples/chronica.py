@@ -1,0 +1,180 @@
+"""CHRONICA: choose the samples of each step from the workers' parts, and level the parts after an epoch."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from itertools import pairwise
+
+import numpy as np
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching.curves import FloatArray, IntArray
+from hpcbal.policies.samples.task import checked_sizes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Indicators:
+    """Performance indicators of the workers: a step with work x takes `seconds_per_size` * x + `launch_s`.
+
+    Attributes:
+        seconds_per_size: a of [CHRONICA] Eq. 6, finite and > 0, shape (num_workers,).
+        launch_s: b, finite and >= 0, shape (num_workers,).
+
+    Raises: PolicyError: a value is out of range, or the lengths differ.
+    """
+
+    seconds_per_size: FloatArray
+    launch_s: FloatArray
+
+    def __post_init__(self) -> None:
+        a, b = self.seconds_per_size, self.launch_s
+        if a.shape != b.shape or a.ndim != 1 or not len(a):
+            raise PolicyError(
+                f"indicators of workers: got shapes {a.shape} and {b.shape}, allowed: (n,) twice"
+            )
+        if not (np.isfinite(a).all() and np.isfinite(b).all() and (a > 0).all() and (b >= 0).all()):
+            raise PolicyError(
+                f"indicators of workers: got {a.tolist()} and {b.tolist()}, allowed: above 0 seconds per "
+                "size, 0 or more seconds of launch"
+            )
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.launch_s)
+
+
+class EpochQueues:
+    """What each worker still has to draw in an epoch, and the data scheduler that draws it.
+
+    Reading of [CHRONICA] Alg. 2, where the pseudo-code is open:
+
+    - The "batch size" is the number of samples of the global batch. Each pass of the loop picks one of them.
+    - A worker draws from its own part only.
+    - FFD takes the worker with the least estimated time. It draws its largest sample with which it does not
+      finish later than the slowest worker so far; if it has none, its smallest sample. This is what Fig. 5
+      shows: 129 after 156 (171 does not fit), and the smallest sample where nothing fits.
+    - The estimated time of a share is b + a * (sum of sizes): b is paid once for a step, not for a sample.
+    - A worker whose part is empty draws no more, and the other workers fill the step.
+
+    Args:
+        sizes: of all samples, shape (num_samples,), > 0.
+        owner: worker of each sample, int, shape (num_samples,); negative: unusable.
+        num_workers: >= 1.
+        seed: numbers that make the random pivots: the run's seed, the epoch.
+
+    Source: [CHRONICA] Sec. V-B, Alg. 2.
+    """
+
+    def __init__(self, sizes: FloatArray, owner: IntArray, num_workers: int, seed: Sequence[int]) -> None:
+        sizes = checked_sizes(sizes, len(owner))
+        order = np.lexsort((sizes, owner))
+        bounds = np.searchsorted(owner[order], np.arange(num_workers + 1))
+        parts = [order[first:last] for first, last in pairwise(bounds)]
+        self._ids = [part.tolist() for part in parts]
+        self._sizes = [sizes[part].tolist() for part in parts]
+        self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(list(seed))))
+        self.num_left = int(bounds[-1] - bounds[0])
+
+    def draw(self, indicators: Indicators, batch_size: int) -> list[IntArray]:
+        """The samples of the next step by worker; together `batch_size`, or all that are left.
+
+        Args:
+            indicators: of the workers.
+            batch_size: >= 1.
+        """
+        slopes, launches = indicators.seconds_per_size.tolist(), indicators.launch_s.tolist()
+        drawn: list[list[int]] = [[] for _ in self._ids]
+        if not self.num_left:
+            return [np.zeros(0, np.int64) for _ in drawn]
+        worker, place = self._random_pivot()
+        slowest_s = launches[worker] + slopes[worker] * self._take(worker, place, drawn)
+        finish = [(slowest_s if j == worker else launches[j], j) for j in range(len(self._ids))]
+        heapify(finish)
+        for _ in range(min(batch_size - 1, self.num_left)):
+            while not self._ids[finish[0][1]]:
+                heappop(finish)
+            now_s, worker = finish[0]
+            fits = bisect_right(self._sizes[worker], (slowest_s - now_s) / slopes[worker])
+            now_s += slopes[worker] * self._take(worker, max(fits - 1, 0), drawn)
+            slowest_s = max(slowest_s, now_s)
+            heapreplace(finish, (now_s, worker))
+        return [np.array(own, np.int64) for own in drawn]
+
+    def _random_pivot(self) -> tuple[int, int]:
+        """A random sample of all that are left: its worker and its place there."""
+        place = int(self._random.integers(self.num_left))
+        for worker, own in enumerate(self._ids):
+            if place < len(own):
+                return worker, place
+            place -= len(own)
+        raise AssertionError("internal error: num_left does not count what is left")
+
+    def _take(self, worker: int, place: int, drawn: list[list[int]]) -> float:
+        """Move one sample into the step; returns its size."""
+        self.num_left -= 1
+        drawn[worker].append(self._ids[worker].pop(place))
+        size: float = self._sizes[worker].pop(place)
+        return size
+
+
+def shuffle(sizes: FloatArray, owner: IntArray, indicators: Indicators, num_steps: int = 0) -> IntArray:
+    """Move samples between parts, so that the next epoch takes all workers equally long.
+
+    Reading of [CHRONICA] Alg. 3, where the pseudo-code is open:
+
+    - The estimated time of a part is a * (sum of sizes) + b * (steps of an epoch), because b is paid in every
+      step. As written, b is paid for every sample. Where all shares have one size, only this sum is known.
+    - The mean is that of the parts' times, as written. On unlike workers it is above the best common time.
+    - `search` finds the largest sample that does not bring its worker below the mean. The loop ends where
+      there is none, so a part stays above the mean by less than its smallest sample. As written, it would end
+      below the mean.
+    - FFD redistributes the largest sample first, to the worker that finishes its part first with it.
+
+    Args:
+        sizes: of all samples, shape (num_samples,), > 0.
+        owner: worker of each sample, int, shape (num_samples,); negative: unusable.
+        indicators: of the workers.
+        num_steps: steps of an epoch, >= 0.
+
+    Returns: the new owners; only the overflow moves.
+    Source: [CHRONICA] Sec. V-C, Alg. 3.
+    """
+    slopes = indicators.seconds_per_size
+    used = owner >= 0
+    work = np.bincount(owner[used], sizes[used], indicators.num_workers)
+    times_s = slopes * work + num_steps * indicators.launch_s
+    mean_s = float(times_s.mean())
+    new_owner, overflow = owner.copy(), []
+    for worker in np.flatnonzero(times_s > mean_s):
+        own = np.flatnonzero(owner == worker)
+        taken = _overflow(sizes[own], float(times_s[worker] - mean_s) / float(slopes[worker]))
+        overflow.append(own[taken])
+        times_s[worker] -= slopes[worker] * sizes[own[taken]].sum()
+    storage = np.concatenate([np.zeros(0, np.int64), *overflow])
+    storage = storage[np.argsort(-sizes[storage], kind="stable")]
+    for sample in storage.tolist():
+        worker = int(np.argmin(times_s + slopes * sizes[sample]))
+        new_owner[sample] = worker
+        times_s[worker] += slopes[worker] * sizes[sample]
+    return new_owner
+
+
+def _overflow(sizes: FloatArray, excess: float) -> IntArray:
+    """Places of the samples that a part gives away: the largest that fits into what is left, again and again.
+
+    In descending order each sample is taken if it fits, because what did not fit never fits later.
+
+    Args:
+        sizes: of the part, any order.
+        excess: work above the mean, > 0.
+    """
+    order = np.argsort(-sizes, kind="stable")
+    taken = []
+    for place in order.tolist():
+        if sizes[place] <= excess:
+            taken.append(place)
+            excess -= float(sizes[place])
+    return np.array(taken, np.int64)

@@ -1,0 +1,92 @@
+"""Deal the samples of a fixed batch to workers so that all of them finish at the same time."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.batching.curves import FloatArray, IntArray
+from hpcbal.policies.samples.padded import deal_runs
+from hpcbal.policies.samples.task import SampleTask, StepCost
+
+_LEAST_CHUNK = 4
+"""A round of `_longest_first` deals at least one sample to every 4th worker."""
+
+
+def deal(task: SampleTask) -> IntArray:
+    """The worker of each sample of a step, int64, shape (num_samples,).
+
+    The batch is not changed, so the weighted gradient is that of any other split, to rounding. If there are
+    at least as many samples as workers that may take one, every worker gets one: it stays measured.
+
+    Raises: PolicyError: the samples do not fit into the limits of work.
+    """
+    deal_out = deal_runs if task.cost is StepCost.PADDED else _longest_first
+    return _one_for_each(task, deal_out(task))
+
+
+def _longest_first(task: SampleTask) -> IntArray:
+    """Longest processing time first: each sample goes to the worker that then finishes first.
+
+    Rounds deal many samples at once. In a round, samples in descending order go to workers in the order in
+    which these would finish, up to the first worker that a second sample of an earlier one would precede. So
+    the result is that of dealing one by one, except that a round is not shorter than 1 / `_LEAST_CHUNK` of
+    the workers.
+
+    Source: R. L. Graham, "Bounds on multiprocessing timing anomalies" (1969), on unlike machines.
+    """
+    order = np.argsort(-task.sizes, kind="stable")
+    sizes = task.sizes[order]
+    curves, num_workers, num_samples = task.curves, task.num_workers, len(sizes)
+    rank_of, work = np.empty(num_samples, np.int64), np.zeros(num_workers)
+    counts = np.zeros(num_workers, np.int64)
+    least = max(1, num_workers // _LEAST_CHUNK)
+    start = 0
+    while start < num_samples:
+        finish_s = curves.seconds(work + sizes[start])
+        if task.max_samples is not None or task.max_work is not None:
+            finish_s[~_has_room(task, work, counts, sizes[start])] = np.inf
+        by_finish = np.argsort(finish_s, kind="stable")
+        finish_s = finish_s[by_finish]
+        most = min(num_samples - start, int(np.searchsorted(finish_s, np.inf)))
+        if not most:
+            raise PolicyError(
+                f"a step of {num_samples} samples with {sizes.sum():g} of work does not fit on {num_workers} "
+                "workers with the given limits; use a smaller batch, or raise the limits"
+            )
+        again_s = finish_s[:most] + curves.slope_s[by_finish[:most]] * sizes[start + most - 1]
+        in_turn = finish_s[1:most] < np.minimum.accumulate(again_s)[:-1]
+        chunk = most if in_turn.all() else max(1 + int(np.argmin(in_turn)), min(least, most))
+        takers = by_finish[:chunk]
+        rank_of[order[start : start + chunk]] = takers
+        work[takers] += sizes[start : start + chunk]
+        counts[takers] += 1
+        start += chunk
+    return rank_of
+
+
+def _has_room(task: SampleTask, work: FloatArray, counts: IntArray, size: float) -> npt.NDArray[np.bool_]:
+    """Which workers may take one more sample of this size."""
+    has_room = np.ones(task.num_workers, np.bool_)
+    if task.max_samples is not None:
+        has_room &= counts < task.max_samples
+    if task.max_work is not None:
+        has_room &= work + size <= task.max_work * (1 + 1e-12)
+    return has_room
+
+
+def _one_for_each(task: SampleTask, rank_of: IntArray) -> IntArray:
+    """Give each idle worker that may take one the smallest sample of workers that have several."""
+    counts = np.bincount(rank_of, minlength=task.num_workers)
+    idle = np.flatnonzero(counts == 0)
+    if not len(idle) or len(rank_of) < task.num_workers:
+        return rank_of
+    nothing, none = np.zeros(task.num_workers), np.zeros(task.num_workers, np.int64)
+    for worker in idle:
+        spare = np.flatnonzero(counts[rank_of] > 1)
+        smallest = spare[np.argmin(task.sizes[spare])]
+        if _has_room(task, nothing, none, float(task.sizes[smallest]))[worker]:
+            rank_of[smallest] = worker
+            counts = np.bincount(rank_of, minlength=task.num_workers)
+    return rank_of
