@@ -25,7 +25,7 @@ def test_an_uneven_group_ends_with_the_weights_of_one_gpu(lab):
             preprocessing=[{"normalize": {"mean": 0.305, "std": 0.376}}],
             backend={"name": "tensorflow", "precision": "float64", "collective": "mpi"},
             balance={"policy": "fixed", "shares": [19, 1]} if slots == 2 else {"policy": "even"},
-            schedule={"profiling": {"max_batches": 2, "timed_batches": 1, "max_gpus": 1}},
+            schedule={"profiling": lab.known_rates({"a": {1: 1000.0, 2: 1900.0}})},
             slots={"per_node": slots},
             dataplane={"ring_bytes": "1MiB", "block_samples": 32},
             output={"dir": kind},

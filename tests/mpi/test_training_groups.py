@@ -26,8 +26,8 @@ RunMpi = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def passed_with_tensorflow(mpi_run: RunMpi) -> set[str]:
-    """One start of TensorFlow on all ranks serves both collectives and both backends."""
-    return passed(mpi_run(4, "training_cases.py", "mpi,horovod", "tensorflow,emulated", timeout_s=240))
+    """One start of TensorFlow on all ranks serves both collectives, both backends and synchronised layers."""
+    return passed(mpi_run(4, "training_cases.py", "mpi,horovod", "tensorflow,emulated", timeout_s=280))
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +69,7 @@ SYNCHRONISED_CASES = (
 )
 
 
-@pytest.fixture(scope="module")
-def passed_synchronised(mpi_run: RunMpi) -> set[str]:
-    return passed(mpi_run(4, "synchronised_cases.py", "mpi,horovod", timeout_s=280))
-
-
 @pytest.mark.parametrize("case", SYNCHRONISED_CASES)
 @pytest.mark.parametrize("collective", ["mpi", "horovod"])
-def test_synchronised_layers(passed_synchronised: set[str], collective: str, case: str) -> None:
-    assert f"{collective} {case}" in passed_synchronised
+def test_synchronised_layers(passed_with_tensorflow: set[str], collective: str, case: str) -> None:
+    assert f"{collective} synchronised {case}" in passed_with_tensorflow

@@ -1,12 +1,10 @@
 """Three trainers and a bystander: synchronised layers train as one process would, and leave no rank waiting.
 
-Usage: synchronised_cases.py COLLECTIVES (a comma-separated list), on 4 ranks. Trainer 0 prints one line
-`passed COLLECTIVE CASE` per case; a failed case ends the job with its traceback.
+training_cases.py runs them, so that TensorFlow is started only once.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -18,18 +16,14 @@ from training_harness import (
     SHAPE,
     Batch,
     Bench,
-    Models,
     assert_close,
     assert_same_everywhere,
     check_agreed,
     mine,
-    pass_cases,
-    run,
 )
 
 from hpcbal.training.backend import Replica
 from hpcbal.training.collective import LocalCollective
-from hpcbal.training.collectives import COLLECTIVES
 from hpcbal.training.failure import GroupFailed
 from hpcbal.training.step import evaluate_step, train_step
 
@@ -192,7 +186,7 @@ def suspend(bench: Bench) -> None:
         train_step(replica, part, 99, collective)
 
 
-CASES: tuple[Callable[[Bench], None], ...] = (
+SYNCHRONISED_CASES: tuple[Callable[[Bench], None], ...] = (
     replay,
     failures,
     failing_traces,
@@ -201,18 +195,3 @@ CASES: tuple[Callable[[Bench], None], ...] = (
     late,
     suspend,
 )
-
-
-def main() -> None:
-    from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
-
-    backend = TensorFlowBackend(setup_tensorflow(COMM.rank, COMM.size), "float64")
-    models = Models(backend, SYNCHRONISED, None)
-    for collective in sys.argv[1].split(","):
-        groups = COLLECTIVES[collective](COMM)
-        pass_cases(CASES, Bench(groups, models), collective)
-        groups.shutdown()
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,7 +1,8 @@
 """Three trainers and a bystander: groups train as one process would, and fail together.
 
 Usage: training_cases.py COLLECTIVES BACKENDS (each a comma-separated list), on 4 ranks. Trainer 0 prints one
-line `passed COLLECTIVE BACKEND CASE` per case; a failed case ends the job with its traceback.
+line `passed COLLECTIVE BACKEND CASE` per case; a failed case ends the job with its traceback. The cases of
+synchronised layers need TensorFlow and follow as those of the backend "synchronised".
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from synchronised_cases import SYNCHRONISED, SYNCHRONISED_CASES
 from training_harness import (
     COMM,
     NUM_CLASSES,
@@ -355,11 +357,16 @@ def open_models(name: str) -> Models:
 def main() -> None:
     collectives, backends = (argument.split(",") for argument in sys.argv[1:3])
     models_by_backend = {name: open_models(name) for name in backends}
+    synchronised = None
+    if "tensorflow" in backends:
+        synchronised = Models(models_by_backend["tensorflow"].backend, SYNCHRONISED, None)
     for collective in collectives:
         groups = COLLECTIVES[collective](COMM)
         for name, models in models_by_backend.items():
             cases = (case for case in CASES if case is not batch_norm or models.normalised is not None)
             pass_cases(cases, Bench(groups, models), collective, name)
+        if synchronised is not None:
+            pass_cases(SYNCHRONISED_CASES, Bench(groups, synchronised), collective, "synchronised")
         groups.shutdown()
     for models in models_by_backend.values():
         for replica, _ in models.built.values():
