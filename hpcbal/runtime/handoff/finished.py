@@ -19,6 +19,8 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
     user decides whether failed DNNs get another try.
     """
     run = output_of(request, config)
+    if _was_changed_since(run):
+        return None
     code = _code_of_end(run, config)
     if request.profile_only or code is None or (request.retry_failed and code != ExitCode.DONE):
         return None
@@ -32,6 +34,14 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
         f"{render_results(rows)}\n{files_line(run)}\nthis run has already finished; nothing to do",
         code,
     )
+
+
+def _was_changed_since(run: RunDirectory) -> bool:
+    """Whether a later start has changed the config (more epochs) and was refused before it trained."""
+    try:
+        return run.config.stat().st_mtime_ns > run.ledger.stat().st_mtime_ns
+    except OSError:  # missing: the ranks check in detail
+        return True
 
 
 def files_line(run: RunDirectory) -> str:
