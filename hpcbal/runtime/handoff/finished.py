@@ -26,6 +26,8 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
     another try.
     """
     run = output_of(request, config)
+    if _was_changed_since(run):
+        return None
     code = _code_of_end(run, config)
     if request.profile_only or code is None or (request.retry_failed and code != ExitCode.DONE):
         return None
@@ -47,6 +49,14 @@ def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:
     done = [row for row in rows if row.state == "done"]
     with ThreadPoolExecutor(NUM_READERS) as readers:
         return all(readers.map(lambda row: has_trained(run.job(row.name), row.epochs, thoroughly=True), done))
+
+
+def _was_changed_since(run: RunDirectory) -> bool:
+    """Whether a later start has changed the config (more epochs) and was refused before it trained."""
+    try:
+        return run.config.stat().st_mtime_ns > run.ledger.stat().st_mtime_ns
+    except OSError:  # missing: the ranks check in detail
+        return True
 
 
 def files_line(run: RunDirectory) -> str:

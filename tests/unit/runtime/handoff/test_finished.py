@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,15 @@ def test_the_table_and_the_code_of_then(
 @pytest.mark.parametrize("outcome", ["suspended", "profiled"])
 def test_a_run_that_is_not_finished_continues(request_: RunRequest, config: EnsembleConfig, outcome: str):
     leave_run(request_, config, outcome)
+    assert report_of_finished(request_, config) is None
+
+
+def test_a_run_whose_config_a_refused_start_has_changed_is_not_finished(
+    request_: RunRequest, config: EnsembleConfig
+):
+    run = leave_run(request_, config, "done")
+    later = run.ledger.stat().st_mtime + 1.0
+    os.utime(run.config, (later, later))
     assert report_of_finished(request_, config) is None
 
 
