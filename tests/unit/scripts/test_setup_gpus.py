@@ -1,4 +1,4 @@
-"""The set-up notices GPUs, or is told; stand-ins take the place of the driver, CUDA and MPI."""
+"""The set-up notices GPUs, or a variable says so; stand-ins take the place of the driver, CUDA and MPI."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_gpu_is_noticed_by_nvidia_smi_and_by_its_driver(machine: Machine) -> N
     assert chosen(machine) == GPU
 
 
-def test_login_nodes_are_told(machine: Machine) -> None:
+def test_a_variable_says_so_on_login_nodes(machine: Machine) -> None:
     add_cuda(machine, "12.5")
     assert chosen(machine, HPCBAL_DEVICE="gpu") == GPU
 
@@ -67,7 +67,7 @@ def test_without_cuda_12_a_gpu_is_used_without_nccl_until_it_is_there(machine: M
     assert chosen(machine) == GPU
 
 
-def test_who_asks_for_gpus_is_told_what_is_missing(machine: Machine) -> None:
+def test_a_request_for_gpus_names_what_is_missing(machine: Machine) -> None:
     add_cuda(machine, "13.0")
     text = f"CUDA_DIRECTORY=/none; {CHOOSE}"
     done = machine.source(text, HPCBAL_DEVICE="gpu")
