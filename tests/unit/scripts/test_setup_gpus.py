@@ -126,6 +126,15 @@ def test_horovod_is_built_with_the_nccl_that_tensorflow_brings(machine: Machine,
     assert "HOROVOD_NCCL" not in done.stdout
 
 
+def test_cuda_is_found_behind_a_link_to_its_compiler(machine: Machine, tmp_path: Path) -> None:
+    cuda = tmp_path / "cuda-12.5" / "bin"
+    cuda.mkdir(parents=True)
+    answers = f'[[ $1 == --version ]] && echo "release 12.5, V12.5.82" || echo "#$ TOP={cuda}/.." >&2'
+    machine.add_tool("nvcc", answers).rename(cuda / "nvcc")
+    (machine.bin / "nvcc").symlink_to(cuda / "nvcc")
+    assert machine.source('find_cuda; echo "$CUDA_TOP"').stdout == f"{cuda.parent}\n"
+
+
 OPEN_MPI = "echo mca:pml:ucx:version:1; echo mca:mtl:ofi:version:1; echo option:pmix"
 
 
