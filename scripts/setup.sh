@@ -116,18 +116,22 @@ has_gpu() { # whether this machine has an NVIDIA GPU
   [[ -n $(ls "$NVIDIA_DRIVER" 2>/dev/null) ]] || { nvidia-smi -L 2>/dev/null || true; } | grep -q '^GPU '
 }
 
-find_nvcc() { # sets NVCC; fails, with NVCC_FOUND for people, if none is of TensorFlow's CUDA
-  local candidate release
-  NVCC_FOUND=''
+find_cuda() { # sets CUDA_TOP; fails, with NVCC_FOUND for people, if no nvcc is of TensorFlow's CUDA
+  local candidate release top
+  CUDA_TOP='' NVCC_FOUND=''
   for candidate in "${HOROVOD_CUDA_HOME:-/none}/bin/nvcc" "$(type -P nvcc || true)" "$CUDA_DIRECTORY/bin/nvcc"; do
     [[ -x $candidate ]] || continue
     release=$("$candidate" --version 2>/dev/null | grep -oE 'release [0-9.]+' || true)
     release=${release#release }
-    NVCC=$candidate
-    [[ ${release%%.*} == "$CUDA_RELEASE" ]] && return
+    if [[ ${release%%.*} == "$CUDA_RELEASE" ]]; then
+      # nvcc on PATH may be a link or a script outside of its CUDA; a dry run shows where that is.
+      top=$("$candidate" --dryrun -E -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p') || true
+      CUDA_TOP=${candidate%/bin/nvcc}
+      [[ ! -x $top/bin/nvcc ]] || CUDA_TOP=${top%/bin/..}
+      return
+    fi
     NVCC_FOUND+="${NVCC_FOUND:+, }$candidate is of CUDA ${release:-unknown}"
   done
-  NVCC=''
   return 1
 }
 
@@ -155,7 +159,7 @@ choose_device() { # sets DEVICE (gpu or cpu), DEVICE_REASON, TENSORFLOW and GPU_
   GPU_OPERATIONS=''
   if [[ -n ${HOROVOD_GPU_OPERATIONS:-} ]]; then
     GPU_OPERATIONS=${HOROVOD_GPU_OPERATIONS/none/}
-  elif [[ $DEVICE == gpu ]] && { find_nvcc || [[ $kept == "gpu NCCL" ]]; }; then # not loaded now, but it was
+  elif [[ $DEVICE == gpu ]] && { find_cuda || [[ $kept == "gpu NCCL" ]]; }; then # not loaded now, but it was
     GPU_OPERATIONS=NCCL
   elif [[ ${HPCBAL_DEVICE:-auto} == gpu ]]; then
     refuse "Horovod sums the gradients of GPUs with NCCL if nvcc of CUDA $CUDA_RELEASE builds it, which was not found" \
@@ -230,7 +234,7 @@ check_compiler() { # before the downloads, and only if something must still be b
   [[ -f $STATE/steps/horovod ]] && return
   cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null &&
     { [[ $MPI_KIND == wheel ]] || cached_wheel "$(cache_folder mpi)" "$MPI4PY" >/dev/null; } && return
-  [[ $GPU_OPERATIONS != NCCL || -n ${HOROVOD_GPU_OPERATIONS:-} ]] || find_nvcc ||
+  [[ $GPU_OPERATIONS != NCCL || -n ${HOROVOD_GPU_OPERATIONS:-} ]] || find_cuda ||
     refuse "Horovod must be built again with NCCL, but nvcc of CUDA $CUDA_RELEASE was not found" \
       "(${NVCC_FOUND:-no nvcc on PATH}); load its module, or name it with HOROVOD_CUDA_HOME=DIR."
   local source=$STATE/tmp/check.cpp
@@ -405,7 +409,7 @@ install_horovod() {
   unset HOROVOD_GPU_OPERATIONS
   if [[ -n $GPU_OPERATIONS ]]; then
     export HOROVOD_GPU_OPERATIONS=$GPU_OPERATIONS
-    [[ -z ${NVCC:-} ]] || export HOROVOD_CUDA_HOME=${NVCC%/bin/nvcc} PATH=${NVCC%/nvcc}:$PATH
+    [[ -z ${CUDA_TOP:-} ]] || export HOROVOD_CUDA_HOME=$CUDA_TOP PATH=$CUDA_TOP/bin:$PATH
   fi
   [[ $GPU_OPERATIONS != NCCL ]] || use_nccl_of_tensorflow
   MAKEFLAGS=-j$(nproc)

@@ -1,4 +1,4 @@
-"""The set-up notices GPUs, or is told; stand-ins take the place of the driver, CUDA and MPI."""
+"""The set-up notices GPUs, or a variable says so; stand-ins take the place of the driver, CUDA and MPI."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_gpu_is_noticed_by_nvidia_smi_and_by_its_driver(machine: Machine) -> N
     assert chosen(machine) == GPU
 
 
-def test_login_nodes_are_told(machine: Machine) -> None:
+def test_a_variable_says_so_on_login_nodes(machine: Machine) -> None:
     add_cuda(machine, "12.5")
     assert chosen(machine, HPCBAL_DEVICE="gpu") == GPU
 
@@ -67,7 +67,7 @@ def test_without_cuda_12_a_gpu_is_used_without_nccl_until_it_is_there(machine: M
     assert chosen(machine) == GPU
 
 
-def test_who_asks_for_gpus_is_told_what_is_missing(machine: Machine) -> None:
+def test_a_request_for_gpus_names_what_is_missing(machine: Machine) -> None:
     add_cuda(machine, "13.0")
     text = f"CUDA_DIRECTORY=/none; {CHOOSE}"
     done = machine.source(text, HPCBAL_DEVICE="gpu")
@@ -124,6 +124,15 @@ def test_horovod_is_built_with_the_nccl_that_tensorflow_brings(machine: Machine,
     done = machine.source(build.replace("ls -L", "true"), HPCBAL_DEVICE="cpu")
     assert "HOROVOD_GPU_OPERATIONS" not in done.stdout
     assert "HOROVOD_NCCL" not in done.stdout
+
+
+def test_cuda_is_found_behind_a_link_to_its_compiler(machine: Machine, tmp_path: Path) -> None:
+    cuda = tmp_path / "cuda-12.5" / "bin"
+    cuda.mkdir(parents=True)
+    answers = f'[[ $1 == --version ]] && echo "release 12.5, V12.5.82" || echo "#$ TOP={cuda}/.." >&2'
+    machine.add_tool("nvcc", answers).rename(cuda / "nvcc")
+    (machine.bin / "nvcc").symlink_to(cuda / "nvcc")
+    assert machine.source('find_cuda; echo "$CUDA_TOP"').stdout == f"{cuda.parent}\n"
 
 
 OPEN_MPI = "echo mca:pml:ucx:version:1; echo mca:mtl:ofi:version:1; echo option:pmix"
