@@ -32,6 +32,7 @@ hpcbal            | -                                     | -
 errors            | -                                     | -
 env               | -                                     | -
 stderr            | -                                     | -
+collector         | -                                     | -
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
 machines          | -                                     | errors
@@ -53,8 +54,9 @@ telemetry         | -                                     | telemetry.files tele
                   |                                       | telemetry.ledger telemetry.views telemetry.claim
 checkpoint        | h5py numpy                            | errors values telemetry.files
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
-simulator         | numpy yaml                            | errors values cluster.layout policies.batching
-                  |                                       | policies control telemetry.ledger
+simulator         | numpy yaml                            | errors collector values cluster.layout
+                  |                                       | policies.batching policies control
+                  |                                       | telemetry.ledger
 config.source     | yaml                                  | errors
 config.schema     | pydantic pydantic_core                | policies control
 config.messages   | pydantic pydantic_core                | errors config.source config.schema
@@ -65,8 +67,8 @@ config.checks     | pydantic                              | errors policies.batc
                   |                                       | config.schema config.messages config.balance
 config.kinds      | pydantic                              | errors config.source config.schema config.messages
                   |                                       | config.expand config.checks
-config.load       | pydantic pydantic_core yaml           | errors config.source config.schema config.messages
-                  |                                       | config.imports config.kinds
+config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema
+                  |                                       | config.messages config.imports config.kinds
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
