@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from hpcbal.collector import without_garbage_collection
 from hpcbal.config.imports import add_import_roots
 from hpcbal.config.kinds.kind import C, Draft, Kind
 from hpcbal.config.kinds.table import AnyConfig, kind_of
@@ -52,7 +51,7 @@ def load_config(
     Raises:
         ConfigError: with every problem that was found, one line each; for an unknown kind with only that.
     """
-    with _without_garbage_collection():
+    with without_garbage_collection():
         return _load(path, overrides, check_imports, warn, beforehand)
 
 
@@ -86,18 +85,6 @@ def _load(
         if len(lines) > MOST_PROBLEMS:
             warn(f"{path}: {len(lines) - MOST_PROBLEMS} more keys have no effect, or may not fit")
     return config
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Do not search the growing trees of a file for cycles: most of the time of a large file went there."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def resolved_yaml(config: RunConfig) -> str:

@@ -28,6 +28,7 @@ class Core:
         batch_sizes: samples per step, by DNN.
         log: the bounded event log.
         state: everything that changes.
+        has_resumed: whether a DNN was stopped inside a pass by an earlier start.
         forgotten: live DNNs that may use GPUs again that they had dropped, because the hosts have changed.
         too_wide: live DNNs that may have fewer GPUs now than in the interrupted round, which therefore ends.
     """
@@ -57,6 +58,7 @@ class Core:
             self.state.kept = {}
         for dnn_id in self.state.left_out.keys() - self.state.dnns.keys():
             del self.state.left_out[dnn_id]
+        self.has_resumed = any(dnn.position is not None for dnn in self.state.dnns.values())
         self.forgotten: tuple[str, ...] = ()
         if not rounds.is_same(resume.cluster, cluster):
             self._forget_left_out()

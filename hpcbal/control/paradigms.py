@@ -97,14 +97,19 @@ class Paradigm(Protocol):
         """
 
     def must_regroup(
-        self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+        self,
+        view: View,
+        going_on: Mapping[str, int],
+        num_gpus_of_round: int,
+        candidates: Callable[[], Sequence[str]],
     ) -> bool:
         """Whether a round ends at the end of a pass.
 
         Args:
             going_on: GPUs of the DNNs that would continue, at least one.
             num_gpus_of_round: GPUs of the round when it was formed.
-            candidates: DNNs that could be in the next round, in order; includes all of `going_on`.
+            candidates: returns the DNNs that could be in the next round, in order; includes all of
+                `going_on`. Most passes are decided without them.
         """
 
 
@@ -123,7 +128,11 @@ class Global:
         return view.placed(view.flotilla(candidates, num_gpus), range(num_gpus), kept)
 
     def must_regroup(
-        self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+        self,
+        view: View,
+        going_on: Mapping[str, int],
+        num_gpus_of_round: int,
+        candidates: Callable[[], Sequence[str]],
     ) -> bool:
         """Whether too few of the round's GPUs stay busy.
 
@@ -135,9 +144,9 @@ class Global:
         if sum(going_on.values()) >= view.settings.alpha * num_gpus_of_round - ROUNDING:
             return False
         if view.left_out:  # a DNN may get fewer GPUs than its flotilla wants: only placement decides
-            chosen = self.choose(view, candidates, {}).groups
+            chosen = self.choose(view, candidates(), {}).groups
             return {group.dnn_id: len(group.gpus) for group in chosen} != dict(going_on)
-        flotilla = view.flotilla(candidates, view.cluster.num_gpus)
+        flotilla = view.flotilla(candidates(), view.cluster.num_gpus)
         return dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True)) != dict(going_on)
 
 
@@ -166,10 +175,14 @@ class Local:
         return Choice(staying + new.groups, {**rates, **new.rates})
 
     def must_regroup(
-        self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+        self,
+        view: View,
+        going_on: Mapping[str, int],
+        num_gpus_of_round: int,
+        candidates: Callable[[], Sequence[str]],
     ) -> bool:
         """Whether a GPU was released and a DNN waits for one."""
-        return sum(going_on.values()) < num_gpus_of_round and len(candidates) > len(going_on)
+        return sum(going_on.values()) < num_gpus_of_round and len(candidates()) > len(going_on)
 
 
 class Homogeneous:
@@ -188,7 +201,11 @@ class Homogeneous:
         return Choice(tuple(GroupPlan(d, (gpu,)) for gpu, d in enumerate(chosen)), rates)
 
     def must_regroup(
-        self, view: View, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+        self,
+        view: View,
+        going_on: Mapping[str, int],
+        num_gpus_of_round: int,
+        candidates: Callable[[], Sequence[str]],
     ) -> bool:
         """Never: the others wait for the last DNN of the subset."""
         return False

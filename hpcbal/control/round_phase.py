@@ -18,7 +18,7 @@ from hpcbal.control.messages import (
 from hpcbal.control.removal import leave_out, offer_of, what_shrinks
 from hpcbal.control.state import Group
 from hpcbal.control.states import DnnState, Phase
-from hpcbal.control.stopping import evaluate
+from hpcbal.control.stopping import check_monitored, evaluate
 from hpcbal.values import EpochRecord, Position
 
 # ---- which round comes next --------------------------------------------------------------------
@@ -91,6 +91,8 @@ def _catch_up_round(core: Core) -> RoundPlan | None:
     Needed when the allocation has changed, so that the interrupted round cannot continue as it was.
     """
     s, num_positions = core.state, core.settings.num_positions
+    if not core.has_resumed:
+        return None
     position = {
         d: p
         for d in s.live_ids()
@@ -155,7 +157,7 @@ def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
         what = "none is trained" if training is None else f"it trains pass {training}"
         raise core.unexpected(event, dnn, f"EpochDone of the pass that it trains ({what})")
     record = EpochRecord(dnn.epochs + 1, event.pass_index, dict(event.metrics), event.seconds)
-    evaluate(dnn.spec.stop, [record])  # report a missing metric before anything is changed
+    check_monitored(dnn.spec.stop, record)  # report a missing metric before anything is changed
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
     group.offered_gpu = offer_of(group, event, core.settings)
@@ -214,7 +216,10 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
     if finished + 1 < s.next_pass:
         return False  # the round had begun the next pass when it was interrupted: this was already decided
     leaving = {group.dnn_id for group in s.groups.values() if group.leaving == "converged"}
-    candidates = [d for d in s.live_ids() if d not in leaving] if leaving else s.live_ids()
+
+    def candidates() -> list[str]:
+        return [dnn_id for dnn_id in s.live if dnn_id not in leaving]
+
     return core.planner().must_regroup(going_on, rounds.num_gpus_of(plan), candidates)
 
 

@@ -76,14 +76,15 @@ class Planner:
         return num_preprocessors(needed, self._preprocessing_samples_per_s, self._settings.max_preprocessors)
 
     def must_regroup(
-        self, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Sequence[str]
+        self, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Callable[[], Sequence[str]]
     ) -> bool:
         """Whether a round ends, because no DNN continues or because the paradigm says so.
 
         Args:
             going_on: GPUs of the DNNs that would continue.
             num_gpus_of_round: GPUs of the flotilla when the round was formed.
-            candidates: DNNs that could be in the next flotilla, in order; includes all of `going_on`.
+            candidates: returns the DNNs that could be in the next flotilla, in order; includes all of
+                `going_on`.
         """
         if not going_on:
             return True

@@ -78,6 +78,15 @@ class Best:
     num_stale_epochs: int
 
 
+def check_monitored(rule: StopRule, record: EpochRecord) -> None:
+    """Raise InputError if an epoch lacks the monitored metric; the message lists those it has."""
+    if rule.monitor not in record.metrics:
+        known = ", ".join(sorted(record.metrics)) or "none"
+        raise InputError(
+            f"stop.monitor: got {rule.monitor!r}, but epoch {record.epoch} has the metrics: {known}"
+        )
+
+
 def best(rule: StopRule, history: Sequence[EpochRecord]) -> Best:
     """Follow the monitored metric through `history`.
 
@@ -91,11 +100,7 @@ def best(rule: StopRule, history: Sequence[EpochRecord]) -> Best:
     sign = 1.0 if rule.mode == "max" else -1.0
     top, top_epoch, reference, reference_epoch = -math.inf, 0, -math.inf, 0
     for record in history:
-        if rule.monitor not in record.metrics:
-            known = ", ".join(sorted(record.metrics)) or "none"
-            raise InputError(
-                f"stop.monitor: got {rule.monitor!r}, but epoch {record.epoch} has the metrics: {known}"
-            )
+        check_monitored(rule, record)
         value = sign * record.metrics[rule.monitor]
         if math.isnan(value):
             continue

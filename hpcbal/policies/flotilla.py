@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -178,6 +179,7 @@ class FlotillaPlanner:
         for name, value in (("num_gpus", num_gpus), ("max_gpus_per_dnn", max_gpus_per_dnn)):
             if value is not None and value < 1:
                 raise PolicyError(f"{name}: got {value}, allowed: 1 or more")
+        self._dnn_ids = tuple(dnn_ids)
         self._row_of = {dnn_id: row for row, dnn_id in enumerate(dnn_ids)}
         self._num_gpus = num_gpus
         self._delta = delta
@@ -206,22 +208,21 @@ class FlotillaPlanner:
         """
         asked = tuple(candidates)
         if self._last is None or self._last[:2] != (asked, num_gpus):
-            if not asked or not 1 <= num_gpus <= self._num_gpus or not self._row_of.keys() >= set(asked):
+            rows = np.fromiter(map(self._row_of.get, asked, itertools.repeat(-1)), np.int64, len(asked))
+            if not asked or rows.min() < 0 or not 1 <= num_gpus <= self._num_gpus:
                 raise PolicyError(
                     f"a flotilla of {len(asked)} candidates for {num_gpus} GPUs was requested, allowed: at "
                     f"least one of the {len(self._row_of)} DNNs, on 1 to {self._num_gpus} GPUs"
                 )
-            rows = np.array([self._row_of[dnn_id] for dnn_id in asked], dtype=np.int64)
-            self._last = (asked, num_gpus, self._form(asked, rows, num_gpus))
+            self._last = (asked, num_gpus, self._form(rows, num_gpus))
         return self._last[2]
 
-    def _form(self, candidates: Sequence[str], rows: npt.NDArray[np.int64], num_gpus: int) -> Flotilla:
+    def _form(self, rows: npt.NDArray[np.int64], num_gpus: int) -> Flotilla:
         chosen = self._choose(rows, num_gpus)
         counts = self._give_extra_gpus(chosen, num_gpus)
-        names = dict(zip(rows.tolist(), candidates, strict=True))
         members = [row for row, _ in chosen]
         return Flotilla(
-            dnn_ids=tuple(names[row] for row in members),
+            dnn_ids=tuple(self._dnn_ids[row] for row in members),
             num_gpus=tuple(counts),
             rates_before=tuple(float(self._rates[row, m - 1]) for row, m in chosen),
             rates=tuple(float(self._rates[row, m - 1]) for row, m in zip(members, counts, strict=True)),

@@ -17,6 +17,9 @@ from hpcbal.errors import PolicyError
 # 2 GPUs, 3.4x on 4, 5.6x on 8, the usual range of synchronous data-parallel training.
 ASSUMED_EFFICIENCY_PER_ADDED_GPU = 0.95
 
+CACHED_RATES = 2**16
+"""Rates that are computed together: few enough that they, and what leads to them, fit into a core's cache."""
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -102,8 +105,11 @@ class RateTable:
         rows_by_known: dict[tuple[int, ...], list[int]] = {}
         for row, dnn_id in enumerate(dnn_ids):
             rows_by_known.setdefault(tuple(self._rate_by_count(dnn_id)), []).append(row)
+        num_rows = max(1, CACHED_RATES // max_gpus)
         for known, rows in rows_by_known.items():
-            rates[rows] = self._rates([self.measured[dnn_ids[row]] for row in rows], known, counts)
+            for first in range(0, len(rows), num_rows):
+                some = rows[first : first + num_rows]
+                rates[some] = self._rates([self.measured[dnn_ids[row]] for row in some], known, counts)
         return rates
 
     def _rate_by_count(self, dnn_id: str) -> Mapping[int, float]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster
+from hpcbal.collector import without_garbage_collection
 from hpcbal.control import (
     DnnProgress,
     DnnSpec,
@@ -92,7 +93,8 @@ def simulate(
         costs or Costs(),
         keep_events=keep_events,
     )
-    outcome = executor.run()
+    with without_garbage_collection():
+        outcome = executor.run()
     left = _epochs_left(converging, start)
     best = rates if balancing is None else balancing.fastest(rates, cluster.num_gpus)
     return SimulatedRun(

@@ -33,6 +33,7 @@ printable         | -                                     | -
 errors            | -                                     | printable
 env               | -                                     | -
 stderr            | -                                     | printable
+collector         | -                                     | -
 user_code         | -                                     | errors
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
@@ -56,8 +57,9 @@ telemetry         | -                                     | telemetry.files tele
                   |                                       | telemetry.ledger telemetry.views telemetry.claim
 checkpoint        | h5py numpy                            | errors values telemetry.files
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
-simulator         | numpy yaml                            | errors values cluster.layout policies.batching
-                  |                                       | policies control telemetry.ledger
+simulator         | numpy yaml                            | errors collector values cluster.layout
+                  |                                       | policies.batching policies control
+                  |                                       | telemetry.ledger
 config.source     | yaml                                  | printable errors
 config.schema     | pydantic pydantic_core                | policies control
 config.dnn_keys   | -                                     | config.source config.schema
@@ -70,8 +72,8 @@ config.checks     | pydantic                              | errors policies.batc
                   |                                       | config.schema config.contract config.balance
 config.kinds      | pydantic                              | errors config.source config.schema config.expand
                   |                                       | config.checks
-config.load       | pydantic pydantic_core yaml           | errors config.source config.schema config.messages
-                  |                                       | config.imports config.kinds
+config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema
+                  |                                       | config.messages config.imports config.kinds
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors

@@ -52,9 +52,9 @@ def test_all_preprocessors_work_until_their_rate_is_known() -> None:
 
 def test_a_round_ends_when_fewer_than_alpha_of_its_gpus_stay_busy() -> None:
     plan = planner(4, EQUAL, alpha=0.5)
-    assert not plan.must_regroup({"a": 2}, 4, ["a"])
-    assert plan.must_regroup({"a": 1}, 4, ["a"])
-    assert plan.must_regroup({}, 4, ["b"])
+    assert not plan.must_regroup({"a": 2}, 4, lambda: ["a"])
+    assert plan.must_regroup({"a": 1}, 4, lambda: ["a"])
+    assert plan.must_regroup({}, 4, lambda: ["b"])
 
 
 def test_rounding_does_not_change_alpha_times_m() -> None:
@@ -62,15 +62,15 @@ def test_rounding_does_not_change_alpha_times_m() -> None:
     many = {f"d{i}": [100.0] for i in range(120)}
     going_on = {f"d{i}": 1 for i in range(55)}
     plan = planner(100, many, alpha=0.55)
-    assert not plan.must_regroup(going_on, 100, list(many))
-    assert plan.must_regroup(dict(list(going_on.items())[:54]), 100, list(many))
+    assert not plan.must_regroup(going_on, 100, lambda: list(many))
+    assert plan.must_regroup(dict(list(going_on.items())[:54]), 100, lambda: list(many))
 
 
 def test_a_round_does_not_end_if_regrouping_would_change_nothing() -> None:
     bounded = planner(4, EQUAL, max_gpus_per_dnn=1)
-    assert not bounded.must_regroup({"a": 1}, 4, ["a"])
-    assert bounded.must_regroup({"a": 1}, 4, ["a", "b"])
-    assert planner(4, EQUAL).must_regroup({"a": 1}, 4, ["a"])
+    assert not bounded.must_regroup({"a": 1}, 4, lambda: ["a"])
+    assert bounded.must_regroup({"a": 1}, 4, lambda: ["a", "b"])
+    assert planner(4, EQUAL).must_regroup({"a": 1}, 4, lambda: ["a"])
 
 
 def test_gpus_of_a_round_are_counted_when_it_is_formed() -> None:

@@ -1,0 +1,23 @@
+"""Keep Python's garbage collector from searching large values that are still growing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Do not search for cycles of objects inside the block.
+
+    For code that makes hundreds of thousands of objects, keeps them all, and makes no cycles: the collector
+    walks through them again and again, for a quarter to three quarters of the time, and finds nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
