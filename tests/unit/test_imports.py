@@ -130,7 +130,7 @@ cli               | -                                     | hpcbal errors env st
                   |                                       | config.checks config planning report.model
                   |                                       | report.drawing report.reading report.page report
                   |                                       | runtime.handoff runtime
-__main__          | -                                     | cli
+__main__          | -                                     | errors stderr cli
 """
 
 

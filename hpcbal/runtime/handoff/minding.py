@@ -81,7 +81,7 @@ def mind(process: subprocess.Popen[bytes], directory: Path, requests: Requests) 
                 process.terminate()
             report(action.value or str(facts.last_words))
     are_gone = not is_killed(returncode) or wait_for_orphans(start, directory, requests, -returncode)
-    end = machine.end(returncode, start.read(), are_gone=are_gone)
+    end = machine.end(returncode, start.read(), stop=requests.stop, are_gone=are_gone)
     for sentence in end.sentences:
         report(sentence)
     return end.code
