@@ -27,9 +27,9 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
     _check_args(factory, path, args)
     try:
         dataset = factory(**args)
-    except HpcbalError:
+    except (HpcbalError, KeyboardInterrupt):
         raise
-    except Exception as error:  # a user's code may raise anything
+    except BaseException as error:  # a user's code may raise anything
         raise DataError(f"data.dataset {path}: cannot be opened: {type(error).__name__}: {error}") from error
     check_dataset(dataset, path)
     return cast(Dataset, dataset)

@@ -138,7 +138,7 @@ class SampleSource:
             return array, label
         except MemoryError:  # the rank is in trouble, not the sample
             raise
-        except (Exception, SystemExit) as error:  # any exception from the dataset affects only this sample
+        except BaseException as error:  # whatever the dataset raises affects only this sample
             raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
 
     def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
@@ -151,7 +151,7 @@ class SampleSource:
             return self._read(sample_id)
         except MemoryError:  # the rank is in trouble, not the sample
             raise
-        except (Exception, SystemExit) as error:  # as in `sample`
+        except BaseException as error:  # as in `sample`
             raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
 
     def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
@@ -181,7 +181,7 @@ class SampleSource:
     def _where(self, sample_id: int) -> str:
         try:
             return self._dataset.describe(sample_id)
-        except Exception as error:  # an error here must not hide why the sample is bad
+        except BaseException as error:  # an error here must not hide why the sample is bad
             return f"describe() raised {_reason(error)}"
 
     def _make_fingerprint(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import pickle
 import subprocess
@@ -86,17 +87,20 @@ print(digest.hexdigest())
     assert len(digests.pop().strip()) == hashlib.sha256().digest_size * 2
 
 
-def test_an_exception_from_read_affects_only_that_sample(array_dataset: Any, images: np.ndarray) -> None:
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit, asyncio.CancelledError])
+def test_an_exception_from_read_affects_only_that_sample(
+    array_dataset: Any, images: np.ndarray, kind: type[BaseException]
+) -> None:
     class Flaky(array_dataset):  # type: ignore[misc]
         def read(self, sample_id: int) -> tuple[Any, Any]:
             if sample_id == 4:
-                raise ZeroDivisionError("no such luck")
+                raise kind("no such luck")
             return super().read(sample_id)
 
     source = make(Flaky(images))
     with pytest.raises(BadSample) as caught:
         source.sample(4, 0, training=True)
-    assert str(caught.value) == "sample 4 (row 4): ZeroDivisionError: no such luck"
+    assert str(caught.value) == f"sample 4 (row 4): {kind.__name__}: no such luck"
     assert source.sample(5, 0, training=True)[0].shape == (8, 8, 3)
 
 

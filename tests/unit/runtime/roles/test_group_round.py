@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -184,7 +185,7 @@ def raised(error: BaseException) -> Callable[[int], None]:
 
 TROUBLES: dict[str, tuple[Callable[[int], float | None], str, str]] = {
     "an exception": (raised(RuntimeError("the layers do not fit")), "error", "the layers do not fit"),
-    "an exit": (raised(SystemExit(4)), "error", "SystemExit was raised: 4"),
+    "no Exception": (raised(asyncio.CancelledError("late")), "error", "CancelledError was raised: late"),
     "no memory": (raised(MemoryError("17 GiB asked for")), "oom", "17 GiB asked for"),
     "not a number": (lambda step: float("nan"), "nan", "is not finite"),
 }
