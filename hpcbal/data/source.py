@@ -19,6 +19,7 @@ from hpcbal.data.random_stream import SampleStreams
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import split_ids
 from hpcbal.errors import HpcbalError
+from hpcbal.forks import leave_if_forked
 from hpcbal.policies.sample_order import sample_order
 
 if TYPE_CHECKING:
@@ -155,7 +156,10 @@ class SampleSource:
             raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
 
     def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
-        raw, label = self._dataset.read(sample_id)
+        try:
+            raw, label = self._dataset.read(sample_id)
+        finally:
+            leave_if_forked("the dataset")
         return self._check_raw(raw), self._check_label(label)
 
     def _check_raw(self, raw: RawSample) -> RawSample:

@@ -32,6 +32,7 @@ hpcbal            | -                                     | -
 errors            | -                                     | -
 env               | -                                     | -
 stderr            | -                                     | -
+forks             | -                                     | stderr
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
 machines          | -                                     | errors
@@ -70,9 +71,10 @@ config.load       | pydantic pydantic_core yaml           | errors config.source
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
-data              | PIL h5py numpy sklearn                | errors policies config.imports
+data              | PIL h5py numpy sklearn                | errors forks policies config.imports
 dataplane         | mpi4py numpy                          | errors values comm data
-training          | horovod keras mpi4py numpy tensorflow | errors env comm policies config.imports models
+training          | horovod keras mpi4py numpy tensorflow | errors env forks comm policies config.imports
+                  |                                       | models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
@@ -105,7 +107,7 @@ runtime.record    | -                                     | errors env cluster.l
                   |                                       | telemetry.views telemetry simulator config.checks
                   |                                       | config dataplane report runtime.handoff
                   |                                       | runtime.wire runtime.resuming
-runtime.group     | numpy                                 | errors values comm telemetry.streams
+runtime.group     | numpy                                 | errors forks values comm telemetry.streams
                   |                                       | telemetry.ledger checkpoint config dataplane
                   |                                       | training runtime.balance runtime.rank
 runtime.parts     | numpy                                 | errors values comm cluster policies data dataplane
@@ -122,8 +124,8 @@ runtime.start     | mpi4py                                | errors comm cluster 
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.parts runtime.roles
-runtime           | mpi4py                                | errors comm cluster telemetry.streams telemetry
-                  |                                       | config runtime.handoff runtime.health
+runtime           | mpi4py                                | errors forks comm cluster telemetry.streams
+                  |                                       | telemetry config runtime.handoff runtime.health
                   |                                       | runtime.resuming runtime.rank runtime.start
 cli               | -                                     | hpcbal errors env stderr control telemetry.files
                   |                                       | telemetry.views simulator config.schema

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from hpcbal.runtime.handoff.leftovers import Leftovers
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.stderr import say
@@ -66,7 +67,7 @@ def mind(process: subprocess.Popen[bytes], directory: Path, requests: Requests) 
         requests: the user's requests.
     """
     start = StartFile(directory)
-    machine = StartMachine()
+    machine, leftovers = StartMachine(), Leftovers(process.pid, directory)
     while True:
         try:
             returncode = process.wait(POLL_INTERVAL_S)
@@ -80,6 +81,8 @@ def mind(process: subprocess.Popen[bytes], directory: Path, requests: Requests) 
             elif action is Action.KILL:
                 process.terminate()
             report(action.value or str(facts.last_words))
+        if (sentence := leftovers.end(facts)) is not None:
+            report(sentence)
     are_gone = not is_killed(returncode) or wait_for_orphans(start, directory, requests, -returncode)
     end = machine.end(returncode, start.read(), stop=requests.stop, are_gone=are_gone)
     for sentence in end.sentences:
