@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ class SampleSource:
         num_classes: number of classes of the dataset.
         sample_spec: spec of what `sample` returns.
         label_spec: spec of its labels.
+        reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
+            between two reads.
         fingerprint: hexadecimal digest of everything the stream depends on: the dataset's length, classes,
             spec and own fingerprint, the split, the operations and the seed.
     """
@@ -73,6 +76,7 @@ class SampleSource:
         self.num_classes = dataset.num_classes
         self.sample_spec: SampleSpec = self._pipeline.output_spec
         self.label_spec: LabelSpec = dataset.label_spec
+        self.reading: tuple[int, float] | None = None
         self._label_dtype = np.dtype(self.label_spec.dtype)
         self.fingerprint = self._make_fingerprint()
 
@@ -140,7 +144,7 @@ class SampleSource:
         except MemoryError:  # the rank is in trouble, not the sample
             raise
         except BaseException as error:  # whatever the dataset raises affects only this sample
-            raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
+            raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
     def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
         """Read one sample as the dataset returns it, and its label.
@@ -153,12 +157,14 @@ class SampleSource:
         except MemoryError:  # the rank is in trouble, not the sample
             raise
         except BaseException as error:  # as in `sample`
-            raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
+            raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
     def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
+        self.reading = (sample_id, time.monotonic())
         try:
             raw, label = self._dataset.read(sample_id)
         finally:
+            self.reading = None
             leave_if_forked("the dataset")
         return self._check_raw(raw), self._check_label(label)
 
@@ -182,7 +188,8 @@ class SampleSource:
             raise UnusableSampleError(f"label {label}, allowed: 0..{self.num_classes - 1}")
         return array
 
-    def _where(self, sample_id: int) -> str:
+    def where(self, sample_id: int) -> str:
+        """What the dataset calls a sample, such as a file name."""
         try:
             return self._dataset.describe(sample_id)
         except BaseException as error:  # an error here must not hide why the sample is bad
