@@ -59,7 +59,7 @@ class SampleTransfer:
 
     Everything happens in `step`, in the caller's thread and without blocking. Sends are synchronous, so at
     most one piece per sender waits at a receiver. Samples stay with their sender; received samples wait in
-    `received` until all workers have everything.
+    `received` until this worker has everything.
 
     Args:
         comm: communicator of the workers, used for nothing else.
@@ -92,15 +92,19 @@ class SampleTransfer:
         given = all(to.request is None and not to.ids for to in self._to.values())
         return given and not any(source.num_missing for source in self._from.values())
 
-    def step(self) -> None:
-        """Send and receive at most one piece each: each costs milliseconds while others wait."""
+    def step(self) -> bool:
+        """Send and receive at most one piece each: each costs milliseconds while others wait.
+
+        Returns: whether a piece was sent or received.
+        """
         free = [rank for rank, to in self._to.items() if self._is_free(to)]
         unserved = next((rank for rank in free if self._to[rank].ids), None)
         if unserved is not None:
             self._send_piece(unserved, self._to[unserved])
-        for rank, source in self._from.items():
-            if self._receive(rank, source, wanted=source.num_missing > 0):
-                break
+        received = any(
+            self._receive(rank, source, wanted=source.num_missing > 0) for rank, source in self._from.items()
+        )
+        return received or unserved is not None
 
     def abandon(self) -> None:
         """End the migration half-way; pieces that were sent are received and dropped; collective.

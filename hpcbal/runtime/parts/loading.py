@@ -115,7 +115,15 @@ class PartLoader:
         self.last, held = partition, loaded.held
         log.info("holds %d samples, %.1f MB", len(held.ids), held.num_bytes / 1e6)
         gap = config.data.max_traversal_gap
-        parts = Parts(duplicate(comm), held, source.train_ids, partition, gap, config.seed)
+        parts = Parts(
+            duplicate(comm),
+            held,
+            source.train_ids,
+            partition,
+            gap,
+            config.seed,
+            lambda: self._context.keep_in_touch("moving samples between parts"),
+        )
         return PartBatches(
             spec,
             source.over(held),
