@@ -18,7 +18,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
-from hpcbal.runtime.handoff.minding import Requests, mind
+from hpcbal.runtime.handoff.minding import Requests, mind, report
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.health.signals import StopFlag
@@ -146,6 +146,7 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests) -> int:
         environment[LAUNCH_DIR] = str(directory)
         environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment
         if requests.stop:
-            return int(ExitCode.RUN_AGAIN)  # nothing has started
+            report("stopped before any rank was started; run the same command again")
+            return int(ExitCode.RUN_AGAIN)
         process = subprocess.Popen(command, env=environment, start_new_session=True, pass_fds=(lock,))
         return mind(process, directory, requests)
