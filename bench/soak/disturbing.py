@@ -23,7 +23,7 @@ STARTER, MPIRUN = "hpcbal run", "mpirun"
 
 TOKEN = "HPCBAL_SOAK_TOKEN"
 RANK = "OMPI_COMM_WORLD_RANK"
-LONGEST_S = 120.0
+LONGEST_S = 240.0
 """A start that takes longer than this hangs."""
 LEAVE_S = 60.0
 """How long processes may outlive `hpcbal run`: longer than ranks that have lost their mpirun need."""
@@ -75,7 +75,7 @@ class End:
 
 
 class Start:
-    """A running `hpcbal run` and all processes that came out of it.
+    """A running `hpcbal run` and all processes that came out of it; as a context manager it leaves none.
 
     Args:
         folder: has run.yaml and a folder tmp; the run's output is in its folder out.
@@ -92,6 +92,13 @@ class Start:
             self.process = subprocess.Popen(
                 command, cwd=folder, env=environment(**own), stdout=out, stderr=err, start_new_session=True
             )
+
+    def __enter__(self) -> Start:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill_all()
+        self.process.wait()
 
     def num_epochs(self) -> int:
         """Number of epochs in the ledger so far."""
@@ -176,8 +183,14 @@ def catches_signals(pid: int) -> bool:
 
 def disturbed(folder: Path, disturbance: Disturbance) -> End:
     """One start with one signal, to its end."""
-    start = Start(folder)
-    return start.end(*start.send(disturbance))
+    with Start(folder) as start:
+        return start.end(*start.send(disturbance))
+
+
+def undisturbed(folder: Path) -> End:
+    """One start that nobody disturbs, to its end."""
+    with Start(folder) as start:
+        return start.end()
 
 
 def unexplained(disturbance: Disturbance, end: End) -> str | None:

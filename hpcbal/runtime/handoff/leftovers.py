@@ -18,6 +18,9 @@ LINGER_S = 60.0
 """How long ranks may need to end after the run has; one may wait for a process that it has started."""
 
 
+LOOK_INTERVAL_S = 0.5
+
+
 class Leftovers:
     """Finds out that only leftovers keep mpirun running.
 
@@ -29,6 +32,7 @@ class Leftovers:
     def __init__(self, mpirun: int, directory: Path) -> None:
         self._mpirun = mpirun
         self._directory = directory
+        self._look_at_s = 0.0
         self._alone_s: float | None = None
         self._decided_s: float | None = None
 
@@ -39,6 +43,9 @@ class Leftovers:
             facts: the facts of the start so far.
         """
         now = time.monotonic()
+        if now < self._look_at_s:
+            return None
+        self._look_at_s = now + LOOK_INTERVAL_S
         if facts.exit_code is not None and self._decided_s is None:
             self._decided_s = now
         ranks = living_children(self._mpirun)
