@@ -21,6 +21,10 @@ class ExitCode(enum.IntEnum):
     RUN_AGAIN = 75
 
 
+INTERRUPTED = 128 + 2
+"""What a shell reports after SIGINT: Ctrl-C before a run could handle it, or in another verb."""
+
+
 class HpcbalError(Exception):
     """An error whose message is written for the user: what was given, what is allowed, what to do."""
 

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 
 from hpcbal import __version__
 from hpcbal.cli import launcher, plan, profile, report, run, schema, simulate, status, validate
-from hpcbal.errors import ConfigError, ExitCode, HpcbalError
+from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError
 from hpcbal.stderr import say
-
-INTERRUPTED = 128 + 2  # what a shell reports after SIGINT
 
 _VERBS = (run, validate, plan, simulate, profile, status, report, schema, launcher)
 _EPILOG = """\

@@ -27,6 +27,11 @@ class Channel(ABC):
     def size(self) -> int:
         """Number of ranks that the channel connects."""
 
+    @property
+    def sends_from_threads(self) -> bool:
+        """Whether another thread than the one that receives may send."""
+        return True
+
     @abstractmethod
     def send(self, destination: int, message: Message) -> None:
         """Accept `message` for rank `destination`; returns at once."""

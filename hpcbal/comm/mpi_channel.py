@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ class MpiChannel(Channel):
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
+        self._lock = threading.Lock()
         self._pending: list[tuple[MPI.Request, Any]] = []
 
     @property
@@ -35,15 +37,20 @@ class MpiChannel(Channel):
     def size(self) -> int:
         return self._comm.size
 
+    @property
+    def sends_from_threads(self) -> bool:
+        return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
     def send(self, destination: int, message: Message) -> None:
         self.send_to_all([destination], message)
 
     def send_to_all(self, destinations: Sequence[int], message: Message) -> None:
         data = MPI.pickle.dumps(message)
-        self._drop_sent()
-        for destination in destinations:
-            request = self._comm.Isend([data, MPI.BYTE], dest=destination, tag=TAG)
-            self._pending.append((request, data))
+        with self._lock:
+            self._drop_sent()
+            for destination in destinations:
+                request = self._comm.Isend([data, MPI.BYTE], dest=destination, tag=TAG)
+                self._pending.append((request, data))
 
     def receive(self) -> tuple[int, Message] | None:
         status = MPI.Status()
@@ -53,8 +60,9 @@ class MpiChannel(Channel):
         return source, self._comm.recv(source=source, tag=TAG)
 
     def is_sent(self) -> bool:
-        self._drop_sent()
-        return not self._pending
+        with self._lock:
+            self._drop_sent()
+            return not self._pending
 
     def _drop_sent(self) -> None:
         self._pending = [entry for entry in self._pending if not entry[0].Test()]

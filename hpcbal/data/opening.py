@@ -29,9 +29,9 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
     _check_args(factory, path, args)
     try:
         dataset = factory(**args)
-    except HpcbalError:
+    except (HpcbalError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # a user's code may raise anything
+    except BaseException as error:  # a user's code may raise anything
         raise UserCodeError(f"data.dataset {path}: cannot be opened: {summary(error)}") from error
     check_dataset(dataset, path)
     return cast(Dataset, dataset)

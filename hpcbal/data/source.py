@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from hpcbal.data.random_stream import SampleStreams
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import split_ids
 from hpcbal.errors import HpcbalError
+from hpcbal.forks import leave_if_forked
 from hpcbal.policies.sample_order import sample_order
 from hpcbal.user_code import summary
 
@@ -39,6 +41,8 @@ class SampleSource:
         num_classes: number of classes of the dataset.
         sample_spec: spec of what `sample` returns.
         label_spec: spec of its labels.
+        reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
+            between two reads.
         fingerprint: hexadecimal digest of everything the stream depends on: the dataset's length, classes,
             spec and own fingerprint, the split, the operations and the seed.
     """
@@ -76,6 +80,7 @@ class SampleSource:
         self.num_classes = dataset.num_classes
         self.sample_spec: SampleSpec = self._pipeline.output_spec
         self.label_spec: LabelSpec = dataset.label_spec
+        self.reading: tuple[int, float] | None = None
         self._label_dtype = np.dtype(self.label_spec.dtype)
         # Operations turn finite numbers into finite ones, so samples made of integers need no check.
         raw = self._pipeline.input_spec
@@ -152,8 +157,8 @@ class SampleSource:
             return array, label
         except MemoryError:  # the rank is in trouble, not the sample
             raise
-        except (Exception, SystemExit) as error:  # any exception from the dataset affects only this sample
-            raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
+        except BaseException as error:  # whatever the dataset raises affects only this sample
+            raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
     def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
         """Read one sample as the dataset returns it, and its label.
@@ -169,11 +174,16 @@ class SampleSource:
             return raw, label
         except MemoryError:  # the rank is in trouble, not the sample
             raise
-        except (Exception, SystemExit) as error:  # as in `sample`
-            raise BadSample(sample_id, self._where(sample_id), _reason(error)) from error
+        except BaseException as error:  # as in `sample`
+            raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
     def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
-        raw, label = self._dataset.read(sample_id)
+        self.reading = (sample_id, time.monotonic())
+        try:
+            raw, label = self._dataset.read(sample_id)
+        finally:
+            self.reading = None
+            leave_if_forked("the dataset")
         return self._check_raw(raw), self._check_label(label)
 
     def _check_raw(self, raw: RawSample) -> RawSample:
@@ -198,10 +208,11 @@ class SampleSource:
             raise UnusableSampleError(f"label {label}, allowed: 0..{self.num_classes - 1}")
         return array
 
-    def _where(self, sample_id: int) -> str:
+    def where(self, sample_id: int) -> str:
+        """What the dataset calls a sample, such as a file name."""
         try:
             return self._dataset.describe(sample_id)
-        except Exception as error:  # an error here must not hide why the sample is bad
+        except BaseException as error:  # an error here must not hide why the sample is bad
             return f"describe() raised {_reason(error)}"
 
     def _make_fingerprint(self) -> str:

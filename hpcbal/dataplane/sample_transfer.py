@@ -45,7 +45,7 @@ class SampleTransfer:
     """One worker's side of a migration.
 
     Everything happens in `step`, in the caller's thread and without blocking. Samples stay with their sender;
-    received samples wait in `received` until all workers have everything.
+    received samples wait in `received` until this worker has everything.
 
     Args:
         pieces: carries pieces between the workers, and nothing else.
@@ -78,15 +78,19 @@ class SampleTransfer:
         given = all(not to.ids and self.pieces.is_free(rank) for rank, to in self._to.items())
         return given and not any(source.num_missing for source in self._from.values())
 
-    def step(self) -> None:
-        """Send and receive at most one piece each: each costs milliseconds while others wait."""
-        for rank, to in self._to.items():
-            if to.ids and self.pieces.is_free(rank):
-                self._send_piece(rank, to)
-                break
-        for rank, source in self._from.items():
-            if source.num_missing and self._receive(rank, source):
-                break
+    def step(self) -> bool:
+        """Send and receive at most one piece each: each costs milliseconds while others wait.
+
+        Returns: whether a piece was sent or received.
+        """
+        free = [rank for rank in self._to if self.pieces.is_free(rank)]
+        unserved = next((rank for rank in free if self._to[rank].ids), None)
+        if unserved is not None:
+            self._send_piece(unserved, self._to[unserved])
+        received = any(
+            source.num_missing and self._receive(rank, source) for rank, source in self._from.items()
+        )
+        return received or unserved is not None
 
     def abandon(self) -> None:
         """End the migration half-way; pieces that were sent are received and dropped; collective.

@@ -21,7 +21,7 @@ from hpcbal.printable import printable
 from hpcbal.runtime.handoff.clean_stderr import CleanStderr
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
-from hpcbal.runtime.handoff.minding import Requests, mind
+from hpcbal.runtime.handoff.minding import Requests, mind, report
 from hpcbal.runtime.handoff.own_exit import own_exit_code
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
@@ -161,7 +161,8 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests) -> int:
         environment[LAUNCH_DIR] = str(directory)
         environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment
         if requests.stop:
-            return int(ExitCode.RUN_AGAIN)  # nothing has started
+            report("stopped before any rank was started; run the same command again")
+            return int(ExitCode.RUN_AGAIN)
         with CleanStderr() as stderr:
             process = subprocess.Popen(
                 command,

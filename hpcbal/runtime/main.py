@@ -18,6 +18,7 @@ from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_
 from hpcbal.comm.mpi_channel import MpiChannel
 from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.errors import ExitCode
+from hpcbal.forks import remember_rank
 from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
@@ -49,6 +50,7 @@ def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
     """
     world = MPI.COMM_WORLD
     end = JobEnd(world)
+    remember_rank()
     logging.raiseExceptions = False  # a full disk must not fill stderr with tracebacks of the logs
     with ExitStack() as logs:
         try:

@@ -13,8 +13,10 @@ CAUSES: tuple[Cause, ...] = ("error", "oom", "nan")
 """In order of precedence, if ranks of one group fail differently in the same step."""
 
 
-USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
-"""What a user's model may raise; it ends only its own DNN, not the job."""
+USER_ERRORS = BaseException
+"""What a user's model may raise, such as `asyncio.CancelledError`; it ends only its own DNN, not the job.
+
+A real Ctrl-C raises nothing in a rank: a handler records it, and the run stops after the step."""
 
 
 def as_exception(error: BaseException) -> Exception:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcbal.forks import leave_if_forked
 from hpcbal.training.arrays import Array
 from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.collective import GradientCollective
@@ -122,9 +123,11 @@ def _attempt(
     if not len(batch.ids):
         return nothing, None
     try:
-        return compute(), None
+        result, failure = compute(), None
     except USER_ERRORS as error:  # any exception from a model must reach the peers as a flag
-        return nothing, as_exception(error)
+        result, failure = nothing, as_exception(error)
+    leave_if_forked("a model")
+    return result, failure
 
 
 def reduce_step(

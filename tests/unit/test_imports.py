@@ -33,6 +33,7 @@ printable         | -                                     | -
 errors            | -                                     | printable
 env               | -                                     | -
 stderr            | -                                     | printable
+forks             | -                                     | stderr
 collector         | -                                     | -
 user_code         | -                                     | errors
 values            | numpy                                 | errors
@@ -77,11 +78,11 @@ config.load       | pydantic pydantic_core yaml           | errors collector con
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
-data              | PIL h5py numpy sklearn                | errors user_code policies config.imports
+data              | PIL h5py numpy sklearn                | errors forks user_code policies config.imports
                   |                                       | config.contract
 dataplane         | mpi4py numpy                          | errors values comm data
-training          | horovod keras mpi4py numpy tensorflow | errors env user_code comm policies config.imports
-                  |                                       | config.contract models
+training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code comm policies
+                  |                                       | config.imports config.contract models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
@@ -116,7 +117,7 @@ runtime.record    | -                                     | printable errors env
                   |                                       | checkpoint simulator config.checks config
                   |                                       | dataplane report runtime.handoff runtime.wire
                   |                                       | runtime.resuming
-runtime.group     | numpy                                 | errors values comm telemetry.streams
+runtime.group     | numpy                                 | errors forks values comm telemetry.streams
                   |                                       | telemetry.ledger checkpoint config dataplane
                   |                                       | training runtime.balance runtime.rank
 runtime.parts     | numpy                                 | errors values comm cluster policies data dataplane
@@ -133,7 +134,7 @@ runtime.start     | mpi4py                                | errors env comm clus
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
-runtime           | mpi4py                                | printable errors stderr comm cluster
+runtime           | mpi4py                                | printable errors stderr forks comm cluster
                   |                                       | telemetry.streams telemetry config runtime.handoff
                   |                                       | runtime.health runtime.resuming runtime.rank
                   |                                       | runtime.start
@@ -143,7 +144,7 @@ cli               | -                                     | hpcbal printable err
                   |                                       | config.scheduling planning report.model
                   |                                       | report.drawing report.reading report.page report
                   |                                       | runtime.handoff runtime
-__main__          | -                                     | cli
+__main__          | -                                     | errors stderr cli
 """
 
 

@@ -15,7 +15,6 @@ from hpcbal.runtime.group.feeding import Batches, Feeder
 from hpcbal.runtime.group.rank_times import RankTimes
 from hpcbal.telemetry.ledger import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
 from hpcbal.telemetry.streams.slices import StepTrace
-from hpcbal.training.arrays import Array
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import StepOutcome, evaluate_step, train_step
@@ -218,19 +217,14 @@ class PassRunner:
 def train_balanced(
     replica: Replica, step: Step, batches: Batches, collective: GradientCollective, suspend: bool = False
 ) -> StepOutcome:
-    """Train one step; its sum carries the reports of balancer and batches; collective over the group.
+    """Train one step; its sum carries the balancer's report; collective over the group.
 
     Raises:
         GroupFailed: see `train_step`.
     """
     balancer = batches.balancer
-    balancing, own = balancer.report(step, time.monotonic()), batches.report()
-
-    def report(waited_s: float) -> Array:
-        return own if balancing is None else np.concatenate([balancing(waited_s), own])
-
+    report = balancer.report(step, time.monotonic())
     outcome = train_step(replica, step.batch, step.num_samples_total, collective, suspend, report)
-    cut = outcome.report.size - own.size
-    batches.take(outcome.report[cut:])
-    balancer.take(outcome.report[:cut], step)
+    batches.step_performed()
+    balancer.take(outcome.report, step)
     return outcome

@@ -9,19 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.step import Step
-from hpcbal.training.arrays import Array
 from hpcbal.values.selection import StepShares
 
 NUM_BUFFERS = 2  # one in use, one being filled
 POLL_INTERVAL_S = 0.1
-_NOTHING = np.zeros(0)
 
 
 class Batches(Protocol):
@@ -47,11 +44,8 @@ class Batches(Protocol):
     def set_poll(self, poll: Callable[[], None]) -> None:
         """Call `poll` repeatedly while waiting for data; an exception from it ends the wait."""
 
-    def report(self) -> Array:
-        """Numbers to add to the all-reduce of a training step, shape (k,), k equal on all ranks."""
-
-    def take(self, summed: Array) -> None:
-        """Take the sums of the ranks' reports after a training step."""
+    def step_performed(self) -> None:
+        """Take note that the group has performed the next planned training step."""
 
 
 class Buffers:
@@ -97,11 +91,8 @@ class StreamBatches(Batches):
     def set_poll(self, poll: Callable[[], None]) -> None:
         self._reader.set_poll(poll)
 
-    def report(self) -> Array:
-        return _NOTHING
-
-    def take(self, summed: Array) -> None:
-        """Do nothing: no numbers were added."""
+    def step_performed(self) -> None:
+        """Do nothing: the position in the stream says it."""
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
         return partial(self._fetch, pass_index, number, self.balancer.deal(start, end))

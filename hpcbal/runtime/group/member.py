@@ -13,6 +13,7 @@ from hpcbal.checkpoint import check_arrays, read_checkpoint
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
+from hpcbal.forks import leave_if_forked
 from hpcbal.runtime.group.checkpoints import load_replica
 from hpcbal.runtime.group.replicas import UNTRAINED, Moment, ReplicaCache
 from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA, SUMS_NAME
@@ -92,6 +93,7 @@ class GroupMember:
             else:
                 log.exception("%s: %s failed", self.dnn.name, doing)
             failure = as_exception(error)
+        leave_if_forked(f"the model of {self.dnn.name}")
         agree(self.comm, failure, lambda: self.context.keep_in_touch(f"waiting for others: {doing}"))
         return result  # type: ignore[return-value]
 

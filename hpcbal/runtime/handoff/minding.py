@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from hpcbal.runtime.handoff.leftovers import Leftovers
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.stderr import say
@@ -75,7 +76,7 @@ def mind(
         drain: waits, at most for so many seconds, until what mpirun has written to stderr is there.
     """
     start = StartFile(directory)
-    machine = StartMachine()
+    machine, leftovers = StartMachine(), Leftovers(process.pid, directory)
     while True:
         try:
             returncode = process.wait(POLL_INTERVAL_S)
@@ -89,10 +90,12 @@ def mind(
             elif action is Action.KILL:
                 process.terminate()
             report(action.value or str(facts.last_words))
+        if (sentence := leftovers.end(facts)) is not None:
+            report(sentence)
     if not is_killed(returncode):  # ranks that outlive it may hold its stderr
         drain(DRAIN_S)
     are_gone = not is_killed(returncode) or wait_for_orphans(start, directory, requests, -returncode)
-    end = machine.end(returncode, start.read(), are_gone=are_gone)
+    end = machine.end(returncode, start.read(), stop=requests.stop, are_gone=are_gone)
     for sentence in end.sentences:
         report(sentence)
     return end.code

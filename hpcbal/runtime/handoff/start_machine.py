@@ -16,6 +16,7 @@ from hpcbal.runtime.handoff.start_file import StartFacts
 # mpirun returns 128 + one of these if a signal ended a rank; other codes above 128 are mpirun's own.
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 ENDED_BY_TERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
+ENDED_BY_INT = 128 + signal.SIGINT
 
 
 class Action(enum.Enum):
@@ -76,7 +77,9 @@ class StartMachine:
             actions.append(Action.KILL)
         return after, tuple(actions)
 
-    def end(self, returncode: int, facts: StartFacts, *, are_gone: bool = True) -> StartEnd:
+    def end(
+        self, returncode: int, facts: StartFacts, *, stop: bool = False, are_gone: bool = True
+    ) -> StartEnd:
         """Determine the exit code and the sentences to report after mpirun has ended.
 
         The exit code is the one that the run, or a rank that aborted the job, has recorded. The return code
@@ -85,19 +88,23 @@ class StartMachine:
         Args:
             returncode: mpirun's return code; if negative, the signal that ended mpirun.
             facts: the facts of this start.
+            stop: whether a signal has asked `hpcbal run` for a stop.
             are_gone: whether all ranks have ended too; they may outlive an mpirun that was killed.
         """
+        if is_killed(returncode) and not facts.is_ready:
+            # Without their mpirun, ranks that initialise MPI find themselves alone in a world of one, and
+            # report that the launcher is wrong.
+            facts = replace(facts, exit_code=None, abort_code=None)
         words = facts.last_words
         if self.has_reported or self.has_killed or is_killed(returncode):  # the ranks end because mpirun did
             words = None
         is_reported = self.has_reported or words is not None
-        code, sentence = self._meaning(returncode, facts, is_reported, are_gone)
+        code, sentence = self._meaning(returncode, facts, is_reported, stop, are_gone)
         return StartEnd(code, tuple(text for text in (words, sentence) if text is not None))
 
     def _meaning(
-        self, returncode: int, facts: StartFacts, is_reported: bool, are_gone: bool
+        self, returncode: int, facts: StartFacts, is_reported: bool, stop: bool, are_gone: bool
     ) -> tuple[int, str | None]:
-        is_silent = is_reported or self.has_killed
         code = facts.exit_code
         if code is not None:  # decided, even if a rank crashed later while it exited
             if code == ExitCode.RUN_AGAIN and returncode and not is_reported:  # otherwise rank 0 printed it
@@ -106,21 +113,28 @@ class StartMachine:
                     "the ranks have written checkpoints and stopped; run the same command again to resume",
                 )
             return code, f"the run has ended with exit code {code}" if is_killed(returncode) else None
-        if returncode in ENDED_BY_TERM and facts.abort_code is None and not is_reported:
-            sentence = "a rank ended before it could write a checkpoint; run the same command again"
-            return int(ExitCode.RUN_AGAIN), None if is_silent else sentence
         code = int(ExitCode.INTERNAL_ERROR) if facts.abort_code is None else facts.abort_code
         if is_killed(returncode):
             return code, GONE_WITH_MPIRUN if are_gone else LEFT_BY_MPIRUN
-        if returncode - 128 in DEADLY and facts.abort_code is None and not is_silent:
-            return code, _death(signal.Signals(returncode - 128), facts.is_watched)
-        if facts.is_stopping and facts.abort_code is None and not is_silent:
-            return code, ENDED_WHILE_STOPPING
-        if returncode == 0 and facts.abort_code is None and not is_silent:
-            return code, ENDED_UNDECIDED
-        return code, None
+        if facts.abort_code is not None or is_reported:  # the rank that aborts has reported why
+            return code, None
+        code, sentence = self._undecided(returncode, facts, stop)
+        return int(code), None if self.has_killed else sentence
+
+    def _undecided(self, returncode: int, facts: StartFacts, stop: bool) -> tuple[ExitCode, str]:
+        """The meaning of an end that no rank has decided or explained."""
+        if returncode in ENDED_BY_TERM or (returncode == ENDED_BY_INT and not facts.is_ready):
+            return ExitCode.RUN_AGAIN, ENDED_BY_SIGNAL
+        if returncode - 128 in DEADLY:
+            return ExitCode.INTERNAL_ERROR, _death(signal.Signals(returncode - 128), facts.is_watched)
+        if returncode and stop and not self.has_killed:  # the stop reached mpirun too, which kills the ranks
+            return ExitCode.RUN_AGAIN, ENDED_WHILE_STOPPING
+        if returncode and facts.is_stopping:
+            return ExitCode.INTERNAL_ERROR, ENDED_WHILE_STOPPING
+        return ExitCode.INTERNAL_ERROR, ENDED_UNDECIDED if facts.is_ready else ENDED_EARLY
 
 
+ENDED_BY_SIGNAL = "a rank ended before it could write a checkpoint; run the same command again"
 GONE_WITH_MPIRUN = (
     "the ranks have ended too, perhaps before they could write checkpoints; run the same command again to "
     "resume from the last checkpoints"
@@ -134,8 +148,12 @@ ENDED_WHILE_STOPPING = (
     "if it gets a signal); run the same command again to resume from the last checkpoints"
 )
 ENDED_UNDECIDED = (
-    "the ranks have ended, but the run has not: a process may have ended itself, for example in a model; see "
-    "the logs of the ranks, then run the same command again"
+    "the ranks have ended, but the run has not: mpirun got a signal, or a process has ended itself, for "
+    "example in a model; see the logs of the ranks, then run the same command again"
+)
+ENDED_EARLY = (
+    "the ranks ended while they were starting: mpirun got a signal or could not start them, or one of them "
+    "failed; see the messages above, if any, then run the same command again"
 )
 
 

@@ -20,7 +20,6 @@ from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Batches, Buffers
 from hpcbal.runtime.parts.part import Parts
-from hpcbal.training.arrays import Array
 from hpcbal.values.selection import StepShares
 
 NUM_ORDERS = 2
@@ -79,12 +78,8 @@ class PartBatches(Batches):
         """Call `poll` before each sample."""
         self._poll = poll
 
-    def report(self) -> Array:
-        """Report whether this rank's side of a migration is done."""
-        return np.array([self.parts.report()])
-
-    def take(self, summed: Array) -> None:
-        self.parts.take(float(summed[0]))
+    def step_performed(self) -> None:
+        self.parts.step_performed()
 
     def take_bad(self) -> list[tuple[int, str, str]]:
         """Return (id, where, reason) of the broken samples not returned yet."""
@@ -93,7 +88,10 @@ class PartBatches(Batches):
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
         if start >= self._spec.num_train:
+            self.parts.move_samples()
             return partial(self._fetch_validation, number, start, end)
+        if start == 0:
+            self.parts.begin_pass()
         shares = self.balancer.deal(start, end)
         return partial(self._fetch_training, number, shares, self.parts.plan_step(shares.counts))
 

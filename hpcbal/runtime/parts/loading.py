@@ -77,8 +77,19 @@ class PartLoader:
                 than ranks. If too many samples are broken for the run to continue, it does not raise: then
                 `num_bad` of the batches exceeds the limit.
         """
-        config, spec, comm = self._context.config, self._facts.spec, member.comm
         source = member.on_all_ranks("opening the data", self._open)
+        with self._context.reading(source):
+            return self._load(member, source, saved, balancer, suspended)
+
+    def _load(
+        self,
+        member: GroupMember,
+        source: SampleSource,
+        saved: Mapping[str, Array],
+        balancer: Balancer,
+        suspended: Callable[[], bool],
+    ) -> PartBatches | None:
+        config, spec, comm = self._context.config, self._facts.spec, member.comm
         known = member.on_all_ranks("reading the parts", lambda: self._known(saved, spec.num_train))
         begun_with = partition = _of_master(comm, known, spec.num_train)
         if partition is None or partition.num_parts != comm.size:
@@ -103,7 +114,15 @@ class PartLoader:
         self.last, held = partition, loaded.held
         log.info("holds %d samples, %.1f MB", len(held.ids), held.num_bytes / 1e6)
         gap = config.data.max_traversal_gap
-        parts = Parts(comm.open_pieces(), held, source.train_ids, partition, gap, config.seed)
+        parts = Parts(
+            comm.open_pieces(),
+            held,
+            source.train_ids,
+            partition,
+            gap,
+            config.seed,
+            lambda: self._context.keep_in_touch("moving samples between parts"),
+        )
         return PartBatches(
             spec,
             source.over(held),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.pieces import PieceExchange
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.dataplane.sample_transfer import SampleTransfer
@@ -27,12 +28,13 @@ class Parts:
     """Partitioned data of a trainer group, as one of its ranks sees it.
 
     All ranks know all shares of each step. So they know how far each rank has traversed its part, and plan
-    the same migrations at the same moments without a message. Samples move while training continues; until
-    all have arrived, the sender keeps drawing them. Each rank reports in the all-reduce of a step that it has
-    sent and received all its samples. The first step planned after a step in which all ranks reported this
-    uses the new parts.
+    the same migrations without a message. A migration follows from the counts at the end of a pass's training
+    steps. Samples move while the pass is validated; the rest of them move before the next pass begins, which
+    draws from the new parts. So when samples move does not depend on the clock, nor on whether the run was
+    stopped in between.
 
-    Steps are planned up to one step before they are performed; a checkpoint holds `performed`.
+    Steps are planned up to one step before they are performed; a checkpoint holds `performed`, with the parts
+    before a migration until the next pass has begun.
 
     Args:
         pieces: carries samples between the ranks of the group; closed at the end.
@@ -42,13 +44,15 @@ class Parts:
         max_gap: number of traversals that the fastest rank may be ahead of the slowest; None: samples never
             move.
         seed: the run's seed.
+        poll: called repeatedly while waiting for samples.
 
     Attributes:
         performed: the partition after the last performed step.
         num_migrations, num_moved: number of finished migrations and of the samples they moved, over the
             whole group.
 
-    Source: [LBBSP] Sec. 3.5 and footnote 5. Deviation: no manager process that collects the traversals.
+    Source: [LBBSP] Sec. 3.5 and footnote 5. Deviations: no manager process that collects the traversals;
+        migrations between passes only.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Parts:
         partition: Partition,
         max_gap: float | None,
         seed: int,
+        poll: Callable[[], None],
     ) -> None:
         self.held = held
         self.performed = partition
@@ -69,9 +74,10 @@ class Parts:
         self._under_way: deque[Partition] = deque()
         self._max_gap = max_gap
         self._seed = seed
+        self._poll = poll
+        self._is_decided = False  # whether a migration after the last planned step has been decided on
         self._migration: Migration | None = None
         self._transfer: SampleTransfer | None = None
-        self._is_everywhere = False
 
     @property
     def rank(self) -> int:
@@ -81,31 +87,47 @@ class Parts:
     def plan_step(self, shares: tuple[int, ...]) -> Partition:
         """Plan a training step with these shares; called at the same moments on all ranks.
 
-        The previous step has been fetched, so nothing reads samples meanwhile.
-
         Returns: the partition from which the ranks draw the step.
         """
-        if self._is_everywhere:
-            self._finish_migration()
         before = self._planned
         self._planned = after_step(before, shares)
         self._under_way.append(self._planned)
-        if self._migration is None and self._max_gap is not None:
-            self._migration = plan_migration(self._planned, self._max_gap, self._seed)
-            if self._migration is not None:
-                self._begin_migration(self._migration)
+        self._is_decided = False
         return before
 
-    def report(self) -> float:
-        """This rank's number in a step's all-reduce: 1 if its side of the migration is done, otherwise 0."""
-        return float(self._transfer is not None and self._transfer.is_done)
-
-    def take(self, num_done: float) -> None:
-        """Record a performed training step in which `num_done` ranks reported that they are done."""
+    def step_performed(self) -> None:
+        """Record that the next planned training step has been performed."""
         self.performed = self._under_way.popleft()
+
+    def move_samples(self) -> None:
+        """Plan a migration after the last training step of a pass, and move some of its samples at each call.
+
+        Called at the same moments on all ranks, while nothing reads samples.
+        """
+        if not self._is_decided:
+            self._is_decided = True
+            if self._max_gap is not None:
+                self._migration = plan_migration(self._planned, self._max_gap, self._seed)
+            if self._migration is not None:
+                self._begin_migration(self._migration)
         if self._transfer is not None:
             self._transfer.step()
-            self._is_everywhere = round(num_done) == self._pieces.size
+
+    def begin_pass(self) -> None:
+        """Wait for the samples of a migration, and draw from the new parts; called as `move_samples`.
+
+        Each rank waits for its own samples only. The steps of the pass let the ranks meet.
+        """
+        self.move_samples()
+        if self._transfer is None:
+            return
+        backoff = Backoff()
+        while not self._transfer.is_done:
+            if self._transfer.step():
+                backoff.reset()
+            self._poll()
+            backoff.wait()
+        self._finish_migration()
 
     def close(self) -> None:
         """Abandon a running migration, whose samples stay where they were, and close `pieces`; collective."""
@@ -132,7 +154,6 @@ class Parts:
             m.receiver: self._train_ids[m.samples].tolist() for m in migration.moves if m.sender == me
         }
         incoming = {m.sender: len(m.samples) for m in migration.moves if m.receiver == me}
-        self._is_everywhere = False
         self._transfer = SampleTransfer(self._pieces, outgoing, incoming, self.held.read)
         if me == 0:
             log.info("%d samples move: %s", migration.num_samples, _text_of(migration))
@@ -150,7 +171,6 @@ class Parts:
         self.num_migrations += 1
         self.num_moved += migration.num_samples
         self._migration = self._transfer = None
-        self._is_everywhere = False
         log.debug("migration %d is done, parts now hold %s", self._planned.number, self._planned.sizes)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.channel import Channel
 from hpcbal.config import EnsembleConfig
+from hpcbal.runtime.health.reading import Reader, ReadWatch, watched
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace, heartbeat_interval_s
 from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest, TimelinePart
@@ -29,6 +31,7 @@ class RankContext:
         is_ending: whether a rank of this node has announced that it ends the job.
         hang_trace: logs this rank's stack when it hangs.
         slices: records this rank's slices for the timeline.
+        reads: watches the reads of another thread of this rank; None if there is no such thread.
     """
 
     config: EnsembleConfig
@@ -39,6 +42,7 @@ class RankContext:
     hang_trace: HangTrace
     is_ending: Callable[[], bool]
     slices: SliceRecorder
+    reads: ReadWatch | None = None
     _last_heartbeat_s: float = field(default=0.0)
 
     @property
@@ -56,10 +60,26 @@ class RankContext:
         reason = self.stop.take()
         if reason is not None and not self.is_ending():  # mpirun sends TERM when a rank has aborted
             self.channel.send(SCHEDULER_RANK, StopRequest(f"{reason} at rank {self.rank}"))
-        if time.monotonic() - self._last_heartbeat_s > heartbeat_interval_s(self.config.stall_timeout_s):
+        if self.reads is not None and self.reads.is_blocked():
+            if (text := self.reads.news()) is not None:
+                self.announce(text)  # the last sign of life until the read is over
+        elif time.monotonic() - self._last_heartbeat_s > self.heartbeat_interval_s:
             self.announce(doing)
         if slices := self.slices.take_due():
             self.channel.send(SCHEDULER_RANK, TimelinePart(slices))
+
+    @property
+    def heartbeat_interval_s(self) -> float:
+        return heartbeat_interval_s(self.config.stall_timeout_s)
+
+    def reading(self, source: Reader) -> AbstractContextManager[None]:
+        """While this thread reads samples of `source`: report a read that blocks, from another thread."""
+
+        def report(text: str) -> None:
+            if self.channel.sends_from_threads:  # otherwise only the log names the sample
+                self.announce(text)
+
+        return watched(ReadWatch(source, self.heartbeat_interval_s), report)
 
     def send_slices(self) -> None:
         """Send the recorded slices; called when a group leaves or a stream ends."""

@@ -19,6 +19,7 @@ from hpcbal.runtime.balance.decided_split import SplitMemory
 from hpcbal.runtime.balance.kept_models import KeptModel
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import ReplicaCache
+from hpcbal.runtime.health.reading import ReadWatch
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.roles.group_profile import GroupProfile
@@ -166,5 +167,6 @@ class Trainer:
         if self._own_stream is None:
             assert self._data.source is not None, "this rank has no dataset for its own stream"
             largest = max(dnn.batch_size for dnn in self._dnns.values())
+            self._context.reads = ReadWatch(self._data.source, self._context.heartbeat_interval_s)
             self._own_stream = PrivateStream(self._data.facts.spec, self._data.source, largest)
         return self._own_stream

@@ -22,4 +22,7 @@ class PreprocessorRecipe(Recipe):
         self._role = Preprocessor(context, producer)
 
     def play(self) -> int:
-        return self._role.run()
+        source = self.setting.data.source
+        assert source is not None
+        with self.setting.context.reading(source):
+            return self._role.run()

@@ -21,6 +21,17 @@ def process_is_gone(pid: int) -> bool:
     return status.rpartition(b")")[2].split()[0] in (b"Z", b"X")
 
 
+def living_children(pid: int) -> list[int] | None:
+    """Ids of the running processes that `pid` has started; None if the system does not list them."""
+    try:
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # it has just ended
+        return None
+    if not lists:
+        return None
+    return [child for text in lists for child in map(int, text.split()) if not process_is_gone(child)]
+
+
 def started_with(name: str, value: str) -> set[int]:
     """Ids of this user's processes on this host, without zombies, that have this environment variable.
 

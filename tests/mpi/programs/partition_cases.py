@@ -35,7 +35,7 @@ from hpcbal.telemetry.streams.slices import SliceRecorder
 from hpcbal.training.failure import GroupFailed
 
 NUM_SAMPLES, FIRST_ID, BATCH_SIZE, SEED = 400, 1000, 40, 7
-STEPS_AHEAD = 1
+STEPS_AHEAD, STEPS_PER_PASS = 1, 8
 SMALL_PIECE_BYTES = 2000
 
 
@@ -69,7 +69,7 @@ def make_parts(comm: MPI.Intracomm, encoded: bool, max_gap: float | None) -> Par
     partition = deal_parts(NUM_SAMPLES, comm.size, "random", SEED)
     for sample_id in ids[partition.members(comm.rank)].tolist():
         held.put(sample_id, *dataset.read(sample_id))
-    return Parts(MpiGroupComm(comm).open_pieces(), held, ids, partition, max_gap, SEED)
+    return Parts(MpiGroupComm(comm).open_pieces(), held, ids, partition, max_gap, SEED, poll=lambda: None)
 
 
 def shares_of(step: int, num_ranks: int) -> tuple[int, ...]:
@@ -97,29 +97,34 @@ def check_under_load(comm: MPI.Intracomm, encoded: bool) -> None:
     parts = make_parts(comm, encoded, 1.0)
     drawn: Counter[int] = Counter()
     rng = np.random.default_rng(comm.rank)
-    number = traversed = 0
-    planned: list[tuple[int, ...]] = []
-    for step in range(400):
-        while len(planned) <= STEPS_AHEAD and step + len(planned) < 400:
-            shares = shares_of(step + len(planned), comm.size)
-            source = parts.plan_step(shares)
-            if source.number != number:
-                number, drawn = source.number, Counter()
-                assert source.drawn == (0,) * comm.size
-                check_held(comm, parts, encoded)
-            size, before = source.sizes[comm.rank], source.drawn[comm.rank]
-            for traversal, first, last in spans_of_draw(size, before, shares[comm.rank]):
-                chosen = order_of_part(source, comm.rank, traversal, SEED)[first:last] + FIRST_ID
-                assert all(sample_id in parts.held for sample_id in chosen.tolist())
-                drawn.update(chosen.tolist())
-            traversed = (before + shares[comm.rank]) // size
-            held = parts.held.ids.tolist()
-            assert all(drawn[sample_id] - traversed in (0, 1) for sample_id in held), (drawn, traversed)
-            planned.append(shares)
-        time.sleep(rng.uniform(0.0, 3e-4))
-        num_done = comm.allreduce(parts.report())
-        planned.pop(0)
-        parts.take(num_done)
+    number = 0
+    for first_step in range(0, 400, STEPS_PER_PASS):
+        parts.begin_pass()
+        planned = 0
+        for step in range(first_step, first_step + STEPS_PER_PASS):
+            while first_step + planned <= min(step + STEPS_AHEAD, first_step + STEPS_PER_PASS - 1):
+                shares = shares_of(first_step + planned, comm.size)
+                planned += 1
+                source = parts.plan_step(shares)
+                if source.number != number:
+                    number, drawn = source.number, Counter()
+                    assert source.drawn == (0,) * comm.size
+                    assert step == first_step, "samples move between passes only"
+                    check_held(comm, parts, encoded)
+                size, before = source.sizes[comm.rank], source.drawn[comm.rank]
+                for traversal, first, last in spans_of_draw(size, before, shares[comm.rank]):
+                    chosen = order_of_part(source, comm.rank, traversal, SEED)[first:last] + FIRST_ID
+                    assert all(sample_id in parts.held for sample_id in chosen.tolist())
+                    drawn.update(chosen.tolist())
+                traversed = (before + shares[comm.rank]) // size
+                held = parts.held.ids.tolist()
+                assert all(drawn[sample_id] - traversed in (0, 1) for sample_id in held), (drawn, traversed)
+            time.sleep(rng.uniform(0.0, 3e-4))
+            comm.Barrier()
+            parts.step_performed()
+        for _ in range(first_step // STEPS_PER_PASS % 4):  # as many validation steps
+            parts.move_samples()
+            comm.Barrier()
     assert parts.num_migrations >= 3, parts.facts()
     assert parts.num_moved > 100
     parts.close()
@@ -131,10 +136,13 @@ def check_undone(comm: MPI.Intracomm, num_steps: int) -> None:
     parts = make_parts(comm, False, 1.0)
     held = parts.held.ids.tolist()
     shares = tuple(40 if rank == 0 else 1 for rank in range(comm.size))
-    while parts.performed.drawn[0] <= parts.performed.sizes[0] + num_steps * 40:
+    parts.begin_pass()
+    while parts.performed.drawn[0] <= 2 * parts.performed.sizes[0]:
         parts.plan_step(shares)
-        comm.allreduce(parts.report())
-        parts.take(0.0)
+        parts.step_performed()
+    for _ in range(num_steps):
+        parts.move_samples()
+        comm.Barrier()
     parts.close()
     assert parts.held.ids.tolist() == held
     assert parts.performed.number == parts.num_migrations == 0
@@ -233,7 +241,7 @@ def main() -> None:
     cases = {
         "under_load arrays": lambda: check_under_load(comm, False),
         "under_load bytes": lambda: check_under_load(comm, True),
-        "undone at once": lambda: check_undone(comm, 0),
+        "undone at once": lambda: check_undone(comm, 1),
         "undone half-way": lambda: check_undone(comm, 3),
         "undone at the end": lambda: check_undone(comm, 200),
         "stopped among labels": lambda: check_stopped_among_labels(comm),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hpcbal
+import hpcbal.__main__ as program
 from hpcbal.cli import main
 from hpcbal.cli import validate as validate_verb
 from hpcbal.errors import MOST_PROBLEMS, CheckpointError, ExitCode, HpcbalError, InputError
@@ -201,6 +202,18 @@ def test_an_error_is_a_sentence_and_an_exit_code(
 def test_an_interrupt_is_130(config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     raising(KeyboardInterrupt(), monkeypatch)
     assert main(["validate", str(config)]) == 130
+    assert capsys.readouterr().err == "hpcbal: interrupted\n"
+
+
+def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    class Interrupted(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "hpcbal.cli", Interrupted("hpcbal.cli"))
+    assert program.main() == 130
     assert capsys.readouterr().err == "hpcbal: interrupted\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import pickle
 import re
@@ -87,18 +88,21 @@ print(digest.hexdigest())
     assert len(digests.pop().strip()) == hashlib.sha256().digest_size * 2
 
 
-def test_an_exception_from_read_affects_only_that_sample(array_dataset: Any, images: np.ndarray) -> None:
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit, asyncio.CancelledError])
+def test_an_exception_from_read_affects_only_that_sample(
+    array_dataset: Any, images: np.ndarray, kind: type[BaseException]
+) -> None:
     class Flaky(array_dataset):  # type: ignore[misc]
         def read(self, sample_id: int) -> tuple[Any, Any]:
             if sample_id == 4:
-                raise ZeroDivisionError("no such luck")
+                raise kind("no such luck")
             return super().read(sample_id)
 
     source = make(Flaky(images))
     with pytest.raises(BadSample) as caught:
         source.sample(4, 0, training=True)
     text = str(caught.value)
-    assert re.fullmatch(r"sample 4 \(row 4\): .*test_source\.py:\d+: ZeroDivisionError: no such luck", text)
+    assert re.fullmatch(rf"sample 4 \(row 4\): .*test_source\.py:\d+: {kind.__name__}: no such luck", text)
     assert source.sample(5, 0, training=True)[0].shape == (8, 8, 3)
 
 

@@ -102,6 +102,8 @@ def start_of(folder: Path) -> StartFile:
 class Mpirun:
     """Stands for mpirun: ends when it has got a signal of the awaited kind."""
 
+    pid = 0  # no process has it
+
     def __init__(self, start: StartFile, ends_with: signal.Signals) -> None:
         self.got: list[int] = []
         self._start = start
@@ -184,7 +186,9 @@ STOPPED = "the ranks have written checkpoints and stopped"
         # An mpirun that is asked to end passes on nothing any more, and ends the ranks soon.
         (state(exit_code=75) + "exit 1", 75, STOPPED),
         (state(abort_code=70) + "exit 70", 70, ""),
-        ("exit 75", 1, ""),  # nobody has decided: a model has called os._exit(75)
+        # Nobody has decided: a model has called os._exit(75).
+        (state(is_ready=True) + "exit 75", 1, "the ranks have ended, but the run has not"),
+        ("exit 1", 1, "the ranks ended while they were starting: mpirun got a signal"),
         (DIED + "exit 75", 1, "rank 2 died"),
         ("exit 143", 75, "a rank ended before it could write a checkpoint"),
         ("kill -TERM $$", 75, "a rank ended before it could write a checkpoint"),
@@ -260,6 +264,15 @@ def start(monkeypatch, command: list[str]) -> int:
         return launch.start_mpirun(["run", "a.yaml"], 6, requests)
 
 
+def test_a_stop_before_anything_has_started_is_reported(capfd):
+    with Requests() as requests:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert launch.start_mpirun(["run", "a.yaml"], 6, requests) == 75
+    assert capfd.readouterr().err == (
+        "hpcbal: stopped before any rank was started; run the same command again\n"
+    )
+
+
 def test_words_are_reported_before_mpirun_has_ended_the_ranks(monkeypatch, tmp_path: Path):
     """It ends here only once somebody has heard them."""
     monkeypatch.setenv("HEARD", str(tmp_path / "heard"))
@@ -287,8 +300,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 RANK = """
 import os, pathlib, signal, time
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-print("here", flush=True)
 directory, start = pathlib.Path(os.environ["HPCBAL_LAUNCH_DIR"]), StartFile.of_rank()
+start.add(is_ready=True)
+print("here", flush=True)
 watch = StarterWatch(start)
 while not (reason := watch.lost()):
     time.sleep(0.05)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.handoff.start_file import StartFacts
-from hpcbal.runtime.handoff.start_machine import ENDED_UNDECIDED, Action, StartMachine
+from hpcbal.runtime.handoff.start_machine import ENDED_EARLY, ENDED_UNDECIDED, Action, StartMachine
 
 FRESH = StartMachine()
 DIED = "rank 2 died"
@@ -84,15 +84,17 @@ def facts(code: int, before: StartFacts = RUNNING) -> StartFacts:
         (2, StartFacts(abort_code=2), 2, []),
         (70, replace(STOPPING, abort_code=70), 70, []),
         # Nothing has been decided: the return code of a rank or of mpirun is not a decision.
-        *((returned, RUNNING, 1, []) for returned in (1, 2, 3, 70, 75, 213)),
-        (0, RUNNING, 1, [ENDED_UNDECIDED]),
+        *((returned, RUNNING, 1, [ENDED_UNDECIDED]) for returned in (0, 1, 2, 3, 70, 75, 130, 213)),
+        # mpirun returns 1 if a signal ends it, and other codes if it cannot start the ranks.
+        *((returned, StartFacts(), 1, [ENDED_EARLY]) for returned in (0, 1, 213)),
         # A rank has reported why it aborts: what ends the others is not the cause.
         *((returned, replace(RUNNING, abort_code=2), 2, []) for returned in (137, 143, -signal.SIGTERM)),
         *((returned, REPORTED, 1, [DIED]) for returned in (1, 2, 3, 70, 75, 137, 143)),
         (75, STOPPING, 1, [WHILE_STOPPING]),
         (1, STOPPING, 1, [WHILE_STOPPING]),
-        # TERM came before Python could catch it: nothing is lost.
+        # TERM or INT came before Python could catch it: nothing is lost.
         (143, StartFacts(), 75, [BY_TERM]),
+        (130, StartFacts(), 75, [BY_TERM]),
         (-signal.SIGTERM, RUNNING, 75, [BY_TERM]),
         # No rank had time to report anything.
         (137, StartFacts(is_ready=True), 1, [STARTING_DEATH]),
@@ -102,6 +104,10 @@ def facts(code: int, before: StartFacts = RUNNING) -> StartFacts:
         (KILLED, RUNNING, 1, [GONE]),
         (KILLED, REPORTED, 1, [GONE]),
         (KILLED, STOPPING, 1, [GONE]),
+        # Without mpirun each rank finds itself alone, and blames the launcher.
+        (KILLED, StartFacts(exit_code=2), 1, [GONE]),
+        (KILLED, StartFacts(abort_code=2), 1, [GONE]),
+        (KILLED, replace(RUNNING, abort_code=2), 2, [GONE]),
     ],
 )
 def test_what_an_end_means(returncode: int, known: StartFacts, code: int, sentences: list[str]):
@@ -114,6 +120,13 @@ def test_what_an_end_means(returncode: int, known: StartFacts, code: int, senten
 def test_ranks_that_outlive_a_killed_mpirun_are_reported():
     (sentence,) = FRESH.end(KILLED, RUNNING, are_gone=False).sentences
     assert sentence.startswith(LEFT)
+
+
+def test_a_stop_that_reaches_mpirun_too_is_a_stop():
+    """A scheduler that ends a job sends TERM to all of its processes; the job may be requeued."""
+    end = FRESH.end(1, RUNNING, stop=True)
+    assert end.code == 75
+    assert end.sentences[0].startswith(WHILE_STOPPING)
 
 
 @pytest.mark.parametrize(("returncode", "code"), [(143, 75), (-signal.SIGTERM, 75), (137, 1), (1, 1)])
@@ -140,17 +153,21 @@ def test_words_that_were_reported_are_not_reported_again():
         exit_code=st.none() | st.sampled_from(list(map(int, ExitCode))),
     ),
     returncode=st.integers(-15, 255),
+    stop=st.booleans(),
     are_gone=st.booleans(),
 )
 def test_only_a_decided_end_gives_its_code(
-    machine: StartMachine, known: StartFacts, returncode: int, are_gone: bool
+    machine: StartMachine, known: StartFacts, returncode: int, stop: bool, are_gone: bool
 ):
     """A script starts the same command again after 75, and takes 0 for done."""
-    end = machine.end(returncode, known, are_gone=are_gone)
+    end = machine.end(returncode, known, stop=stop, are_gone=are_gone)
     decided = {known.exit_code, known.abort_code} - {None}
     may_be = decided or {1}
-    if known.exit_code is None and returncode in (-15, 143):
+    is_early = not known.is_ready
+    if known.exit_code is None and (stop or returncode in (-15, 143) or (is_early and returncode == 130)):
         may_be = may_be | {75}
+    if is_early and returncode < 0:
+        may_be = may_be | {1}
     assert end.code in may_be
     assert sum("run the same command again" in text.lower() for text in end.sentences) <= 1
     assert (DIED in end.sentences) <= (known.last_words is not None and not machine.has_reported)

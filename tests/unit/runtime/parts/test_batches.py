@@ -60,6 +60,10 @@ class Jitter(Operation):
         return sample if rng is None else sample + rng.uniform(0.0, 0.5)
 
 
+def nothing() -> None:
+    """Nothing waits here."""
+
+
 def batches_of(rank: int, static: bool = True, broken: tuple[int, ...] = ()) -> tuple[Feeder, PartBatches]:
     source = SampleSource(Numbers(static), [Jitter()], seed=1, validation_fraction=0.2, max_sample_bytes=160)
     spec = StreamSpec(30, NUM_SAMPLES, 8, source.sample_spec, source.label_spec, ring_bytes=2**20)
@@ -68,7 +72,7 @@ def batches_of(rank: int, static: bool = True, broken: tuple[int, ...] = ()) -> 
     for sample_id in [*partition.members(rank).tolist(), *range(30 + rank, NUM_SAMPLES, NUM_RANKS)]:
         held.put(sample_id, *source.read(sample_id))
     pieces = LoopbackPieces(LoopbackGroupComm(rank, Meeting(NUM_RANKS)), {})
-    parts = Parts(pieces, held, source.train_ids, partition, None, 1)
+    parts = Parts(pieces, held, source.train_ids, partition, None, 1, nothing)
     usable = np.array([sample_id not in broken for sample_id in range(30, NUM_SAMPLES)])
     found = [(sample_id, str(sample_id), "broken") for sample_id in broken]
     batches = PartBatches(
@@ -95,7 +99,7 @@ def test_passes_of_all_ranks(static: bool) -> None:
                     assert len(x) == (2 if static else 1 + sample_id % 3)
                 if step.training:
                     mine += step.batch.ids.tolist()
-                    batches.parts.take(0.0)
+                    batches.step_performed()
                 elif pass_index == 2:
                     validated += step.batch.ids.tolist()
         for traversal in range(len(mine) // 10):
@@ -121,7 +125,7 @@ def test_a_sample_looks_different_in_each_traversal() -> None:
     for pass_index in range(3):
         for step in feeder.steps(pass_index, 0):
             if step.training:
-                batches.parts.take(0.0)
+                batches.step_performed()
                 for sample_id, x in zip(step.batch.ids.tolist(), step.batch.x, strict=True):
                     seen.setdefault(sample_id, []).append(float(x[0]))
     assert min(map(len, seen.values())) >= 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -185,6 +186,7 @@ def raised(error: BaseException) -> Callable[[int], None]:
 TROUBLES: dict[str, tuple[Callable[[int], float | None], str, str]] = {
     "an exception": (raised(RuntimeError("the layers do not fit")), "error", "the layers do not fit"),
     "an exit": (raised(SystemExit(4)), "error", "SystemExit: 4"),
+    "no Exception": (raised(asyncio.CancelledError("late")), "error", "CancelledError: late"),
     "no memory": (raised(MemoryError("17 GiB asked for")), "oom", "17 GiB asked for"),
     "not a number": (lambda step: float("nan"), "nan", "is not finite"),
 }

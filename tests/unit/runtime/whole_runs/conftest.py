@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from hpcbal.runtime.group import member
+from hpcbal.training import step, user_model
+
 RATES = {
     "a": {1: 4e5, 2: 7.8e5, 3: 1.1e6},
     "b": {1: 8e5, 2: 1.5e6, 3: 2e6},
@@ -19,7 +22,7 @@ RATES = {
 
 
 class Killed(BaseException):
-    """A rank dies at once: no handler of the roles catches this."""
+    """A rank dies at once: in these runs no handler of the roles catches this."""
 
 
 class Lab:
@@ -60,14 +63,14 @@ class Lab:
         """What models with the hook `act` do in some of the training steps, counted from now on."""
         count = 0
 
-        def step(number: int) -> None:
+        def act_in(number: int) -> None:
             nonlocal count
             if number > 0:
                 count += 1
                 if count in steps:
                     act()
 
-        self._hooks["act"] = step
+        self._hooks["act"] = act_in
 
     def kill_at(self, step: int) -> None:
         """Let the rank of this training step die; the start must end with that."""
@@ -191,5 +194,7 @@ class Lab:
 
 
 @pytest.fixture
-def lab(in_process: Any, hooks: dict[str, Callable[[int], Any]]) -> Lab:
+def lab(in_process: Any, hooks: dict[str, Callable[[int], Any]], monkeypatch: pytest.MonkeyPatch) -> Lab:
+    for module in (member, step, user_model):
+        monkeypatch.setattr(module, "USER_ERRORS", Exception)  # lets `Killed` through
     return Lab(in_process, hooks)

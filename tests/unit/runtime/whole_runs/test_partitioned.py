@@ -111,6 +111,25 @@ def test_a_run_that_was_ended_is_resumed_with_its_parts(
     lab.assert_same(lab.outcome(), wanted)
 
 
+@pytest.mark.parametrize("how", ["nothing", "signal", "death"])
+def test_runs_whose_samples_move_end_with_the_same_weights(
+    lab: Any, whole: Callable[..., Any], how: str
+) -> None:
+    """Samples move after the first pass; a run is ended in the second, which draws from the new parts."""
+    wanted = whole(partitioned(partition="by_class"))
+    in_epoch_2 = 4 * NUM_GPUS + 5
+    if how == "signal":
+        lab.stop_at(in_epoch_2, rank=1)
+    elif how == "death":
+        lab.kill_at(in_epoch_2)
+    assert lab.run() == 0
+    (history, arrays), (whole_history, whole_arrays) = lab.outcome()["a"], wanted["a"]
+    assert [entry[0] for entry in history] == [entry[0] for entry in whole_history]
+    assert arrays.keys() == whole_arrays.keys()
+    for name, array in whole_arrays.items():
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+
+
 def test_parts_that_have_moved_are_kept_over_a_stop(lab: Any, capsys: Any) -> None:
     use(lab, **partitioned())
     lab.stop_when(
@@ -120,7 +139,7 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab: Any, capsys: Any) -> No
     capsys.readouterr()
     assert lab.run() == 0
     shown = capsys.readouterr().out
-    assert "a loads its data: 24 to 72 samples are read and kept on each of 3 GPUs" in shown
+    assert "a loads its data: 24 to 72 samples are read and kept on each of 3 slots" in shown
     sizes, after = parts_of(lab)
     assert sizes == [64, 16, 16]
     assert after.tolist() == before.tolist()
@@ -134,10 +153,10 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab: Any, capsys: Any) -> No
         (
             3,
             {"schedule": {"max_gpus_per_dnn": 2}, "balance": {"policy": "even"}},
-            "the interrupted round is not resumed: a had more GPUs than schedule.max_gpus_per_dnn (2) and",
+            "the interrupted round is not resumed: a had more slots than schedule.max_gpus_per_dnn (2) and",
         ),
     ],
-    ids=["other GPUs", "a lower limit"],
+    ids=["other slots", "a lower limit"],
 )
 def test_other_gpus_get_parts_of_their_own(
     lab: Any, caplog: pytest.LogCaptureFixture, num_gpus: int, change: dict[str, Any], reported: str
@@ -149,7 +168,7 @@ def test_other_gpus_get_parts_of_their_own(
         assert lab.run() == 0
     sizes, _ = parts_of(lab)
     assert (len(sizes), sum(sizes)) == (2, NUM_TRAIN)
-    assert "the data had 3 parts and is dealt again to 2 GPUs" in caplog.text
+    assert "the data had 3 parts and is dealt again to 2 slots" in caplog.text
     assert reported in caplog.text
 
 
@@ -208,18 +227,19 @@ def test_groups_that_continue_without_a_gpu_hold_all_samples(lab: Any) -> None:
     assert len(lab.events("epoch-done")) == 16
 
 
-@pytest.mark.parametrize("at", [2, 3])
 def test_a_rank_that_fails_while_samples_move_takes_the_group_along(
-    lab: Any, hooks: Any, caplog: pytest.LogCaptureFixture, at: int
+    lab: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The gap is exceeded in the second step, and a rank raises while samples move: none waits for them."""
-    rank = importlib.import_module("in_process_toys").RANK
+    """Samples move while a pass is validated, and a rank raises then: none waits for them."""
+    toys = importlib.import_module("in_process_toys")
 
-    def fail(step: int) -> None:
-        if step == at and rank.number == FIRST_TRAINER + 1:
+    def fail(self: Any, parameters: Any, x: Any, y: Any) -> Any:
+        if toys.RANK.number == FIRST_TRAINER + 1:
             raise RuntimeError("the layers do not fit")
+        return loss(self, parameters, x, y)
 
-    hooks["act"] = fail
+    loss = toys.Toy.loss
+    monkeypatch.setattr(toys.Toy, "loss", fail)
     use(lab, **partitioned(max_traversal_gap=0.5))
     with caplog.at_level("INFO"):
         assert lab.run() == 3

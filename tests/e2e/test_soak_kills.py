@@ -1,0 +1,24 @@
+"""A short part of bench/soak_kills.py: a run is killed while it starts and while it trains, and survives."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from soak.disturbing import MPIRUN, Disturbance
+from soak_kills import clean_outcome, disturbed_run
+
+pytestmark = pytest.mark.e2e
+
+PLANNED = [
+    Disturbance(MPIRUN, signal.SIGKILL, None, 0.3),
+    Disturbance("rank 3", signal.SIGKILL, 2, 0.1),
+]
+
+
+def test_a_run_of_the_soak_survives_two_kills(tmp_path: Path) -> None:
+    wanted = clean_outcome(tmp_path / "clean", "local")
+    faults = dict(disturbed_run(tmp_path / "run", "local", PLANNED, wanted))
+    assert set(faults.values()) == {None}, faults
+    assert len(faults) == len(PLANNED) + 1

@@ -1,0 +1,44 @@
+"""`hpcbal run` waits for its ranks, but not for what they have started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hpcbal.runtime.handoff import leftovers
+from hpcbal.runtime.handoff.launch_dir import launch_directory
+from hpcbal.runtime.handoff.minding import Requests, mind
+from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
+from hpcbal.telemetry.host.processes import started_with
+
+# As mpirun does, it reads a rank's output until nobody can write to it any more.
+MPIRUN = """\
+import subprocess, sys
+rank = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+rank.stdout.read()
+sys.exit(rank.wait())
+"""
+FORKS = "import os, time\nif os.fork() == 0: time.sleep(600)"
+WAITS = "import os, time\nif os.fork() == 0: time.sleep(600)\nos.wait()"
+
+
+@pytest.mark.parametrize("rank", [FORKS, WAITS], ids=["is gone", "waits for its child"])
+def test_processes_that_outlive_the_run_are_ended(
+    rank: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(leftovers, "GRACE_S", 0.2)
+    monkeypatch.setattr(leftovers, "LINGER_S", 1.0)
+    with launch_directory() as (directory, _):
+        StartFile(directory).add(is_ready=True, exit_code=0)
+        process = subprocess.Popen(
+            [sys.executable, "-c", MPIRUN, rank], env={**os.environ, LAUNCH_DIR: str(directory)}
+        )
+        assert mind(process, directory, Requests()) == 0
+        assert not started_with(LAUNCH_DIR, str(directory))
+    assert (
+        "killed what models or datasets had started and what outlived the run (process ids "
+        in capfd.readouterr().err
+    )
