@@ -211,8 +211,8 @@ class FlotillaPlanner:
             rows = np.fromiter(map(self._row_of.get, asked, itertools.repeat(-1)), np.int64, len(asked))
             if not asked or rows.min() < 0 or not 1 <= num_gpus <= self._num_gpus:
                 raise PolicyError(
-                    f"a flotilla of {len(asked)} candidates for {num_gpus} GPUs was requested, allowed: at "
-                    f"least one of the {len(self._row_of)} DNNs, on 1 to {self._num_gpus} GPUs"
+                    f"a flotilla of {len(asked)} candidates for {num_gpus} slots was requested, allowed: at "
+                    f"least one of the {len(self._row_of)} DNNs, on 1 to {self._num_gpus} slots"
                 )
             self._last = (asked, num_gpus, self._form(rows, num_gpus))
         return self._last[2]

@@ -56,7 +56,8 @@ def test_lines_of_progress_hold_no_controls_but_their_own_colours(color: bool) -
     assert text.count("\\u202e") == 3, "of a failure, only the line up to the carriage return is shown"
 
 
-def test_logs_are_safe_to_show(tmp_path: Path) -> None:
+def test_logs_are_safe_to_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest-xdist cannot send a lone surrogate
     stream = io.StringIO()
     log = logging.getLogger("hpcbal.test_printable")
     with configure_rank_logging(tmp_path, 0, "host", stream=stream):

@@ -154,7 +154,7 @@ WRONG = [
     ),
     (
         "backend: {rates: {a: {1: 5, '1': 6}}}",
-        "backend.rates.a: got the rate on 1 GPUs twice, as 1 and as '1'; keep one",
+        "backend.rates.a: got the rate on 1 slots twice, as 1 and as '1'; keep one",
     ),
     ('output: {dir: "a\\x1b[2Jb"}', "output.dir: got 'a\\x1b[2Jb', allowed: a path of printable characters"),
     (f"output: {{dir: {'x' * 300}}}", "output.dir: got 'xxx"),
@@ -238,7 +238,7 @@ BEYOND = [
     (
         "backend.rates",
         "{a: {1: 1e300}}",
-        "{dnn name: {number of GPUs: samples/s above 0}}, with the rate on 1 GP",
+        "{dnn name: {number of slots: samples/s above 0}}, with the rate on 1 sl",
     ),
 ]
 
@@ -555,8 +555,8 @@ def test_an_error_that_many_dnns_inherit_does_not_hide_the_others(make_file: Mak
     found = problems_of(make_file(f"{swept}{sizes}]}}}}\n{last}"))
     assert [line.split(": ")[:2] for line in found] == [
         ["run.yaml:2", "defaults.optimizer.name"],
+        ["run.yaml:6", "sweeps.1.zip.seeed"],
         ["run.yaml:6", "sweeps.1.batch_size"],
-        ["run.yaml:6", "sweeps.1.zip.seeed.0"],
     ]
     assert "did you mean 'sgd'?" in found[0]
 

@@ -32,7 +32,7 @@ def test_no_module_of_the_room_loads_foreign_packages_or_other_rooms() -> None:
     modules, foreign, rooms = done.stdout.split("\n")[:3]
     assert "hpcbal.policies.batching.fitted" in modules.split()
     assert foreign == ""
-    assert set(rooms.split()) == {"hpcbal.policies", "hpcbal.cluster", "hpcbal.errors"}
+    assert set(rooms.split()) == {"hpcbal.policies", "hpcbal.cluster", "hpcbal.errors", "hpcbal.printable"}
 
 
 def test_the_room_exports_exactly_the_names_that_it_imports() -> None:

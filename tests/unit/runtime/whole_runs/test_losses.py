@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,15 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_weights_that_are_removed_during_the_run_fail_it(lab: Any, name: str, capsys: Any) -> None:
     lab.use(dnns=lab.dnns(hook="act"))
-    lab.at_steps([LATE_STEP], lambda: LOSSES[name](lab.out))
+
+    def lose() -> None:
+        deadline = time.monotonic() + 30  # a checkpoint that is being written would fail first
+        while len(lab.events("checkpoint-written")) < len(lab.events("epoch-done")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        LOSSES[name](lab.out)
+
+    lab.at_steps([LATE_STEP], lose)
     assert lab.run() == 1
     shown = capsys.readouterr()
     assert "dnns: the weights of " in shown.err
