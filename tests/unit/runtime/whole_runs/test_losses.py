@@ -42,10 +42,7 @@ def test_weights_that_are_removed_during_the_run_fail_it(lab: Any, name: str, ca
     lab.use(dnns=lab.dnns(hook="act"))
 
     def lose() -> None:
-        deadline = time.monotonic() + 30  # a checkpoint that is being written would fail first
-        while len(lab.events("checkpoint-written")) < len(lab.events("epoch-done")):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        time.sleep(0.3)  # a checkpoint that is being written would fail first
         LOSSES[name](lab.out)
 
     lab.at_steps([LATE_STEP], lose)
