@@ -123,7 +123,7 @@ def check_pieces(pieces: PieceExchange) -> None:
     others = [rank for rank in range(pieces.size) if rank != pieces.rank]
     received: dict[int, list[int]] = {rank: [] for rank in others}
     next_number = dict.fromkeys(others, 0)
-    while min(map(len, received.values()), default=NUM_PIECES) < NUM_PIECES:
+    while min([*map(len, received.values()), *next_number.values(), NUM_PIECES]) < NUM_PIECES:
         for rank in others:
             if next_number[rank] < NUM_PIECES and pieces.is_free(rank):
                 length = 200_000 if next_number[rank] % 5 == 0 else next_number[rank]
