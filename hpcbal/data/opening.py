@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from hpcbal.data.dataset import Dataset, check_dataset
 from hpcbal.errors import DataError, HpcbalError, UserCodeError
+from hpcbal.forks import leave_if_forked
 from hpcbal.user_code import summary
 
 
@@ -33,7 +34,10 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
         raise
     except BaseException as error:  # a user's code may raise anything
         raise UserCodeError(f"data.dataset {path}: cannot be opened: {summary(error)}") from error
+    finally:
+        leave_if_forked("the dataset")
     check_dataset(dataset, path)
+    leave_if_forked("the dataset")
     return cast(Dataset, dataset)
 
 

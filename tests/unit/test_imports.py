@@ -35,7 +35,7 @@ env               | -                                     | -
 stderr            | -                                     | printable
 forks             | -                                     | stderr
 collector         | -                                     | -
-user_code         | -                                     | errors
+user_code         | -                                     | printable errors
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
 machines          | -                                     | errors
@@ -129,7 +129,7 @@ runtime.roles     | mpi4py numpy                          | errors values comm c
                   |                                       | runtime.handoff runtime.wire runtime.health
                   |                                       | runtime.balance runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts
-runtime.start     | mpi4py                                | errors env comm cluster control telemetry
+runtime.start     | mpi4py                                | errors env forks comm cluster control telemetry
                   |                                       | config.balance config.checks config
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record

@@ -15,6 +15,7 @@ from typing import Any
 
 from hpcbal.config import DnnConfig
 from hpcbal.errors import InputError, UserCodeError
+from hpcbal.forks import leave_if_forked
 from hpcbal.training.failure import detail_of
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,8 @@ class ModelCheck:
             return dnn.name, f"{error}{where}"
         except Exception as error:
             log.info("the model of %s was not checked: %s", dnn.name, detail_of(error))
+        finally:
+            leave_if_forked(f"the model of {dnn.name}")
         return None
 
     def _refuse(self, problems: Sequence[tuple[str, str]]) -> None:
