@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Iterator
 
 from hpcbal.errors import HpcbalError, UserCodeError
+from hpcbal.printable import one_line
 
 MAX_CHARACTERS = 1500
 """Longest message in one line; the middle of a longer one is left out. The traceback has all of it."""
@@ -16,7 +16,6 @@ MAX_CHARACTERS = 1500
 _LIBRARIES = frozenset(
     {"hpcbal", "__main__", "keras", "tensorflow", "numpy", "h5py", "PIL", "horovod", "mpi4py", "sklearn"}
 )
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def summary(error: BaseException) -> str:
@@ -49,10 +48,7 @@ def _message(error: BaseException) -> str:
         text = str(error)
     except Exception as failure:  # a user's exception class may be wrong too
         return f"(its message cannot be shown: {type(failure).__name__})"
-    printable = "".join(
-        char if char.isprintable() or char.isspace() else "?" for char in _ESCAPES.sub("", text)
-    )
-    line = " ".join(printable.split())
+    line = one_line(" ".join(text.split()))
     if len(line) <= MAX_CHARACTERS:
         return line
     half = MAX_CHARACTERS // 2

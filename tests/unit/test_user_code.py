@@ -78,7 +78,7 @@ def raised_by(module: ModuleType, name: str) -> Exception:
         ),
         ("odd", "theirs.py:17: Odd: (its message cannot be shown: RuntimeError)"),
         ("silent", "theirs.py:20: KeyError"),
-        ("coloured", "theirs.py:23: TypeError: bold? [m"),
+        ("coloured", r"theirs.py:23: TypeError: \x1b[1mbold\x1b[0m\x07 [m"),
         ("wrapped", "theirs.py:32: TypeError: outer"),
     ],
 )
