@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hpcbal.config import EnsembleConfig, RunConfig, resolved_yaml
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.stderr import say
 from hpcbal.telemetry import ResultRow, RunDirectory, is_same_config, read_results, render_results
 from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
 
@@ -37,10 +38,10 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
         return None
     if [row.name for row in rows] != [dnn.name for dnn in config.dnns] or not _are_weights_whole(run, rows):
         return None
-    return (
-        f"{render_results(rows)}\n{files_line(run)}\nthis run has already finished; nothing to do",
-        code,
-    )
+    end = "this run has already finished; nothing to do"
+    if code == ExitCode.FAILED_DNNS:
+        end += "; to give failed DNNs another try, run the same command with --retry-failed"
+    return f"{render_results(rows)}\n{files_line(run)}\n{end}", code
 
 
 def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:
@@ -67,9 +68,12 @@ def files_line(run: RunDirectory) -> str:
 def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
         same = is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config))
-        last = scan_ledger(run.ledger).entries[-1].line if same else None
+        scan = scan_ledger(run.ledger) if same else None
+        last = scan.entries[-1].line if scan is not None else None
     except (OSError, ValueError, IndexError, HpcbalError):  # missing or damaged: the ranks check in detail
         return None
     if not isinstance(last, RunFinishedLine) or last.outcome not in CODE_OF_END:
         return None
+    if scan is not None and scan.problem is not None:
+        say(f"hpcbal: warning: {scan.problem}")
     return int(CODE_OF_END[last.outcome])
