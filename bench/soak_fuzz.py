@@ -1,6 +1,6 @@
 """Feed `hpcbal validate` with changed configurations: none may give a traceback, hang, or pass unusable.
 
-    python bench/soak_fuzz.py --json fuzz.json                # 10,000 changes, 20 minutes or more
+    python bench/soak_fuzz.py --json fuzz.json                # 10,000 changes, about 30 minutes
     python bench/soak_fuzz.py --first 4711 --changes 1        # one of them again, with what is wrong
 
 Every change is tried in process (bench/support/config_trial.py). Some are also validated by a program of

@@ -44,8 +44,8 @@ def has_trained(directory: str | os.PathLike[str], epoch: int, *, thoroughly: bo
     Args:
         directory: the job's directory.
         epoch: number of completed epochs.
-        thoroughly: whether to read all of the file. Otherwise a newest checkpoint counts as whole if it has
-            its full length, which takes no time.
+        thoroughly: whether to read all of the file. Otherwise a newest checkpoint counts as whole, and as one
+            of that epoch, if it has its full length, which takes no time.
     """
     try:
         if not thoroughly and has_sealed_length(Path(directory) / CURRENT):
