@@ -200,7 +200,6 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         read_yaml(tmp_path)
 
 
-@pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without libyaml")
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(DAMAGE)), max_size=4), st.integers(0, 2))
 def test_libyaml_and_the_parser_of_pyyaml_read_the_same(damage: list[tuple[int, str]], size: int) -> None:
