@@ -326,7 +326,7 @@ class Lab:
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a directory, parts of which may be unreadable."""
+    """Remove a directory, even if some of its parts are unreadable."""
     root.chmod(0o700)
     for folder, names, _ in os.walk(root):
         for name in names:

@@ -65,7 +65,7 @@ class KindView:
         return next((each for each in self.measures if each.best_key == best_key), self.measures[0])
 
     def measure_of(self, numbers_by_job: Iterable[Mapping[str, float | None]]) -> Measure:
-        """The first measure of which any job has a value; the main one if there is none."""
+        """The first measure for which a job has a value; the main one if there is none."""
         keys = {key for numbers in numbers_by_job for key, value in numbers.items() if value is not None}
         return next((each for each in self.measures if each.best_key in keys), self.measures[0])
 

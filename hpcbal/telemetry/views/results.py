@@ -130,7 +130,7 @@ def _view_of(names: Sequence[str]) -> KindView:
 def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     """The table at the end of a run, with totals; the cause column appears only if a job failed.
 
-    It shows the best value of the first measure of which any job has a value, its epoch, and the last value.
+    For the first measure with a value it shows each job's best value, its epoch, and the last value.
     A note below says that checkpoints hold the last epoch if that is not the best one.
     """
     numbers = [row.measured(view) for row in rows]
