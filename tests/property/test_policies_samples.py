@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
+from hpcbal.policies.batching import BatchTask
 from hpcbal.policies.batching.curves import FloatArray, TimeCurves
+from hpcbal.policies.batching.min_max import level_work, split_min_max
 from hpcbal.policies.samples import (
     EpochQueues,
     Indicators,
     SampleTask,
     StepCost,
     deal,
+    deal_by_weight,
     order_in_windows,
     shuffle,
 )
@@ -87,3 +91,24 @@ def test_an_order_in_windows_is_a_permutation_that_the_seed_decides(
     order = order_in_windows(sizes, batch_size, num_batches, seed, pass_index)
     assert sorted(order.tolist()) == list(range(len(sizes)))
     assert np.array_equal(order, order_in_windows(sizes, batch_size, num_batches, seed, pass_index))
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.sampled_from(StepCost), st.floats(0.1, 100))
+@settings(deadline=None)
+def test_with_equal_sizes_weights_are_counts(counts: list[int], cost: StepCost, size: float) -> None:
+    """The limit of load balancing: what it decides is what a worker gets."""
+    if not sum(counts):
+        return
+    rank_of = deal_by_weight(np.full(sum(counts), size), np.array(counts, float), cost)
+    assert np.bincount(rank_of, minlength=len(counts)).tolist() == counts
+
+
+@given(WORKERS, st.integers(1, 200))
+@settings(deadline=None)
+def test_level_work_is_no_later_than_the_best_split_of_whole_samples(
+    workers: list[tuple[float, float, float]], num_samples: int
+) -> None:
+    task, curves = BatchTask.uniform(num_samples, len(workers)), TimeCurves.of(workers)
+    work = level_work(curves, task)
+    assert work.sum() == pytest.approx(num_samples)
+    assert curves.makespan(work) <= curves.makespan(split_min_max(curves, task)) * (1 + 1e-6)

@@ -99,7 +99,7 @@ class Splitting:
     @property
     def announcement(self) -> Announcement:
         """What the master announces to all ranks when they meet next."""
-        return Announcement(self.state.batch_sizes, self._wants_at_once())
+        return Announcement(self.state.batch_sizes, self._wants_at_once(), self.state.weights)
 
     @property
     def at_once(self) -> bool:

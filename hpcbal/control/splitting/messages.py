@@ -16,10 +16,17 @@ class Announcement:
         batch_sizes: samples of each rank in a full step.
         at_once: whether each step now waits for the decision on the step before. Otherwise a batch may be
             planned and fetched while the step before it runs.
+        weights: the part of a step's work that each rank gets where samples differ in size; only their
+            proportions count. Empty: `batch_sizes`.
     """
 
     batch_sizes: tuple[int, ...]
     at_once: bool
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            object.__setattr__(self, "weights", tuple(map(float, self.batch_sizes)))
 
 
 # ---- events: what has happened -------------------------------------------------------------

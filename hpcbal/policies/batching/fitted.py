@@ -14,7 +14,7 @@ from hpcbal.policies.batching.even import split_task_evenly
 from hpcbal.policies.batching.guard import Guard, GuardState, Sizes
 from hpcbal.policies.batching.hopeless import hopeless_worker
 from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
-from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.policies.batching.min_max import level_work, split_min_max
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,
@@ -37,6 +37,8 @@ class FittedState(BatchState):
         hopeless: the worker without which the group is expected to be faster, or None.
         hopeless_iterations: number of decisions in a row that found this worker.
         guarded: what the guard remembers.
+        level: work of each worker with which all finish at the same time; empty until the curves are known,
+            and while the guard limits the split.
     """
 
     memory: CurveMemory = field(default_factory=lambda: CurveMemory.empty(0))
@@ -44,6 +46,11 @@ class FittedState(BatchState):
     hopeless: int | None = None
     hopeless_iterations: int = 0
     guarded: GuardState = field(default_factory=lambda: GuardState((), (), 0.0))
+    level: tuple[float, ...] = ()
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return self.level or tuple(map(float, self.batch_sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +97,9 @@ class Fitted(BatchingPolicy[FittedState]):
     def decide(self, state: FittedState, observations: Sequence[Observation]) -> Decision[FittedState]:
         """The split of the next iteration; `remove` is a worker that is too slow even at its minimum."""
         check_observations(state, observations)
-        sizes = np.array([observation.num_samples for observation in observations], np.float64)
+        work = np.array([observation.work for observation in observations], np.float64)
         times_s = np.array([observation.processing_s for observation in observations], np.float64)
-        memory = learn(state.memory, sizes, times_s)
+        memory = learn(state.memory, work, times_s)
         state = replace(state, memory=memory, largest=largest_so_far(state.largest, observations))
         if not memory.is_known:
             return Decision(state)
@@ -112,7 +119,8 @@ class Fitted(BatchingPolicy[FittedState]):
             guarded, split = replace(state.guarded, wanted=wanted), wanted
         else:
             guarded, split = self.guard.admit(state.guarded, observations, wanted, curves)
-        state = replace(state, batch_sizes=split, guarded=guarded)
+        level = tuple(level_work(curves, task).tolist()) if split == wanted else ()
+        state = replace(state, batch_sizes=split, guarded=guarded, level=level)
         return Decision(state, hopeless if same >= self.offer_after else None)
 
     def _gains(self, curves: TimeCurves, before: Sizes, sizes: Sizes) -> bool:

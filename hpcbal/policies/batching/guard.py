@@ -136,7 +136,7 @@ class Guard:
         curves: TimeCurves | None,
     ) -> tuple[float, float]:
         """The credit after a step, and the average time of an even one."""
-        sizes = np.array([seen.num_samples for seen in observations], np.float64)
+        sizes = np.array([seen.work for seen in observations], np.float64)
         times_s = np.array([seen.processing_s for seen in observations], np.float64)
         part = float(sizes.sum()) / float(even.sum())  # per full step: the last step of a pass is shorter
         if not part:

@@ -37,6 +37,8 @@ class LbBspCpuState(BatchState):
         hopeless: the worker without which the group is expected to be faster, or None.
         hopeless_iterations: number of decisions in a row that found this worker.
         guarded: what the guard remembers.
+        speeds: predicted speed of each worker; empty at the start, and while limits of memory or the guard
+            change the split.
     """
 
     history: SpeedHistory = field(default_factory=lambda: SpeedHistory.empty(0))
@@ -44,6 +46,11 @@ class LbBspCpuState(BatchState):
     hopeless: int | None = None
     hopeless_iterations: int = 0
     guarded: GuardState = field(default_factory=lambda: GuardState((), (), 0.0))
+    speeds: tuple[float, ...] = ()
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return self.speeds or tuple(map(float, self.batch_sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +105,14 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
         guarded, sizes = state.guarded, wanted
         if self.guard is not None:
             guarded, sizes = self.guard.admit(guarded, observations, wanted)
+        is_free = sizes == wanted and not any(map(int.__ge__, wanted, maxima))
         state = replace(
-            state, batch_sizes=sizes, guarded=guarded, hopeless=hopeless, hopeless_iterations=same
+            state,
+            batch_sizes=sizes,
+            guarded=guarded,
+            hopeless=hopeless,
+            hopeless_iterations=same,
+            speeds=tuple(speeds.tolist()) if is_free else (),
         )
         return Decision(state, hopeless if same >= self.offer_after else None)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import IntArray, TimeCurves
+from hpcbal.policies.batching.curves import FloatArray, IntArray, TimeCurves
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.batching.task import BatchTask
+
+_BISECTIONS = 30
+"""They bring a deadline to within 1e-9 of its range."""
 
 
 def split_min_max(curves: TimeCurves, task: BatchTask) -> tuple[int, ...]:
@@ -52,6 +55,34 @@ def split_min_max(curves: TimeCurves, task: BatchTask) -> tuple[int, ...]:
         missing -= int(taken.sum())
         open_ = open_[~late]
     return tuple(int(size) for size in sizes)
+
+
+def level_work(curves: TimeCurves, task: BatchTask) -> FloatArray:
+    """The split of the task's work in real numbers with which all workers finish at the same time.
+
+    A worker with a floor above that time gets what it finishes within its floor, and a worker at a limit gets
+    this limit.
+
+    Args:
+        curves: of the task's workers, in its order.
+
+    Returns: work of each worker, shape (num_workers,), with the sum `task.num_samples`.
+    Source: [LBBSP] Eq. 3 in real numbers.
+    """
+    minima, maxima = np.array(task.minima, np.float64), np.array(task.maxima, np.float64)
+    slopes = np.maximum(curves.slope_s, 1e-300)
+    free = np.clip((curves.floor_s - curves.launch_s) / slopes, minima, maxima)
+    low_s, high_s = 0.0, curves.makespan(maxima)
+    for _ in range(_BISECTIONS):
+        deadline_s = (low_s + high_s) / 2
+        work = np.clip((deadline_s - curves.launch_s) / slopes, minima, maxima)
+        if float(np.maximum(work, free).sum()) < task.num_samples:
+            low_s = deadline_s
+        else:
+            high_s = deadline_s
+    work = np.maximum(np.clip((high_s - curves.launch_s) / slopes, minima, maxima), free)
+    total: float = work.sum()
+    return work * (task.num_samples / total) if total > 0 else np.ones(task.num_workers)
 
 
 def _fill(room: IntArray, number: int) -> IntArray:

@@ -46,7 +46,7 @@ class SpeedHistory:
         """The history with one more iteration; at most `HISTORY_ITERATIONS` are kept."""
         last = self.speeds[:, -1] if self.num_iterations else np.full(len(observations), np.nan)
         speeds = [
-            seen.num_samples / seen.processing_s if seen.num_samples else before
+            seen.work / seen.processing_s if seen.work else before
             for seen, before in zip(observations, last.tolist(), strict=True)
         ]
         return SpeedHistory(

@@ -156,6 +156,14 @@ class BatchState:
     task: BatchTask
     batch_sizes: tuple[int, ...]
 
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The part of a step's work that each worker should get; only their proportions count.
+
+        Samples of unequal size are dealt out by these numbers. By default they are the batch sizes.
+        """
+        return tuple(map(float, self.batch_sizes))
+
 
 State = TypeVar("State", bound=BatchState)
 

@@ -3,7 +3,7 @@
 from hpcbal.policies.samples.chronica import EpochQueues, Indicators, shuffle
 from hpcbal.policies.samples.orders import GROUPED_BATCHES, order_in_windows, size_order
 from hpcbal.policies.samples.task import SampleTask, SampleTooLargeError, StepCost, checked_sizes, imbalance
-from hpcbal.policies.samples.within_batch import deal
+from hpcbal.policies.samples.within_batch import deal, deal_by_weight
 
 __all__ = [
     "GROUPED_BATCHES",
@@ -14,6 +14,7 @@ __all__ = [
     "StepCost",
     "checked_sizes",
     "deal",
+    "deal_by_weight",
     "imbalance",
     "order_in_windows",
     "shuffle",

@@ -126,7 +126,7 @@ def checked_sizes(sizes: npt.ArrayLike, num_samples: int | None = None) -> Float
     if checked.ndim != 1 or (num_samples is not None and len(checked) != num_samples):
         raise PolicyError(
             f"sizes of samples: got an array of shape {checked.shape}, allowed: one number for each "
-            f"of {'the' if num_samples is None else num_samples} samples"
+            f"of the {'' if num_samples is None else f'{num_samples} '}samples"
         )
     wrong = np.flatnonzero(~(np.isfinite(checked) & (checked > 0)))
     if len(wrong):

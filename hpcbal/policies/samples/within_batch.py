@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import FloatArray, IntArray
+from hpcbal.policies.batching.curves import FloatArray, IntArray, TimeCurves
 from hpcbal.policies.samples.padded import deal_runs
 from hpcbal.policies.samples.task import SampleTask, StepCost
 
@@ -24,6 +24,37 @@ def deal(task: SampleTask) -> IntArray:
     """
     deal_out = deal_runs if task.cost is StepCost.PADDED else _longest_first
     return _one_for_each(task, deal_out(task))
+
+
+def deal_by_weight(
+    sizes: FloatArray,
+    weights: FloatArray,
+    cost: StepCost,
+    max_samples: int | None = None,
+    max_work: float | None = None,
+) -> IntArray:
+    """The worker of each sample of a step; each worker's work is in proportion to its weight.
+
+    Args:
+        sizes: of the samples, shape (num_samples,), > 0.
+        weights: of the workers, shape (num_workers,), >= 0, at least one > 0; with 0 a worker gets nothing.
+        cost: the work of a share.
+        max_samples: most samples of one worker; an even share is always allowed. None: no limit.
+        max_work: most work of one worker; None: no limit.
+
+    Returns: int64, shape (num_samples,).
+    Raises:
+        PolicyError: the samples do not fit into the limits of work.
+        SampleTooLargeError: one of them is larger than `max_work`.
+    """
+    used = weights > 0
+    num_used = int(used.sum())
+    zeros = np.zeros(len(weights))
+    curves = TimeCurves(zeros, zeros, 1.0 / np.where(used, weights, 1.0))
+    most = len(sizes) if max_samples is None else max(max_samples, -(-len(sizes) // max(num_used, 1)))
+    samples = None if max_samples is None and used.all() else np.where(used, most, 0)
+    work = None if max_work is None else np.full(len(weights), max_work)
+    return deal(SampleTask(sizes, curves, cost, samples, work))
 
 
 def _longest_first(task: SampleTask) -> IntArray:
