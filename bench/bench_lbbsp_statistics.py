@@ -37,6 +37,7 @@ from support.provenance import provenance
 
 from hpcbal.config import DnnConfig
 from hpcbal.data.spec import SampleSpec
+from hpcbal.dataplane.batch import Batch
 from hpcbal.policies.batching import BATCHING, Observation, scale_shares, split_evenly
 
 IntArray = npt.NDArray[np.int64]
@@ -59,15 +60,6 @@ class Samples:
     y: IntArray
     train: IntArray
     validation: IntArray
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The batch of one worker."""
-
-    ids: IntArray
-    x: npt.NDArray[np.float32]
-    y: IntArray
 
 
 @dataclass(frozen=True)

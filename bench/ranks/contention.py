@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,18 +28,6 @@ WARM_UP = 10  # iterations that are not recorded, because models are traced in t
 SAMPLES, SECONDS, CPU, MEMORY = range(4)
 
 
-@dataclass
-class OneBatch:
-    """The same samples in every iteration, because only their time matters."""
-
-    x: npt.NDArray[np.float32]
-    y: npt.NDArray[np.int64]
-    ids: npt.NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ids = np.arange(len(self.y))
-
-
 def record(
     comm: MPI.Intracomm, cores: Sequence[int], shares: Sequence[int], iterations: int, model: dict[str, Any]
 ) -> npt.NDArray[np.float64]:
@@ -52,6 +39,7 @@ def record(
     """
     from workloads.lbbsp import images
 
+    from hpcbal.dataplane.batch import Batch
     from hpcbal.telemetry.host.resource_use import ResourceProbe
     from hpcbal.training.mpi_collective import MpiCollective
     from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
@@ -60,7 +48,7 @@ def record(
     device = setup_tensorflow(comm.rank, comm.size, [frozenset([core]) for core in cores])
     data = images(own, model["pixels"])
     x = np.stack([data.read(i)[0] for i in range(own)])
-    batch = OneBatch(x, np.arange(own) % 10)
+    batch = Batch(np.arange(own), x, np.arange(own) % 10)
     optimizer = SimpleNamespace(
         name="sgd", learning_rate=0.01, momentum=0.0, weight_decay=0.0, nesterov=False
     )

@@ -63,7 +63,7 @@ class SleepingReplica:
     exchange: None = None
     computed_s: float = 0.0
 
-    def compute(self, batch: Any, num_samples_total: int) -> Contribution:
+    def compute(self, batch: Any, num_samples_total: int, weight: float | None = None) -> Contribution:
         time.sleep(len(batch.ids) * self.sample_s * (1.0 + NOISE * abs(self.rng.standard_normal())))
         self.computed_s = time.monotonic()
         return Contribution(self.tensors, Sums(0.0, 0.0, len(batch.ids)))

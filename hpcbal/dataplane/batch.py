@@ -17,11 +17,17 @@ class Batch:
         ids: int64, shape (n,).
         x: samples, shape (n, *sample shape); a list of n arrays if the spec's shape is not static.
         y: labels, shape (n, *label shape).
+        work: the work of the batch, in mean samples; by default its number of samples.
     """
 
     ids: NDArray[np.int64]
     x: NDArray[Any] | list[NDArray[Any]]
     y: NDArray[Any]
+    work: float = -1.0
+
+    def __post_init__(self) -> None:
+        if self.work < 0.0:
+            object.__setattr__(self, "work", float(len(self.ids)))
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -2,6 +2,7 @@
 
 from hpcbal.models.densenet import densenet
 from hpcbal.models.resnet import resnet
+from hpcbal.models.series import recurrent, temporal_cnn
 from hpcbal.models.softmax import EmulatedModel, softmax
 
-__all__ = ["EmulatedModel", "densenet", "resnet", "softmax"]
+__all__ = ["EmulatedModel", "densenet", "recurrent", "resnet", "softmax", "temporal_cnn"]

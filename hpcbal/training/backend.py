@@ -19,6 +19,7 @@ class Batch(Protocol):
         ids: sample ids, int64, shape (n,), n >= 0.
         x: samples, shape (n, *sample shape), or a list of n arrays if their shapes differ.
         y: labels, shape (n, *label shape).
+        work: in mean samples.
     """
 
     @property
@@ -29,6 +30,9 @@ class Batch(Protocol):
 
     @property
     def y(self) -> Array: ...
+
+    @property
+    def work(self) -> float: ...
 
 
 class SampleShape(Protocol):
@@ -137,12 +141,14 @@ class Replica(Protocol):
     broken: Exception | None
     exchange: StepExchange | None
 
-    def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
+    def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
         """Compute gradients of sum(loss_i) / `num_samples_total` over this rank's samples; changes no weight.
 
         Args:
             batch: at least one sample.
             num_samples_total: samples of the whole step, over all ranks of the group, >= len(batch).
+            weight: what the mean gradient of this rank's samples counts instead, 0..1, from [CHRONICA] Eq. 7;
+                None: len(batch) / num_samples_total.
 
         Raises:
             NonFiniteError: if the loss or a gradient is NaN or infinite.

@@ -108,23 +108,24 @@ class EmulatedReplica(Replica):
         self.num_parameters = sum(array.size for array in parameters.values())
         self.num_bytes = num_bytes(self.state())
 
-    def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
+    def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
         """Takes `num_samples_total` / rate, including the sum of the gradients.
 
-        With a worker, or `by_share`, it takes the time of this rank's own share, plus the sum.
+        With a worker, or `by_share`, it takes the time of the work of this rank's own share, plus the sum.
         """
         if self._worker is not None:
-            deadline_s = self._own_deadline(self._worker, len(batch.ids), 1.0)
+            deadline_s = self._own_deadline(self._worker, batch.work, 1.0)
         elif self._by_share:
-            deadline_s = self._deadline(len(batch.ids) * self._num_trainers)
+            deadline_s = self._deadline(batch.work * self._num_trainers)
         else:
             deadline_s = self._deadline(num_samples_total) - self._summing_s
         self._summing_s = 0.0
         y = np.asarray(batch.y).reshape(-1)
         loss, correct, gradients = self._model.loss_and_gradient(self._parameters, batch.x, y)
+        divisor = num_samples_total if weight is None else len(y) / weight
         tensors = []
         for name, own in self._parameters.items():
-            tensors.append(np.asarray(gradients[name] / num_samples_total, own.dtype))
+            tensors.append(np.asarray(gradients[name] / divisor, own.dtype))
         if not np.isfinite(loss) or not all(np.isfinite(tensor).all() for tensor in tensors):
             raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
         _sleep_until(deadline_s)
@@ -153,9 +154,9 @@ class EmulatedReplica(Replica):
         """Takes the time of this rank's share at the group's rate, `EVALUATION_SPEEDUP` times faster."""
         y = np.asarray(batch.y).reshape(-1)
         if self._worker is None:
-            deadline_s = self._deadline(len(y) * self._num_trainers / EVALUATION_SPEEDUP)
+            deadline_s = self._deadline(batch.work * self._num_trainers / EVALUATION_SPEEDUP)
         else:
-            deadline_s = self._own_deadline(self._worker, len(y), EVALUATION_SPEEDUP)
+            deadline_s = self._own_deadline(self._worker, batch.work, EVALUATION_SPEEDUP)
         loss, correct = self._model.loss(self._parameters, batch.x, y)
         if not np.isfinite(loss):
             raise NonFiniteError(f"the validation loss is {loss / len(y)}")
@@ -168,7 +169,7 @@ class EmulatedReplica(Replica):
             return start_s
         return start_s + num_samples / self._group_rate(self._num_trainers)
 
-    def _own_deadline(self, worker: WorkerSettings, num_samples: int, speedup: float) -> float:
+    def _own_deadline(self, worker: WorkerSettings, num_samples: float, speedup: float) -> float:
         start_s = time.perf_counter()
         if self._group_rate is None:
             return start_s

@@ -6,7 +6,9 @@ on a few samples.
 
 from __future__ import annotations
 
+import inspect
 import logging
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,9 @@ log = logging.getLogger(__name__)
 
 NUM_PROBES = 3
 """Samples on which a model is called."""
+
+PROBE_LENGTH = 32
+"""Length of these samples where samples differ in length."""
 
 SUM_TOLERANCE = 1e-4
 """How far from 1 the outputs of a softmax may sum to; in float32 they differ by some 1e-6."""
@@ -37,6 +42,9 @@ class TrainedModel(keras.Model):
     batch normalisation would be in inference mode wherever a user's `call` does not pass `training` on. A
     model whose `call` takes no `training` at all is called by a layer that does.
 
+    Samples of unequal size are padded, and the mask of what is real goes to the model as its argument `mask`,
+    as Keras passes masks between layers.
+
     Args:
         model: built.
     """
@@ -45,9 +53,12 @@ class TrainedModel(keras.Model):
         super().__init__(name=f"{model.name}_trained")
         self.model = model if model._call_has_training_arg else _TakesTraining(model)
         self.built = True
+        # Otherwise Keras warns that no mask leaves the model, which is right: its outputs are logits.
+        self.supports_masking = self.model.supports_masking = model.supports_masking = True
 
-    def call(self, x: Any, training: bool = False) -> Any:
-        return self.model(x, training=training)
+    def call(self, x: Any, mask: Any = None, training: bool = False) -> Any:
+        masked = {} if mask is None else {"mask": mask}
+        return self.model(x, training=training, **masked)
 
 
 class _TakesTraining(keras.Model):
@@ -56,8 +67,8 @@ class _TakesTraining(keras.Model):
         self.model = model
         self.built = True
 
-    def call(self, x: Any, training: bool = False) -> Any:
-        return self.model(x)
+    def call(self, x: Any, mask: Any = None, training: bool = False) -> Any:
+        return self.model(x) if mask is None else self.model(x, mask=mask)
 
 
 def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int) -> TrainedModel:
@@ -66,7 +77,7 @@ def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int)
     Args:
         dnn: for messages.
         model: what the user's callable returned.
-        sample: shape of one sample; no axis is None.
+        sample: shape of one sample; None where samples differ in length.
         num_classes: number of logits.
 
     Returns:
@@ -108,6 +119,9 @@ def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int)
         _check_output(who, tuple(outputs.shape), outputs.dtype, (NUM_PROBES, num_classes))
         if num_classes > 1 and _are_probabilities(outputs) and _stay_probabilities(model, probes):
             raise InputError(_not_logits(who, "returns probabilities (the outputs of a sample sum to one)"))
+    if None in shape:
+        with user_errors(dnn, "calling it with a mask"):
+            _check_mask(who, model, shape)
     if not model.trainable_variables:
         raise InputError(
             f"{who} has no weights to train, allowed: at least one; make layers in __init__ (or in the "
@@ -132,6 +146,25 @@ def _check_inputs(who: str, model: keras.Model, shape: tuple[int | None, ...]) -
         )
 
 
+def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...]) -> None:
+    """Check that the model takes the mask of padded samples, and warn of layers that ignore it."""
+    if "mask" not in inspect.signature(model.call).parameters:
+        raise InputError(
+            f"{who} has a call without the argument mask, but samples of shape {shape} differ in length and "
+            "are padded with zeros; allowed: call(self, x, mask=None), where mask is true within a sample "
+            "(see hpcbal.models.masked_convolutions for an example), or preprocessing that makes all samples equal"
+        )
+    probes = _probes(shape)
+    mask = keras.ops.ones((NUM_PROBES, *(PROBE_LENGTH for n in shape if n is None)), "bool")
+    trained = TrainedModel(model)
+    weights = [[v.value for v in own] for own in (model.trainable_variables, model.non_trainable_variables)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trained.stateless_call(*weights, probes, mask, training=False)
+    for text in sorted({str(warning.message) for warning in caught if "masking" in str(warning.message)}):
+        log.warning("%s: zeros that pad a short sample count as data. %s", who, text)
+
+
 def _check_output(
     who: str, given: tuple[int | None, ...], dtype: Any, expected: tuple[int | None, int]
 ) -> None:
@@ -152,7 +185,8 @@ def _not_one_tensor(who: str, given: object, num_classes: int) -> str:
 
 def _probes(shape: Sequence[Any]) -> Any:
     """Samples of zeros and ones: valid as pixels and as indices, and the same on every rank."""
-    values = np.random.default_rng(0).integers(0, 2, (NUM_PROBES, *shape))
+    lengths = [PROBE_LENGTH if n is None else n for n in shape]
+    values = np.random.default_rng(0).integers(0, 2, (NUM_PROBES, *lengths))
     return keras.ops.convert_to_tensor(values, keras.config.floatx())
 
 

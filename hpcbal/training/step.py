@@ -49,6 +49,7 @@ def train_step(
     collective: GradientCollective,
     suspend: bool = False,
     report: Callable[[float], Array] | None = None,
+    weight: float | None = None,
 ) -> StepOutcome:
     """Compute on this rank's samples, sum over the group, apply; collective over the group.
 
@@ -68,6 +69,8 @@ def train_step(
             waited for them within the step (synchronised layers). The numbers that it returns, shape (k,), k
             equal on all ranks, are summed with the gradients. They have the gradients' type: float32 holds
             whole numbers up to 2**24.
+        weight: what this rank's mean gradient counts in the sum, 0..1; None: its share of the samples, so
+            every sample counts once.
 
     Raises:
         GroupFailed: on all ranks, if any rank failed; this step has changed no weight.
@@ -78,7 +81,7 @@ def train_step(
     if exchange is not None:
         exchange.begin(collective)
     contribution, error = _attempt(
-        replica, batch, lambda: replica.compute(batch, num_samples_total), replica.zeros()
+        replica, batch, lambda: replica.compute(batch, num_samples_total, weight), replica.zeros()
     )
     if exchange is not None:
         if error is None and not len(batch.ids):

@@ -12,7 +12,7 @@ import gc
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ import keras
 import tensorflow as tf
 
 from hpcbal.config.imports import load_object
-from hpcbal.errors import InputError, UserCodeError
+from hpcbal.errors import UserCodeError
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
 from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
@@ -43,6 +43,7 @@ from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.keras_model import checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
 from hpcbal.training.model_change import check_fit
+from hpcbal.training.padding import padded, varying_axes
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.traced_exchange import TracedExchange, check_threads
@@ -53,6 +54,9 @@ SEED_STATE = "seed_generator_state"
 
 MAX_DRAWS_PER_STEP = 1024
 """`apply` advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
+
+Tensors: TypeAlias = tuple[tf.Tensor, ...]
+"""Samples, and their mask if they were padded."""
 
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
@@ -142,9 +146,13 @@ class TensorFlowReplica(Replica):
             )
         self._dtype = keras.config.floatx()
         self._sample_dtype = sample.dtype
+        self._sample_shape = tuple(sample.shape)
         variables = self._trainable + [v for _, v in self._statistics]
         self._zeros = [tf.zeros(v.shape, self._dtype) for v in variables]
-        samples = tf.TensorSpec([None, *sample.shape], sample.dtype)
+        samples: tuple[tf.TensorSpec, ...] = (tf.TensorSpec([None, *sample.shape], sample.dtype),)
+        axes = varying_axes(sample.shape)
+        if axes:
+            samples += (tf.TensorSpec([None, *(None for _ in axes)], tf.bool),)
         labels = tf.TensorSpec([None], tf.int64)
         total = tf.TensorSpec([], self._dtype)
         sums = [tf.TensorSpec(v.shape, self._dtype) for v in variables]
@@ -160,12 +168,13 @@ class TensorFlowReplica(Replica):
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
 
-    def compute(self, batch: Batch, num_samples_total: int) -> Contribution:
+    def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
         x, y = self._tensors_of(batch)
+        divisor = num_samples_total if weight is None else len(y) / weight
         is_met = self.exchange is not None and self.exchange.is_open
         compute = self._compute_together if is_met else self._compute
         with _memory_errors():
-            total = tf.constant(num_samples_total, self._dtype)
+            total = tf.constant(divisor, self._dtype)
             tensors, numbers = compute(x, y, total, tf.constant(int(batch.ids[0]), tf.int64))
         loss, correct, finite = numbers.numpy()
         if not finite:
@@ -173,7 +182,7 @@ class TensorFlowReplica(Replica):
         return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
 
     def _traced_compute(
-        self, x: tf.Tensor, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
+        self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         self.num_traces += 1  # Python runs only while TensorFlow traces
         trainable = [tf.convert_to_tensor(v.value) for v in self._trainable]
@@ -183,11 +192,11 @@ class TensorFlowReplica(Replica):
         with tf.GradientTape() as tape:
             tape.watch(trainable)
             logits, moved, extra_losses = self._model.stateless_call(
-                trainable, others, tf.cast(x, self._dtype), training=True, return_losses=True
+                trainable, others, *self._inputs(x), training=True, return_losses=True
             )
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
             loss = tf.reduce_sum(losses)
-            share = tf.cast(tf.shape(x)[0], self._dtype) / total
+            share = tf.cast(tf.shape(y)[0], self._dtype) / total
             objective = loss / total + share * tf.add_n(list(extra_losses) or [tf.zeros([], self._dtype)])
         gradients = [
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
@@ -204,7 +213,7 @@ class TensorFlowReplica(Replica):
         return gradients + differences, numbers
 
     def _traced_compute_together(
-        self, x: tf.Tensor, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
+        self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The same for a group, if the model's layers sum over its ranks; a rank alone does not need it."""
         assert self.exchange is not None
@@ -240,15 +249,24 @@ class TensorFlowReplica(Replica):
             raise NonFiniteError(f"the validation loss is {loss / len(y)}")
         return Sums(float(loss), float(correct), len(y))
 
-    def _traced_evaluate(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def _traced_evaluate(self, x: Tensors, y: tf.Tensor) -> tf.Tensor:
         self.num_traces += 1
-        logits = self._model(tf.cast(x, self._dtype), training=False)
+        logits = self._model(*self._inputs(x), training=False)
         loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
         return tf.stack([tf.cast(loss, tf.float64), tf.cast(_num_correct(logits, y), tf.float64)])
 
-    def _tensors_of(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        x = np.asarray(batch.x, dtype=self._sample_dtype)
-        return tf.convert_to_tensor(x), tf.convert_to_tensor(np.asarray(batch.y, np.int64).reshape(-1))
+    def _tensors_of(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
+        """The samples, with their mask if they were padded, and the labels."""
+        if isinstance(batch.x, list):
+            arrays: tuple[Array, ...] = padded(batch.x, self._sample_shape, self._sample_dtype)
+        else:
+            arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
+        labels = np.asarray(batch.y, np.int64).reshape(-1)
+        return tuple(map(tf.convert_to_tensor, arrays)), tf.convert_to_tensor(labels)
+
+    def _inputs(self, x: Tensors) -> Tensors:
+        """What the model is called with: samples in its own type, and the mask."""
+        return (tf.cast(x[0], self._dtype), *x[1:])
 
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
@@ -293,14 +311,9 @@ class TensorFlowBackend(Backend):
         """Build a replica of a Keras model. Clears the session, so layers get the same names every time.
 
         Raises:
-            InputError: if samples differ in size, the optimizer is unknown, the model does not fit, or it has
-                synchronised layers and MPI does not support them.
+            InputError: if the optimizer is unknown, the model does not fit, or it has synchronised layers and
+                MPI does not support them.
         """
-        if None in sample.shape:
-            raise InputError(
-                f"DNN {dnn.name}: samples of shape {sample.shape} differ in size, but the tensorflow backend "
-                "needs samples of one size; add resize, center_crop or random_crop to preprocessing"
-            )
         with user_errors(dnn, "importing it"):
             load_object(dnn.model)  # first, as a user's module may change Keras' settings
         keras.utils.clear_session(free_memory=False)
@@ -308,7 +321,7 @@ class TensorFlowBackend(Backend):
         keras.config.set_floatx(self._precision)
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
-        with _memory_errors():
+        with _memory_errors(), _hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
             model = checked(dnn, model, sample, num_classes)
             replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
@@ -324,6 +337,20 @@ class TensorFlowBackend(Backend):
 
 def _num_correct(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), y), tf.int64))
+
+
+@contextlib.contextmanager
+def _hint_at_sizes(sample: SampleShape) -> Iterator[None]:
+    """Add to errors of a user's model that its samples differ in size."""
+    try:
+        yield
+    except UserCodeError as error:
+        if None not in sample.shape:
+            raise
+        raise UserCodeError(
+            f"{error}. Samples of shape {tuple(sample.shape)} differ in size: use a model that takes such "
+            "samples, or add resize, center_crop or random_crop to preprocessing"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -59,6 +59,10 @@ class Batch:
     def part(self, start: int, stop: int) -> Batch:
         return Batch(self.ids[start:stop], self.x[start:stop], self.y[start:stop])
 
+    @property
+    def work(self) -> float:
+        return float(len(self.ids))
+
 
 @dataclass
 class Models:

@@ -149,3 +149,32 @@ def random(input_shape: tuple[int, ...], num_classes: int) -> Any:
     return Sequential(
         [layers.Input(input_shape), layers.Flatten(), layers.Dropout(0.5), layers.Dense(num_classes)]
     )
+
+
+def unmasked(input_shape: tuple[int | None, ...], num_classes: int) -> Any:
+    """A network over series with a layer that ignores masks."""
+    from keras import Sequential, layers
+
+    return Sequential(
+        [
+            layers.Input(input_shape),
+            layers.Conv1D(3, 3),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(num_classes),
+        ]
+    )
+
+
+def maskless(input_shape: tuple[int | None, ...], num_classes: int) -> Any:
+    """A network over series whose call takes no mask."""
+    from keras import Model, layers, ops
+
+    class Maskless(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classify = layers.Dense(num_classes)
+
+        def call(self, x: Any) -> Any:
+            return self.classify(ops.mean(x, axis=1))
+
+    return Maskless()

@@ -17,6 +17,10 @@ class Batch:
     x: Any
     y: np.ndarray
 
+    @property
+    def work(self) -> float:
+        return float(len(self.ids))
+
 
 @dataclass(frozen=True)
 class Spec:

@@ -41,7 +41,7 @@ def test_loss_falls_on_learnable_data(backend: EmulatedBackend, make_dnn: Make, 
     y = rng.integers(0, 5, 200)
     x = rng.normal(size=(200, 6, 6, 1)) * 0.1
     x[np.arange(200), y, 0, 0] += 2.0
-    batch = type("Batch", (), {"ids": y, "x": x, "y": y})()
+    batch = type("Batch", (), {"ids": y, "x": x, "y": y, "work": 200.0})()
     replica = backend.build(make_dnn(), make_spec(), 5, seed=0)
     first = replica.evaluate(batch)
     for _ in range(30):

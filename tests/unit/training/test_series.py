@@ -1,0 +1,89 @@
+"""Samples of unequal length: padding changes neither losses nor gradients, and nothing is traced again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.dataplane.batch import Batch
+from hpcbal.errors import InputError
+from hpcbal.training.collective import LocalCollective
+from hpcbal.training.padding import padded, varying_axes
+from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.training.tensorflow_backend import TensorFlowBackend
+
+Make = Callable[..., Any]
+SHAPE, CLASSES = (None, 3), 5
+MODELS = {
+    "hpcbal.models:recurrent": {"units": 4, "layers": 2},
+    "hpcbal.models:temporal_cnn": {"filters": 4, "kernel_size": 3, "blocks": 2},
+}
+
+
+def series(lengths: Sequence[int], seed: int = 0) -> Batch:
+    random = np.random.default_rng(seed)
+    n = len(lengths)
+    return Batch(np.arange(n), [random.normal(size=(k, 3)) for k in lengths], random.integers(0, CLASSES, n))
+
+
+@pytest.fixture
+def build(make_dnn: Make, make_spec: Make) -> Make:
+    backend = TensorFlowBackend(precision="float64")
+
+    def make(model: str, **args: Any) -> Any:
+        return backend.build(make_dnn(model=model, **args), make_spec(shape=SHAPE), CLASSES, 0)
+
+    return make
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_padded_share_learns_what_its_samples_teach_one_by_one(build: Make, model: str) -> None:
+    """The oracle: each series alone, where nothing is padded."""
+    replica, batch = build(model, **MODELS[model]), series((7, 2, 11, 1))
+    together = replica.compute(batch, 6)
+    alone = [
+        replica.compute(Batch(batch.ids[i : i + 1], [batch.x[i]], batch.y[i : i + 1]), 6) for i in range(4)
+    ]
+    assert together.sums.loss == pytest.approx(sum(each.sums.loss for each in alone), rel=1e-12)
+    for index, tensor in enumerate(together.tensors):
+        total = sum(each.tensors[index].numpy() for each in alone)
+        np.testing.assert_allclose(tensor.numpy(), total, atol=1e-12)
+    assert any(np.abs(tensor.numpy()).max() > 1e-3 for tensor in together.tensors)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_series_of_any_length_are_traced_once(build: Make, model: str) -> None:
+    replica = build(model, **MODELS[model])
+    for step, lengths in enumerate(((4, 9), (30,), (1, 2, 3), (17, 16))):
+        train_step(replica, series(lengths, step), len(lengths), LocalCollective())
+        evaluate_step(replica, series(lengths, step), LocalCollective())
+    assert replica.num_traces == 3  # compute, apply, evaluate
+
+
+def test_a_weight_replaces_the_share_of_the_samples(build: Make) -> None:
+    replica, batch = build("hpcbal.models:temporal_cnn"), series((3, 8, 5))
+    plain, weighted = replica.compute(batch, 3), replica.compute(batch, 12, weight=0.4)
+    for mean, tensor in zip(plain.tensors, weighted.tensors, strict=True):
+        np.testing.assert_allclose(tensor.numpy(), 0.4 * mean.numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_a_model_must_take_the_mask(build: Make, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InputError, match=r"without the argument mask.*allowed: call\(self, x, mask=None\)"):
+        build("training_models:maskless")
+    with caplog.at_level(logging.WARNING):
+        build("training_models:unmasked")
+    assert "zeros that pad a short sample count as data" in caplog.text
+    assert "Conv1D" in caplog.text
+
+
+def test_samples_are_padded_to_the_longest_on_every_axis_that_differs() -> None:
+    x, mask = padded([np.ones((2, 3, 1)), 2 * np.ones((1, 4, 1))], (None, None, 1), "float32")
+    assert x.shape == (2, 2, 4, 1)
+    assert x.dtype == np.float32
+    assert mask.tolist() == [[[True] * 3 + [False]] * 2, [[True] * 4, [False] * 4]]
+    np.testing.assert_array_equal(x[..., 0] > 0, mask)
+    assert varying_axes((None, 5, None)) == (0, 2)
