@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.dataset import Dataset
-from hpcbal.data.datasets import digits, fashion_mnist, hdf5, image_folder
+from hpcbal.data.datasets import digits, fashion_mnist, generated_series, hdf5, image_folder, ts_series
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -18,7 +18,9 @@ __all__ = [
     "build_operations",
     "digits",
     "fashion_mnist",
+    "generated_series",
     "hdf5",
     "image_folder",
     "open_source",
+    "ts_series",
 ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hpcbal.data.datasets.digits import digits
 from hpcbal.data.datasets.fashion_mnist import fashion_mnist
+from hpcbal.data.datasets.generated_series import generated_series
 from hpcbal.data.datasets.hdf5 import hdf5
 from hpcbal.data.datasets.image_folder import image_folder
+from hpcbal.data.datasets.ts_series import ts_series
 
-__all__ = ["digits", "fashion_mnist", "hdf5", "image_folder"]
+__all__ = ["digits", "fashion_mnist", "generated_series", "hdf5", "image_folder", "ts_series"]
