@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,13 @@ from hpcbal.data.finite import describe_nonfinite, is_finite
 from hpcbal.data.operations import Operation
 from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.random_stream import SampleStreams
+from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import split_ids
-from hpcbal.errors import HpcbalError
+from hpcbal.errors import DataError, HpcbalError
 from hpcbal.forks import leave_if_forked
 from hpcbal.policies.sample_order import sample_order
+from hpcbal.policies.samples import order_in_windows
 from hpcbal.user_code import summary
 
 if TYPE_CHECKING:
@@ -41,6 +44,9 @@ class SampleSource:
         num_classes: number of classes of the dataset.
         sample_spec: spec of what `sample` returns.
         label_spec: spec of its labels.
+        sizes: relative size of each sample by id, as the dataset declares it, shape (len(dataset),); None if
+            it declares none.
+        order: how the training samples of a pass are ordered.
         reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
             between two reads.
         fingerprint: hexadecimal digest of everything the stream depends on: the dataset's length, classes,
@@ -54,6 +60,7 @@ class SampleSource:
         seed: int,
         validation_fraction: float,
         max_sample_bytes: int | None = None,
+        order: SizeOrder = RANDOM_ORDER,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -64,11 +71,13 @@ class SampleSource:
             validation_fraction: share of the samples held out, in [0, 1), 0 for none; unused if the dataset
                 has its own `validation_ids`.
             max_sample_bytes: upper bound for samples whose size is not known in advance.
+            order: of the training samples of a pass.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
             DataError: if the split leaves no training sample, or no validation sample although some were
-                requested, or nothing bounds the samples.
+                requested, or nothing bounds the samples; if the dataset's sizes are wrong, or missing where
+                `order` needs them.
         """
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes)
@@ -80,6 +89,13 @@ class SampleSource:
         self.num_classes = dataset.num_classes
         self.sample_spec: SampleSpec = self._pipeline.output_spec
         self.label_spec: LabelSpec = dataset.label_spec
+        self.sizes = declared_sizes(dataset)
+        self.order = order
+        if order.num_batches > 1 and self.sizes is None:
+            raise DataError(
+                f"data.lookahead: got {order.num_batches}, but the dataset does not say how large its "
+                "samples are; give it the attribute 'sizes', one number above 0 for each sample, or use 1"
+            )
         self.reading: tuple[int, float] | None = None
         self._label_dtype = np.dtype(self.label_spec.dtype)
         # Operations turn finite numbers into finite ones, so samples made of integers need no check.
@@ -107,6 +123,26 @@ class SampleSource:
         """The dataset that the samples are read from."""
         return self._dataset
 
+    @property
+    def is_sized(self) -> bool:
+        """Whether samples differ in size: the dataset says so, or their shapes differ."""
+        return self.sizes is not None or not self.sample_spec.is_static
+
+    def sizes_of(self, ids: NDArray[np.int64], samples: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        """Relative sizes of preprocessed samples, shape (n,), > 0.
+
+        They are those that the dataset declares, or else the product of the lengths that differ between
+        samples.
+
+        Args:
+            ids: of the samples, shape (n,).
+            samples: what `sample` returned for them.
+        """
+        if self.sizes is not None:
+            return self.sizes[ids]
+        varying = [axis for axis, length in enumerate(self.sample_spec.shape) if length is None]
+        return np.array([max(1, math.prod(each.shape[axis] for axis in varying)) for each in samples], float)
+
     def doubts(self) -> tuple[str, ...]:
         """What is strange about the dataset's classes, for warnings; reads labels but no sample."""
         return doubts_about(self._dataset)
@@ -120,10 +156,19 @@ class SampleSource:
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
         """Sample ids of one pass in order, shape (num_positions,).
 
-        Training ids come first, in an order that depends only on seed and pass. The validation ids follow,
-        always in the same order.
+        Training ids come first, in an order that depends only on seed, pass, `order` and sizes. The
+        validation ids follow, always in the same order.
         """
         order = sample_order(self.num_train, self._seed, pass_index)
+        if self.order.num_batches > 1 and self.sizes is not None:
+            by_size = order_in_windows(
+                self.sizes[self._train_ids[order]],
+                self.order.batch_size,
+                self.order.num_batches,
+                self._seed,
+                pass_index,
+            )
+            order = order[by_size]
         return np.concatenate([self._train_ids[order], self._validation_ids])
 
     def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -226,6 +271,8 @@ class SampleSource:
             "seed": self._seed,
             "dataset": str(getattr(self._dataset, "fingerprint", "")),
         }
+        if self.order.num_batches > 1:
+            facts["order"] = repr(self.order)
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for ids in (self._train_ids, self._validation_ids):
             digest.update(ids.astype("<i8").tobytes())
@@ -253,6 +300,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         seed=config.seed,
         validation_fraction=config.data.validation_fraction,
         max_sample_bytes=config.dataplane.max_sample_bytes,
+        order=SizeOrder(max(dnn.batch_size for dnn in config.dnns), config.data.lookahead),
     )
 
 

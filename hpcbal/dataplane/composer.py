@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,13 @@ class StreamSource(Protocol):
 
     def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return one preprocessed sample and its label; raises `BadSample` if it cannot be used."""
+
+
+class SizedSource(StreamSource, Protocol):
+    """A source of samples that differ in size; needed for a stream that is sized."""
+
+    def sizes_of(self, ids: NDArray[np.int64], samples: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        """Relative sizes of preprocessed samples, shape (n,), > 0."""
 
 
 class BulkSource(StreamSource, Protocol):
@@ -52,6 +60,7 @@ class BlockComposer:
         self._spec = spec
         self._source = source
         self._samples = getattr(source, "samples", None)
+        self._sizes_of = getattr(source, "sizes_of", None) if spec.is_sized else None
         self._shape = spec.static_shape()
         self._dtype = np.dtype(spec.sample.dtype)
         self._pass_index = -1
@@ -110,7 +119,7 @@ class BlockComposer:
         else:
             if sample.shape != self._shape or sample.dtype != self._dtype:
                 self._check(sample_id, sample)
-            slot.put(index, sample, label)
+            slot.put(index, sample, label, self._size_of(sample_id, sample))
             self.samples_made += 1
         self._index = index + 1
 
@@ -126,10 +135,18 @@ class BlockComposer:
                 f"{last - first} samples read together have shape {samples.shape} and type "
                 f"{samples.dtype}, the stream takes {self._spec.sample}"
             )
-        slot.put_many(first, samples, labels)
+        sizes = None
+        if self._sizes_of is not None:
+            sizes = self._sizes_of(self._block_ids[first:last], samples)
+        slot.put_many(first, samples, labels, sizes)
         self.reads += last - first
         self.samples_made += last - first
         self._index = last
+
+    def _size_of(self, sample_id: int, sample: NDArray[Any]) -> float:
+        if self._sizes_of is None:
+            return 1.0
+        return float(self._sizes_of(np.array([sample_id]), [sample])[0])
 
     def abandon(self) -> None:
         """Drop the block that is being written."""

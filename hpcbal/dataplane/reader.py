@@ -126,6 +126,23 @@ class StreamReader:
             for slot, _, first, last in self._portions(pass_index, start, stop)
         )
 
+    def measure(
+        self, pass_index: int, start: int, stop: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Wait for positions start..stop-1 of a pass; return the samples' ids and relative sizes.
+
+        Only for a stream of samples that differ in size.
+
+        Returns: two arrays of shape (stop - start,); the size of a broken sample is 0.
+        Raises: as `read`.
+        """
+        ids, sizes = np.empty(stop - start, np.int64), np.empty(stop - start)
+        for slot, begin, first, last in self._portions(pass_index, start, stop):
+            here = slice(begin + first - start, begin + last - start)
+            ids[here] = slot.ids[first:last]
+            sizes[here] = np.where(slot.valid[first:last], slot.sizes[first:last], 0.0)
+        return ids, sizes
+
     def release(self, pass_index: int, position: int) -> None:
         """Release everything before `position` (0..num_positions) of a pass; going back has no effect."""
         plan = self._running()

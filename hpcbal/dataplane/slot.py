@@ -33,9 +33,11 @@ class SlotLayout:
         block_samples: samples of a full block.
         sample: spec of the samples.
         label: spec of the labels.
+        is_sized: whether the samples' sizes are stored with them.
         valid: offset of the flags, uint8 (block_samples,).
         extents: offset of the places, int64 (block_samples, 1 + axes): byte offset in the payload, shape;
             used only if shapes differ.
+        sizes: offset of the relative sizes, float64 (block_samples,); takes no space if all are equal.
         labels: offset of the labels, (block_samples, *label shape).
         payload: offset of the samples.
         num_bytes: size of the slot, a multiple of a cache line.
@@ -44,24 +46,29 @@ class SlotLayout:
     block_samples: int
     sample: SampleSpec
     label: LabelSpec
+    is_sized: bool
     valid: int
     extents: int
+    sizes: int
     labels: int
     payload: int
     num_bytes: int
 
     @classmethod
-    def of(cls, block_samples: int, sample: SampleSpec, label: LabelSpec) -> SlotLayout:
+    def of(
+        cls, block_samples: int, sample: SampleSpec, label: LabelSpec, *, is_sized: bool = False
+    ) -> SlotLayout:
         """Lay out slots for `block_samples` (>= 1) samples of at most `sample.max_bytes` each."""
         valid = LINE_BYTES + aligned(8 * block_samples)  # after header and ids
         extents = valid + aligned(block_samples)
         num_axes = 0 if sample.is_static else 1 + len(sample.shape)
-        labels = extents + aligned(8 * num_axes * block_samples)
+        sizes = extents + aligned(8 * num_axes * block_samples)
+        labels = sizes + aligned(8 * is_sized * block_samples)
         payload = labels + aligned(label.num_bytes * block_samples)
         # Samples of different size are each aligned to 16 bytes, which is enough for every dtype.
         share = sample.max_bytes if sample.is_static else aligned(sample.max_bytes, 16)
         num_bytes = payload + aligned(share * block_samples)
-        return cls(block_samples, sample, label, valid, extents, labels, payload, num_bytes)
+        return cls(block_samples, sample, label, is_sized, valid, extents, sizes, labels, payload, num_bytes)
 
 
 class Slot:
@@ -72,6 +79,7 @@ class Slot:
         header: int64 words as Python ints (a memoryview takes an eighth of NumPy's time per word).
         ids: int64, shape (block_samples,).
         valid: bool, shape (block_samples,).
+        sizes: relative sizes of valid samples, shape (block_samples,); shape (0,) if all are equal.
         y: labels, shape (block_samples, *label shape).
         x: samples, shape (block_samples, *sample shape); shape (0,) if shapes differ.
     """
@@ -87,6 +95,7 @@ class Slot:
         "header",
         "ids",
         "memory",
+        "sizes",
         "valid",
         "x",
         "y",
@@ -112,6 +121,7 @@ class Slot:
         self.header = memory[:LINE_BYTES].view(np.int64).data
         self.ids = memory[LINE_BYTES : LINE_BYTES + 8 * num].view(np.int64)
         self.valid = memory[layout.valid : layout.valid + num].view(np.bool_)
+        self.sizes = memory[layout.sizes : layout.sizes + 8 * num * layout.is_sized].view(np.float64)
         labels = memory[layout.labels : layout.labels + num * layout.label.num_bytes]
         self.y = labels.view(layout.label.dtype).reshape(num, *layout.label.shape)
         self._payload = memory[layout.payload :]
@@ -146,8 +156,12 @@ class Slot:
             0,
         )
 
-    def put(self, index: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
-        """Write one sample that fits the spec; `index` must grow from call to call."""
+    def put(self, index: int, sample: NDArray[Any], label: NDArray[Any], size: float = 1.0) -> None:
+        """Write one sample that fits the spec; `index` must grow from call to call.
+
+        Args:
+            size: its relative size, > 0; kept only if sizes are stored.
+        """
         if not self._static:
             flat = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
             self._write(self._payload[self._used : self._used + flat.nbytes], flat)
@@ -158,14 +172,28 @@ class Slot:
             self._write(self.x[index], sample)
         else:
             self.x[index] = sample
+        if self._layout.is_sized:
+            self.sizes[index] = size
         self.y[index] = label
         self.valid[index] = True
         self.header[NUM_VALID] += 1
 
-    def put_many(self, first: int, samples: NDArray[Any], labels: NDArray[Any]) -> None:
-        """Write samples of static shape, stacked along the first axis, from index `first` on."""
+    def put_many(
+        self,
+        first: int,
+        samples: NDArray[Any],
+        labels: NDArray[Any],
+        sizes: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Write samples of static shape, stacked along the first axis, from index `first` on.
+
+        Args:
+            sizes: their relative sizes, > 0; needed if sizes are stored.
+        """
         last = first + len(samples)
         self._write(self.x[first:last], samples)
+        if sizes is not None and self._layout.is_sized:
+            self.sizes[first:last] = sizes
         self.y[first:last] = labels
         self.valid[first:last] = True
         self.header[NUM_VALID] += len(samples)

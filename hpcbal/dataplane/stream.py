@@ -39,6 +39,7 @@ class StreamSpec:
         sample: spec of the samples; `max_bytes` is one sample's share of a block.
         label: spec of the labels.
         ring_bytes: memory for the blocks of one node. Each rank's cursor adds 64 bytes.
+        is_sized: whether samples differ in size; their sizes then travel with them.
     """
 
     num_train: int
@@ -47,6 +48,7 @@ class StreamSpec:
     sample: SampleSpec
     label: LabelSpec
     ring_bytes: int
+    is_sized: bool = False
 
     @classmethod
     def of_source(cls, source: SampleSource, settings: DataplaneConfig) -> StreamSpec:
@@ -58,6 +60,7 @@ class StreamSpec:
             sample=source.sample_spec,
             label=source.label_spec,
             ring_bytes=settings.ring_bytes,
+            is_sized=source.is_sized,
         )
 
     def __post_init__(self) -> None:
@@ -98,7 +101,7 @@ class StreamSpec:
     @property
     def layout(self) -> SlotLayout:
         """Layout of the parts of a block."""
-        return SlotLayout.of(self.block_samples, self.sample, self.label)
+        return SlotLayout.of(self.block_samples, self.sample, self.label, is_sized=self.is_sized)
 
     @property
     def slot_bytes(self) -> int:

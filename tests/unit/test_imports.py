@@ -78,8 +78,8 @@ config.load       | pydantic pydantic_core yaml           | errors collector con
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
-data              | PIL h5py numpy sklearn                | errors forks user_code policies config.imports
-                  |                                       | config.contract
+data              | PIL h5py numpy sklearn                | errors forks user_code policies.samples policies
+                  |                                       | config.imports config.contract
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code comm policies
                   |                                       | config.imports config.contract models
@@ -102,9 +102,9 @@ runtime.wire      | -                                     | comm control telemet
 runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.files
                   |                                       | telemetry.host runtime.handoff runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
-                  |                                       | control telemetry.files telemetry.host
-                  |                                       | speed_models config.schema config.balance config
-                  |                                       | dataplane training
+                  |                                       | policies.samples control telemetry.files
+                  |                                       | telemetry.host speed_models config.schema
+                  |                                       | config.balance config dataplane training
 runtime.resuming  | -                                     | errors cluster.layout policies control
                   |                                       | telemetry.files telemetry.ledger telemetry.views
                   |                                       | telemetry checkpoint config config.scheduling

@@ -101,6 +101,13 @@ class DataConfig(DatasetConfig):
         "How partitioned data is divided: shuffled, in order, or sorted by class.",
         "random, contiguous, by_class",
     )
+    lookahead: int = key(
+        1,
+        "Batches (of the largest batch size) that are sorted by sample size together and then shuffled; 1: "
+        "none, a random order; 50 groups samples by length.",
+        COUNT_ALLOWED,
+        ge=1,
+    )
     max_traversal_gap: float | None = key(
         2.0,
         "Slots more than this many traversals of their part ahead get more samples; null: never.",
@@ -249,6 +256,29 @@ class BalanceConfig(Section):
         "Most samples of a step per slot, unless an even share is more; null: no limit.",
         COUNT_OR_NULL_ALLOWED,
         ge=1,
+    )
+    samples: Literal["within-batch", "in-order"] = key(
+        "within-batch",
+        "Who takes which samples of a step if they differ in size. within-batch: whoever makes all slots "
+        "finish together; in-order: each slot its number of neighbours in the order of the pass.",
+        "within-batch, in-order",
+    )
+    cost: Literal["padded", "sum"] = key(
+        "padded",
+        "The work of a share. padded: its number of samples times the longest; sum: the sum of its sizes.",
+        "padded, sum",
+    )
+    max_work_per_gpu: float | None = key(
+        None,
+        "Most work of a step per slot, in the unit of the sizes; null: no limit.",
+        "null or a number above 0",
+        gt=0.0,
+    )
+    gradient_weights: Literal["samples", "size"] = key(
+        "samples",
+        "What a slot's mean gradient counts in a step: its number of samples, or the sum of their sizes "
+        "([CHRONICA] Eq. 7).",
+        "samples, size",
     )
     regroup: bool = key(
         True,

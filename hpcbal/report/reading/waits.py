@@ -13,10 +13,15 @@ from hpcbal.telemetry.ledger import EpochDoneLine
 def share_point(line: EpochDoneLine, gpus: Sequence[int], epoch: int) -> SharePoint | None:
     """The share of each of the group's `gpus` in a step; None if the group was not balanced.
 
+    If samples differ in size, it is the share of the work in all steps of the epoch.
+
     Raises:
         ValueError: if the line has shares for another number of GPUs.
     """
-    sizes = () if line.facts.balance is None else line.facts.balance.shares
+    facts = line.facts
+    sizes: Sequence[float] = () if facts.balance is None else facts.balance.shares
+    if facts.ranks is not None and facts.ranks.work is not None:
+        sizes = facts.ranks.work
     if not sum(sizes):
         return None
     return SharePoint(epoch, {gpu: size / sum(sizes) for gpu, size in zip(gpus, sizes, strict=True)})

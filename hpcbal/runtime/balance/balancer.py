@@ -46,6 +46,10 @@ class Balancer(Protocol):
         """Whether `plans_ahead` holds except in the first steps and in the steps after a change."""
 
     @property
+    def weights(self) -> tuple[float, ...]:
+        """The part of the work of a step planned now that each rank should get; only proportions count."""
+
+    @property
     def remove(self) -> int | None:
         """The group rank without which the group would be faster, if the master knows one."""
 
@@ -85,6 +89,10 @@ class EvenSplit(Balancer):
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
 
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return (1.0,) * self._num_ranks
+
     def start(self) -> None:
         """Do nothing: all ranks know the shares."""
 
@@ -117,6 +125,10 @@ class FixedSplit(EvenSplit):
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__(len(sizes))
         self._sizes = sizes
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return tuple(map(float, self._sizes))
 
     def _split(self, num_samples: int) -> tuple[int, ...]:
         """Split smaller steps in the proportions of a full step."""

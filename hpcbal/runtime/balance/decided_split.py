@@ -134,6 +134,11 @@ class DecidedSplit:
         return self.machine.rules.cadence is not Cadence.EVERY_STEP
 
     @property
+    def weights(self) -> tuple[float, ...]:
+        """See `Balancer.weights`."""
+        return self.machine.in_force.weights
+
+    @property
     def remove(self) -> int | None:
         """See `Balancer.remove`; only the master knows it."""
         return self.machine.remove
@@ -156,10 +161,10 @@ class DecidedSplit:
             size = self._collective.size
             if self._meets:
                 self._answer = self._collective.consult(
-                    seen, lambda all_: self._answer_to(step, all_), size + 1
+                    seen, lambda all_: self._answer_to(step, all_), 2 * size + 1
                 )
                 return _NOTHING
-            numbers = np.zeros(NUM_FACTS * size + size + 1)
+            numbers = np.zeros(NUM_FACTS * size + 2 * size + 1)
             numbers[: NUM_FACTS * size].reshape(size, NUM_FACTS)[self._collective.rank] = seen
             self._collect_decision()
             if self._is_master:
@@ -220,12 +225,14 @@ class DecidedSplit:
     def _announcement(self) -> Array:
         """The master's announcement as numbers."""
         now = self.machine.announcement
-        return np.array([*now.batch_sizes, now.at_once], np.float64)
+        return np.array([*now.batch_sizes, now.at_once, *now.weights], np.float64)
 
     def _follow(self, numbers: Array) -> None:
         """Follow the master's announcement."""
-        *sizes, at_once = np.rint(numbers).astype(np.int64).tolist()
-        self.machine.handle(Announced(Announcement(tuple(sizes), bool(at_once))))
+        size = self._collective.size
+        *sizes, at_once = np.rint(numbers[: size + 1]).astype(np.int64).tolist()
+        weights = tuple(numbers[size + 1 :].tolist())
+        self.machine.handle(Announced(Announcement(tuple(sizes), bool(at_once), weights)))
 
     def _announce(self) -> None:
         """Send the master's announcement to all ranks; it overwrites the other ranks' numbers."""
@@ -256,7 +263,7 @@ class DecidedSplit:
             self._error = error
             self._perform(PolicyFailed(str(error)))
             return None
-        for action in self.machine.handle(StepMeasured(step.shares.counts, observations)):
+        for action in self.machine.handle(StepMeasured(step.counts, observations)):
             assert isinstance(action, AskPolicy), action
             return action
         return None

@@ -20,6 +20,9 @@ class Step:
         batch: this rank's share; its memory is reused two steps later.
         preprocessing_s: seconds that this rank spent on making its batch; 0 if preprocessors make it.
         is_overlapped: whether a rank makes its next batch while it computes on this one.
+        planned: number of samples of each rank by which the step was split, if samples differ in size; the
+            shares then hold other numbers, with as much work. None: those of the shares.
+        weight: what this rank's mean gradient counts in the step, 0..1; None: its share of the samples.
     """
 
     start: int
@@ -30,11 +33,18 @@ class Step:
     batch: Batch
     preprocessing_s: float = 0.0
     is_overlapped: bool = False
+    planned: tuple[int, ...] | None = None
+    weight: float | None = None
 
     @property
     def work(self) -> float:
-        """The work of this rank's batch, as a policy counts it: the number of its samples."""
-        return float(len(self.batch.ids))
+        """The work of this rank's batch, as a policy counts it: in mean samples."""
+        return self.batch.work
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of samples of each rank, as a policy decided it."""
+        return self.shares.counts if self.planned is None else self.planned
 
     def worked_s(self, compute_s: float) -> float:
         """Seconds that a share of this size keeps the rank busy per step; balancing equalises them.

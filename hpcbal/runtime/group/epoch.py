@@ -191,6 +191,7 @@ class PassRunner:
         """Add a training step that has just ended."""
         own.wait_s += wait_s
         own.samples += len(step.batch.ids)
+        own.work += step.work
         if self._collective.size > 1:  # a single rank has no collective to arrive at
             exchange = self._replica.exchange
             waited_s = exchange.waited_s if exchange is not None else 0.0
@@ -224,7 +225,9 @@ def train_balanced(
     """
     balancer = batches.balancer
     report = balancer.report(step, time.monotonic())
-    outcome = train_step(replica, step.batch, step.num_samples_total, collective, suspend, report)
+    outcome = train_step(
+        replica, step.batch, step.num_samples_total, collective, suspend, report, step.weight
+    )
     batches.step_performed()
     balancer.take(outcome.report, step)
     return outcome

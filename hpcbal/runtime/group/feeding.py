@@ -9,11 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.runtime.balance.balancer import Balancer
+from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.values.selection import StepShares
 
@@ -77,14 +79,22 @@ class StreamBatches(Batches):
         batch_size: samples per step, over the whole group.
         rank: this trainer's rank in its group.
         balancer: splits each step over the group.
+        dealer: decides who takes which samples where they differ in size; None: each rank takes neighbours.
     """
 
     def __init__(
-        self, spec: StreamSpec, reader: StreamReader, batch_size: int, rank: int, balancer: Balancer
+        self,
+        spec: StreamSpec,
+        reader: StreamReader,
+        batch_size: int,
+        rank: int,
+        balancer: Balancer,
+        dealer: Dealer | None = None,
     ) -> None:
         self._spec = spec
         self._reader = reader
         self._rank = rank
+        self._dealer = dealer
         self.balancer = balancer
         self._buffers = Buffers(spec, balancer.deal(0, min(batch_size, spec.num_positions)).counts[rank])
 
@@ -95,7 +105,10 @@ class StreamBatches(Batches):
         """Do nothing: the position in the stream says it."""
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
-        return partial(self._fetch, pass_index, number, self.balancer.deal(start, end))
+        planned = self.balancer.deal(start, end)
+        if self._dealer is None:
+            return partial(self._fetch, pass_index, number, planned)
+        return partial(self._fetch_dealt, pass_index, number, planned, self.balancer.weights, self._dealer)
 
     def _fetch(self, pass_index: int, number: int, shares: StepShares) -> Step:
         start, end = shares.start, shares.stop
@@ -104,6 +117,32 @@ class StreamBatches(Batches):
         batch = self._reader.read_selection(pass_index, mine, out=self._buffers.of(number, len(mine)))
         self._reader.release(pass_index, end)
         return Step(start, end, start < self._spec.num_train, total, shares, batch)
+
+    def _fetch_dealt(
+        self,
+        pass_index: int,
+        number: int,
+        planned: StepShares,
+        weights: tuple[float, ...],
+        dealer: Dealer,
+    ) -> Step:
+        start, end = planned.start, planned.stop
+        ids, sizes = self._reader.measure(pass_index, start, end)
+        dealt = dealer.deal(planned, ids, sizes, weights)
+        mine = dealt.shares.of_rank(self._rank)
+        out = self._buffers.of(number, len(mine))
+        batch = replace(self._reader.read_selection(pass_index, mine, out=out), work=dealt.work[self._rank])
+        self._reader.release(pass_index, end)
+        return Step(
+            start,
+            end,
+            start < self._spec.num_train,
+            int(np.count_nonzero(sizes)),
+            dealt.shares,
+            batch,
+            planned=planned.counts,
+            weight=None if dealt.weights is None else dealt.weights[self._rank],
+        )
 
 
 class _GivenUpError(Exception):

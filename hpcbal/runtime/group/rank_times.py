@@ -21,6 +21,7 @@ class RankTimes:
         samples: number of valid samples that this rank computed on.
         worked_s: seconds that balancing equalises, see `Step.worked_s`: `compute_s` combined with this rank's
             own preprocessing.
+        work: in mean samples.
     """
 
     wait_s: float = 0.0
@@ -28,17 +29,23 @@ class RankTimes:
     collective_s: float = 0.0
     samples: int = 0
     worked_s: float = 0.0
+    work: float = 0.0
 
-    def by_rank(self, collective: GradientCollective) -> RankFacts:
-        """The sums of all ranks; collective over the group."""
-        rows = np.zeros((collective.size, 5))
+    def by_rank(self, collective: GradientCollective, *, is_sized: bool = False) -> RankFacts:
+        """The sums of all ranks; collective over the group.
+
+        Args:
+            is_sized: whether samples differ in size, so that their work is a fact of its own.
+        """
+        rows = np.zeros((collective.size, 6))
         rows[collective.rank] = astuple(self)
         _, summed = collective.sum((), rows.reshape(-1))
-        wait_s, compute_s, collective_s, samples, worked_s = summed.reshape(rows.shape).T.tolist()
+        wait_s, compute_s, collective_s, samples, worked_s, work = summed.reshape(rows.shape).T.tolist()
         return RankFacts(
             wait_s=tuple(wait_s),
             compute_s=tuple(compute_s),
             collective_s=tuple(collective_s),
             samples=tuple(round(number) for number in samples),
             worked_s=tuple(worked_s),
+            work=tuple(work) if is_sized else None,
         )

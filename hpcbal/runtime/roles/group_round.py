@@ -18,6 +18,7 @@ from hpcbal.control.messages import CheckpointWritten, DnnFailed, EpochDone, Eve
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.runtime.balance.balancer import Balancer
+from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.member import GroupMember
@@ -191,6 +192,11 @@ class GroupRound:
                 member.dnn.batch_size,
                 member.collective.rank,
                 self._balancer,
+                make_dealer(
+                    self._context.config.balance,
+                    is_sized=self._facts.spec.is_sized,
+                    num_ranks=member.collective.size,
+                ),
             )
         with self._context.slices.during("load", "load data"):
             self._batches = self._loader.load(member, saved, self._balancer, self._is_suspended)
@@ -207,7 +213,8 @@ class GroupRound:
         self._report_preprocessing()
         busy_s = result.seconds - result.wait_s
         collective = self._member.collective
-        ranks = result.own.by_rank(collective) if collective.size > 1 else None
+        is_sized = self._facts.spec.is_sized
+        ranks = result.own.by_rank(collective, is_sized=is_sized) if collective.size > 1 else None
         split = dict(self._balancer.take_facts())
         if self._batches is not None:
             split["partition"] = self._batches.parts.facts()

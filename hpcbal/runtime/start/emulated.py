@@ -8,11 +8,14 @@ from hpcbal.config.balance import balances_of
 from hpcbal.training.emulated_backend import EmulatedBackend
 
 
-def emulated_backend(config: EnsembleConfig, roles: Roles, gpu: int) -> EmulatedBackend:
+def emulated_backend(
+    config: EnsembleConfig, roles: Roles, gpu: int, *, is_sized: bool = False
+) -> EmulatedBackend:
     """Make the backend of the trainer on this GPU.
 
     Args:
         gpu: number of the GPU; `backend.workers` are assigned in turn.
+        is_sized: whether samples differ in size, so that the shares of a step differ in number.
     """
     workers = config.backend.workers
     return EmulatedBackend(
@@ -20,5 +23,7 @@ def emulated_backend(config: EnsembleConfig, roles: Roles, gpu: int) -> Emulated
         roles.cluster.max_gpus_per_node,
         config.backend.precision,
         workers[gpu % len(workers)] if workers else None,
-        by_share=[name for name, own in balances_of(config).items() if not own.policy.splits_evenly],
+        by_share=[
+            name for name, own in balances_of(config).items() if is_sized or not own.policy.splits_evenly
+        ],
     )

@@ -30,7 +30,9 @@ class TrainerRecipe(Recipe):
 
     def prepare(self) -> str:
         """Load the backend; for errors see `make_backend` and `check_collective`."""
-        self._backend = make_backend(self.setting.context, self.setting.peers)
+        self._backend = make_backend(
+            self.setting.context, self.setting.peers, is_sized=self.setting.data.facts.spec.is_sized
+        )
         check_collective(self.setting.context.config)
         return self._backend.device
 
@@ -68,7 +70,7 @@ class TrainerRecipe(Recipe):
             self._backend.close()
 
 
-def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
+def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: bool) -> Backend:
     """Make the backend of a trainer rank; collective over the trainers, but a failure of one blocks none.
 
     Raises:
@@ -80,7 +82,7 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm) -> Backend:
     if config.backend.name == "emulated":
         from hpcbal.runtime.start.emulated import emulated_backend
 
-        return emulated_backend(config, roles, trainers.rank)
+        return emulated_backend(config, roles, trainers.rank, is_sized=is_sized)
     try:
         from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
     except ImportError as error:

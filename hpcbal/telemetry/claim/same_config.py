@@ -25,7 +25,8 @@ class MayDiffer:
         job: what users call a job.
         of_job: keys of a job that may differ.
         may_grow: dotted key of a job whose value may increase.
-        new_in_job: keys of a job that runs of earlier versions lack, with the values that they imply.
+        new: dotted keys that runs of earlier versions lack, with the values that they imply.
+        new_in_job: the same for keys of a job.
     """
 
     keys: tuple[str, ...]
@@ -33,6 +34,7 @@ class MayDiffer:
     job: str
     of_job: tuple[str, ...]
     may_grow: str
+    new: Mapping[str, Any]
     new_in_job: Mapping[str, Any]
 
 
@@ -81,6 +83,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         job="DNN",
         of_job=("balance", "shares"),
         may_grow="stop.max_epochs",
+        new={"data.lookahead": 1},
         new_in_job={"seed": None},
     )
 }
@@ -202,7 +205,17 @@ def _by_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
         str(job.get("name", index)) if isinstance(job, Mapping) else str(index): _whole(job, rule)
         for index, job in enumerate(listed)
     }
-    return {**config, rule.jobs: jobs}
+    return _with_new(rule, {**config, rule.jobs: jobs})
+
+
+def _with_new(rule: MayDiffer, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config with the keys that runs of earlier versions lack."""
+    whole = dict(config)
+    for key, value in rule.new.items():
+        section, name = key.split(".")
+        if isinstance(whole.get(section), Mapping):
+            whole[section] = {name: value, **whole[section]}
+    return whole
 
 
 def _jobs_of(config: Any, rule: MayDiffer) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ class RankFacts(Facts):
         collective_s: time in the collective, mostly waiting for slower ranks.
         samples: number of valid samples that the rank computed on.
         worked_s: time that balancing equalises: `compute_s` and the rank's own preprocessing.
+        work: work of these samples, in mean samples; null if samples do not differ in size.
 
     Raises:
         ValueError: if the lists differ in length or are empty.
@@ -29,10 +30,11 @@ class RankFacts(Facts):
     collective_s: tuple[Number, ...]
     samples: tuple[int, ...]
     worked_s: tuple[Number, ...]
+    work: tuple[Number, ...] | None = None
 
     def __post_init__(self) -> None:
         rows = (self.wait_s, self.compute_s, self.collective_s, self.samples, self.worked_s)
-        lengths = {len(row) for row in rows}
+        lengths = {len(row) for row in rows} | ({len(self.work)} if self.work is not None else set())
         if lengths == {0} or len(lengths) > 1:
             raise ValueError("its lists must have one number for each rank of the group")
 

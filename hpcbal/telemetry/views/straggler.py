@@ -36,18 +36,19 @@ def find_straggler(ranks: RankFacts, gpus: Sequence[int]) -> Straggler | None:
 def balancing_would_save(ranks: RankFacts) -> float:
     """Fraction of the time of an epoch's training steps that balancing would save, 0..1.
 
-    Balanced shares are proportional to the ranks' speeds.
+    Balanced shares of the work are proportional to the ranks' speeds.
 
     Args:
         ranks: see `find_straggler`.
     """
-    worked_s, samples = ranks.worked_s, ranks.samples
+    worked_s = ranks.worked_s
+    work = ranks.samples if ranks.work is None else ranks.work
     pairs = zip(ranks.wait_s, ranks.compute_s, ranks.collective_s, strict=True)
     total_s = max((sum(parts) for parts in pairs), default=0.0)
     if total_s <= 0.0 or min(worked_s) <= 0.0:
         return 0.0
-    speed = sum(n / seconds for n, seconds in zip(samples, worked_s, strict=True))
-    return max(0.0, max(worked_s) - sum(samples) / speed) / total_s if speed else 0.0
+    speed = sum(n / seconds for n, seconds in zip(work, worked_s, strict=True))
+    return max(0.0, max(worked_s) - sum(work) / speed) / total_s if speed else 0.0
 
 
 def _mean_of_others(values: Sequence[float], left_out: int) -> float:

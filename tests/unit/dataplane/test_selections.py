@@ -76,3 +76,21 @@ def test_neighbours_are_read_as_a_range_is_and_memory_is_used_again() -> None:
         stream.read_selection(0, Selection.of([3, NUM_POSITIONS]))
     stream.end()
     stream.close()
+
+
+def test_sizes_travel_with_the_samples_and_are_0_where_broken() -> None:
+    class Sized(Numbers):
+        def sizes_of(self, ids: NDArray[np.int64], samples: Any) -> NDArray[np.float64]:
+            return ids / 10
+
+    for static in (True, False):
+        sample = SampleSpec.of((3 if static else None,), "float64", 24)
+        spec = StreamSpec(NUM_TRAIN, NUM_POSITIONS, BLOCK, sample, LabelSpec(), 2**20, is_sized=True)
+        stream = PrivateStream(spec, Sized(static, broken=True), NUM_POSITIONS)
+        stream.open(Position(0))
+        ids, sizes = stream.measure(0, 5, 30)
+        assert ids.tolist() == list(range(105, 130))
+        assert sizes.tolist() == [0.0 if i % 7 == 0 else i / 10 for i in ids.tolist()]
+        assert stream.read(0, 5, 30).ids.tolist() == [i for i in ids.tolist() if i % 7]
+        stream.end()
+        stream.close()

@@ -176,7 +176,7 @@ class Ranks:
         trainer = Trainer(
             context,
             RankData(self.facts, self.ring, self.source()),
-            emulated_backend(self.config, self.roles, gpu),
+            emulated_backend(self.config, self.roles, gpu, is_sized=self.facts.spec.is_sized),
             LoopbackGroups(gpu, self.hub),
             make_wave,
             ThreadPoolExecutor(1) if fetches_ahead else None,

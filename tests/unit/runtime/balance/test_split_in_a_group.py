@@ -122,7 +122,7 @@ class NoNetwork:
     exchange: None = None
     zeros_: list[np.ndarray[Any, Any]] = field(default_factory=lambda: [np.zeros(1)])
 
-    def compute(self, batch: Any, num_samples_total: int) -> Contribution:
+    def compute(self, batch: Any, num_samples_total: int, weight: float | None = None) -> Contribution:
         return Contribution(self.zeros_, Sums(0.0, 0.0, len(batch.ids)))
 
     def zeros(self) -> Contribution:

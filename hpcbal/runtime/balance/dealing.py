@@ -1,0 +1,103 @@
+"""Deal the samples of a step to the ranks of a group where they differ in size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.config.schema.ensemble import BalanceConfig
+from hpcbal.errors import DataError
+from hpcbal.policies.samples import SampleTooLargeError, StepCost, deal_by_weight
+from hpcbal.values.selection import StepShares
+
+Sizes = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class DealtStep:
+    """Who takes which samples of a step.
+
+    Attributes:
+        shares: each rank's positions.
+        work: of each rank, in mean samples.
+        weights: what each rank's mean gradient counts in the step, with the sum 1; None: its number of
+            samples.
+    """
+
+    shares: StepShares
+    work: tuple[float, ...]
+    weights: tuple[float, ...] | None
+
+
+class Dealer:
+    """Deals out one step after another; every rank of the group has one, and all get the same results.
+
+    Work is measured in mean samples: all steps since the dealer was made have as much work as they have
+    samples. So shares and speeds mean the same as for equal samples.
+
+    Args:
+        settings: `samples`, `cost`, `gradient_weights` and the limits are used.
+
+    Source: [CHRONICA] Alg. 4 and Eq. 7 for the weights by size.
+    """
+
+    def __init__(self, settings: BalanceConfig) -> None:
+        self._is_in_order = settings.samples == "in-order"
+        self._cost = StepCost(settings.cost)
+        self._max_samples = settings.max_samples_per_gpu
+        self._max_work = settings.max_work_per_gpu
+        self._weighs_by_size = settings.gradient_weights == "size"
+        self._sum = 0.0
+        self._count = 0
+
+    def deal(
+        self, shares: StepShares, ids: NDArray[np.int64], sizes: Sizes, weights: Sequence[float]
+    ) -> DealtStep:
+        """Deal out one step.
+
+        Args:
+            shares: neighbours for each rank, by number of samples alone.
+            ids: of the samples, for errors, shape (num_positions,).
+            sizes: relative sizes of the step's samples by position, shape (num_positions,); 0: broken.
+            weights: the part of the work that each rank should get; only their proportions count.
+
+        Raises:
+            DataError: a sample is larger than `max_work_per_gpu`, or the step does not fit into the limits.
+        """
+        good = np.flatnonzero(sizes > 0)
+        num_ranks = len(shares.counts)
+        if not self._is_in_order:
+            rank_of = np.zeros(len(sizes), np.int64)
+            rank_of[good] = self._ranks(ids[good], sizes[good], np.array(weights, np.float64))
+            shares = StepShares.dealt(shares.start, rank_of, num_ranks)
+        parts = [sizes[shares.of_rank(rank).positions - shares.start] for rank in range(num_ranks)]
+        parts = [part[part > 0] for part in parts]
+        costs = [self._cost.of(part) for part in parts]
+        self._sum += sum(costs)
+        self._count += len(good)
+        unit = self._sum / self._count if self._count else 1.0
+        work = tuple(cost / unit for cost in costs)
+        return DealtStep(shares, work, self._gradient_weights(parts) if self._weighs_by_size else None)
+
+    def _ranks(self, ids: NDArray[np.int64], sizes: Sizes, weights: Sizes) -> NDArray[np.int64]:
+        try:
+            return deal_by_weight(sizes, weights, self._cost, self._max_samples, self._max_work)
+        except SampleTooLargeError as error:
+            raise DataError(
+                f"sample {ids[error.index]} has size {error.size:g}, allowed: at most "
+                f"{error.most:g} (balance.max_work_per_gpu); raise that limit, or leave the sample out"
+            ) from error
+
+    def _gradient_weights(self, parts: Sequence[Sizes]) -> tuple[float, ...]:
+        """[CHRONICA] Eq. 7: the share of the step's total size."""
+        sums = [float(part.sum()) for part in parts]
+        total = sum(sums)
+        return tuple(each / total if total else 0.0 for each in sums)
+
+
+def make_dealer(settings: BalanceConfig, *, is_sized: bool, num_ranks: int) -> Dealer | None:
+    """A dealer for a group; None if its steps are split by numbers of samples alone."""
+    return Dealer(settings) if is_sized and num_ranks > 1 else None

@@ -1,0 +1,95 @@
+"""Who takes which samples of a step where they differ in size, as every rank of a group decides it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.config.schema.ensemble import BalanceConfig
+from hpcbal.errors import DataError
+from hpcbal.policies.batching import split_evenly
+from hpcbal.runtime.balance.dealing import Dealer, make_dealer
+from hpcbal.values.selection import StepShares
+
+
+def dealt(
+    sizes: list[float], weights: tuple[float, ...] = (1.0, 1.0), dealer: Dealer | None = None, **settings: Any
+) -> Any:
+    dealer = dealer or Dealer(BalanceConfig(**settings))
+    shares = StepShares.neighbours(10, split_evenly(len(sizes), len(weights)))
+    ids = 100 + np.arange(len(sizes))
+    return dealer.deal(shares, ids, np.array(sizes, np.float64), weights)
+
+
+def test_the_work_of_all_ranks_is_equal() -> None:
+    step = dealt([8, 1, 1, 1, 1, 4], cost="sum")
+    assert [step.shares.of_rank(rank).positions.tolist() for rank in (0, 1)] == [[10], [11, 12, 13, 14, 15]]
+    assert step.work == pytest.approx((8 / (16 / 6),) * 2)
+    assert step.weights is None
+
+
+def test_work_follows_the_weights() -> None:
+    step = dealt([2.0] * 12, (2.0, 1.0, 1.0))
+    assert step.shares.counts == (6, 3, 3)
+    assert step.work == (6.0, 3.0, 3.0)
+
+
+def test_padding_keeps_samples_of_similar_size_together() -> None:
+    step = dealt([10, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1], cost="padded")
+    assert step.shares.of_rank(0).positions.tolist() == [10, 12]
+    assert step.work == pytest.approx((12 * 20 / 30, 12 * 10 / 30))  # in order: 60 and 6
+
+
+def test_in_order_the_shares_stay_and_their_work_is_known() -> None:
+    step = dealt([3, 1, 1, 1], samples="in-order", cost="sum")
+    assert step.shares.selections is None
+    assert step.work == pytest.approx((4 / 1.5, 2 / 1.5))
+
+
+def test_broken_samples_are_no_work() -> None:
+    step = dealt([0, 5, 0, 5], cost="sum")
+    assert step.work == (1.0, 1.0)
+    assert sum(step.shares.counts) == 4
+
+
+def test_gradients_count_by_size_if_wanted() -> None:
+    step = dealt([3, 1, 1, 1], gradient_weights="size", samples="in-order")
+    assert step.weights == pytest.approx((4 / 6, 2 / 6))
+
+
+def test_steps_have_as_much_work_as_samples_so_far() -> None:
+    dealer = Dealer(BalanceConfig(cost="sum"))
+    assert dealt([2, 2], dealer=dealer).work == (1.0, 1.0)
+    assert dealt([4, 4], dealer=dealer).work == pytest.approx((4 / 3, 4 / 3))
+
+
+def test_a_sample_that_fits_on_no_slot_is_named() -> None:
+    with pytest.raises(DataError, match=r"sample 102 has size 9, allowed: at most 5 \(balance\.max_work"):
+        dealt([1, 1, 9, 1], max_work_per_gpu=5.0)
+
+
+def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
+    settings = BalanceConfig()
+    assert make_dealer(settings, is_sized=False, num_ranks=4) is None
+    assert make_dealer(settings, is_sized=True, num_ranks=1) is None
+    assert make_dealer(settings, is_sized=True, num_ranks=2) is not None
+
+
+@given(
+    st.lists(st.floats(0.5, 500), min_size=1, max_size=64),
+    st.lists(st.floats(0.1, 10), min_size=1, max_size=6),
+    st.sampled_from(["sum", "padded"]),
+    st.sampled_from(["within-batch", "in-order"]),
+)
+@settings(deadline=None)
+def test_every_sample_goes_to_one_rank(
+    sizes: list[float], weights: list[float], cost: str, samples: str
+) -> None:
+    step = dealt(sizes, tuple(weights), cost=cost, samples=samples)
+    taken = np.concatenate([step.shares.of_rank(rank).positions for rank in range(len(weights))])
+    assert sorted(taken.tolist()) == list(range(10, 10 + len(sizes)))
+    assert sum(step.work) == pytest.approx(len(sizes))
