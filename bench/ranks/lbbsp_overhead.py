@@ -12,15 +12,15 @@ import argparse
 import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from hpcbal.dataplane.batch import Batch
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.narx import NUM_INPUTS, Narx
@@ -29,8 +29,10 @@ from hpcbal.runtime.balance.decided_split import DecidedSplit
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.balance.worker_watch import WorkerWatch
 from hpcbal.runtime.group.epoch import train_balanced
+from hpcbal.runtime.group.feeding import Batches
 from hpcbal.telemetry.host.resource_use import ResourceProbe, ResourceUse
 from hpcbal.training.backend import Contribution, Sums
+from hpcbal.training.collective import GradientCollective
 from hpcbal.training.mpi_collective import MpiCollective
 
 POLICIES = ("even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu ema", "lb-bsp-cpu narx")
@@ -126,18 +128,39 @@ def make_balancer(name: str, collective: MpiCollective, num_samples: int, probe:
     return DecidedSplit(name, chosen, num_samples, collective, watch=watch)
 
 
+class Numbered(Batches):
+    """Batches of numbers: only how many samples a rank gets matters."""
+
+    def __init__(self, balancer: Balancer, rank: int) -> None:
+        self.balancer = balancer
+        self._rank = rank
+
+    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
+        shares = self.balancer.deal(start, end)
+        mine = shares.of_rank(self._rank).positions
+        return lambda: Step(start, end, True, end - start, shares, Batch(mine, mine, mine))
+
+    def set_poll(self, poll: Callable[[], None]) -> None:
+        """Nothing is waited for."""
+
+    def step_performed(self) -> None:
+        """The numbers are the same in every step."""
+
+
 def take_steps(
-    balancer: Balancer, replica: SleepingReplica, collective: MpiCollective, num_samples: int, num_steps: int
+    balancer: Balancer,
+    replica: SleepingReplica,
+    collective: GradientCollective,
+    num_samples: int,
+    num_steps: int,
 ) -> FloatArray:
     """Steps of a run (`train_balanced`); columns COMPUTED to STEP, shape (num_steps, 3)."""
     rows: FloatArray = np.zeros((num_steps, 3))
-    batches: Any = SimpleNamespace(balancer=balancer, report=lambda: np.zeros(0), take=lambda summed: None)
+    batches = Numbered(balancer, collective.rank)
     network: Any = replica
     for k in range(num_steps):
         began = time.monotonic()
-        shares = balancer.deal(0, num_samples)
-        batch: Any = SimpleNamespace(ids=shares.of_rank(collective.rank).positions)
-        step = Step(0, num_samples, True, num_samples, shares, batch)
+        step = batches.plan(0, k, 0, num_samples)()
         train_balanced(network, step, batches, collective)
         rows[k, COMPUTED], rows[k, ENDED] = replica.computed_s, time.monotonic()
         rows[k, STEP] = time.monotonic() - began

@@ -152,7 +152,7 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...]) -> 
         raise InputError(
             f"{who} has a call without the argument mask, but samples of shape {shape} differ in length and "
             "are padded with zeros; allowed: call(self, x, mask=None), where mask is true within a sample "
-            "(see hpcbal.models.masked_convolutions for an example), or preprocessing that makes all samples equal"
+            "(see hpcbal.models.masked_convolutions for an example), or a resize"
         )
     probes = _probes(shape)
     mask = keras.ops.ones((NUM_PROBES, *(PROBE_LENGTH for n in shape if n is None)), "bool")

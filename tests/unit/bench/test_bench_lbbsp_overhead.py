@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from bench_lbbsp_overhead import figures, interval_of_added
+from ranks.lbbsp_overhead import COMPUTED, STEP, SleepingReplica, take_steps
+
+from hpcbal.runtime.balance.balancer import EvenSplit
+from hpcbal.training.collective import LocalCollective
 
 STEPS = {
     "even": [[0.010, 2.0]] * 3,
@@ -35,3 +39,11 @@ def test_turns_that_were_slow_as_a_whole_widen_the_interval() -> None:
     shifts = 0.010 * (np.arange(10) % 2)[:, np.newaxis]
     uneven = interval_of_added(noise + shifts, even)
     assert uneven[1] - uneven[0] > 2 * (steady[1] - steady[0])
+
+
+def test_steps_of_the_bench_are_those_of_a_run() -> None:
+    replica = SleepingReplica(1e-5, [np.zeros(3, np.float32)], np.random.default_rng(0))
+    rows = take_steps(EvenSplit(1), replica, LocalCollective(), 10, num_steps=3)
+    assert rows.shape == (3, 3)
+    assert (np.diff(rows[:, COMPUTED]) > 0).all()
+    assert (rows[:, STEP] > 0).all()
