@@ -128,6 +128,11 @@ class SampleSource:
         """Whether samples differ in size: the dataset says so, or their shapes differ."""
         return self.sizes is not None or not self.sample_spec.is_static
 
+    @property
+    def mean_size(self) -> float | None:
+        """Of the training samples, as the dataset declares sizes; None if it declares none."""
+        return None if self.sizes is None else float(self.sizes[self._train_ids].mean())
+
     def sizes_of(self, ids: NDArray[np.int64], samples: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         """Relative sizes of preprocessed samples, shape (n,), > 0.
 

@@ -17,7 +17,7 @@ class Batch:
         ids: int64, shape (n,).
         x: samples, shape (n, *sample shape); a list of n arrays if the spec's shape is not static.
         y: labels, shape (n, *label shape).
-        work: the work of the batch, in mean samples; by default its number of samples.
+        work: the work of the batch, in samples of mean size; by default its number of samples.
     """
 
     ids: NDArray[np.int64]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from hpcbal.policies.batching.rounding import apportion
 from hpcbal.policies.partitioning import Partition, Samples, begun_anew
@@ -71,6 +72,20 @@ def plan_migration(partition: Partition, max_gap: Fraction | float, seed: int) -
         return None
     goal = apportion(sum(partition.sizes), partition.drawn, minima=[1] * partition.num_parts)
     moves = tuple(_moves(partition, goal, seed))
+    return Migration(moves) if moves else None
+
+
+def migration_to(partition: Partition, owner: npt.NDArray[np.int64]) -> Migration | None:
+    """The moves that give the samples these owners; None if none moves.
+
+    Args:
+        owner: part of each training sample, shape (num_samples,); `NO_PART` where it has none now.
+    """
+    changed = np.flatnonzero(owner != partition.owner)
+    ways = sorted({(int(partition.owner[i]), int(owner[i])) for i in changed.tolist()})
+    moves = tuple(
+        Move(a, b, changed[(partition.owner[changed] == a) & (owner[changed] == b)]) for a, b in ways
+    )
     return Migration(moves) if moves else None
 
 

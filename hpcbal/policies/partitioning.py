@@ -31,21 +31,31 @@ class Partition:
         sizes: samples of each part.
         drawn: samples that each worker has drawn since `number` last changed, counting repetitions.
         number: grows each time samples change owners; orders are then drawn again.
+        left: which samples are still to be drawn in this pass, bool, shape (num_samples,), never changed, if
+            each is drawn once per pass; None if parts are traversed on and on.
     """
 
     owner: npt.NDArray[np.int32]
     sizes: tuple[int, ...]
     drawn: tuple[int, ...]
     number: int
+    left: npt.NDArray[np.bool_] | None = None
 
     @classmethod
-    def of(cls, owner: npt.NDArray[np.int32], drawn: Sequence[int], number: int) -> Partition:
+    def of(
+        cls,
+        owner: npt.NDArray[np.int32],
+        drawn: Sequence[int],
+        number: int,
+        left: npt.NDArray[np.bool_] | None = None,
+    ) -> Partition:
         """Make the partition with these owners; it has its own arrays.
 
         Args:
             owner: shape (num_samples,), -1..num_parts-1.
             drawn: one count >= 0 per part.
             number: >= 0.
+            left: see the attribute.
 
         Raises:
             PolicyError: if an owner is not a part, or a part has no sample.
@@ -62,7 +72,7 @@ class Partition:
                 "workers, or bring more samples"
             )
         kept.flags.writeable = False
-        return cls(kept, tuple(sizes), tuple(int(count) for count in drawn), number)
+        return cls(kept, tuple(sizes), tuple(int(count) for count in drawn), number, left)
 
     @property
     def num_parts(self) -> int:
@@ -134,7 +144,7 @@ def without_samples(partition: Partition, unusable: npt.NDArray[np.bool_]) -> Pa
     if not unusable.any():
         return partition
     owner = np.where(unusable, NO_PART, partition.owner)
-    return Partition.of(owner, partition.drawn, partition.number)
+    return Partition.of(owner, partition.drawn, partition.number, partition.left)
 
 
 def with_all_samples(partition: Partition) -> Partition:
@@ -144,7 +154,7 @@ def with_all_samples(partition: Partition) -> Partition:
         return partition
     owner = partition.owner.copy()
     owner[unowned] = np.arange(len(unowned)) % partition.num_parts
-    return Partition.of(owner, partition.drawn, partition.number)
+    return Partition.of(owner, partition.drawn, partition.number, partition.left)
 
 
 def begun_anew(partition: Partition, owner: npt.NDArray[np.int32]) -> Partition:
@@ -155,7 +165,18 @@ def begun_anew(partition: Partition, owner: npt.NDArray[np.int32]) -> Partition:
 def after_step(partition: Partition, shares: Sequence[int]) -> Partition:
     """The partition after each worker has drawn its share of a step."""
     drawn = tuple(count + share for count, share in zip(partition.drawn, shares, strict=True))
-    return replace(partition, drawn=drawn)
+    return replace(partition, drawn=drawn, left=None)
+
+
+def after_draw(partition: Partition, drawn: Sequence[Samples]) -> Partition:
+    """The partition after each worker has drawn these samples of its part, as the only time in this pass.
+
+    Args:
+        drawn: numbers of training samples, by worker.
+    """
+    left = np.ones(len(partition.owner), np.bool_) if partition.left is None else partition.left.copy()
+    left[np.concatenate([np.zeros(0, np.int64), *drawn])] = False
+    return replace(after_step(partition, [len(own) for own in drawn]), left=left)
 
 
 def spans_of_draw(size: int, drawn: int, num_samples: int) -> list[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ class Batch(Protocol):
         ids: sample ids, int64, shape (n,), n >= 0.
         x: samples, shape (n, *sample shape), or a list of n arrays if their shapes differ.
         y: labels, shape (n, *label shape).
-        work: in mean samples.
+        work: in samples of mean size.
     """
 
     @property

@@ -120,9 +120,9 @@ runtime.record    | -                                     | printable errors env
 runtime.group     | numpy                                 | errors forks values comm telemetry.streams
                   |                                       | telemetry.ledger checkpoint config dataplane
                   |                                       | training runtime.balance runtime.rank
-runtime.parts     | numpy                                 | errors values comm cluster policies data dataplane
-                  |                                       | training runtime.wire runtime.balance runtime.rank
-                  |                                       | runtime.group
+runtime.parts     | numpy                                 | errors values comm cluster policies.samples
+                  |                                       | policies data dataplane training runtime.wire
+                  |                                       | runtime.balance runtime.rank runtime.group
 runtime.roles     | mpi4py numpy                          | errors values comm cluster policies.batching
                   |                                       | control telemetry.streams telemetry.ledger
                   |                                       | telemetry checkpoint config dataplane training

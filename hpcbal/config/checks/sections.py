@@ -26,6 +26,7 @@ def cross_problems(root: YamlNode) -> list[str]:
         *_shares_in_vain(root),
         *_partitioned(root),
         *_parts_never_used(root),
+        *_chronica_without_parts(root),
         *_monitors_without_validation(root),
     ]
 
@@ -225,6 +226,19 @@ def _parts_never_used(root: YamlNode) -> list[str]:
             node, _ = dnn.deepest(("batch_size",))
             problems.append(node.problem(too_few_samples(batch_size, num_gpus)))
     return problems
+
+
+def _chronica_without_parts(root: YamlNode) -> list[str]:
+    """Reject CHRONICA's choice of samples from parts where data has no parts."""
+    samples, rest = root.deepest(("balance", "samples"))
+    if rest or samples.value != "chronica" or root.deepest(("data", "access"))[0].value == "partitioned":
+        return []
+    return [
+        samples.problem(
+            "got 'chronica', allowed: within-batch or in-order; or set data.access to partitioned, because "
+            "chronica chooses each slot's samples from its own part of the data"
+        )
+    ]
 
 
 def _monitors_without_validation(root: YamlNode) -> list[str]:

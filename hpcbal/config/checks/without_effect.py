@@ -44,6 +44,10 @@ def _is_partitioned(config: EnsembleConfig) -> bool:
     return config.data.access == "partitioned"
 
 
+def _deals_batches(config: EnsembleConfig) -> bool:
+    return config.data.access == "shared" and config.balance.samples == "within-batch"
+
+
 def _is_emulated(config: EnsembleConfig) -> bool:
     return config.backend.name == "emulated"
 
@@ -84,12 +88,15 @@ def _takes_shares(config: EnsembleConfig, dnn: DnnConfig) -> bool:
 
 
 _PARTITIONED = "with data.access: partitioned"
+_SHARED = "with data.access: shared"
 _EMULATED = "with backend.name: emulated"
 _PREDICTING = _with_policy(lambda policy: policy.takes_predictor)
 
 _RULES = (
     _Rule("data.partition", _is_partitioned, _PARTITIONED),
     _Rule("data.max_traversal_gap", _is_partitioned, _PARTITIONED),
+    _Rule("data.lookahead", lambda config: not _is_partitioned(config), _SHARED),
+    _Rule("balance.max_work_per_gpu", _deals_batches, f"{_SHARED} and samples: within-batch"),
     _Rule("backend.rates", _is_emulated, _EMULATED),
     _Rule("backend.workers", _is_emulated, _EMULATED),
     _Rule(

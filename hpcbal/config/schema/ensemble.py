@@ -257,11 +257,12 @@ class BalanceConfig(Section):
         COUNT_OR_NULL_ALLOWED,
         ge=1,
     )
-    samples: Literal["within-batch", "in-order"] = key(
+    samples: Literal["within-batch", "in-order", "chronica"] = key(
         "within-batch",
         "Who takes which samples of a step if they differ in size. within-batch: whoever makes all slots "
-        "finish together; in-order: each slot its number of neighbours in the order of the pass.",
-        "within-batch, in-order",
+        "finish together; in-order: each slot its number of neighbours in the order of the pass; chronica, "
+        "with partitioned data: each slot chooses from its part (Alg. 2 and 3 of [CHRONICA]).",
+        "within-batch, in-order, chronica",
     )
     cost: Literal["padded", "sum"] = key(
         "padded",

@@ -61,9 +61,10 @@ class EpochQueues:
 
     Args:
         sizes: of all samples, shape (num_samples,), > 0.
-        owner: worker of each sample, int, shape (num_samples,); negative: unusable.
+        owner: worker of each sample, int, shape (num_samples,); negative: unusable, or drawn already.
         num_workers: >= 1.
-        seed: numbers that make the random pivots: the run's seed, the epoch.
+        seed: numbers that make the random pivots, together with the number of samples that are left: the
+            run's seed, the epoch. So queues of what is left of an epoch draw as those of the whole epoch do.
 
     Source: [CHRONICA] Sec. V-B, Alg. 2.
     """
@@ -75,7 +76,7 @@ class EpochQueues:
         parts = [order[first:last] for first, last in pairwise(bounds)]
         self._ids = [part.tolist() for part in parts]
         self._sizes = [sizes[part].tolist() for part in parts]
-        self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(list(seed))))
+        self._seed = list(seed)
         self.num_left = int(bounds[-1] - bounds[0])
 
     def draw(self, indicators: Indicators, batch_size: int) -> list[IntArray]:
@@ -105,7 +106,8 @@ class EpochQueues:
 
     def _random_pivot(self) -> tuple[int, int]:
         """A random sample of all that are left: its worker and its place there."""
-        place = int(self._random.integers(self.num_left))
+        words = np.random.SeedSequence([*self._seed, self.num_left])
+        place = int(np.random.Generator(np.random.PCG64(words)).integers(self.num_left))
         for worker, own in enumerate(self._ids):
             if place < len(own):
                 return worker, place

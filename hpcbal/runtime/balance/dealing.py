@@ -22,7 +22,7 @@ class DealtStep:
 
     Attributes:
         shares: each rank's positions.
-        work: of each rank, in mean samples.
+        work: of each rank, in samples of mean size.
         weights: what each rank's mean gradient counts in the step, with the sum 1; None: its number of
             samples.
     """
@@ -35,21 +35,22 @@ class DealtStep:
 class Dealer:
     """Deals out one step after another; every rank of the group has one, and all get the same results.
 
-    Work is measured in mean samples: all steps since the dealer was made have as much work as they have
-    samples. So shares and speeds mean the same as for equal samples.
+    Work is measured in samples of mean size, so that shares and speeds mean the same as for equal samples.
 
     Args:
         settings: `samples`, `cost`, `gradient_weights` and the limits are used.
+        mean_size: of all training samples; None: that of the samples in the steps so far.
 
     Source: [CHRONICA] Alg. 4 and Eq. 7 for the weights by size.
     """
 
-    def __init__(self, settings: BalanceConfig) -> None:
-        self._is_in_order = settings.samples == "in-order"
+    def __init__(self, settings: BalanceConfig, mean_size: float | None = None) -> None:
+        self._is_in_order = settings.samples != "within-batch"
         self._cost = StepCost(settings.cost)
         self._max_samples = settings.max_samples_per_gpu
         self._max_work = settings.max_work_per_gpu
         self._weighs_by_size = settings.gradient_weights == "size"
+        self._mean_size = mean_size
         self._sum = 0.0
         self._count = 0
 
@@ -75,11 +76,8 @@ class Dealer:
             shares = StepShares.dealt(shares.start, rank_of, num_ranks)
         parts = [sizes[shares.of_rank(rank).positions - shares.start] for rank in range(num_ranks)]
         parts = [part[part > 0] for part in parts]
-        costs = [self._cost.of(part) for part in parts]
-        self._sum += sum(costs)
-        self._count += len(good)
-        unit = self._sum / self._count if self._count else 1.0
-        work = tuple(cost / unit for cost in costs)
+        unit = self._unit(sizes[good])
+        work = tuple(self._cost.of(part) / unit for part in parts)
         return DealtStep(shares, work, self._gradient_weights(parts) if self._weighs_by_size else None)
 
     def _ranks(self, ids: NDArray[np.int64], sizes: Sizes, weights: Sizes) -> NDArray[np.int64]:
@@ -91,6 +89,14 @@ class Dealer:
                 f"{error.most:g} (balance.max_work_per_gpu); raise that limit, or leave the sample out"
             ) from error
 
+    def _unit(self, sizes: Sizes) -> float:
+        """The mean size, with the samples of a new step."""
+        if self._mean_size is not None:
+            return self._mean_size
+        self._sum += float(sizes.sum())
+        self._count += len(sizes)
+        return self._sum / self._count if self._count else 1.0
+
     def _gradient_weights(self, parts: Sequence[Sizes]) -> tuple[float, ...]:
         """[CHRONICA] Eq. 7: the share of the step's total size."""
         sums = [float(part.sum()) for part in parts]
@@ -98,6 +104,8 @@ class Dealer:
         return tuple(each / total if total else 0.0 for each in sums)
 
 
-def make_dealer(settings: BalanceConfig, *, is_sized: bool, num_ranks: int) -> Dealer | None:
+def make_dealer(
+    settings: BalanceConfig, *, is_sized: bool, num_ranks: int, mean_size: float | None = None
+) -> Dealer | None:
     """A dealer for a group; None if its steps are split by numbers of samples alone."""
-    return Dealer(settings) if is_sized and num_ranks > 1 else None
+    return Dealer(settings, mean_size) if is_sized and num_ranks > 1 else None

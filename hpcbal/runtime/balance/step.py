@@ -38,7 +38,7 @@ class Step:
 
     @property
     def work(self) -> float:
-        """The work of this rank's batch, as a policy counts it: in mean samples."""
+        """The work of this rank's batch, as a policy counts it: in samples of mean size."""
         return self.batch.work
 
     @property

@@ -26,7 +26,7 @@ def report_of_rank(step: Step, compute_s: float, watch: WorkerWatch) -> Array:
         watch: measures the rank's own resources.
     """
     host, num_samples = watch.host(), len(step.batch.ids)
-    if step.planned is not None and num_samples:  # policies then count mean samples
+    if step.planned is not None and num_samples:  # policies then count samples of mean size
         num_samples = max(1, round(step.work))
     shares = (host.cpu_share, host.memory_share, watch.device.read(num_samples))
     return np.array(

@@ -21,7 +21,7 @@ class RankTimes:
         samples: number of valid samples that this rank computed on.
         worked_s: seconds that balancing equalises, see `Step.worked_s`: `compute_s` combined with this rank's
             own preprocessing.
-        work: in mean samples.
+        work: in samples of mean size.
     """
 
     wait_s: float = 0.0

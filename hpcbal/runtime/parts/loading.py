@@ -25,9 +25,12 @@ from hpcbal.policies.partitioning import (
     without_samples,
 )
 from hpcbal.runtime.balance.balancer import Balancer
+from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.parts.batches import PartBatches
-from hpcbal.runtime.parts.part import Parts, partition_of_arrays
+from hpcbal.runtime.parts.chronica import ChronicaBatches, ChronicaParts
+from hpcbal.runtime.parts.part import Parts
+from hpcbal.runtime.parts.saved_partition import of_master, partition_of_arrays
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading
@@ -91,7 +94,7 @@ class PartLoader:
     ) -> PartBatches | None:
         config, spec, comm = self._context.config, self._facts.spec, member.comm
         known = member.on_all_ranks("reading the parts", lambda: self._known(saved, spec.num_train))
-        begun_with = partition = _of_master(comm, known, spec.num_train)
+        begun_with = partition = of_master(comm, known, spec.num_train)
         if partition is None or partition.num_parts != comm.size:
             partition = self._deal(member, source, partition, suspended)
         if partition is None:
@@ -113,20 +116,16 @@ class PartLoader:
             )
         self.last, held = partition, loaded.held
         log.info("holds %d samples, %.1f MB", len(held.ids), held.num_bytes / 1e6)
-        gap = config.data.max_traversal_gap
-        parts = Parts(
+        of_parts = (
             comm.open_pieces(),
             held,
             source.train_ids,
             partition,
-            gap,
+            config.data.max_traversal_gap,
             config.seed,
             lambda: self._context.keep_in_touch("moving samples between parts"),
         )
-        return PartBatches(
-            spec,
-            source.over(held),
-            parts,
+        of_batches = (
             balancer,
             member.dnn.batch_size,
             config.seed,
@@ -134,6 +133,33 @@ class PartLoader:
             int(np.count_nonzero(unusable)),
             [(error.sample_id, error.where, error.reason) for error in loaded.bad],
         )
+        if config.balance.samples != "chronica":
+            return PartBatches(spec, source.over(held), Parts(*of_parts), *of_batches)
+        sizes = self._sizes_of_all(comm, source, held)[source.train_ids]
+        chosen = ChronicaParts(
+            *of_parts,
+            sizes=sizes,
+            weights=lambda: balancer.weights,
+            steps_per_pass=-(-spec.num_train // member.dnn.batch_size),
+        )
+        mean = float(sizes.mean())
+        dealer = make_dealer(config.balance, is_sized=spec.is_sized, num_ranks=comm.size, mean_size=mean)
+        return ChronicaBatches(spec, source.over(held), chosen, *of_batches, sizes=sizes, dealer=dealer)
+
+    def _sizes_of_all(self, comm: GroupComm, source: SampleSource, held: HeldSamples) -> NDArray[np.float64]:
+        """The relative size of each sample, by id: as declared, or as its owner measures it; collective.
+
+        A sample that nobody holds, because it is broken, gets the size 1.
+        """
+        if source.sizes is not None:
+            return source.sizes
+        mine, samples = np.zeros(len(source.dataset)), source.over(held)
+        for sample_id in held.ids.tolist():
+            self._poll()
+            sample, _ = samples.sample(sample_id, 0, training=True)
+            mine[sample_id] = source.sizes_of(np.array([sample_id]), [sample])[0]
+        sizes = comm.all_reduce(mine, "max")
+        return np.where(sizes > 0, sizes, 1.0)
 
     def keep(self, parts: Parts) -> None:
         """Keep the partition at the end of a round, for the next round."""
@@ -336,22 +362,6 @@ def _only_usable(before: Partition, unusable: NDArray[np.bool_]) -> Partition:
     if np.array_equal(partition.owner, before.owner):
         return before
     return begun_anew(before, partition.owner)
-
-
-def _of_master(comm: GroupComm, mine: Partition | None, num_samples: int) -> Partition | None:
-    """Broadcast the master's partition; collective. A rank in a new process has none of its own."""
-    head = np.array([0, 0] if mine is None else [mine.num_parts, mine.number], np.int64)
-    comm.broadcast(head)
-    num_parts, number = head.tolist()
-    if not num_parts:
-        return None
-    owner, drawn = np.empty(num_samples, np.int32), np.empty(num_parts, np.int64)
-    if comm.rank == 0:
-        assert mine is not None
-        owner[:], drawn[:] = mine.owner, mine.drawn
-    comm.broadcast(owner)
-    comm.broadcast(drawn)
-    return Partition.of(owner, drawn.tolist(), number)
 
 
 def text_of_reading(missing: Sequence[int]) -> str:

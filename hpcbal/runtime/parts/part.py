@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,10 @@ from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.pieces import PieceExchange
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.dataplane.sample_transfer import SampleTransfer
-from hpcbal.errors import CheckpointError
 from hpcbal.policies.migration import Migration, migrate, plan_migration, traversal_gap
 from hpcbal.policies.partitioning import Partition, after_step
-from hpcbal.runtime.group.saved_arrays import PARTITION_PREFIX
 
 log = logging.getLogger(__name__)
-
-_OWNER, _DRAWN, _NUMBER = (PARTITION_PREFIX + name for name in ("owner", "drawn", "number"))
 
 
 class Parts:
@@ -106,8 +102,7 @@ class Parts:
         """
         if not self._is_decided:
             self._is_decided = True
-            if self._max_gap is not None:
-                self._migration = plan_migration(self._planned, self._max_gap, self._seed)
+            self._migration = self._decide()
             if self._migration is not None:
                 self._begin_migration(self._migration)
         if self._transfer is not None:
@@ -148,6 +143,10 @@ class Parts:
             "moved": self.num_moved,
         }
 
+    def _decide(self) -> Migration | None:
+        """The migration after the last planned step, if any."""
+        return None if self._max_gap is None else plan_migration(self._planned, self._max_gap, self._seed)
+
     def _begin_migration(self, migration: Migration) -> None:
         me = self._pieces.rank
         outgoing = {
@@ -178,32 +177,3 @@ def _text_of(migration: Migration) -> str:
     return ", ".join(
         f"{len(move.samples)} from rank {move.sender} to {move.receiver}" for move in migration.moves
     )
-
-
-def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
-    """The partition as arrays for a checkpoint."""
-    return {
-        _OWNER: partition.owner,
-        _DRAWN: np.array(partition.drawn, np.int64),
-        _NUMBER: np.array(partition.number, np.int64),
-    }
-
-
-def partition_of_arrays(arrays: Mapping[str, NDArray[Any]], num_samples: int) -> Partition | None:
-    """The inverse of `partition_arrays`; None if the checkpoint holds no partition.
-
-    Raises:
-        CheckpointError: if its arrays do not fit each other or the data.
-    """
-    if _OWNER not in arrays:
-        return None
-    try:
-        owner, drawn, number = (arrays[name] for name in (_OWNER, _DRAWN, _NUMBER))
-    except KeyError as error:
-        raise CheckpointError(f"the checkpoint lacks {error} of the partition") from error
-    if owner.shape != (num_samples,):
-        raise CheckpointError(
-            f"the checkpoint holds a partition of {owner.size} training samples, but the data has "
-            f"{num_samples}"
-        )
-    return Partition.of(owner, drawn.tolist(), int(number))

@@ -19,6 +19,7 @@ class StreamFacts:
         num_classes: number of classes in the dataset.
         fingerprint: identifies the data and their preprocessing; checkpoints store it.
         max_broken: number of broken samples allowed in a pass; with more, the scheduler ends the run.
+        mean_size: of the training samples, if the dataset declares sizes; else None.
         doubts: what is strange about the dataset's classes, as sentences for warnings.
     """
 
@@ -27,13 +28,16 @@ class StreamFacts:
     fingerprint: str
     max_broken: float
     doubts: tuple[str, ...] = ()
+    mean_size: float | None = None
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
         """The facts about `source`, on a rank that has it."""
         spec = StreamSpec.of_source(source, config.dataplane)
         max_broken = config.data.max_bad_fraction * spec.num_positions
-        return cls(spec, source.num_classes, source.fingerprint, max_broken, source.doubts())
+        return cls(
+            spec, source.num_classes, source.fingerprint, max_broken, source.doubts(), source.mean_size
+        )
 
 
 @dataclass(frozen=True, slots=True)

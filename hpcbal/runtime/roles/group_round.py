@@ -25,7 +25,7 @@ from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import Moment
 from hpcbal.runtime.group.saved_arrays import SUMS_NAME
 from hpcbal.runtime.parts.batches import PartBatches
-from hpcbal.runtime.parts.part import partition_arrays
+from hpcbal.runtime.parts.saved_partition import partition_arrays
 from hpcbal.runtime.wire.protocol import (
     CheckpointFacts,
     Happened,
@@ -196,6 +196,7 @@ class GroupRound:
                     self._context.config.balance,
                     is_sized=self._facts.spec.is_sized,
                     num_ranks=member.collective.size,
+                    mean_size=self._facts.mean_size,
                 ),
             )
         with self._context.slices.during("load", "load data"):

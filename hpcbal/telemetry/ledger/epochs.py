@@ -19,7 +19,7 @@ class RankFacts(Facts):
         collective_s: time in the collective, mostly waiting for slower ranks.
         samples: number of valid samples that the rank computed on.
         worked_s: time that balancing equalises: `compute_s` and the rank's own preprocessing.
-        work: work of these samples, in mean samples; null if samples do not differ in size.
+        work: work of these samples, in samples of mean size; null if samples do not differ in size.
 
     Raises:
         ValueError: if the lists differ in length or are empty.

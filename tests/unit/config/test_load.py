@@ -186,7 +186,7 @@ WRONG = [
     (
         "balance: fitted",
         "balance: got 'fitted', allowed: a mapping with the keys policy, shares, predictor, first_fit, "
-        "refit_every, guard and 2 more (did you mean '{policy: fitted}'?)",
+        "refit_every, guard and 6 more (did you mean '{policy: fitted}'?)",
     ),
     (
         "backend: emulatd",
@@ -198,6 +198,10 @@ WRONG = [
     ("data: {access: parted}", "data.access: got 'parted', allowed: shared, partitioned"),
     ("data: {partition: classes}", "data.partition: got 'classes', allowed: random, contiguous, by_class"),
     ("data: {max_traversal_gap: 0}", "data.max_traversal_gap: got 0, allowed: null or a number above 0"),
+    (
+        "balance: {samples: chronica}",
+        "balance.samples: got 'chronica', allowed: within-batch or in-order; or",
+    ),
     ("data: {access: partitioned}", "data.access: got 'partitioned' for 2 DNNs, allowed: for a single DNN"),
     ("output: {dir: ''}", "output.dir: got '', allowed: a path"),
     ("name: a/b", "name: got 'a/b', allowed: a directory name of"),

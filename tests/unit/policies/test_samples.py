@@ -154,7 +154,7 @@ def test_a_batch_that_does_not_fit_as_a_whole_is_refused(cost: StepCost) -> None
 def test_wrong_sizes_are_refused(sizes: object, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         checked_sizes(sizes)  # type: ignore[arg-type]
-    with pytest.raises(PolicyError, match="each of 3 samples"):
+    with pytest.raises(PolicyError, match="each of the 3 samples"):
         checked_sizes([1.0], 3)
 
 

@@ -142,10 +142,10 @@ def test_problems_of_the_file_and_of_overrides_come_together(path: Path) -> None
 @pytest.mark.parametrize(
     ("override", "keys", "meant"),
     [
-        ("balance=fitted", "policy, shares, predictor, first_fit, refit_every, guard and 2 more", "policy"),
+        ("balance=fitted", "policy, shares, predictor, first_fit, refit_every, guard and 6 more", "policy"),
         ("backend=emulated", "name, collective, precision, rates, workers", "name"),
         ("dnns.a.optimizer=adam", "name, learning_rate, momentum, weight_decay, nesterov", "name"),
-        ("balance=4", "policy, shares, predictor, first_fit, refit_every, guard and 2 more", ""),
+        ("balance=4", "policy, shares, predictor, first_fit, refit_every, guard and 6 more", ""),
     ],
 )
 def test_a_word_for_a_whole_section_is_refused_with_the_key_that_takes_it(

@@ -53,6 +53,22 @@ class Points:
         return f"point {sample_id}"
 
 
+class Lines(Points):
+    """Points whose numbers are repeated 1 to 40 times; they say so if asked."""
+
+    sample_spec = SampleSpec.of((None,), "float64", 40 * 8 * NUM_FEATURES)
+
+    def __init__(self, num_samples: int, broken: int, declared: bool) -> None:
+        super().__init__(num_samples, broken)
+        self.lengths = np.random.default_rng(2).integers(1, 41, num_samples)
+        if declared:
+            self.sizes = self.lengths
+
+    def read(self, sample_id: int) -> tuple[np.ndarray, int]:
+        point, label = super().read(sample_id)
+        return np.repeat(point, self.lengths[sample_id]), label
+
+
 class Toy(EmulatedModel):
     """Softmax regression with a hook."""
 
@@ -74,6 +90,10 @@ class Toy(EmulatedModel):
 
 def points(num_samples: int = 60, broken: int = 0) -> Points:
     return Points(num_samples, broken)
+
+
+def lines(num_samples: int = 60, broken: int = 0, declared: bool = False) -> Lines:
+    return Lines(num_samples, broken, declared)
 
 
 def toy(input_shape: Any, num_classes: int, hook: str = "") -> Toy:

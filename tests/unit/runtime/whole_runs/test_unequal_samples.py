@@ -1,0 +1,139 @@
+"""Samples of unequal size in whole runs: equal work for all slots, and nothing is lost at a stop."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+NUM_GPUS, NUM_TRAIN, BATCH, FIRST_TRAINER = 3, 96, 24, 2
+STEPS = NUM_TRAIN // BATCH
+
+
+def unequal(
+    balance: dict[str, Any] | None = None, args: dict[str, Any] | None = None, epochs: int = 4, **data: Any
+) -> dict[str, Any]:
+    toy = {"name": "a", "model": "in_process_toys:toy", "batch_size": BATCH, "args": {"hook": "act"}}
+    samples = {"dataset": "in_process_toys:lines", "args": {"num_samples": 120, **(args or {})}}
+    return {
+        "data": {**samples, **data},
+        "dataplane": {"block_samples": 8},
+        "dnns": [{**toy, "stop": {"max_epochs": epochs}}],
+        "backend": {
+            "name": "emulated",
+            "precision": "float64",
+            "collective": "mpi",
+            "rates": {"a": {1: 20000, 2: 39000, 3: 55000}},
+        },
+        "balance": {"cost": "sum", **(balance or {})},
+    }
+
+
+CHRONICA = unequal({"samples": "chronica"}, access="partitioned")
+
+
+def use(lab: Any, output: str = "out", **sections: Any) -> None:
+    lab.use(output=output, num_gpus=NUM_GPUS, **sections)
+
+
+@pytest.fixture(autouse=True)
+def calm(hooks: dict[str, Callable[[int], Any]]) -> None:
+    """Unless a test wants something else, nothing happens in a step."""
+    hooks["act"] = lambda step: None
+
+
+def work_of(lab: Any) -> np.ndarray:
+    """The work of each rank in each epoch."""
+    return np.array([epoch.facts.ranks.work for epoch in lab.events("epoch-done")])
+
+
+def assert_same(got: Any, wanted: Any, **tolerance: float) -> None:
+    for name, (history, arrays) in wanted.items():
+        assert [record[:2] for record in got[name][0]] == [record[:2] for record in history]
+        assert got[name][1].keys() == arrays.keys()
+        for key, array in arrays.items():
+            np.testing.assert_allclose(got[name][1][key], array, err_msg=key, **tolerance)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_all_slots_get_the_same_work_and_the_weights_are_those_of_equal_numbers(
+    lab: Any, declared: bool
+) -> None:
+    outcomes, spread = {}, {}
+    for samples in ("in-order", "within-batch"):
+        use(lab, samples, **unequal({"samples": samples}, {"declared": declared}))
+        assert lab.run() == 0
+        outcomes[samples] = lab.outcome()
+        work = work_of(lab)
+        spread[samples] = (np.ptp(work, axis=1) / work.mean(axis=1)).max()
+        if declared:
+            assert work.sum(axis=1) == pytest.approx(NUM_TRAIN)
+    assert spread["within-batch"] < 0.02 < spread["in-order"]
+    assert_same(outcomes["within-batch"], outcomes["in-order"], rtol=1e-9, atol=1e-12)
+
+
+def test_padded_work_is_less_where_similar_samples_meet(lab: Any) -> None:
+    total = {}
+    for samples in ("in-order", "within-batch"):
+        use(lab, samples, **unequal({"samples": samples, "cost": "padded"}, {"declared": True}, epochs=2))
+        assert lab.run() == 0
+        total[samples] = work_of(lab).sum()
+    assert total["within-batch"] < 0.85 * total["in-order"]
+
+
+def test_lookahead_and_broken_samples_change_nothing_of_that(lab: Any) -> None:
+    args = {"declared": True, "broken": 5}
+    use(lab, **unequal({}, args, epochs=2, lookahead=3, max_bad_fraction=0.1))
+    assert lab.run() == 0
+    usable = sum(epoch.facts.num_samples for epoch in lab.events("epoch-done"))
+    assert usable == 2 * (120 - 5)
+    assert np.ptp(work_of(lab), axis=1).max() < 2.0
+
+
+@pytest.mark.parametrize("sections", [unequal({}, {"declared": True}, lookahead=2), CHRONICA])
+@pytest.mark.parametrize("how", ["signal", "death"])
+def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
+    lab: Any, sections: dict[str, Any], how: str
+) -> None:
+    use(lab, "whole", **sections)
+    assert lab.run() == 0
+    wanted = lab.outcome()
+    use(lab, **sections)
+    in_epoch_3 = 2 * STEPS * NUM_GPUS + 5
+    if how == "signal":
+        lab.stop_at(in_epoch_3, rank=FIRST_TRAINER)
+        assert {line.offset for line in lab.events("checkpoint-written")} - {120}, "no stop was in a pass"
+    else:
+        lab.kill_at(in_epoch_3)
+    assert lab.run() == 0
+    assert_same(lab.outcome(), wanted, rtol=0.0, atol=0.0)
+
+
+def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(lab: Any) -> None:
+    use(lab, **CHRONICA)
+    reads: list[int] = importlib.import_module("in_process_toys").READS
+    reads.clear()
+    assert lab.run() == 0
+    assert set(Counter(reads).values()) == {1}, "each sample is read by its owner, and kept"
+    work, epochs = work_of(lab), lab.events("epoch-done")
+    assert [epoch.facts.num_trained for epoch in epochs] == [NUM_TRAIN] * len(epochs)
+    assert work.sum(axis=1) == pytest.approx(NUM_TRAIN)
+    assert np.ptp(work[-1]) < 0.5 * np.ptp(work[0])
+    assert epochs[-1].facts.partition.moved > 0
+    assert epochs[-1].facts.partition.gap == pytest.approx(0.0, abs=0.01)
+
+
+def test_gradients_that_count_by_size_train_other_weights(lab: Any) -> None:
+    """[CHRONICA] Eq. 7; with equal sizes it changes nothing."""
+    outcomes = {}
+    for weights in ("samples", "size"):
+        use(lab, weights, **unequal({"samples": "in-order", "gradient_weights": weights}, epochs=2))
+        assert lab.run() == 0
+        outcomes[weights] = lab.outcome()["a"][1]
+    kernel = "weights/softmax/kernel"
+    assert not np.allclose(outcomes["samples"][kernel], outcomes["size"][kernel], rtol=1e-6)
+    assert np.allclose(outcomes["samples"][kernel], outcomes["size"][kernel], atol=0.5)
