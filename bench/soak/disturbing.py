@@ -16,7 +16,10 @@ from pathlib import Path
 
 from support.starting import environment
 
+import hpcbal
 from hpcbal.telemetry.host.processes import started_with
+
+_PACKAGE = f"{Path(hpcbal.__file__).parent}{os.sep}"
 
 STARTER, MPIRUN = "hpcbal run", "mpirun"
 """Targets of a signal besides a rank, which is written `rank 2`."""
@@ -213,8 +216,15 @@ def unexplained(disturbance: Disturbance, end: End) -> str | None:
 
 
 def _is_not_ours(disturbance: Disturbance, end: End) -> bool:
-    """Whether the signal came before Python could run any code of hpcbal."""
-    return end.code == -disturbance.number or "Fatal Python error: init" in end.err
+    """Whether the signal came before Python could run any code of hpcbal.
+
+    Python's own traceback then has frames of its own modules, and at most that of the script that starts us.
+    """
+    if end.code == -disturbance.number or "Fatal Python error: init" in end.err:
+        return True
+    frames = re.findall(r'^ +File "([^"]+)"', end.err, re.MULTILINE)
+    interrupted = end.err.rstrip().endswith("KeyboardInterrupt")
+    return interrupted and bool(frames) and not any(frame.startswith(_PACKAGE) for frame in frames)
 
 
 def _codes(disturbance: Disturbance, end: End) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from soak.outcome import Outcome, difference, ledger_fault
 from soak_kills import SIGNALS, disturbances
 from workloads.exact import exact, points
 
+import hpcbal
 from hpcbal.config import load_config
 from hpcbal.telemetry import Ledger
 from hpcbal.telemetry.ledger import RunFinishedLine
@@ -63,6 +64,16 @@ def end(code: int | None, err: str = REASON, **more: object) -> End:
     return End(code, "", err, was_sent=True, **more)  # type: ignore[arg-type]
 
 
+def traceback_in(file: str) -> str:
+    """What Python prints if it is interrupted before anything can catch that."""
+    lines = [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 3, in <module>',
+        "KeyboardInterrupt",
+    ]
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize(
     ("target", "number", "ended", "fault"),
     [
@@ -78,6 +89,8 @@ def end(code: int | None, err: str = REASON, **more: object) -> End:
         (STARTER, TERM, end(-TERM, "", was_caught=False), None),
         (STARTER, INT, end(130, "hpcbal: interrupted", was_caught=False), None),
         (STARTER, INT, end(130, "hpcbal: interrupted"), "exit code 130"),
+        (STARTER, INT, end(1, traceback_in("/usr/lib/python3.11/importlib/x.py"), was_caught=False), None),
+        (STARTER, INT, end(1, traceback_in(hpcbal.__file__), was_caught=False), "exit code 1"),
         (STARTER, KILL, end(-KILL, ""), None),
         (STARTER, KILL, end(-KILL, "", num_left=2), "2 processes were left behind"),
         (STARTER, INT, end(None), f"it hung for {LONGEST_S:g} s"),
