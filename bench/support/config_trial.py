@@ -27,8 +27,8 @@ MOST_CHARACTERS = 2000
 TIME_LIMIT_S = 15.0
 """CPU seconds of one verb; a large sweep takes some of them."""
 OUTSIDE_THE_FILE = (
-    r"profile cannot be read|not a profile|has no rate on 1 GPU",  # a file that the configuration names
-    r"allowed: at most \d+, one for each GPU",  # the size of the allocation
+    r"profile cannot be read|not a profile|has no rate on 1 slot",  # a file that the configuration names
+    r"allowed: at most \d+, one for each slot",  # the size of the allocation
     r"with data\.access 'partitioned'",
     r"are too few for|allowed: at least \d+ with|needs encoded images",  # the samples
     r"samples are |images of \d+",

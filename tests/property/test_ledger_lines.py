@@ -48,6 +48,11 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     return facts_of(hint)
 
 
+def _rows(hint: Any, size: int) -> st.SearchStrategy[Any]:
+    """Tuples of this length."""
+    return st.lists(values_of(get_args(hint)[0]), min_size=size, max_size=size).map(tuple)
+
+
 @st.composite
 def facts_of(draw: st.DrawFn, kind: type[Any]) -> Any:
     """Values of a dataclass, field by field; where fields depend on each other, so that they fit."""
@@ -55,11 +60,8 @@ def facts_of(draw: st.DrawFn, kind: type[Any]) -> Any:
     hints = {field.name: all_hints[field.name] for field in dataclasses.fields(kind)}
     if kind is RankFacts:
         size = draw(st.integers(1, 4))
-        rows = {
-            name: draw(st.lists(values_of(get_args(hint)[0]), min_size=size, max_size=size).map(tuple))
-            for name, hint in hints.items()
-        }
-        return RankFacts(**rows)
+        work = draw(st.none() | _rows(get_args(hints.pop("work"))[0], size))
+        return RankFacts(**{name: draw(_rows(hint, size)) for name, hint in hints.items()}, work=work)
     fields = {name: draw(values_of(hint)) for name, hint in hints.items()}
     if kind is PlanFacts:
         dnns = {group.dnn for group in fields["groups"]}

@@ -99,6 +99,8 @@ def test_lookahead_and_broken_samples_change_nothing_of_that(lab: Any) -> None:
 def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
     lab: Any, sections: dict[str, Any], how: str
 ) -> None:
+    slow = {**sections["backend"], "rates": {"a": {1: 500, 2: 980, 3: 1400}}}  # a stop comes within the pass
+    sections = {**sections, "backend": slow}
     use(lab, "whole", **sections)
     assert lab.run() == 0
     wanted = lab.outcome()
