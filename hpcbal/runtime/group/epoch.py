@@ -197,7 +197,7 @@ class PassRunner:
             waited_s = exchange.waited_s if exchange is not None else 0.0
             compute_s = outcome.met_s - began_s - waited_s
             own.compute_s += compute_s
-            own.collective_s += outcome.summed_s - outcome.met_s + waited_s
+            own.add_meeting(outcome.summed_s - outcome.met_s + waited_s)
             own.worked_s += step.worked_s(compute_s)
 
     def _perform(self, step: Step, sums: EpochSums) -> StepOutcome:

@@ -108,6 +108,18 @@ def test_the_straggler_of_a_group_is_reported(gpu, why, line):
     assert line in render_status(status, now=NOW + 3).splitlines()
 
 
+@pytest.mark.parametrize(
+    ("left", "end"), [(None, ""), (0.034, ", and waited 3 % of the time for each other")]
+)
+def test_the_work_of_slots_is_shown_while_they_train(left, end):
+    status = a_status()
+    status["dnns"][0]["work"] = {"relative": [1.25, 0.75], "imbalance_left": left}
+    line = f"resnet: its slots did 0.75 to 1.25 times their mean work in its last epoch{end}"
+    assert line in render_status(status, now=NOW + 3).splitlines()
+    status["dnns"][0]["gpus"] = []
+    assert line not in render_status(status, now=NOW + 3).splitlines()
+
+
 def test_a_gpu_that_a_group_leaves_out_is_shown_until_it_is_done():
     status = a_status()
     status["dnns"][0]["left_out"] = [2, 3]
