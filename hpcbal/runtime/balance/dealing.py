@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.errors import DataError
+from hpcbal.errors import DataError, PolicyError
 from hpcbal.policies.samples import SampleTooLargeError, StepCost, deal_by_weight
 from hpcbal.values.selection import StepShares
 
@@ -87,6 +87,14 @@ class Dealer:
             raise DataError(
                 f"sample {ids[error.index]} has size {error.size:g}, allowed: at most "
                 f"{error.most:g} (balance.max_work_per_gpu); raise that limit, or leave the sample out"
+            ) from error
+        except PolicyError as error:
+            if self._max_work is None:
+                raise
+            raise DataError(
+                f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} does not fit on "
+                f"{len(weights)} slots, allowed: at most {self._max_work:g} of work each "
+                "(balance.max_work_per_gpu); raise that limit, or use a smaller batch_size"
             ) from error
 
     def _unit(self, sizes: Sizes) -> float:

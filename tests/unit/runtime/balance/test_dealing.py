@@ -74,6 +74,12 @@ def test_a_sample_that_fits_on_no_slot_is_named() -> None:
         dealt([1, 1, 9, 1], max_work_per_gpu=5.0)
 
 
+@pytest.mark.parametrize("cost", ["sum", "padded"])
+def test_a_step_that_fits_on_no_slots_names_the_limit(cost: str) -> None:
+    with pytest.raises(DataError, match=r"4 samples with sizes of 20 .* 2 slots, allowed: at most 9 of work"):
+        dealt([5, 5, 5, 5], max_work_per_gpu=9.0, cost=cost)
+
+
 def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
     settings = BalanceConfig()
     assert make_dealer(settings, is_sized=False, num_ranks=4) is None
