@@ -157,7 +157,7 @@ class WorkReport:
     Attributes:
         round_index: index of the round; None outside of rounds.
         by_gpu: work of each slot over the mean of the group, by slot, >= 2 slots.
-        imbalance_left: see `GroupWork`; None if it is not known.
+        imbalance_left, waited: see `GroupWork`; None if it is not known.
         num_epochs: number of epochs.
     """
 
@@ -165,6 +165,7 @@ class WorkReport:
     round_index: int | None
     by_gpu: Mapping[int, float]
     imbalance_left: float | None
+    waited: float | None
     num_epochs: int
 
 

@@ -45,7 +45,7 @@ def _work_of(hold: Hold) -> WorkReport | None:
     if work is None:
         return None
     by_gpu = dict(zip(hold.gpus, work.relative, strict=True))
-    return WorkReport(hold.dnn, hold.round_index, by_gpu, work.imbalance_left, work.num_epochs)
+    return WorkReport(hold.dnn, hold.round_index, by_gpu, work.imbalance_left, work.waited, work.num_epochs)
 
 
 def _wait_of(hold: Hold) -> GroupWait | None:

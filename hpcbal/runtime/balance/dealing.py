@@ -23,12 +23,15 @@ class DealtStep:
     Attributes:
         shares: each rank's positions.
         work: of each rank, in samples of mean size.
+        slowest: the work that a rank of mean weight does while the slowest one does its own, in samples of
+            mean size; the mean of `work` if all finish together.
         weights: what each rank's mean gradient counts in the step, with the sum 1; None: its number of
             samples.
     """
 
     shares: StepShares
     work: tuple[float, ...]
+    slowest: float
     weights: tuple[float, ...] | None
 
 
@@ -78,7 +81,10 @@ class Dealer:
         parts = [part[part > 0] for part in parts]
         unit = self._unit(sizes[good])
         work = tuple(self._cost.of(part) / unit for part in parts)
-        return DealtStep(shares, work, self._gradient_weights(parts) if self._weighs_by_size else None)
+        mean_weight = sum(weights) / num_ranks
+        slowest = max(own * mean_weight / weight for own, weight in zip(work, weights, strict=True) if weight)
+        counts = self._gradient_weights(parts) if self._weighs_by_size else None
+        return DealtStep(shares, work, slowest, counts)
 
     def _ranks(self, ids: NDArray[np.int64], sizes: Sizes, weights: Sizes) -> NDArray[np.int64]:
         try:

@@ -192,6 +192,7 @@ class PassRunner:
         own.wait_s += wait_s
         own.samples += len(step.batch.ids)
         own.work += step.work
+        own.slowest += step.slowest
         if self._collective.size > 1:  # a single rank has no collective to arrive at
             exchange = self._replica.exchange
             waited_s = exchange.waited_s if exchange is not None else 0.0

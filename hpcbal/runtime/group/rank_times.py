@@ -23,6 +23,7 @@ class RankTimes:
         worked_s: seconds that balancing equalises, see `Step.worked_s`: `compute_s` combined with this rank's
             own preprocessing.
         work: in samples of mean size.
+        slowest: work of the slowest rank in each step, see `DealtStep`.
         num_steps: number of training steps.
         least_s: shortest time in the collective of a step; infinite before the first one.
     """
@@ -33,6 +34,7 @@ class RankTimes:
     samples: int = 0
     worked_s: float = 0.0
     work: float = 0.0
+    slowest: float = 0.0
     num_steps: int = 0
     least_s: float = math.inf
 
@@ -51,11 +53,11 @@ class RankTimes:
         Args:
             is_sized: whether samples differ in size; their work and the waiting are then facts of their own.
         """
-        rows = np.zeros((collective.size, 8))
+        rows = np.zeros((collective.size, 9))
         rows[collective.rank] = astuple(self)
         _, summed = collective.sum((), rows.reshape(-1))
         columns = summed.reshape(rows.shape).T.tolist()
-        wait_s, compute_s, collective_s, samples, worked_s, work, num_steps, least_s = columns
+        wait_s, compute_s, collective_s, samples, worked_s, work, _, num_steps, least_s = columns
         summing_s = min(least_s)
         waited_s = [
             max(0.0, seconds - number * summing_s) if number else 0.0
@@ -69,4 +71,5 @@ class RankTimes:
             worked_s=tuple(worked_s),
             work=tuple(work) if is_sized else None,
             waited_s=tuple(waited_s) if is_sized else None,
+            slowest_work=self.slowest if is_sized else None,
         )

@@ -59,5 +59,9 @@ def fill_status(
             entry["straggler"] = {"gpu": found.gpu, "why": found.why, "late_s": found.late_s}
         if name in watch.works:
             work = watch.works[name]
-            entry["work"] = {"relative": list(work.relative), "imbalance_left": work.imbalance_left}
+            entry["work"] = {
+                "relative": list(work.relative),
+                "imbalance_left": work.imbalance_left,
+                "waited": work.waited,
+            }
         status["dnns"].append(entry)

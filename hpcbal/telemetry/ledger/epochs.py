@@ -22,6 +22,8 @@ class RankFacts(Facts):
         work: work of these samples, in samples of mean size; null if samples do not differ in size.
         waited_s: the part of `collective_s` spent waiting for slower ranks, beyond the shortest
             all-reduce of the epoch; null likewise.
+        slowest_work: sum over the steps of the work that a rank of mean weight does while the slowest rank
+            does its own; null likewise. A rank's weight is its planned part of a step's work.
 
     Raises:
         ValueError: if the lists differ in length or are empty.
@@ -34,6 +36,7 @@ class RankFacts(Facts):
     worked_s: tuple[Number, ...]
     work: tuple[Number, ...] | None = None
     waited_s: tuple[Number, ...] | None = None
+    slowest_work: Number | None = None
 
     def __post_init__(self) -> None:
         rows = (self.wait_s, self.compute_s, self.collective_s, self.samples, self.worked_s)

@@ -20,6 +20,7 @@ class WorkStatus(TypedDict):
 
     relative: list[float]
     imbalance_left: float | None
+    waited: float | None
 
 
 class DnnStatus(JobStatus):

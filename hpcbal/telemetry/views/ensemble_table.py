@@ -83,9 +83,12 @@ def _group_lines(dnns: list[DnnStatus]) -> list[str]:
 
 def _work_text(work: WorkStatus) -> str:
     least, most = min(work["relative"], default=1.0), max(work["relative"], default=1.0)
-    text = f"its slots did {least:.2f} to {most:.2f} times their mean work in its last epoch"
-    waited = work["imbalance_left"]
-    return text if waited is None else f"{text}, and waited {100 * waited:.0f} % of the time for each other"
+    text = f"work of a slot {least:.2f} to {most:.2f} times the mean"
+    if work["imbalance_left"] is not None:
+        text += f", imbalance left {100 * work['imbalance_left']:.0f} %"
+    if work["waited"] is not None:
+        text += f", waited for each other {100 * work['waited']:.0f} % of the time"
+    return f"{text} (last epoch)"
 
 
 def _cause_text(dnn: DnnStatus) -> str:

@@ -36,6 +36,7 @@ def test_work_follows_the_weights() -> None:
     step = dealt([2.0] * 12, (2.0, 1.0, 1.0))
     assert step.shares.counts == (6, 3, 3)
     assert step.work == (6.0, 3.0, 3.0)
+    assert step.slowest == pytest.approx(4.0), "all finish together"
 
 
 def test_padding_keeps_samples_of_similar_size_together() -> None:
@@ -48,6 +49,7 @@ def test_in_order_the_shares_stay_and_their_work_is_known() -> None:
     step = dealt([3, 1, 1, 1], samples="in-order", cost="sum")
     assert step.shares.selections is None
     assert step.work == pytest.approx((4 / 1.5, 2 / 1.5))
+    assert step.slowest == pytest.approx(4 / 1.5)
 
 
 def test_broken_samples_are_no_work() -> None:

@@ -67,16 +67,18 @@ def assert_same(got: Any, wanted: Any, **tolerance: float) -> None:
 def test_all_slots_get_the_same_work_and_the_weights_are_those_of_equal_numbers(
     lab: Any, declared: bool
 ) -> None:
-    outcomes, spread = {}, {}
+    outcomes, spread, left = {}, {}, {}
     for samples in ("in-order", "within-batch"):
         use(lab, samples, **unequal({"samples": samples}, {"declared": declared}))
         assert lab.run() == 0
         outcomes[samples] = lab.outcome()
         work = work_of(lab)
         spread[samples] = (np.ptp(work, axis=1) / work.mean(axis=1)).max()
+        left[samples] = group_work([epoch.facts.ranks for epoch in lab.events("epoch-done")]).imbalance_left
         if declared:
             assert work.sum(axis=1) == pytest.approx(NUM_TRAIN)
     assert spread["within-batch"] < 0.02 < spread["in-order"]
+    assert left["within-batch"] < 0.02 < 0.1 < left["in-order"]
     assert_same(outcomes["within-batch"], outcomes["in-order"], rtol=1e-9, atol=1e-12)
 
 
@@ -119,7 +121,11 @@ def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -
     (dnn,) = read_status(lab.out)["dnns"]
     found = group_work([last])
     assert found is not None
-    assert dnn["work"] == {"relative": list(found.relative), "imbalance_left": found.imbalance_left}
+    assert dnn["work"] == {
+        "relative": list(found.relative),
+        "imbalance_left": found.imbalance_left,
+        "waited": found.waited,
+    }
     (work,) = read_run(lab.out).works
     assert work.num_epochs == 2
     assert list(work.by_gpu.values()) == pytest.approx(work_of(lab).sum(axis=0) * NUM_GPUS / (2 * NUM_TRAIN))
@@ -129,7 +135,8 @@ def test_parts_that_are_not_chosen_by_size_count_no_work(lab: Any) -> None:
     use(lab, **unequal({"samples": "in-order"}, {"declared": True}, epochs=1, access="partitioned"))
     assert lab.run() == 0
     (epoch,) = lab.events("epoch-done")
-    assert (epoch.facts.ranks.work, epoch.facts.ranks.waited_s) == (None, None)
+    ranks = epoch.facts.ranks
+    assert (ranks.work, ranks.waited_s, ranks.slowest_work) == (None, None, None)
     assert "work" not in read_status(lab.out)["dnns"][0]
 
 

@@ -109,12 +109,16 @@ def test_the_straggler_of_a_group_is_reported(gpu, why, line):
 
 
 @pytest.mark.parametrize(
-    ("left", "end"), [(None, ""), (0.034, ", and waited 3 % of the time for each other")]
+    ("left", "waited", "text"),
+    [
+        (None, None, ""),
+        (0.034, 0.25, ", imbalance left 3 %, waited for each other 25 % of the time"),
+    ],
 )
-def test_the_work_of_slots_is_shown_while_they_train(left, end):
+def test_the_work_of_slots_is_shown_while_they_train(left, waited, text):
     status = a_status()
-    status["dnns"][0]["work"] = {"relative": [1.25, 0.75], "imbalance_left": left}
-    line = f"resnet: its slots did 0.75 to 1.25 times their mean work in its last epoch{end}"
+    status["dnns"][0]["work"] = {"relative": [1.25, 0.75], "imbalance_left": left, "waited": waited}
+    line = f"resnet: work of a slot 0.75 to 1.25 times the mean{text} (last epoch)"
     assert line in render_status(status, now=NOW + 3).splitlines()
     status["dnns"][0]["gpus"] = []
     assert line not in render_status(status, now=NOW + 3).splitlines()
