@@ -188,7 +188,7 @@ def _parse(text: str) -> Mapping[str, Any]:
 def _what_may_change(rule: MayDiffer) -> str:
     return (
         f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))} (but not "
-        f"{' and '.join(rule.but_not)}); of a {rule.job} {', '.join(rule.of_job)}, and {rule.may_grow} if it "
+        f"{' or '.join(rule.but_not)}); of a {rule.job} {', '.join(rule.of_job)}, and {rule.may_grow} if it "
         f"grows. {rule.job}s may be added and removed; to train a {rule.job} with other settings, add it "
         "under another name."
     )
