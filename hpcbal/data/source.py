@@ -288,18 +288,19 @@ def open_source(config: EnsembleConfig) -> SampleSource:
     """Open the dataset that the config names, with its split and preprocessing.
 
     Args:
-        config: uses `data`, `preprocessing`, `seed` and `dataplane.max_sample_bytes`.
+        config: uses `data`, `preprocessing`, `seed`, `dataplane.max_sample_bytes`, and of `balance` the limit
+            of work.
 
     Raises:
         ConfigError: if an operation is wrong.
-        DataError: if the dataset cannot be opened, or does not fit.
+        DataError: if the dataset cannot be opened, or does not fit; see also `check_largest`.
         InputError: if nothing exists at the import path.
     """
     from hpcbal.data.opening import open_dataset
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
     dataset = open_dataset(config.data.dataset, config.data.args)
-    return SampleSource(
+    source = SampleSource(
         dataset,
         operations,
         seed=config.seed,
@@ -307,6 +308,30 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         max_sample_bytes=config.dataplane.max_sample_bytes,
         order=SizeOrder(max(dnn.batch_size for dnn in config.dnns), config.data.lookahead),
     )
+    if config.data.access == "shared" and config.balance.samples == "within-batch":
+        check_largest(source, config.balance.max_work_per_gpu)
+    return source
+
+
+def check_largest(source: SampleSource, max_work: float | None) -> None:
+    """Check that a slot may take the largest sample, as far as the dataset declares sizes.
+
+    Args:
+        max_work: most work of a slot in a step, in the unit of the sizes; None: no limit.
+
+    Raises:
+        DataError: if a sample is larger.
+    """
+    if source.sizes is None or max_work is None:
+        return
+    too_large = np.flatnonzero(source.sizes > max_work)
+    if len(too_large):
+        largest = int(np.argmax(source.sizes))
+        raise DataError(
+            f"balance.max_work_per_gpu: got {max_work:g}, but {len(too_large)} of {len(source.sizes)} "
+            f"samples are larger, the largest with {source.sizes[largest]:g}: {source.where(largest)}; raise "
+            "the limit, or leave these samples out"
+        )
 
 
 def _kind(value: object) -> str:

@@ -15,6 +15,7 @@ from hpcbal.report.model import (
     SharePoint,
     SlotSpan,
     SlotUse,
+    WorkReport,
 )
 from hpcbal.report.page.document import render_page
 from hpcbal.report.page.write import write_page, write_plots
@@ -35,6 +36,7 @@ __all__ = [
     "SharePoint",
     "SlotSpan",
     "SlotUse",
+    "WorkReport",
     "read_run",
     "render_page",
     "write_page",

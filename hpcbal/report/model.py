@@ -151,8 +151,31 @@ class GroupWait:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkReport:
+    """The work of a group's slots while it trained its job in one round, where samples differ in size.
+
+    Attributes:
+        round_index: index of the round; None outside of rounds.
+        by_gpu: work of each slot over the mean of the group, by slot, >= 2 slots.
+        imbalance_left, waited: see `GroupWork`; None if it is not known.
+        num_epochs: number of epochs.
+    """
+
+    job: str
+    round_index: int | None
+    by_gpu: Mapping[int, float]
+    imbalance_left: float | None
+    waited: float | None
+    num_epochs: int
+
+
+@dataclass(frozen=True, slots=True)
 class SharePoint:
-    """The share of a step, 0..1, of each slot of a balanced group at the end of an epoch (from 1)."""
+    """The share, 0..1, of each slot of a group in epoch `epoch` (from 1).
+
+    Where samples differ in size it is a share of the work of that epoch, otherwise one of the samples of a
+    step at its end.
+    """
 
     epoch: int
     by_gpu: Mapping[int, float]
@@ -211,7 +234,8 @@ class ReportData:
         slot_names: one name per slot, like `node3:1`.
         start_s: position of each start of the run on the time axis; the first is 0.
         waits: groups that waited for a straggler, the costliest first.
-        shares: shares of each job whose steps were balanced.
+        works: work of each group whose samples differ in size, the most imbalanced first.
+        shares: shares of each job whose steps were balanced, or whose samples differ in size.
         facts: (name, value) pairs about the environment and versions, in display order.
         run_kind: kind of the run, as in its config.
         problem: a sentence about damaged files of the run; empty if there are none.
@@ -232,6 +256,7 @@ class ReportData:
     use: tuple[SlotUse, ...] = ()
     rates: tuple[RateComparison, ...] = ()
     waits: tuple[GroupWait, ...] = ()
+    works: tuple[WorkReport, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     shares: Mapping[str, tuple[SharePoint, ...]] = field(default_factory=dict)
     overheads: tuple[Overhead, ...] = ()

@@ -30,27 +30,23 @@ JSON = st.recursive(
 )
 
 
-def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """All values that an annotation allows."""
+def values_of(hint: Any, length: int | None = None) -> st.SearchStrategy[Any]:
+    """All values that an annotation allows; lists have this length."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in PLAIN:
         return PLAIN[hint]
     if hint is type(None):
         return st.none()
     if origin in (Union, types.UnionType):
-        return st.one_of([values_of(each) for each in arguments])
+        return st.one_of([values_of(each, length) for each in arguments])
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin is tuple:
-        return st.lists(values_of(arguments[0]), max_size=4).map(tuple)
+        most = 4 if length is None else length
+        return st.lists(values_of(arguments[0]), min_size=length or 0, max_size=most).map(tuple)
     if origin is not None:
         return st.dictionaries(TEXT, values_of(arguments[1]), max_size=3)
     return facts_of(hint)
-
-
-def _rows(hint: Any, size: int) -> st.SearchStrategy[Any]:
-    """Tuples of this length."""
-    return st.lists(values_of(get_args(hint)[0]), min_size=size, max_size=size).map(tuple)
 
 
 @st.composite
@@ -60,8 +56,7 @@ def facts_of(draw: st.DrawFn, kind: type[Any]) -> Any:
     hints = {field.name: all_hints[field.name] for field in dataclasses.fields(kind)}
     if kind is RankFacts:
         size = draw(st.integers(1, 4))
-        work = draw(st.none() | _rows(get_args(hints.pop("work"))[0], size))
-        return RankFacts(**{name: draw(_rows(hint, size)) for name, hint in hints.items()}, work=work)
+        return RankFacts(**{name: draw(values_of(hint, size)) for name, hint in hints.items()})
     fields = {name: draw(values_of(hint)) for name, hint in hints.items()}
     if kind is PlanFacts:
         dnns = {group.dnn for group in fields["groups"]}

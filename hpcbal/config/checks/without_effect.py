@@ -48,6 +48,10 @@ def _deals_batches(config: EnsembleConfig) -> bool:
     return config.data.access == "shared" and config.balance.samples == "within-batch"
 
 
+def _chooses_by_size(config: EnsembleConfig) -> bool:
+    return not _is_partitioned(config) or config.balance.samples == "chronica"
+
+
 def _is_emulated(config: EnsembleConfig) -> bool:
     return config.backend.name == "emulated"
 
@@ -94,8 +98,15 @@ _PREDICTING = _with_policy(lambda policy: policy.takes_predictor)
 
 _RULES = (
     _Rule("data.partition", _is_partitioned, _PARTITIONED),
-    _Rule("data.max_traversal_gap", _is_partitioned, _PARTITIONED),
+    _Rule(
+        "data.max_traversal_gap",
+        lambda config: _is_partitioned(config) and config.balance.samples != "chronica",
+        f"{_PARTITIONED}, unless balance.samples is chronica",
+    ),
     _Rule("data.lookahead", lambda config: not _is_partitioned(config), _SHARED),
+    _Rule("balance.samples", _chooses_by_size, _SHARED),
+    _Rule("balance.cost", _chooses_by_size, f"{_SHARED}, or with samples: chronica"),
+    _Rule("balance.gradient_weights", _chooses_by_size, f"{_SHARED}, or with samples: chronica"),
     _Rule("balance.max_work_per_gpu", _deals_batches, f"{_SHARED} and samples: within-batch"),
     _Rule("backend.rates", _is_emulated, _EMULATED),
     _Rule("backend.workers", _is_emulated, _EMULATED),
@@ -116,7 +127,10 @@ _RULES = (
     _Rule(
         "balance.max_samples_per_gpu",
         _some(lambda balance: not balance.policy.splits_evenly),
-        lambda: f"with a policy other than {_names_where(lambda policy: policy.splits_evenly)}",
+        lambda: (
+            f"with a policy other than {_names_where(lambda policy: policy.splits_evenly)}, or on samples "
+            "that differ in size"
+        ),
     ),
     _Rule(
         "balance.regroup",

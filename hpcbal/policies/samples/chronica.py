@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -148,13 +149,13 @@ def shuffle(sizes: FloatArray, owner: IntArray, indicators: Indicators, num_step
     used = owner >= 0
     work = np.bincount(owner[used], sizes[used], indicators.num_workers)
     times_s = slopes * work + num_steps * indicators.launch_s
-    mean_s = float(times_s.mean())
+    mean_s = math.fsum(times_s.tolist()) / indicators.num_workers  # exact sums: all ranks decide alike
     new_owner, overflow = owner.copy(), []
     for worker in np.flatnonzero(times_s > mean_s):
         own = np.flatnonzero(owner == worker)
         taken = _overflow(sizes[own], float(times_s[worker] - mean_s) / float(slopes[worker]))
         overflow.append(own[taken])
-        times_s[worker] -= slopes[worker] * sizes[own[taken]].sum()
+        times_s[worker] -= slopes[worker] * math.fsum(sizes[own[taken]].tolist())
     storage = np.concatenate([np.zeros(0, np.int64), *overflow])
     storage = storage[np.argsort(-sizes[storage], kind="stable")]
     for sample in storage.tolist():

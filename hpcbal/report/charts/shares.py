@@ -41,7 +41,8 @@ def draw_shares(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
         sheet.text(left + 15.0, top + 14.0, titles[name], 12.0, INK, job=name)
         _draw_panel(sheet, data, name, (left, top), panel_width)
     num_rows = -(-len(shown) // columns)
-    return sheet.done("shares", f"Shares of a step, {data.name}", width, num_rows * panel_height)
+    title = "Shares of the work" if data.works else "Shares of a step"
+    return sheet.done("shares", f"{title}, {data.name}", width, num_rows * panel_height)
 
 
 def _most_uneven(shares: Mapping[str, Sequence[SharePoint]]) -> list[str]:

@@ -27,7 +27,7 @@ MAX_OPEN_FAILURES = 5
 """Number of failed jobs to show; the others are collapsed."""
 
 MAX_OPEN_WAITS = 8
-"""Number of groups with stragglers to show, the costliest first; the others are collapsed."""
+"""Number of groups with stragglers, or with unequal samples, to show; the others are collapsed."""
 
 MAX_OPEN_ROWS = 40
 """A longer table of jobs is collapsed and has a search field."""

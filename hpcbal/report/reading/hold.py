@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hpcbal.report.model import SpanKind
-from hpcbal.telemetry.ledger import Straggler
+from hpcbal.telemetry.ledger import RankFacts, Straggler
 
 
 @dataclass
@@ -19,6 +19,7 @@ class Epoch:
     samples: float
     trained_s: float = 0.0
     straggler: Straggler | None = None
+    ranks: RankFacts | None = None
 
 
 @dataclass

@@ -18,9 +18,10 @@ from hpcbal.report.model import (
     SlotSpan,
     SlotUse,
     SpanKind,
+    WorkReport,
 )
 from hpcbal.report.reading.hold import Epoch, Hold
-from hpcbal.report.reading.waits import share_point, waits_of
+from hpcbal.report.reading.waits import share_point, waits_of, works_of
 from hpcbal.telemetry.ledger import (
     BadSampleLine,
     CheckpointWrittenLine,
@@ -69,7 +70,7 @@ class Replay:
         slot_names: slot names of the largest cluster so far.
         done, failed: DNNs by name; failed DNNs with (cause, detail).
         left_out: GPUs that DNNs leave out.
-        shares: shares of balanced steps, by DNN.
+        shares: shares of the slots, by DNN.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
         problem: one sentence about damaged lines; None if there are none.
@@ -192,6 +193,10 @@ class Replay:
         """The GPUs that groups waited for; call after `close`."""
         return waits_of(self.holds)
 
+    def works(self) -> tuple[WorkReport, ...]:
+        """The work of groups whose samples differ in size; call after `close`."""
+        return works_of(self.holds)
+
     def cost_by_dnn(self) -> dict[str, tuple[float, float]]:
         """(seconds in groups, slot-seconds) of each DNN, including profiling; call after `close`."""
         costs: dict[str, tuple[float, float]] = {}
@@ -265,6 +270,7 @@ class Replay:
                 facts.num_samples,
                 _known(facts.trained_s),
                 None if line.straggler is None or math.isnan(line.straggler.late_s) else line.straggler,
+                facts.ranks,
             )
         )
         point = share_point(line, hold.gpus, len(curve))

@@ -72,6 +72,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         use=replay.use(),
         rates=replay.rates(),
         waits=replay.waits(),
+        works=replay.works(),
         left_out=tuple(replay.left_out),
         shares={dnn: tuple(points) for dnn, points in replay.shares.items() if points},
         preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),

@@ -1,13 +1,14 @@
-"""Find the GPUs that groups waited for, and the shares of their steps."""
+"""Find the GPUs that groups waited for, the shares of their steps, and the work of their slots."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from hpcbal.report.model import GroupWait, SharePoint
+from hpcbal.report.model import GroupWait, SharePoint, WorkReport
 from hpcbal.report.reading.hold import Hold
 from hpcbal.telemetry.ledger import EpochDoneLine
+from hpcbal.telemetry.views.imbalance import group_work
 
 
 def share_point(line: EpochDoneLine, gpus: Sequence[int], epoch: int) -> SharePoint | None:
@@ -31,6 +32,20 @@ def waits_of(holds: Iterable[Hold]) -> tuple[GroupWait, ...]:
     """What each group of two or more GPUs waited for most, the costliest first."""
     waits = (_wait_of(hold) for hold in holds if len(hold.gpus) > 1)
     return tuple(sorted((wait for wait in waits if wait is not None), key=lambda wait: -wait.late_s))
+
+
+def works_of(holds: Iterable[Hold]) -> tuple[WorkReport, ...]:
+    """The work of each group whose samples differ in size, the most imbalanced first."""
+    works = (_work_of(hold) for hold in holds if len(hold.gpus) > 1)
+    return tuple(sorted(filter(None, works), key=lambda work: -(work.imbalance_left or 0.0)))
+
+
+def _work_of(hold: Hold) -> WorkReport | None:
+    work = group_work([epoch.ranks for epoch in hold.epochs if epoch.ranks is not None])
+    if work is None:
+        return None
+    by_gpu = dict(zip(hold.gpus, work.relative, strict=True))
+    return WorkReport(hold.dnn, hold.round_index, by_gpu, work.imbalance_left, work.waited, work.num_epochs)
 
 
 def _wait_of(hold: Hold) -> GroupWait | None:

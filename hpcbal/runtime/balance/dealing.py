@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.errors import DataError
+from hpcbal.errors import DataError, PolicyError
 from hpcbal.policies.samples import SampleTooLargeError, StepCost, deal_by_weight
 from hpcbal.values.selection import StepShares
 
@@ -23,12 +23,15 @@ class DealtStep:
     Attributes:
         shares: each rank's positions.
         work: of each rank, in samples of mean size.
+        slowest: the work that a rank of mean weight does while the slowest one does its own, in samples of
+            mean size; the mean of `work` if all finish together.
         weights: what each rank's mean gradient counts in the step, with the sum 1; None: its number of
             samples.
     """
 
     shares: StepShares
     work: tuple[float, ...]
+    slowest: float
     weights: tuple[float, ...] | None
 
 
@@ -78,7 +81,10 @@ class Dealer:
         parts = [part[part > 0] for part in parts]
         unit = self._unit(sizes[good])
         work = tuple(self._cost.of(part) / unit for part in parts)
-        return DealtStep(shares, work, self._gradient_weights(parts) if self._weighs_by_size else None)
+        mean_weight = sum(weights) / num_ranks
+        slowest = max(own * mean_weight / weight for own, weight in zip(work, weights, strict=True) if weight)
+        counts = self._gradient_weights(parts) if self._weighs_by_size else None
+        return DealtStep(shares, work, slowest, counts)
 
     def _ranks(self, ids: NDArray[np.int64], sizes: Sizes, weights: Sizes) -> NDArray[np.int64]:
         try:
@@ -87,6 +93,14 @@ class Dealer:
             raise DataError(
                 f"sample {ids[error.index]} has size {error.size:g}, allowed: at most "
                 f"{error.most:g} (balance.max_work_per_gpu); raise that limit, or leave the sample out"
+            ) from error
+        except PolicyError as error:
+            if self._max_work is None:
+                raise
+            raise DataError(
+                f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} does not fit on "
+                f"{len(weights)} slots, allowed: at most {self._max_work:g} of work each "
+                "(balance.max_work_per_gpu); raise that limit, or use a smaller batch_size"
             ) from error
 
     def _unit(self, sizes: Sizes) -> float:

@@ -22,6 +22,7 @@ class Step:
         is_overlapped: whether a rank makes its next batch while it computes on this one.
         planned: number of samples of each rank by which the step was split, if samples differ in size; the
             shares then hold other numbers, with as much work. None: those of the shares.
+        slowest: work of the slowest rank, see `DealtStep`; 0 if samples do not differ in size.
         weight: what this rank's mean gradient counts in the step, 0..1; None: its share of the samples.
     """
 
@@ -34,6 +35,7 @@ class Step:
     preprocessing_s: float = 0.0
     is_overlapped: bool = False
     planned: tuple[int, ...] | None = None
+    slowest: float = 0.0
     weight: float | None = None
 
     @property

@@ -192,12 +192,13 @@ class PassRunner:
         own.wait_s += wait_s
         own.samples += len(step.batch.ids)
         own.work += step.work
+        own.slowest += step.slowest
         if self._collective.size > 1:  # a single rank has no collective to arrive at
             exchange = self._replica.exchange
             waited_s = exchange.waited_s if exchange is not None else 0.0
             compute_s = outcome.met_s - began_s - waited_s
             own.compute_s += compute_s
-            own.collective_s += outcome.summed_s - outcome.met_s + waited_s
+            own.add_meeting(outcome.summed_s - outcome.met_s + waited_s)
             own.worked_s += step.worked_s(compute_s)
 
     def _perform(self, step: Step, sums: EpochSums) -> StepOutcome:

@@ -141,6 +141,7 @@ class StreamBatches(Batches):
             dealt.shares,
             batch,
             planned=planned.counts,
+            slowest=dealt.slowest,
             weight=None if dealt.weights is None else dealt.weights[self._rank],
         )
 

@@ -123,11 +123,11 @@ class ChronicaBatches(PartBatches):
         out = self._buffers.of(number, len(wanted))
         batch, seconds = self._make(wanted, training=True, out=out)
         shares = StepShares.neighbours(step[0], [len(own) for own in drawn])
-        weight = None
+        weight, slowest = None, 0.0
         if self._dealer is not None:
             every = np.concatenate(drawn)
             dealt = self._dealer.deal(shares, self._samples.train_ids[every], self._sizes[every], weights)
-            batch = replace(batch, work=dealt.work[self._rank])
+            batch, slowest = replace(batch, work=dealt.work[self._rank]), dealt.slowest
             weight = None if dealt.weights is None else dealt.weights[self._rank]
         return Step(
             *step,
@@ -137,5 +137,6 @@ class ChronicaBatches(PartBatches):
             batch,
             preprocessing_s=seconds,
             planned=planned,
+            slowest=slowest,
             weight=weight,
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hpcbal.control.messages import EpochDone, GroupPlan
 from hpcbal.telemetry.ledger import EpochFacts, Straggler
 from hpcbal.telemetry.streams.slices import Slice, mark
+from hpcbal.telemetry.views.imbalance import GroupWork, group_work
 from hpcbal.telemetry.views.straggler import balancing_would_save, find_straggler
 
 WORTH_A_HINT = 0.15
@@ -37,9 +38,11 @@ class GroupWatch:
 
     Attributes:
         stragglers: the straggler of each DNN's group in its last epoch, by DNN.
+        works: the work of its slots in that epoch, by DNN; only where samples differ in size.
     """
 
     stragglers: dict[str, Straggler] = field(default_factory=dict)
+    works: dict[str, GroupWork] = field(default_factory=dict)
     _gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the last ones, if a group has left
     _reported: set[tuple[str, int]] = field(default_factory=set)  # DNNs and GPUs they are faster without
     _uneven_epochs: dict[str, int] = field(default_factory=dict)  # in a row
@@ -64,6 +67,7 @@ class GroupWatch:
         """
         notes = [] if facts.balance is None else self._offer(dnn_id, facts.balance.remove)
         self.stragglers.pop(dnn_id, None)
+        self.works.pop(dnn_id, None)
         if facts.ranks is None:
             return Findings(notes)
         saves = None
@@ -73,6 +77,9 @@ class GroupWatch:
         straggler = find_straggler(facts.ranks, self._gpus[dnn_id])
         if straggler is not None:
             self.stragglers[dnn_id] = straggler
+        work = group_work([facts.ranks])
+        if work is not None:
+            self.works[dnn_id] = work
         return Findings(notes, saves, straggler)
 
     def mark(self, event: EpochDone) -> tuple[int, Slice] | None:

@@ -251,7 +251,7 @@ class Journal:
         self._timeline.flush()
 
     def _renew_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
-        fill_status(self._status, ensemble, stats, self._accounts, self._watch.stragglers)
+        fill_status(self._status, ensemble, stats, self._accounts, self._watch)
         prediction = self._outlooks.status(time.monotonic(), finished=ensemble.finished)
         if prediction is not None:
             self._status["prediction"] = prediction

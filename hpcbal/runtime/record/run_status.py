@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hpcbal.control import Ensemble
 from hpcbal.runtime.record.accounts import Accounts
+from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
-from hpcbal.telemetry.ledger import Straggler
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
 from hpcbal.telemetry.views.summary import best_of
 
@@ -20,7 +18,7 @@ def fill_status(
     ensemble: Ensemble,
     stats: PreprocessingStats,
     accounts: Accounts,
-    stragglers: Mapping[str, Straggler],
+    watch: GroupWatch,
 ) -> None:
     """Update what changes in `status`, except for the prediction and the end."""
     snapshot = ensemble.snapshot()
@@ -56,7 +54,14 @@ def fill_status(
             entry["best_accuracy"] = best_trained
         if dnn["left_out"]:
             entry["left_out"] = dnn["left_out"]
-        if name in stragglers:
-            found = stragglers[name]
+        if name in watch.stragglers:
+            found = watch.stragglers[name]
             entry["straggler"] = {"gpu": found.gpu, "why": found.why, "late_s": found.late_s}
+        if name in watch.works:
+            work = watch.works[name]
+            entry["work"] = {
+                "relative": list(work.relative),
+                "imbalance_left": work.imbalance_left,
+                "waited": work.waited,
+            }
         status["dnns"].append(entry)

@@ -206,6 +206,12 @@ class GroupRound:
         self._report_preprocessing()
         return self._batches
 
+    @property
+    def _counts_work(self) -> bool:
+        """Whether steps count work beside samples; parts that are not chosen by size count samples only."""
+        is_chosen = self._loader is None or self._context.config.balance.samples == "chronica"
+        return self._facts.spec.is_sized and is_chosen
+
     def _end_epoch(self, result: PassResult) -> None:
         metrics, pass_index = self._sums.metrics(), result.position.pass_index
         self._sums = EpochSums()
@@ -214,8 +220,7 @@ class GroupRound:
         self._report_preprocessing()
         busy_s = result.seconds - result.wait_s
         collective = self._member.collective
-        is_sized = self._facts.spec.is_sized
-        ranks = result.own.by_rank(collective, is_sized=is_sized) if collective.size > 1 else None
+        ranks = result.own.by_rank(collective, is_sized=self._counts_work) if collective.size > 1 else None
         split = dict(self._balancer.take_facts())
         if self._batches is not None:
             split["partition"] = self._batches.parts.facts()

@@ -20,6 +20,7 @@ class MayDiffer:
 
     Attributes:
         keys: dotted keys, in addition to those that all kinds of runs share.
+        but_not: dotted keys below them that must not.
         jobs: the key of the list of jobs, which may be added and removed; differences name a job, not its
             index.
         job: what users call a job.
@@ -30,6 +31,7 @@ class MayDiffer:
     """
 
     keys: tuple[str, ...]
+    but_not: tuple[str, ...]
     jobs: str
     job: str
     of_job: tuple[str, ...]
@@ -79,11 +81,16 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "data.max_traversal_gap",
             "dataplane.ring_bytes",
         ),
+        but_not=("balance.samples", "balance.gradient_weights"),
         jobs="dnns",
         job="DNN",
         of_job=("balance", "shares"),
         may_grow="stop.max_epochs",
-        new={"data.lookahead": 1},
+        new={
+            "data.lookahead": 1,
+            "balance.samples": "within-batch",
+            "balance.gradient_weights": "samples",
+        },
         new_in_job={"seed": None},
     )
 }
@@ -127,7 +134,9 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
     allowed: list[str] = []
     refused: list[tuple[str, Any, Any]] = []
     for key, given_before, given_now in _differences("", _without(rule.jobs, old), _without(rule.jobs, new)):
-        may_differ = any(f"{key}.".startswith(f"{prefix}.") for prefix in (*ALL_MAY_DIFFER, *rule.keys))
+        may_differ = key not in rule.but_not and any(
+            f"{key}.".startswith(f"{prefix}.") for prefix in (*ALL_MAY_DIFFER, *rule.keys)
+        )
         allowed.append(key) if may_differ else refused.append((key, given_before, given_now))
     for name, job in jobs_now.items():
         for key, given_before, given_now in _differences("", known.get(name, job), job):
@@ -178,9 +187,10 @@ def _parse(text: str) -> Mapping[str, Any]:
 
 def _what_may_change(rule: MayDiffer) -> str:
     return (
-        f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}; of a "
-        f"{rule.job} {', '.join(rule.of_job)}, and {rule.may_grow} if it grows. {rule.job}s may be added and "
-        f"removed; to train a {rule.job} with other settings, add it under another name."
+        f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))} (but not "
+        f"{' or '.join(rule.but_not)}); of a {rule.job} {', '.join(rule.of_job)}, and {rule.may_grow} if it "
+        f"grows. {rule.job}s may be added and removed; to train a {rule.job} with other settings, add it "
+        "under another name."
     )
 
 

@@ -20,6 +20,10 @@ class RankFacts(Facts):
         samples: number of valid samples that the rank computed on.
         worked_s: time that balancing equalises: `compute_s` and the rank's own preprocessing.
         work: work of these samples, in samples of mean size; null if samples do not differ in size.
+        waited_s: the part of `collective_s` spent waiting for slower ranks, beyond the shortest
+            all-reduce of the epoch; null likewise.
+        slowest_work: sum over the steps of the work that a rank of mean weight does while the slowest rank
+            does its own; null likewise. A rank's weight is its planned part of a step's work.
 
     Raises:
         ValueError: if the lists differ in length or are empty.
@@ -31,10 +35,12 @@ class RankFacts(Facts):
     samples: tuple[int, ...]
     worked_s: tuple[Number, ...]
     work: tuple[Number, ...] | None = None
+    waited_s: tuple[Number, ...] | None = None
+    slowest_work: Number | None = None
 
     def __post_init__(self) -> None:
         rows = (self.wait_s, self.compute_s, self.collective_s, self.samples, self.worked_s)
-        lengths = {len(row) for row in rows} | ({len(self.work)} if self.work is not None else set())
+        lengths = {len(row) for row in (*rows, self.work, self.waited_s) if row is not None}
         if lengths == {0} or len(lengths) > 1:
             raise ValueError("its lists must have one number for each rank of the group")
 

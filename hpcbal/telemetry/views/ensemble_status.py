@@ -15,18 +15,28 @@ class StragglerStatus(TypedDict):
     late_s: float
 
 
+class WorkStatus(TypedDict):
+    """The work of a group's slots in an epoch, and the imbalance that is left; fields as in `GroupWork`."""
+
+    relative: list[float]
+    imbalance_left: float | None
+    waited: float | None
+
+
 class DnnStatus(JobStatus):
     """One DNN; `gpus` are the GPUs that it holds now.
 
     `straggler` is what its group waited for in the last epoch; missing if there was
     none. `left_out` are GPUs that the DNN does not use because its group is faster without them; missing if
-    there are none. `best_accuracy` is that of the training samples, in runs without validation data.
+    there are none. `work` is that of the last epoch; missing unless samples differ in size and the group has
+    several slots. `best_accuracy` is that of the training samples, in runs without validation data.
     """
 
     best_val_accuracy: float | None
     best_accuracy: NotRequired[float | None]
     gpus: list[int]
     straggler: NotRequired[StragglerStatus]
+    work: NotRequired[WorkStatus]
     left_out: NotRequired[list[int]]
 
 

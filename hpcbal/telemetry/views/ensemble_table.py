@@ -1,9 +1,9 @@
-"""Show the status of an ensemble to users: its round and pass, its DNNs, and their stragglers."""
+"""Show the status of an ensemble to users: its round and pass, its DNNs, what they wait for, their work."""
 
 from __future__ import annotations
 
 from hpcbal.telemetry.files.utc import duration_text
-from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
+from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus, WorkStatus
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, key_line, number_text
 
 
@@ -20,7 +20,7 @@ def place_of(status: EnsembleStatus) -> list[str]:
 def body_of(status: EnsembleStatus) -> list[str]:
     """The lines below the headline."""
     dnns = status["dnns"]
-    return [_stream_line(status), "", *_dnn_table(dnns), *_straggler_lines(dnns)]
+    return [_stream_line(status), "", *_dnn_table(dnns), *_group_lines(dnns)]
 
 
 def _stream_line(status: EnsembleStatus) -> str:
@@ -62,8 +62,8 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
     return format_table(headers, rows, right={2, 3, 4, 6})
 
 
-def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
-    """The straggler of each group in its last epoch, and the GPUs that it leaves out."""
+def _group_lines(dnns: list[DnnStatus]) -> list[str]:
+    """The straggler and the work of each group in its last epoch, and the GPUs that it leaves out."""
     lines = []
     for dnn in dnns:
         if "left_out" in dnn and dnn["state"] not in ("done", "failed"):
@@ -76,7 +76,19 @@ def _straggler_lines(dnns: list[DnnStatus]) -> list[str]:
                 lines.append(f"{dnn['name']} spends most of its time summing gradients: {late}")
             else:
                 lines.append(f"{dnn['name']} waits for slot {straggler['gpu']} ({straggler['why']}): {late}")
+        if "work" in dnn and dnn["gpus"]:
+            lines.append(f"{dnn['name']}: {_work_text(dnn['work'])}")
     return ["", *lines] if lines else []
+
+
+def _work_text(work: WorkStatus) -> str:
+    least, most = min(work["relative"], default=1.0), max(work["relative"], default=1.0)
+    text = f"work of a slot {least:.2f} to {most:.2f} times the mean"
+    if work["imbalance_left"] is not None:
+        text += f", imbalance left {100 * work['imbalance_left']:.0f} %"
+    if work["waited"] is not None:
+        text += f", waited for each other {100 * work['waited']:.0f} % of the time"
+    return f"{text} (last epoch)"
 
 
 def _cause_text(dnn: DnnStatus) -> str:

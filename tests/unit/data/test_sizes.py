@@ -9,7 +9,7 @@ import pytest
 
 from hpcbal.data.datasets import generated_series
 from hpcbal.data.sizes import SizeOrder, declared_sizes
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import SampleSource, check_largest
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError, UserCodeError
 
@@ -88,6 +88,15 @@ def test_lookahead_sorts_batches_together_and_keeps_every_sample() -> None:
 def test_lookahead_needs_sizes() -> None:
     with pytest.raises(DataError, match=r"data\.lookahead: got 4, .*give it the attribute 'sizes'"):
         SampleSource(Lines(), (), seed=0, validation_fraction=0.0, order=SizeOrder(2, 4))
+
+
+def test_a_sample_above_the_limit_of_work_is_refused_before_training() -> None:
+    source = SampleSource(with_sizes(range(1, 9)), (), seed=0, validation_fraction=0.0)
+    check_largest(source, 8.0)
+    check_largest(source, None)
+    check_largest(SampleSource(Lines(), (), seed=0, validation_fraction=0.0), 1.0)
+    with pytest.raises(DataError, match="got 6, but 2 of 8 samples are larger, the largest with 8: line 7;"):
+        check_largest(source, 6.0)
 
 
 def test_generated_series_have_the_imbalance_that_was_asked_for() -> None:

@@ -12,12 +12,13 @@ import pytest
 
 import hpcbal.data
 from hpcbal.config import load_config
-from hpcbal.data import dataset
+from hpcbal.data import dataset, datasets
 from hpcbal.errors import INTERRUPTED, ExitCode
 from hpcbal.telemetry.claim.same_config import ALL_MAY_DIFFER, MAY_DIFFER_BY_KIND
 
 ROOT = Path(__file__).parents[3]
 OWN_CODE = ROOT / "docs/your-own-model-and-data.md"
+UNEQUAL = ROOT / "docs/unequal-samples.md"
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
@@ -90,13 +91,14 @@ def test_configuration_in_the_readme_is_valid(tmp_path: Path) -> None:
     assert names == ["densenet-121", "resnet-18-w32", "resnet-18-w64", "resnet-34-w32", "resnet-34-w64"]
 
 
-def test_the_page_on_own_code_shows_the_example_that_is_run() -> None:
-    page = OWN_CODE.read_text()
-    for name, kind in (("waves.py", "python"), ("waves.yaml", "yaml")):
-        assert f"```{kind}\n{(ROOT / 'docs/examples' / name).read_text()}```\n" in page
+@pytest.mark.parametrize(("page", "example"), [(OWN_CODE, "waves"), (UNEQUAL, "walks")])
+def test_pages_show_the_examples_that_are_run(page: Path, example: str) -> None:
+    for suffix, kind in ((".py", "python"), (".yaml", "yaml")):
+        shown = (ROOT / "docs/examples" / f"{example}{suffix}").read_text()
+        assert f"```{kind}\n{shown}```\n" in page.read_text()
 
 
-@pytest.mark.parametrize("name", ["digits", "fashion_mnist", "image_folder", "hdf5"])
+@pytest.mark.parametrize("name", datasets.__all__)
 def test_the_page_on_own_code_lists_every_argument_of_our_datasets(name: str) -> None:
     (row,) = [
         line for line in OWN_CODE.read_text().splitlines() if line.startswith(f"| `hpcbal.data:{name}` |")
@@ -110,7 +112,7 @@ def test_the_page_on_own_code_lists_every_argument_of_our_datasets(name: str) ->
         elif default is None:
             text = "none"
         else:
-            text = f"`{default if isinstance(default, str) else '[' + ', '.join(default) + ']'}`"
+            text = f"`{'[' + ', '.join(default) + ']' if isinstance(default, tuple | list) else default}`"
         expected.append((parameter.name, text))
     assert shown == expected
 

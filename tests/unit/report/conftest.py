@@ -11,7 +11,15 @@ import pytest
 from ledger_lines import a, entry, plan_of
 
 from hpcbal.report import ReportData, read_run
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, BalanceFacts, Entry, EpochFacts, NodeFacts, Straggler
+from hpcbal.telemetry.ledger import (
+    LINE_BY_EVENT,
+    BalanceFacts,
+    Entry,
+    EpochFacts,
+    NodeFacts,
+    RankFacts,
+    Straggler,
+)
 from hpcbal.telemetry.ledger.codec import plain_of
 
 EPOCH_0 = 1_790_000_000.0  # unix seconds of the first line
@@ -55,6 +63,7 @@ class History:
         accuracy: float = 0.5,
         straggler: Straggler | None = None,
         balance: BalanceFacts | None = None,
+        ranks: RankFacts | None = None,
     ) -> History:
         facts = EpochFacts(
             wait_s=wait_s,
@@ -62,6 +71,7 @@ class History:
             num_samples=1000,
             num_trained=800,
             trained_s=(seconds - wait_s) * 0.9,
+            ranks=ranks,
             balance=balance,
         )
         return self.add(

@@ -301,6 +301,7 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[[int],
     found.clear()
     module.MENDED.clear()
     module.READS.clear()
+    module.TRAINED.clear()
 
 
 @pytest.fixture

@@ -93,6 +93,36 @@ def test_keys_of_partitioned_data_have_an_effect_with_it(path: Path) -> None:
     assert warnings_of(path, *keys, "data.access=partitioned") == []
 
 
+def test_sizes_of_samples_have_no_effect_on_parts_that_are_not_chosen_by_size(path: Path) -> None:
+    path.write_text(TEXT.replace("  - {name: b, model: m:f}\n", ""), encoding="utf-8")
+    sized = ("balance.cost=sum", "balance.gradient_weights=size")
+    assert warnings_of(path, *sized, "balance.samples=in-order") == []
+    parted = warnings_of(path, *sized, "balance.samples=in-order", "data.access=partitioned")
+    assert [line.partition(", which has an effect only ")[2] for line in parted] == [
+        "with data.access: shared",
+        "with data.access: shared, or with samples: chronica",
+        "with data.access: shared, or with samples: chronica",
+    ]
+    chronica = ("balance.samples=chronica", "data.access=partitioned")
+    assert warnings_of(path, *sized, *chronica) == []
+    (gap,) = warnings_of(path, "data.max_traversal_gap=3", *chronica)
+    assert gap.endswith("only with data.access: partitioned, unless balance.samples is chronica")
+
+
+@pytest.mark.parametrize(
+    ("key", "needs"),
+    [
+        ("data.lookahead=2", "with data.access: shared"),
+        ("balance.max_work_per_gpu=5", "with data.access: shared and samples: within-batch"),
+    ],
+)
+def test_parts_have_no_lookahead_and_no_limit_of_work(path: Path, key: str, needs: str) -> None:
+    path.write_text(TEXT.replace("  - {name: b, model: m:f}\n", ""), encoding="utf-8")
+    assert warnings_of(path, key) == []
+    (message,) = warnings_of(path, key, "data.access=partitioned")
+    assert message.endswith(f"which has an effect only {needs}")
+
+
 def test_a_policy_that_no_dnn_uses_causes_a_warning(path: Path) -> None:
     assert warnings_of(path, "balance.policy=fitted", "dnns.a.balance=even") == []
     (message,) = warnings_of(path, "balance.policy=fitted", "dnns.a.balance=even", "dnns.b.balance=even")

@@ -36,6 +36,7 @@ def test_work_follows_the_weights() -> None:
     step = dealt([2.0] * 12, (2.0, 1.0, 1.0))
     assert step.shares.counts == (6, 3, 3)
     assert step.work == (6.0, 3.0, 3.0)
+    assert step.slowest == pytest.approx(4.0), "all finish together"
 
 
 def test_padding_keeps_samples_of_similar_size_together() -> None:
@@ -48,6 +49,7 @@ def test_in_order_the_shares_stay_and_their_work_is_known() -> None:
     step = dealt([3, 1, 1, 1], samples="in-order", cost="sum")
     assert step.shares.selections is None
     assert step.work == pytest.approx((4 / 1.5, 2 / 1.5))
+    assert step.slowest == pytest.approx(4 / 1.5)
 
 
 def test_broken_samples_are_no_work() -> None:
@@ -72,6 +74,12 @@ def test_the_unit_of_work_is_the_mean_size() -> None:
 def test_a_sample_that_fits_on_no_slot_is_named() -> None:
     with pytest.raises(DataError, match=r"sample 102 has size 9, allowed: at most 5 \(balance\.max_work"):
         dealt([1, 1, 9, 1], max_work_per_gpu=5.0)
+
+
+@pytest.mark.parametrize("cost", ["sum", "padded"])
+def test_a_step_that_fits_on_no_slots_names_the_limit(cost: str) -> None:
+    with pytest.raises(DataError, match=r"4 samples with sizes of 20 .* 2 slots, allowed: at most 9 of work"):
+        dealt([5, 5, 5, 5], max_work_per_gpu=9.0, cost=cost)
 
 
 def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:

@@ -25,6 +25,9 @@ MENDED = threading.Event()
 READS: list[int] = []
 """Ids of the points that were read, over all ranks."""
 
+TRAINED: list[tuple[str, int, float]] = []
+"""In training steps: the hook of the model, the rank, and the first number of a point."""
+
 
 class Points:
     """Noisy points around three centres; the first `broken` ones cannot be read."""
@@ -79,6 +82,8 @@ class Toy(EmulatedModel):
 
     def loss_and_gradient(self, parameters: Any, x: Any, y: Any) -> Any:
         self._num_steps += 1
+        rank = getattr(RANK, "number", -1)
+        TRAINED.extend((self._hook, rank, float(point[0])) for point in x)
         given = self._call()
         loss, correct, gradients = super().loss_and_gradient(parameters, x, y)
         return (loss if given is None else given), correct, gradients

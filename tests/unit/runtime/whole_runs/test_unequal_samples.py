@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-NUM_GPUS, NUM_TRAIN, BATCH, FIRST_TRAINER = 3, 96, 24, 2
+from hpcbal.report import read_run
+from hpcbal.telemetry import read_status
+from hpcbal.telemetry.views.imbalance import group_work
+
+NUM_GPUS, NUM_TRAIN, BATCH, PREPROCESSOR = 3, 96, 24, 1
 STEPS = NUM_TRAIN // BATCH
 
 
@@ -27,7 +31,7 @@ def unequal(
             "name": "emulated",
             "precision": "float64",
             "collective": "mpi",
-            "rates": {"a": {1: 20000, 2: 39000, 3: 55000}},
+            "rates": {"a": {1: 2000, 2: 3900, 3: 5500}},
         },
         "balance": {"cost": "sum", **(balance or {})},
     }
@@ -63,17 +67,77 @@ def assert_same(got: Any, wanted: Any, **tolerance: float) -> None:
 def test_all_slots_get_the_same_work_and_the_weights_are_those_of_equal_numbers(
     lab: Any, declared: bool
 ) -> None:
-    outcomes, spread = {}, {}
+    outcomes, spread, left = {}, {}, {}
     for samples in ("in-order", "within-batch"):
         use(lab, samples, **unequal({"samples": samples}, {"declared": declared}))
         assert lab.run() == 0
         outcomes[samples] = lab.outcome()
         work = work_of(lab)
         spread[samples] = (np.ptp(work, axis=1) / work.mean(axis=1)).max()
+        left[samples] = group_work([epoch.facts.ranks for epoch in lab.events("epoch-done")]).imbalance_left
         if declared:
             assert work.sum(axis=1) == pytest.approx(NUM_TRAIN)
     assert spread["within-batch"] < 0.02 < spread["in-order"]
+    assert left["within-batch"] < 0.02 < 0.1 < left["in-order"]
     assert_same(outcomes["within-batch"], outcomes["in-order"], rtol=1e-9, atol=1e-12)
+
+
+def test_dnns_share_one_stream_and_each_deals_its_own_steps(lab: Any, hooks: dict[str, Any]) -> None:
+    """Two DNNs of unlike batch sizes: each of them trains each sample of the pass once."""
+    hooks["one"] = hooks["other"] = lambda step: None
+    sections = unequal({}, {"declared": True}, epochs=1)
+    (toy,) = sections["dnns"]
+    sections["dnns"] = [
+        {**toy, "args": {"hook": "one"}},
+        {**toy, "name": "b", "args": {"hook": "other"}, "batch_size": 16},
+    ]
+    alike = {1: 2000, 2: 3900, 3: 5500, 4: 7000}
+    lab.use(num_gpus=4, **{**sections, "backend": {**sections["backend"], "rates": {"a": alike, "b": alike}}})
+    assert lab.run() == 0
+    trained: dict[str, dict[float, int]] = {"one": {}, "other": {}}
+    for hook, rank, first_number in importlib.import_module("in_process_toys").TRAINED:
+        assert first_number not in trained[hook], "a sample was trained twice"
+        trained[hook][first_number] = rank
+    assert len(trained["one"]) == NUM_TRAIN
+    assert trained["one"].keys() == trained["other"].keys()
+    of_first = [
+        {sample for sample, rank in takers.items() if rank == min(takers.values())}
+        for takers in trained.values()
+    ]
+    assert of_first[0] != of_first[1], "the first slot of each DNN has samples of its own"
+    epochs = lab.events("epoch-done")
+    assert sorted((epoch.dnn, epoch.pass_index) for epoch in epochs) == [("a", 0), ("b", 0)]
+    for epoch in epochs:
+        assert epoch.facts.ranks.work == pytest.approx((NUM_TRAIN / 2,) * 2, rel=0.02)
+
+
+def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -> None:
+    use(lab, **unequal({"samples": "in-order"}, {"declared": True}, epochs=2))
+    assert lab.run() == 0
+    last = lab.events("epoch-done")[-1].facts.ranks
+    for waited_s, collective_s in zip(last.waited_s, last.collective_s, strict=True):
+        assert 0.0 <= waited_s <= collective_s
+    assert sum(last.waited_s) > 0.0
+    (dnn,) = read_status(lab.out)["dnns"]
+    found = group_work([last])
+    assert found is not None
+    assert dnn["work"] == {
+        "relative": list(found.relative),
+        "imbalance_left": found.imbalance_left,
+        "waited": found.waited,
+    }
+    (work,) = read_run(lab.out).works
+    assert work.num_epochs == 2
+    assert list(work.by_gpu.values()) == pytest.approx(work_of(lab).sum(axis=0) * NUM_GPUS / (2 * NUM_TRAIN))
+
+
+def test_parts_that_are_not_chosen_by_size_count_no_work(lab: Any) -> None:
+    use(lab, **unequal({"samples": "in-order"}, {"declared": True}, epochs=1, access="partitioned"))
+    assert lab.run() == 0
+    (epoch,) = lab.events("epoch-done")
+    ranks = epoch.facts.ranks
+    assert (ranks.work, ranks.waited_s, ranks.slowest_work) == (None, None, None)
+    assert "work" not in read_status(lab.out)["dnns"][0]
 
 
 def test_padded_work_is_less_where_similar_samples_meet(lab: Any) -> None:
@@ -105,9 +169,9 @@ def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
     assert lab.run() == 0
     wanted = lab.outcome()
     use(lab, **sections)
-    in_epoch_3 = 2 * STEPS * NUM_GPUS + 5
+    in_epoch_3 = 2 * STEPS * NUM_GPUS + 2
     if how == "signal":
-        lab.stop_at(in_epoch_3, rank=FIRST_TRAINER)
+        lab.stop_at(in_epoch_3, rank=PREPROCESSOR)
         assert {line.offset for line in lab.events("checkpoint-written")} - {120}, "no stop was in a pass"
     else:
         lab.kill_at(in_epoch_3)

@@ -23,6 +23,7 @@ slots: {per_node: auto}
 checkpoint: {interval_s: 60.0}
 output: {dir: runs/x}
 walltime: null
+balance: {policy: even}
 stall_timeout_s: 600
 dataplane: {ring_bytes: 1024}
 backend: {rates: {}}
@@ -94,7 +95,7 @@ def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, repo
         ("dir: runs/x", "dir: elsewhere"),
         ("ring_bytes: 1024", "ring_bytes: 2048"),
         ("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20"),
-        ("walltime: null", "walltime: null\nbalance: {policy: fitted}"),
+        ("policy: even", "policy: fitted, cost: sum"),
         ("rates: {}", "rates: {a: {1: 5.0}}"),
         ("seed: 0", "seed: 0\nname: other"),
         ("name: a, batch_size: 32", "name: a, batch_size: 32, balance: even"),
@@ -123,6 +124,12 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
         ),
         ("name: b,", "name: b, args: {balance: 1},", "  dnns.b.args: was absent, is {'balance': 1}"),
         ("args: {}", "args: {n: 3}", "  data.args.n: was absent, is 3"),
+        (
+            "policy: even",
+            "policy: fitted, gradient_weights: size",
+            "  balance.gradient_weights: was 'samples', is 'size'",
+        ),
+        ("policy: even", "policy: even, samples: in-order", "  balance.samples: was 'within-batch', is"),
     ],
 )
 def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, reported):

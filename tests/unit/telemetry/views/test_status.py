@@ -108,6 +108,22 @@ def test_the_straggler_of_a_group_is_reported(gpu, why, line):
     assert line in render_status(status, now=NOW + 3).splitlines()
 
 
+@pytest.mark.parametrize(
+    ("left", "waited", "text"),
+    [
+        (None, None, ""),
+        (0.034, 0.25, ", imbalance left 3 %, waited for each other 25 % of the time"),
+    ],
+)
+def test_the_work_of_slots_is_shown_while_they_train(left, waited, text):
+    status = a_status()
+    status["dnns"][0]["work"] = {"relative": [1.25, 0.75], "imbalance_left": left, "waited": waited}
+    line = f"resnet: work of a slot 0.75 to 1.25 times the mean{text} (last epoch)"
+    assert line in render_status(status, now=NOW + 3).splitlines()
+    status["dnns"][0]["gpus"] = []
+    assert line not in render_status(status, now=NOW + 3).splitlines()
+
+
 def test_a_gpu_that_a_group_leaves_out_is_shown_until_it_is_done():
     status = a_status()
     status["dnns"][0]["left_out"] = [2, 3]
