@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-NUM_GPUS, NUM_TRAIN, BATCH, FIRST_TRAINER = 3, 96, 24, 2
+NUM_GPUS, NUM_TRAIN, BATCH, PREPROCESSOR = 3, 96, 24, 1
 STEPS = NUM_TRAIN // BATCH
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
     use(lab, **sections)
     in_epoch_3 = 2 * STEPS * NUM_GPUS + 5
     if how == "signal":
-        lab.stop_at(in_epoch_3, rank=FIRST_TRAINER)
+        lab.stop_at(in_epoch_3, rank=PREPROCESSOR)
         assert {line.offset for line in lab.events("checkpoint-written")} - {120}, "no stop was in a pass"
     else:
         lab.kill_at(in_epoch_3)
