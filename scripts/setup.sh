@@ -30,7 +30,7 @@ LOG=$STATE/setup.log
 LOCK=$STATE/holder
 OWN_LOCK=$LOCK.$(uname -n).$$ # becomes $LOCK when it is taken
 REQUIREMENTS=$ROOT/scripts/requirements
-HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c) # what its installation depends on
+HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c "$ROOT"/hpcbal/*/*/*.c) # what its installation depends on
 TENSORFLOW_VERSION=2.18.1
 TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==$TENSORFLOW_VERSION}
 CUDA_RELEASE=12 # of that TensorFlow

@@ -74,15 +74,12 @@ class Trial:
     samples_per_worker: int
     seed: int = 0
     prophet: Prophet = field(init=False)
-    counted: FloatArray = field(init=False)
-    counted_s: FloatArray = field(init=False)
     owner: IntArray = field(init=False)
     random: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         count = self.workers.num_workers
         self.prophet = Prophet.of(count)
-        self.counted, self.counted_s = np.zeros(count), np.zeros(count)
         self.owner = sample_order(len(self.sizes), self.seed, 0) % count
         self.random = np.random.default_rng([self.seed, count])
 
@@ -103,8 +100,6 @@ class Trial:
             done.missed += abs(predicted / float(seconds.max()) - 1.0)
             done.num_steps += 1
             self.prophet = self.prophet.after(work, seconds)
-            self.counted += [len(own) for own in shares]
-            self.counted_s += seconds
         done.spread /= done.num_steps
         done.missed /= done.num_steps
         if self.method == "chronica":
@@ -129,12 +124,12 @@ class Trial:
             yield self._in_runs(batch, split_evenly(len(batch), self.workers.num_workers))
 
     def by_count(self, number: int) -> Iterator[list[IntArray]]:
-        """Counts by the workers' mean seconds per sample so far, as BOA: exact min-max."""
-        none = np.zeros(self.workers.num_workers)
+        """The best counts for what is learnt of the workers, as BOA or `fitted`; samples count as equal."""
+        mean_size = float(self.sizes.mean())
         for batch in self._batches(number):
-            task = BatchTask.uniform(len(batch), self.workers.num_workers)
-            each_s = self.counted_s / self.counted if self.counted.all() else none + 1.0
-            yield self._in_runs(batch, split_min_max(TimeCurves(none, none, each_s), task))
+            task, known = BatchTask.uniform(len(batch), self.workers.num_workers), self.prophet.curves
+            each = TimeCurves(known.floor_s, known.launch_s, known.slope_s * mean_size)
+            yield self._in_runs(batch, split_min_max(each, task))
 
     def within_batch(self, number: int, num_batches: int = 1) -> Iterator[list[IntArray]]:
         """Sizes and speeds, in the batches of the random order or of a lookahead."""

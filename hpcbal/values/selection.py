@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +122,9 @@ class StepShares:
             raise PolicyError(
                 f"shares of a step: got ranks {set(ranks.tolist())}, allowed: 0..{num_ranks - 1}"
             )
-        return cls.of(start, [Selection.of(np.flatnonzero(ranks == j) + start) for j in range(num_ranks)])
+        positions = start + np.argsort(ranks, kind="stable")
+        ends = np.cumsum(np.bincount(ranks, minlength=num_ranks)).tolist()
+        return cls.of(start, [Selection.of(positions[first:end]) for first, end in pairwise([0, *ends])])
 
     @property
     def stop(self) -> int:

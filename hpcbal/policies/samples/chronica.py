@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heapreplace
-from itertools import pairwise
 
 import numpy as np
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.curves import FloatArray, IntArray
+from hpcbal.policies.samples.drawing import SortedParts, sorted_parts
 from hpcbal.policies.samples.task import checked_sizes
 
 
@@ -66,19 +64,27 @@ class EpochQueues:
         num_workers: >= 1.
         seed: numbers that make the random pivots, together with the number of samples that are left: the
             run's seed, the epoch. So queues of what is left of an epoch draw as those of the whole epoch do.
+        make_parts: holds the sorted samples that are left; tests compare the two ways.
 
     Source: [CHRONICA] Sec. V-B, Alg. 2.
     """
 
-    def __init__(self, sizes: FloatArray, owner: IntArray, num_workers: int, seed: Sequence[int]) -> None:
+    def __init__(
+        self,
+        sizes: FloatArray,
+        owner: IntArray,
+        num_workers: int,
+        seed: Sequence[int],
+        make_parts: Callable[[FloatArray, IntArray, IntArray], SortedParts] = sorted_parts,
+    ) -> None:
         sizes = checked_sizes(sizes, len(owner))
         order = np.lexsort((sizes, owner))
         bounds = np.searchsorted(owner[order], np.arange(num_workers + 1))
-        parts = [order[first:last] for first, last in pairwise(bounds)]
-        self._ids = [part.tolist() for part in parts]
-        self._sizes = [sizes[part].tolist() for part in parts]
+        order = order[bounds[0] : bounds[-1]]
+        self._parts = make_parts(sizes[order], order, bounds - bounds[0])
+        self._num_workers = num_workers
         self._seed = list(seed)
-        self.num_left = int(bounds[-1] - bounds[0])
+        self.num_left = len(order)
 
     def draw(self, indicators: Indicators, batch_size: int) -> list[IntArray]:
         """The samples of the next step by worker; together `batch_size`, or all that are left.
@@ -87,40 +93,17 @@ class EpochQueues:
             indicators: of the workers.
             batch_size: >= 1.
         """
-        slopes, launches = indicators.seconds_per_size.tolist(), indicators.launch_s.tolist()
-        drawn: list[list[int]] = [[] for _ in self._ids]
         if not self.num_left:
-            return [np.zeros(0, np.int64) for _ in drawn]
-        worker, place = self._random_pivot()
-        slowest_s = launches[worker] + slopes[worker] * self._take(worker, place, drawn)
-        finish = [(slowest_s if j == worker else launches[j], j) for j in range(len(self._ids))]
-        heapify(finish)
-        for _ in range(min(batch_size - 1, self.num_left)):
-            while not self._ids[finish[0][1]]:
-                heappop(finish)
-            now_s, worker = finish[0]
-            fits = bisect_right(self._sizes[worker], (slowest_s - now_s) / slopes[worker])
-            now_s += slopes[worker] * self._take(worker, max(fits - 1, 0), drawn)
-            slowest_s = max(slowest_s, now_s)
-            heapreplace(finish, (now_s, worker))
-        return [np.array(own, np.int64) for own in drawn]
+            return [np.zeros(0, np.int64) for _ in range(self._num_workers)]
+        worker, place = self._parts.nth(self._random_number())
+        num_samples = min(max(batch_size, 1), self.num_left)
+        self.num_left -= num_samples
+        return self._parts.draw(worker, place, indicators.seconds_per_size, indicators.launch_s, num_samples)
 
-    def _random_pivot(self) -> tuple[int, int]:
-        """A random sample of all that are left: its worker and its place there."""
+    def _random_number(self) -> int:
+        """The number of a random sample among all that are left: the pivot."""
         words = np.random.SeedSequence([*self._seed, self.num_left])
-        place = int(np.random.Generator(np.random.PCG64(words)).integers(self.num_left))
-        for worker, own in enumerate(self._ids):
-            if place < len(own):
-                return worker, place
-            place -= len(own)
-        raise AssertionError("internal error: num_left does not count what is left")
-
-    def _take(self, worker: int, place: int, drawn: list[list[int]]) -> float:
-        """Move one sample into the step; returns its size."""
-        self.num_left -= 1
-        drawn[worker].append(self._ids[worker].pop(place))
-        size: float = self._sizes[worker].pop(place)
-        return size
+        return int(np.random.Generator(np.random.PCG64(words)).integers(self.num_left))
 
 
 def shuffle(sizes: FloatArray, owner: IntArray, indicators: Indicators, num_steps: int = 0) -> IntArray:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
+
 import numpy as np
 
 from hpcbal.errors import PolicyError
@@ -10,8 +13,15 @@ from hpcbal.policies.samples.task import SampleTask
 
 _ROUNDING = 1 + 1e-12
 """A quotient just below a whole number counts as that number."""
-_BISECTIONS = 40
-"""They bring the deadline to within 1e-12 of its range."""
+_CLOSE = 1e-6
+"""The deadline that is found is later than the least one by at most this share of it."""
+_MAX_BISECTIONS = 60
+"""Enough for `_CLOSE`, unless the least deadline is 0."""
+_FEW_WORKERS = 16
+"""Up to this number, Python's floats take less time than NumPy's arrays."""
+
+Rooms = Callable[[float], tuple[list[int], list[float]]]
+"""Given a deadline: the workers, and the work that each finishes by then; the most first."""
 
 
 def deal_runs(task: SampleTask) -> IntArray:
@@ -25,53 +35,101 @@ def deal_runs(task: SampleTask) -> IntArray:
     Raises: PolicyError: the samples do not fit into the limits.
     """
     order = np.argsort(-task.sizes, kind="stable")
-    sizes = task.sizes[order]
-    low_s, high_s = 0.0, _enough_s(task, sizes)
-    best = _runs(task, sizes, high_s)
-    if best is None:
-        raise PolicyError(
-            f"a step of {len(sizes)} samples does not fit on {task.num_workers} workers with the given "
-            "limits; use a smaller batch, or raise the limits"
-        )
-    for _ in range(_BISECTIONS):
+    sizes: list[float] = task.sizes[order].tolist()
+    rank_of = np.empty(len(sizes), np.int64)
+    if sizes:
+        rank_of[order] = np.repeat(*_earliest_runs(task, sizes))
+    return rank_of
+
+
+def _earliest_runs(task: SampleTask, sizes: list[float]) -> tuple[list[int], list[int]]:
+    """Workers in the order of their runs, and the length of each run, for about the least deadline."""
+    rooms = _rooms_of_few(task) if task.num_workers <= _FEW_WORKERS else _rooms_of_many(task)
+    most = None if task.max_samples is None else task.max_samples.tolist()
+    longest = sizes[0]
+    low_s = high_s = float(task.curves.seconds(longest).min())
+    enough_s = task.curves.makespan(len(sizes) * longest) + 1e-9
+    best = None
+    while best is None:
+        if high_s >= enough_s:
+            raise PolicyError(
+                f"a step of {len(sizes)} samples does not fit on {task.num_workers} workers with the given "
+                "limits; use a smaller batch, or raise the limits"
+            )
+        low_s, high_s = high_s, min(2 * high_s, enough_s) if high_s > 0 else enough_s
+        best = _runs(*rooms(high_s), sizes, most)
+    for _ in range(_MAX_BISECTIONS):
+        if high_s - low_s <= _CLOSE * high_s:
+            break
         middle_s = (low_s + high_s) / 2
-        found = _runs(task, sizes, middle_s)
+        found = _runs(*rooms(middle_s), sizes, most)
         if found is None:
             low_s = middle_s
         else:
             best, high_s = found, middle_s
-    rank_of = np.empty(len(sizes), np.int64)
-    rank_of[order] = np.repeat(best[0], best[1])
-    return rank_of
+    return best
 
 
-def _enough_s(task: SampleTask, sizes: FloatArray) -> float:
-    """A deadline that every worker keeps with all samples."""
-    largest = float(sizes[0]) if len(sizes) else 0.0
-    return float(task.curves.seconds(np.full(task.num_workers, len(sizes) * largest)).max()) + 1e-9
-
-
-def _runs(task: SampleTask, sizes: FloatArray, deadline_s: float) -> tuple[IntArray, IntArray] | None:
-    """Workers in the order of their runs, and the length of each run; None: the deadline is too early."""
+def _rows(task: SampleTask) -> list[tuple[float, float, float, float]]:
+    """Floor, launch, slope and the most work of each worker."""
     curves = task.curves
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        room = (deadline_s - curves.launch_s) / curves.slope_s
-    room = np.where(curves.slope_s > 0, room, np.where(curves.launch_s <= deadline_s, np.inf, 0.0))
-    room = np.where(curves.floor_s <= deadline_s, room, 0.0)
-    if task.max_work is not None:
-        room = np.minimum(room, task.max_work)
-    room = np.maximum(room, 0.0)
-    workers = np.argsort(-room, kind="stable")
-    most = None if task.max_samples is None else task.max_samples[workers].tolist()
-    lengths, start, num_samples = [], 0, len(sizes)
-    left: list[float] = sizes.tolist()
-    for place, space in enumerate(room[workers].tolist()):
-        length = 0
-        if start < num_samples:
-            # The quotient may be just below a whole number, or infinite.
-            length = int(min(space / left[start] * _ROUNDING, num_samples - start))
-            if most is not None:
-                length = min(length, most[place])
+    lines = (curves.floor_s.tolist(), curves.launch_s.tolist(), curves.slope_s.tolist())
+    return list(zip(*lines, _most_work(task).tolist(), strict=True))
+
+
+def _most_work(task: SampleTask) -> FloatArray:
+    all_samples = 2 * len(task.sizes) * float(task.sizes.max())  # never rounded down to fewer
+    limits = task.max_work
+    return np.full(task.num_workers, all_samples) if limits is None else np.minimum(limits, all_samples)
+
+
+def _rooms_of_few(task: SampleTask) -> Rooms:
+    rows = _rows(task)
+
+    def rooms(deadline_s: float) -> tuple[list[int], list[float]]:
+        found = []
+        for worker, (floor_s, launch_s, slope_s, most) in enumerate(rows):
+            if floor_s > deadline_s or launch_s > deadline_s:
+                found.append((0.0, worker))
+            elif slope_s > 0:
+                found.append((min((deadline_s - launch_s) / slope_s, most), worker))
+            else:
+                found.append((most, worker))
+        found.sort(key=itemgetter(0), reverse=True)  # stable: of equal ones the first
+        return [worker for _, worker in found], [room for room, _ in found]
+
+    return rooms
+
+
+def _rooms_of_many(task: SampleTask) -> Rooms:
+    curves, most = task.curves, _most_work(task)
+    is_line = curves.slope_s > 0
+    slopes = np.where(is_line, curves.slope_s, 1.0)
+
+    def rooms(deadline_s: float) -> tuple[list[int], list[float]]:
+        with np.errstate(over="ignore"):
+            room = np.where(is_line, (deadline_s - curves.launch_s) / slopes, np.inf)
+        is_late = (curves.floor_s > deadline_s) | (curves.launch_s > deadline_s)
+        room = np.where(is_late, 0.0, np.minimum(room, most))
+        workers = np.argsort(-room, kind="stable")
+        return workers.tolist(), room[workers].tolist()
+
+    return rooms
+
+
+def _runs(
+    workers: list[int], rooms: list[float], sizes: list[float], most: list[int] | None
+) -> tuple[list[int], list[int]] | None:
+    """Workers in the order of their runs, and the length of each run; None: the deadline is too early."""
+    lengths: list[int] = []
+    start, left = 0, len(sizes)
+    for place, room in enumerate(rooms):
+        length = int(room / sizes[start] * _ROUNDING)  # the quotient may be just below a whole number
+        if most is not None:
+            length = min(length, most[workers[place]])
+        if length >= left:
+            return workers[: place + 1], [*lengths, left]
         lengths.append(length)
         start += length
-    return None if start < num_samples else (workers, np.array(lengths, np.int64))
+        left -= length
+    return None

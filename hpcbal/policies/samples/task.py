@@ -23,11 +23,13 @@ class StepCost(Enum):
     SUM = "sum"
     PADDED = "padded"
 
-    def of(self, sizes: FloatArray) -> float:
-        """The work of a share with these sizes, shape (n,); 0 without samples."""
-        if not len(sizes):
-            return 0.0
-        return float(sizes.sum()) if self is StepCost.SUM else float(len(sizes) * sizes.max())
+    def of_workers(self, sizes: FloatArray, rank_of: IntArray, num_workers: int) -> FloatArray:
+        """Work of each worker if sample i goes to worker `rank_of[i]`, shape (num_workers,)."""
+        if self is StepCost.SUM:
+            return np.bincount(rank_of, sizes, num_workers).astype(np.float64)
+        longest = np.zeros(num_workers)
+        np.maximum.at(longest, rank_of, sizes)
+        return np.bincount(rank_of, minlength=num_workers) * longest
 
 
 class SampleTooLargeError(PolicyError):
@@ -100,12 +102,7 @@ class SampleTask:
 
     def work(self, rank_of: IntArray) -> FloatArray:
         """Work of each worker if sample i goes to worker `rank_of[i]`, shape (num_workers,)."""
-        counts = np.bincount(rank_of, minlength=self.num_workers)
-        if self.cost is StepCost.SUM:
-            return np.bincount(rank_of, self.sizes, self.num_workers).astype(np.float64)
-        longest = np.zeros(self.num_workers)
-        np.maximum.at(longest, rank_of, self.sizes)
-        return counts * longest
+        return self.cost.of_workers(self.sizes, rank_of, self.num_workers)
 
     def seconds(self, rank_of: IntArray) -> FloatArray:
         """Time of each worker, shape (num_workers,); 0 without samples."""

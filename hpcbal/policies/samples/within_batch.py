@@ -11,7 +11,11 @@ from hpcbal.policies.samples.padded import deal_runs
 from hpcbal.policies.samples.task import SampleTask, StepCost
 
 _LEAST_CHUNK = 4
-"""A round of `_longest_first` deals at least one sample to every 4th worker."""
+"""A round of `_in_rounds` deals at least one sample to every 4th worker."""
+_FEW_WORKERS = 16
+"""Up to this number, samples are dealt one by one."""
+_ROUNDING = 1 + 1e-12
+"""A sum of sizes just above a limit of work counts as that limit."""
 
 
 def deal(task: SampleTask) -> IntArray:
@@ -60,15 +64,48 @@ def deal_by_weight(
 def _longest_first(task: SampleTask) -> IntArray:
     """Longest processing time first: each sample goes to the worker that then finishes first.
 
-    Rounds deal many samples at once. In a round, samples in descending order go to workers in the order in
-    which these would finish, up to the first worker that a second sample of an earlier one would precede. So
-    the result is that of dealing one by one, except that a round is not shorter than 1 / `_LEAST_CHUNK` of
-    the workers.
-
     Source: R. L. Graham, "Bounds on multiprocessing timing anomalies" (1969), on unlike machines.
     """
     order = np.argsort(-task.sizes, kind="stable")
-    sizes = task.sizes[order]
+    deal_out = _one_by_one if task.num_workers <= _FEW_WORKERS else _in_rounds
+    rank_of = np.empty(len(order), np.int64)
+    rank_of[order] = deal_out(task, task.sizes[order])
+    return rank_of
+
+
+def _one_by_one(task: SampleTask, sizes: FloatArray) -> list[int]:
+    """For few workers: Python's floats take less time than NumPy's arrays."""
+    curves, workers = task.curves, range(task.num_workers)
+    lines = list(zip(curves.floor_s.tolist(), curves.launch_s.tolist(), curves.slope_s.tolist(), strict=True))
+    room = [np.inf] * len(workers) if task.max_work is None else (task.max_work * _ROUNDING).tolist()
+    left = [len(sizes)] * len(workers) if task.max_samples is None else task.max_samples.tolist()
+    work, rank_of = [0.0] * len(workers), []
+    for size in sizes.tolist():
+        best, best_s = -1, np.inf
+        for worker in workers:
+            floor_s, launch_s, slope_s = lines[worker]
+            then = work[worker] + size
+            finish_s = launch_s + slope_s * then
+            if finish_s < floor_s:
+                finish_s = floor_s
+            if finish_s < best_s and left[worker] and then <= room[worker]:
+                best, best_s = worker, finish_s
+        if best < 0:
+            raise _does_not_fit(task)
+        work[best] += size
+        left[best] -= 1
+        rank_of.append(best)
+    return rank_of
+
+
+def _in_rounds(task: SampleTask, sizes: FloatArray) -> IntArray:
+    """For many workers: rounds deal many samples at once.
+
+    In a round, samples in descending order go to workers in the order in which these would finish with the
+    first of them, up to the first worker that a second sample of an earlier one would precede. So the result
+    is close to that of dealing one by one, except that a round is not shorter than 1 / `_LEAST_CHUNK` of the
+    workers.
+    """
     curves, num_workers, num_samples = task.curves, task.num_workers, len(sizes)
     rank_of, work = np.empty(num_samples, np.int64), np.zeros(num_workers)
     counts = np.zeros(num_workers, np.int64)
@@ -82,19 +119,23 @@ def _longest_first(task: SampleTask) -> IntArray:
         finish_s = finish_s[by_finish]
         most = min(num_samples - start, int(np.searchsorted(finish_s, np.inf)))
         if not most:
-            raise PolicyError(
-                f"a step of {num_samples} samples with {sizes.sum():g} of work does not fit on {num_workers} "
-                "workers with the given limits; use a smaller batch, or raise the limits"
-            )
+            raise _does_not_fit(task)
         again_s = finish_s[:most] + curves.slope_s[by_finish[:most]] * sizes[start + most - 1]
         in_turn = finish_s[1:most] < np.minimum.accumulate(again_s)[:-1]
         chunk = most if in_turn.all() else max(1 + int(np.argmin(in_turn)), min(least, most))
         takers = by_finish[:chunk]
-        rank_of[order[start : start + chunk]] = takers
+        rank_of[start : start + chunk] = takers
         work[takers] += sizes[start : start + chunk]
         counts[takers] += 1
         start += chunk
     return rank_of
+
+
+def _does_not_fit(task: SampleTask) -> PolicyError:
+    return PolicyError(
+        f"a step of {len(task.sizes)} samples with {task.sizes.sum():g} of work does not fit on "
+        f"{task.num_workers} workers with the given limits; use a smaller batch, or raise the limits"
+    )
 
 
 def _has_room(task: SampleTask, work: FloatArray, counts: IntArray, size: float) -> npt.NDArray[np.bool_]:
@@ -103,7 +144,7 @@ def _has_room(task: SampleTask, work: FloatArray, counts: IntArray, size: float)
     if task.max_samples is not None:
         has_room &= counts < task.max_samples
     if task.max_work is not None:
-        has_room &= work + size <= task.max_work * (1 + 1e-12)
+        has_room &= work + size <= task.max_work * _ROUNDING
     return has_room
 
 

@@ -73,18 +73,18 @@ class Dealer:
         """
         good = np.flatnonzero(sizes > 0)
         num_ranks = len(shares.counts)
-        if not self._is_in_order:
+        if self._is_in_order:
+            rank_of = np.repeat(np.arange(num_ranks), shares.counts)
+        else:
             rank_of = np.zeros(len(sizes), np.int64)
             rank_of[good] = self._ranks(ids[good], sizes[good], np.array(weights, np.float64))
             shares = StepShares.dealt(shares.start, rank_of, num_ranks)
-        parts = [sizes[shares.of_rank(rank).positions - shares.start] for rank in range(num_ranks)]
-        parts = [part[part > 0] for part in parts]
-        unit = self._unit(sizes[good])
-        work = tuple(self._cost.of(part) / unit for part in parts)
+        rank_of, sizes = rank_of[good], sizes[good]
+        work = tuple((self._cost.of_workers(sizes, rank_of, num_ranks) / self._unit(sizes)).tolist())
         mean_weight = sum(weights) / num_ranks
         slowest = max(own * mean_weight / weight for own, weight in zip(work, weights, strict=True) if weight)
-        counts = self._gradient_weights(parts) if self._weighs_by_size else None
-        return DealtStep(shares, work, slowest, counts)
+        by_size = self._gradient_weights(sizes, rank_of, num_ranks) if self._weighs_by_size else None
+        return DealtStep(shares, work, slowest, by_size)
 
     def _ranks(self, ids: NDArray[np.int64], sizes: Sizes, weights: Sizes) -> NDArray[np.int64]:
         try:
@@ -111,11 +111,13 @@ class Dealer:
         self._count += len(sizes)
         return self._sum / self._count if self._count else 1.0
 
-    def _gradient_weights(self, parts: Sequence[Sizes]) -> tuple[float, ...]:
+    def _gradient_weights(
+        self, sizes: Sizes, rank_of: NDArray[np.int64], num_ranks: int
+    ) -> tuple[float, ...]:
         """[CHRONICA] Eq. 7: the share of the step's total size."""
-        sums = [float(part.sum()) for part in parts]
-        total = sum(sums)
-        return tuple(each / total if total else 0.0 for each in sums)
+        sums = StepCost.SUM.of_workers(sizes, rank_of, num_ranks)
+        total = float(sums.sum())
+        return tuple((sums / total if total else sums).tolist())
 
 
 def make_dealer(

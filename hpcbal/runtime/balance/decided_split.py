@@ -116,6 +116,7 @@ class DecidedSplit:
         self.machine = Splitting(SplitRules.of(policy), self.memory.state, self.memory.num_quiet)
         self._is_master = collective.rank == 0
         self._executor = ThreadPoolExecutor(1, "balancer") if self._is_master else None
+        self._question: AskPolicy | None = None  # to be asked when the next step is being computed
         self._pending: Future[SplitEvent] | None = None
         self._error: Exception | None = None
         self._answer = _NOTHING
@@ -154,6 +155,7 @@ class DecidedSplit:
 
     def report(self, step: Step, began_s: float) -> Callable[[float], Array]:
         """See `Balancer.report`; contains this rank's measurements and the master's announcement."""
+        self._ask_beside()
 
         def arrived(waited_s: float = 0.0) -> Array:
             seen = report_of_rank(step, time.monotonic() - began_s - waited_s, self._watch)
@@ -188,8 +190,7 @@ class DecidedSplit:
         self._follow(summed[NUM_FACTS * size :])
         if self._executor is not None:
             ask = self._measured(step, reports)
-            if ask is not None:
-                self._pending = self._executor.submit(self._ask, ask)
+            self._question = ask or self._question
 
     def take_facts(self) -> dict[str, Any]:
         """See `Balancer.take_facts`: the current shares, the number of changes, and the time to decide."""
@@ -209,6 +210,7 @@ class DecidedSplit:
         if self._has_reported:  # otherwise the needed memory is that of the group that trained before
             self.memory.needed_memory = self._watch.device.needed
         if self._executor is not None:
+            self._ask_beside()
             self._executor.shutdown()
             self._collect_decision()
         self.memory.state, self.memory.num_quiet = self.machine.state, self.machine.num_quiet
@@ -278,6 +280,16 @@ class DecidedSplit:
             return PolicyFailed(repr(error))
         finally:
             self._decided_s += time.perf_counter() - began
+
+    def _ask_beside(self) -> None:
+        """Ask the policy in the background, now that a step is being computed.
+
+        Asked when the step before ended, it would keep the master's own thread from planning and beginning
+        the next one: only one of them can run Python.
+        """
+        if self._executor is not None and self._question is not None:
+            self._pending = self._executor.submit(self._ask, self._question)
+            self._question = None
 
     def _collect_decision(self) -> None:
         """Take the policy's answer from the background thread, if it is there."""

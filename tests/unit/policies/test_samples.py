@@ -80,14 +80,23 @@ def test_a_dealt_batch_takes_little_longer_than_the_best_of_all_assignments(
     assert np.mean(ratios) <= 1.08
 
 
-def test_rounds_give_what_dealing_one_by_one_gives() -> None:
-    sizes, slopes = generated_sizes(64, 32.0, seed=1), np.array([1.0, 1.0, 2.0, 0.7])
-    work, one_by_one = np.zeros(4), np.empty(64, np.int64)
-    for sample in np.argsort(-sizes, kind="stable"):
-        one_by_one[sample] = np.argmin(slopes * (work + sizes[sample]))
-        work[one_by_one[sample]] += sizes[sample]
-    task = task_of(sizes.tolist(), slopes.tolist())
-    assert deal(task).tolist() == one_by_one.tolist()
+def dealt_one_by_one(task: SampleTask) -> np.ndarray:
+    work, rank_of = np.zeros(task.num_workers), np.empty(len(task.sizes), np.int64)
+    for sample in np.argsort(-task.sizes, kind="stable"):
+        rank_of[sample] = np.argmin(task.curves.seconds(work + task.sizes[sample]))
+        work[rank_of[sample]] += task.sizes[sample]
+    return rank_of
+
+
+def test_each_sample_goes_to_the_worker_that_then_finishes_first() -> None:
+    task = task_of(generated_sizes(64, 32.0, seed=1).tolist(), (1.0, 1.0, 2.0, 0.7), launch_s=5.0)
+    assert deal(task).tolist() == dealt_one_by_one(task).tolist()
+
+
+@pytest.mark.parametrize("slopes", [[1.0] * 40, np.linspace(1.0, 2.0, 40).tolist()])
+def test_many_workers_are_dealt_samples_in_rounds_that_lose_little(slopes: list[float]) -> None:
+    task = task_of(generated_sizes(400, 32.0, seed=1).tolist(), slopes)
+    assert makespan(task) <= 1.01 * float(task.seconds(dealt_one_by_one(task)).max())
 
 
 @pytest.mark.parametrize("slopes", [(1.0, 1.0, 1.0), (1.0, 2.0, 3.0), (0.2, 1.0, 1.0)])

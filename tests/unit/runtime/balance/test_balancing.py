@@ -136,11 +136,19 @@ def step_with(shares: tuple[int, ...], rank: int = 0, preprocessing_s: float = 0
     )
 
 
-def report_in(split: DecidedSplit, mine: Step, began_s: float, other: np.ndarray[Any, Any]) -> None:
-    """Rank 0 has computed since `began_s`, the other rank reports `other`, and both take the sums."""
+def report_in(
+    split: DecidedSplit, mine: Step, began_s: float, other: np.ndarray[Any, Any], *, settled: bool = False
+) -> None:
+    """Rank 0 has computed since `began_s`, the other rank reports `other`, and both take the sums.
+
+    If `settled`, the step lasts longer than the decision that is made beside it.
+    """
     cast("OneRank", split._collective).other = other
     meets = not split.plans_ahead and split._collective.meets
-    reported = split.report(mine, began_s)(0.0)
+    arrived = split.report(mine, began_s)
+    if settled and split._pending is not None:
+        split._pending.exception(SETTLE_S)
+    reported = arrived(0.0)
     assert bool(reported.size) != meets
     if reported.size:
         reported[NUM_FACTS : 2 * NUM_FACTS] = other
@@ -150,10 +158,7 @@ def report_in(split: DecidedSplit, mine: Step, began_s: float, other: np.ndarray
 def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
     """One step: both ranks report, and the shares of the group follow."""
     other = report_of_rank(step_with(shares, 1), 0.5, WorkerWatch())
-    report_in(split, step_with(shares), 0.0, other)
-    pending = split._pending
-    if settled and pending is not None:
-        pending.exception(SETTLE_S)
+    report_in(split, step_with(shares), 0.0, other, settled=settled)
 
 
 def step_of(split: DecidedSplit, seconds: tuple[float, float]) -> None:

@@ -116,13 +116,16 @@ class Positions:
 
 @dataclass
 class NoNetwork:
-    """A replica that adds up to nothing."""
+    """A replica that adds up to nothing; computing takes longer than the decision beside it."""
 
+    split: DecidedSplit
     broken: None = None
     exchange: None = None
     zeros_: list[np.ndarray[Any, Any]] = field(default_factory=lambda: [np.zeros(1)])
 
     def compute(self, batch: Any, num_samples_total: int, weight: float | None = None) -> Contribution:
+        if self.split._pending is not None:
+            self.split._pending.exception()
         return Contribution(self.zeros_, Sums(0.0, 0.0, len(batch.ids)))
 
     def zeros(self) -> Contribution:
@@ -159,10 +162,8 @@ def shares_in_a_group(
         seen = []
         for step in feeder.steps(0, 0):
             if step.training:
-                train_balanced(cast(Replica, NoNetwork()), step, batches, collective)
+                train_balanced(cast(Replica, NoNetwork(split)), step, batches, collective)
                 seen.append(step.shares.counts)
-                if split._pending is not None:
-                    split._pending.exception()  # as real steps do, the next one lasts longer than a decision
         split.machine.check_invariants()
         split.close()
         return seen

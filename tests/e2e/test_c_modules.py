@@ -1,0 +1,177 @@
+"""setup.py builds the C modules where a compiler and Python's headers are there; else it goes on without."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from hpcbal.policies.samples import EpochQueues, Indicators
+from hpcbal.policies.samples.drawing import LinkedParts, ListParts
+from hpcbal.policies.samples.generated import generated_sizes
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(folder: Path, **environ: str) -> dict[str, Path]:
+    """Run setup.py on the C sources alone; the compiled modules by name."""
+    shutil.copy(ROOT / "setup.py", folder)
+    for source in (ROOT / "hpcbal").rglob("*.c"):
+        copy = folder / source.relative_to(ROOT)
+        copy.parent.mkdir(parents=True)
+        shutil.copy(source, copy)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--build-lib", "out"],
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {path.name.partition(".")[0]: path for path in folder.glob("out/**/*.so")}
+
+
+def test_no_compiler_is_no_error(tmp_path: Path) -> None:
+    assert build(tmp_path, CC="no-such-compiler") == {}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The C modules, built for this test; so it says nothing of those that lie in the clone."""
+    return build(tmp_path_factory.mktemp("build"))
+
+
+def load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# ---- copies past the caches ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiled(built: dict[str, Path]) -> ModuleType:
+    return load("_streaming", built["_streaming"])
+
+
+def test_streams_on_x86_64_only(compiled: ModuleType) -> None:
+    assert (platform.machine() in ("x86_64", "AMD64")) == compiled.STREAMS
+
+
+def test_every_byte_arrives_and_no_other_byte_changes(compiled: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        target_at, source_at, num_bytes = rng.integers(0, [80, 80, 1000])
+        source, target = rng.integers(0, 256, (2, 1200), np.uint8)
+        expected = target.copy()
+        expected[target_at : target_at + num_bytes] = source[source_at : source_at + num_bytes]
+        compiled.copy(target[target_at : target_at + num_bytes], source[source_at : source_at + num_bytes])
+        np.testing.assert_array_equal(target, expected)
+
+
+def test_what_cannot_be_copied_is_refused_and_nothing_is_written(compiled: ModuleType) -> None:
+    target, source = np.zeros(256, np.uint8), np.ones(256, np.uint8)
+    with pytest.raises(ValueError, match="the target has 256 bytes, the source has 255"):
+        compiled.copy(target, source[:255])
+    with pytest.raises(ValueError, match="contiguous"):
+        compiled.copy(target[:128], source[::2])
+    with pytest.raises(TypeError, match="2 arguments, got 1"):
+        compiled.copy(target)
+    frozen = target.view()
+    frozen.flags.writeable = False
+    with pytest.raises((ValueError, BufferError), match=r"read-only|not writ"):
+        compiled.copy(frozen, source)
+    assert not target.any()
+
+
+def test_overlapping_memory_is_refused(compiled: ModuleType) -> None:
+    memory = np.arange(256, dtype=np.uint8)
+    for target, source in ((memory[:128], memory[127:255]), (memory[64:192], memory[:128])):
+        with pytest.raises(ValueError, match="overlap in memory"):
+            compiled.copy(target, source)
+    compiled.copy(memory[:128], memory[128:])
+    assert memory[:128].tolist() == list(range(128, 256))
+
+
+# ---- CHRONICA's draws ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drawing(built: dict[str, Path]) -> ModuleType:
+    return load("_drawing", built["_drawing"])
+
+
+@given(st.data(), st.integers(1, 6), st.integers(0, 2**32))
+@settings(deadline=None)
+def test_c_draws_to_the_last_bit_what_python_draws(
+    drawing: ModuleType, data: st.DataObject, num_workers: int, seed: int
+) -> None:
+    """Also for equal sizes, empty parts, unusable samples, and times that overflow."""
+    num_samples = data.draw(st.integers(1, 80))
+    sizes = data.draw(arrays(float, num_samples, elements=st.floats(0.01, 1e4) | st.sampled_from([1.0, 2.0])))
+    owner = data.draw(arrays(np.int64, num_samples, elements=st.integers(-1, num_workers - 1)))
+    slopes = arrays(float, num_workers, elements=st.floats(1e-3, 10) | st.sampled_from([1.0, 1e308]))
+    launches = arrays(float, num_workers, elements=st.floats(0, 10) | st.sampled_from([0.0, -0.0]))
+    in_python = EpochQueues(sizes, owner, num_workers, [seed], ListParts)
+    in_c = EpochQueues(sizes, owner, num_workers, [seed], partial(LinkedParts, draw=drawing.draw))
+    while in_python.num_left:
+        indicators = Indicators(data.draw(slopes), data.draw(launches))
+        batch_size = data.draw(st.integers(1, 30))
+        with np.errstate(over="ignore"):
+            wanted, got = (each.draw(indicators, batch_size) for each in (in_python, in_c))
+        assert [own.tolist() for own in got] == [own.tolist() for own in wanted]
+        assert in_c.num_left == in_python.num_left
+
+
+def test_many_draws_in_c_are_those_of_python(drawing: ModuleType) -> None:
+    sizes, owner = generated_sizes(40_000, 64.0, 0), np.random.default_rng(0).integers(0, 100, 40_000)
+    indicators = Indicators(np.linspace(1.0, 2.0, 100), np.full(100, 3.0))
+    queues = [
+        EpochQueues(sizes, owner, 100, [0, 1], make)
+        for make in (ListParts, partial(LinkedParts, draw=drawing.draw))
+    ]
+    while queues[0].num_left:
+        wanted, got = (each.draw(indicators, 400) for each in queues)
+        assert all(map(np.array_equal, wanted, got))
+
+
+def test_arrays_that_do_not_fit_together_are_refused(drawing: ModuleType) -> None:
+    def draw(
+        worker: int = 0, place: int = 0, num_samples: int = 2, slopes: int = 2, dtype: str = "int32"
+    ) -> None:
+        bounds, left, zeros = np.array([0, 2, 3]), np.array([2, 1]), np.zeros(2, np.int64)
+        sizes, below = np.array([1.0, 2.0, 1.0]), np.arange(3, dtype=dtype)
+        taken = np.zeros(num_samples, np.int64)
+        times = (np.ones(slopes), np.zeros(2))
+        drawing.draw(sizes, below, bounds, bounds[:2].copy(), left, *times, worker, place, taken, zeros)
+
+    draw()
+    wrong = (
+        {"worker": 2},
+        {"place": 2},
+        {"num_samples": 4},
+        {"num_samples": 0},
+        {"slopes": 1},
+        {"dtype": "int64"},
+    )
+    for values in wrong:
+        with pytest.raises(ValueError, match="do not fit together"):
+            draw(**values)
