@@ -4,11 +4,12 @@ One table per cluster, homogeneous (8 equal workers) and heterogeneous (4 + 4 of
 a pass over the least time of any method at DIF 0, for DIF 0 to 64 ([CHRONICA] Table IV, where TensorFlow pays
 2.5 and CHRONICA 1.07), and over a bound that no method can beat. Then 4 and 2 samples per worker, 1 to 32
 workers (Fig. 14), errors of prediction (Fig. 9, as a share of a step), what `lookahead` costs in randomness,
-and the time that a decision takes.
+and the time that a decision takes. Times have 2 % noise and are learnt while training, as in a run.
+
+Then PLAID (scripts/get_series.sh): real runs with TensorFlow (support/plaid.py), and a replay of what
+gradient weights do to learning (workloads/series_weights.py).
 
     python bench/bench_chronica.py --json out.json
-
-The workers' times have 2 % noise and are learnt while training, as in a run. Nothing is trained here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from support import plaid
 from support.provenance import provenance
 from workloads.unequal import METHODS, Pass, Trial, Workers, lower_bound_s
 
@@ -159,12 +161,8 @@ def cost_of_deciding() -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    args = parser.parse_args()
+def emulated() -> dict[str, float]:
+    """All figures of emulated workers."""
     figures: dict[str, float] = {}
     for prefix, speeds in CLUSTERS.items():
         figures |= table(prefix, speeds)
@@ -172,7 +170,18 @@ def main() -> None:
     figures["lookahead_dif64"] = figures["lookahead_4_2_per_worker_dif64"]
     figures |= scaling()
     figures |= randomness()
-    figures |= cost_of_deciding()
+    return figures | cost_of_deciding()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    plaid.add_arguments(parser)
+    args = parser.parse_args()
+    plaid.check(parser, args)
+    figures = ({} if args.only_real else emulated()) | plaid.figures(args)
     if args.json:
         rounded = {name: round(value, 4) for name, value in figures.items()}
         args.json.write_text(json.dumps(rounded | provenance(), indent=2))
