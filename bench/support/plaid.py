@@ -1,4 +1,4 @@
-"""Real runs on PLAID: three TensorFlow workers, under each way to order and to deal samples of unequal size.
+"""Real runs on PLAID: TensorFlow workers, under each way to order and to deal samples of unequal size.
 
 A run trains `configs/plaid.yaml` for a fixed number of epochs. Its ledger says how long the training steps of
 an epoch took, which share of that the workers waited for each other, and how accurate the network was.
@@ -34,6 +34,8 @@ from hpcbal.telemetry.ledger import EpochDoneLine, lines_of
 from hpcbal.values.selection import StepShares
 
 NUM_WORKERS = 3
+FEW_WORKERS, FEW_EPOCHS = 2, 15
+"""Shorter runs with fewer workers; on two cores each of them has one."""
 SETTLING_EPOCHS = 5
 """First epochs, in which kernels are prepared for most shapes; their times do not count."""
 LAST_EPOCHS = 5
@@ -97,7 +99,9 @@ def files_of(series: Path) -> dict[str, str]:
     return {part: str(series / f"PLAID_{part.upper()}.ts") for part in ("train", "test")}
 
 
-def config_of(way: Way, seed: int, epochs: int, series: Path, output: Path) -> dict[str, Any]:
+def config_of(
+    way: Way, num_workers: int, seed: int, epochs: int, series: Path, output: Path
+) -> dict[str, Any]:
     """`configs/plaid.yaml`, one way to deal, without profiling."""
     config = plaid_config()
     config["data"] |= {"args": files_of(series), "lookahead": way.lookahead}
@@ -107,7 +111,7 @@ def config_of(way: Way, seed: int, epochs: int, series: Path, output: Path) -> d
         "balance": {"policy": "even", "samples": way.samples, "cost": "padded"},
         "backend": {"name": "tensorflow", "collective": "mpi"},
         "schedule": {"profiling": {"max_batches": 2, "timed_batches": 1, "max_gpus": 1}},
-        "slots": {"per_node": NUM_WORKERS, "preprocessors_per_node": 1},
+        "slots": {"per_node": num_workers, "preprocessors_per_node": 1},
         "output": {"dir": str(output)},
     }
 
@@ -124,20 +128,20 @@ def run_of(lines: Sequence[EpochDoneLine]) -> Run:
     return Run(statistics.median(epoch_s), statistics.median(waiting), statistics.mean(accuracies))
 
 
-def measure(way: Way, seed: int, epochs: int, series: Path) -> Run:
+def measure(way: Way, num_workers: int, seed: int, epochs: int, series: Path) -> Run:
     """Do one run."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ledger = train(config_of(way, seed, epochs, series, folder / "out"), folder)
+        ledger = train(config_of(way, num_workers, seed, epochs, series, folder / "out"), folder)
     return run_of(lines_of(ledger, EpochDoneLine))
 
 
-def in_turns(num_turns: int, epochs: int, series: Path) -> dict[str, list[Run]]:
+def in_turns(num_workers: int, num_turns: int, epochs: int, series: Path) -> dict[str, list[Run]]:
     """The runs of each way, one per turn; every second turn goes backwards."""
     runs: dict[str, list[Run]] = {name: [] for name in WAYS}
     for turn in range(num_turns):
         for name in list(WAYS)[:: -1 if turn % 2 else 1]:
-            run = measure(WAYS[name], turn, epochs, series)
+            run = measure(WAYS[name], num_workers, turn, epochs, series)
             print(f"  turn {turn} {name:<13}{run.epoch_s:>7.2f} s {run.accuracy:.3f}", flush=True)
             runs[name].append(run)
     return runs
@@ -148,7 +152,7 @@ def over(runs: Sequence[Run], others: Sequence[Run]) -> float:
     return statistics.median(own.epoch_s / other.epoch_s for own, other in zip(runs, others, strict=True))
 
 
-def shape_of(way: Way, source: TsSeries) -> dict[str, float]:
+def shape_of(way: Way, num_workers: int, source: TsSeries) -> dict[str, float]:
     """What a way does to the batches of one epoch, whatever the machine.
 
     Returns:
@@ -164,20 +168,22 @@ def shape_of(way: Way, source: TsSeries) -> dict[str, float]:
     work = []
     for start in range(0, len(sizes), batch_size):
         step = sizes[start : start + batch_size]
-        even = StepShares.neighbours(0, split_evenly(len(step), NUM_WORKERS))
-        work.append(dealer.deal(even, np.arange(len(step)), step, (1.0,) * NUM_WORKERS).work)
+        even = StepShares.neighbours(0, split_evenly(len(step), num_workers))
+        work.append(dealer.deal(even, np.arange(len(step)), step, (1.0,) * num_workers).work)
     return {
         "padded": float(np.sum(work) / sizes.sum()),
-        "busiest": float(NUM_WORKERS * np.max(work, axis=1).sum() / np.sum(work)),
+        "busiest": float(num_workers * np.max(work, axis=1).sum() / np.sum(work)),
         "between_batches": size_order(sizes, batch_size),
     }
 
 
-def compare_ways(num_turns: int, epochs: int, series: Path) -> dict[str, float]:
-    """Print a table of all ways; returns the figures."""
+def compare_ways(
+    prefix: str, num_workers: int, num_turns: int, epochs: int, series: Path
+) -> dict[str, float]:
+    """Print a table of all ways; returns the figures, whose names begin with the prefix."""
     cores = len(os.sched_getaffinity(0))
-    print(f"\nPLAID, {NUM_WORKERS} TensorFlow workers of one thread on {cores} cores, {epochs} epochs")
-    runs, source = in_turns(num_turns, epochs, series), open_plaid(series)
+    print(f"\nPLAID, {num_workers} TensorFlow workers of one thread on {cores} cores, {epochs} epochs")
+    runs, source = in_turns(num_workers, num_turns, epochs, series), open_plaid(series)
     print("time of an epoch over that of random and of grouped order, share of it in which workers wait for")
     print("others; test accuracy; work with padding over the lengths, work of a step's busiest worker over")
     print("an equal share, share of the lengths' variance between batches")
@@ -192,17 +198,16 @@ def compare_ways(num_turns: int, epochs: int, series: Path) -> dict[str, float]:
             "waiting": statistics.median(run.waiting for run in own),
             "accuracy": statistics.mean(accuracy),
             "accuracy_spread": statistics.stdev(accuracy) if num_turns > 1 else 0.0,
-            **shape_of(way, source),
+            **shape_of(way, num_workers, source),
         }
         times = "".join(f"{facts[key]:>8.3f}" for key in ("over_random", "over_grouped", "waiting"))
         shape = "".join(f"{facts[key]:>8.3f}" for key in ("padded", "busiest", "between_batches"))
         learnt = f"{facts['accuracy']:>10.3f} +- {facts['accuracy_spread']:.3f}"
         print(f"{name:<13}{facts['epoch_s']:>6.2f} s{times}{learnt}  {shape}")
-        found |= {f"plaid_{name}_{key}": value for key, value in facts.items()}
-    found |= {f"plaid_{key}": found[f"plaid_{OURS}_{key}"] for key in ("over_random", "over_grouped")}
-    for alias, name in (("ours", OURS), ("random", "random"), ("grouped", "grouped")):
-        found[f"plaid_accuracy_{alias}"] = found[f"plaid_{name}_accuracy"]
-    return found
+        found |= {f"{prefix}{name}_{key}": value for key, value in facts.items()}
+    return found | {
+        f"{prefix}{key}": found[f"{prefix}{OURS}_{key}"] for key in ("over_random", "over_grouped")
+    }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -215,7 +220,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--epochs",
         type=int,
         nargs=2,
-        default=(30, 20),
+        default=(24, 20),
         metavar=("RUN", "REPLAY"),
         help="of real runs and of the replay",
     )
@@ -232,5 +237,10 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
 
 def figures(args: argparse.Namespace) -> dict[str, float]:
     """All figures of real data."""
-    seeds, (epochs, replayed) = range(args.turns), args.epochs
-    return compare_ways(args.turns, epochs, args.series) | compare(open_plaid(args.series), seeds, replayed)
+    turns, (epochs, replayed), series = args.turns, args.epochs, args.series
+    found = compare_ways("plaid_", NUM_WORKERS, turns, epochs, series)
+    for alias, name in (("ours", OURS), ("random", "random"), ("grouped", "grouped")):
+        found[f"plaid_accuracy_{alias}"] = found[f"plaid_{name}_accuracy"]
+    few = compare_ways(f"plaid_{FEW_WORKERS}_", FEW_WORKERS, turns, min(epochs, FEW_EPOCHS), series)
+    found |= {key: value for key, value in few.items() if "accuracy" not in key}
+    return found | compare(open_plaid(series), range(turns), replayed)

@@ -5,8 +5,9 @@ first weights and see each sample once per epoch.
 
 - even: the batches of a random order, cut into equal numbers.
 - dealt: the same batches, dealt so that equal workers finish together; long series in small shares.
-- parts: each worker draws from a part of the data ([CHRONICA] Alg. 2). The first one is twice as fast as the
-  others and holds the shortest series; the last one holds the longest.
+- drawn: equal workers draw from random parts of the data ([CHRONICA] Alg. 2).
+- parts: unlike workers draw from parts by size. The first one is twice as fast as the others and holds the
+  shortest series; the last one holds the longest.
 
 Weights of the workers' mean gradients:
 
@@ -40,9 +41,9 @@ FloatArray = npt.NDArray[np.float64]
 Shares = list[IntArray]
 """The samples of each worker in a step."""
 
-SPEEDS = np.array([1.0, 0.5, 0.5])
-"""Of the workers that draw from parts."""
-NUM_WORKERS = len(SPEEDS)
+SPEEDS = {"drawn": np.array([1.0, 1.0, 1.0]), "parts": np.array([1.0, 0.5, 0.5])}
+"""Of workers that draw from parts."""
+NUM_WORKERS = 3
 BATCH_SIZE = 24
 LAST_EPOCHS = 3
 EVALUATION_SAMPLES = 64
@@ -59,6 +60,8 @@ COMPARED = (
     ("even", "size"),
     ("dealt", "size"),
     ("dealt", "mean"),
+    ("drawn", "samples"),
+    ("drawn", "size"),
     ("parts", "samples"),
     ("parts", "size"),
     ("parts", "mean"),
@@ -79,6 +82,47 @@ class Learnt:
     last: float
 
 
+@dataclass(frozen=True)
+class Epochs:
+    """The steps of each way.
+
+    Attributes:
+        sizes: of all samples.
+        train: ids of the training samples.
+        seed: of the random orders.
+    """
+
+    sizes: FloatArray
+    train: IntArray
+    seed: int
+
+    def steps(self, way: str, epoch: int) -> Iterator[Shares]:
+        """The steps of an epoch; each training sample is in one of them."""
+        if way in SPEEDS:
+            yield from self._from_parts(way, epoch)
+            return
+        dealer = Dealer(BalanceConfig(samples="in-order" if way == "even" else "within-batch"))
+        order = self.train[sample_order(len(self.train), self.seed, epoch)]
+        for start in range(0, len(order), BATCH_SIZE):
+            ids = order[start : start + BATCH_SIZE]
+            even = StepShares.neighbours(0, split_evenly(len(ids), NUM_WORKERS))
+            shares = dealer.deal(even, ids, self.sizes[ids], (1.0,) * NUM_WORKERS).shares
+            yield [ids[shares.of_rank(rank).positions] for rank in range(NUM_WORKERS)]
+
+    def _from_parts(self, way: str, epoch: int) -> Iterator[Shares]:
+        """Every worker draws its part empty, as large as its speed."""
+        sizes, speeds = self.sizes[self.train], SPEEDS[way]
+        order = np.argsort(sizes, kind="stable") if way == "parts" else sample_order(len(sizes), self.seed, 0)
+        begun = np.cumsum(sizes[order]) - sizes[order]
+        owner = np.empty(len(sizes), np.int64)
+        limits = np.cumsum(speeds)[:-1] / speeds.sum() * sizes.sum()
+        owner[order] = np.searchsorted(limits, begun, side="right")
+        queues = EpochQueues(sizes, owner, NUM_WORKERS, [self.seed, epoch])
+        indicators = Indicators(1.0 / speeds, np.zeros(NUM_WORKERS))
+        while queues.num_left:
+            yield [self.train[places] for places in queues.draw(indicators, BATCH_SIZE)]
+
+
 class Replay:
     """One network, reset to the same first weights for each way."""
 
@@ -88,58 +132,29 @@ class Replay:
         setup_tensorflow(0, 1)
         read = [source.read(sample) for sample in range(len(source))]
         self._series = [series for series, _ in read]
-        self._labels = np.array([label for _, label in read], np.int64).reshape(-1)
+        self._labels = np.array([label for _, label in read], np.int64)
         self._test = np.array(source.validation_ids, np.int64)
-        train = np.setdiff1d(np.arange(len(read)), self._test)
-        self._train = train
         self._sizes = np.array([len(series) for series in self._series], np.float64)
-        self._seed = seed
+        self._epochs = Epochs(self._sizes, np.setdiff1d(np.arange(len(read)), self._test), seed)
         dnn = DnnConfig.model_validate(NETWORK)
         self._replica = TensorFlowBackend().build(dnn, source.sample_spec, source.num_classes, seed)
         self._start = self._replica.state()
 
     def run(self, way: str, weights: str, epochs: int) -> Learnt:
+        """Train from the first weights."""
         self._replica.load_state(self._start)
         accuracy = []
         for epoch in range(epochs):
-            for shares in self.steps(way, epoch):
+            for shares in self._epochs.steps(way, epoch):
                 self._step(shares, weights)
             accuracy.append(self._accuracy())
         return Learnt(statistics.mean(accuracy), statistics.mean(accuracy[-LAST_EPOCHS:]))
 
-    def steps(self, way: str, epoch: int) -> Iterator[Shares]:
-        """The steps of an epoch."""
-        if way == "parts":
-            yield from self._drawn(epoch)
-            return
-        dealer = Dealer(BalanceConfig(samples="in-order" if way == "even" else "within-batch"))
-        order = self._train[sample_order(len(self._train), self._seed, epoch)]
-        for start in range(0, len(order), BATCH_SIZE):
-            ids = order[start : start + BATCH_SIZE]
-            even = StepShares.neighbours(0, split_evenly(len(ids), NUM_WORKERS))
-            shares = dealer.deal(even, ids, self._sizes[ids], (1.0,) * NUM_WORKERS).shares
-            yield [ids[shares.of_rank(rank).positions] for rank in range(NUM_WORKERS)]
-
-    def _drawn(self, epoch: int) -> Iterator[Shares]:
-        """Parts by size, each as large as its worker's speed, are drawn empty."""
-        sizes = self._sizes[self._train]
-        by_size = np.argsort(sizes, kind="stable")
-        done = np.cumsum(sizes[by_size]) / sizes.sum()
-        owner = np.empty(len(sizes), np.int64)
-        owner[by_size] = np.searchsorted(np.cumsum(SPEEDS)[:-1] / SPEEDS.sum(), done)
-        queues = EpochQueues(sizes, owner, NUM_WORKERS, [self._seed, epoch])
-        indicators = Indicators(1.0 / SPEEDS, np.zeros(NUM_WORKERS))
-        while queues.num_left:
-            yield [self._train[places] for places in queues.draw(indicators, BATCH_SIZE)]
-
     def _step(self, shares: Shares, weights: str) -> None:
         shares = [ids for ids in shares if len(ids)]
-        counts = np.array([len(ids) for ids in shares], np.float64)
-        sums = np.array([self._sizes[ids].sum() for ids in shares])
-        counted = {"samples": counts, "size": sums, "mean": np.ones(len(shares))}[weights]
         parts = [
-            self._replica.compute(self._batch(ids), int(counts.sum()), weight).tensors
-            for ids, weight in zip(shares, (counted / counted.sum()).tolist(), strict=True)
+            self._replica.compute(self._batch(ids), 1, weight).tensors
+            for ids, weight in zip(shares, weights_of(shares, self._sizes, weights), strict=True)
         ]
         self._replica.apply([sum(tensors) for tensors in zip(*parts, strict=True)])
 
@@ -151,6 +166,14 @@ class Replay:
 
     def _batch(self, ids: IntArray) -> Batch:
         return Batch(ids, [self._series[i] for i in ids], self._labels[ids])
+
+
+def weights_of(shares: Shares, sizes: FloatArray, weights: str) -> list[float]:
+    """What each worker's mean gradient counts in a step; no share is empty."""
+    counts = [float(len(ids)) for ids in shares]
+    sums = [float(sizes[ids].sum()) for ids in shares]
+    counted = {"samples": counts, "size": sums, "mean": [1.0] * len(shares)}[weights]
+    return [each / sum(counted) for each in counted]
 
 
 def compare(source: TsSeries, seeds: Sequence[int], epochs: int) -> dict[str, float]:
