@@ -5,16 +5,18 @@ a pass over the least time of any method at DIF 0, for DIF 0 to 64 ([CHRONICA] T
 2.5 and CHRONICA 1.07), over a bound that no method can beat, and errors of prediction (Fig. 9, as a share of
 a step). Then 4 and 2 samples per worker, 1 to 32 workers (Fig. 14), what `lookahead` costs in randomness, the
 time that a decision takes for one million samples on 1,024 workers, and what deciding adds to the steps of
-real ranks (support/dealing_overhead.py).
+real ranks (support/dealing_overhead.py). The emulated workers' times have 2 % noise and are learnt while
+training, as in a run. `boa` is the best split by counts alone: it knows the workers' speeds, but no sizes.
+
+Then PLAID (scripts/get_series.sh): real runs with TensorFlow (support/plaid.py), and a replay of what
+gradient weights do to learning (workloads/series_weights.py).
 
     python bench/bench_chronica.py --json out.json
 
-takes 5 minutes. The emulated workers' times have 2 % noise and are learnt while training, as in a run.
-Nothing is trained here. `boa` is the best split by counts alone: it knows the workers' speeds, but no sizes.
-
 The JSON holds one flat object. Targets: `chronica_dif64` 1.07, `within_batch_dif64` 1.02, `lookahead_dif64`
 1.15 (2 samples per worker), `chronica_hetero_dif64` 1.10, `within_batch_hetero_dif64` 1.04, `epoch_setup_s`
-2, `step_ms` and `chronica_step_ms` 1, `overhead_share` 0.005.
+2, `step_ms` and `chronica_step_ms` 1, `overhead_share` 0.005, `plaid_over_random` 0.85,
+`plaid_over_grouped` 1.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from support import plaid
 from support.dealing_overhead import overhead
 from support.provenance import provenance
 from workloads.unequal import METHODS, Pass, Trial, Workers, lower_bound_s
@@ -177,12 +180,8 @@ def cost_of_deciding() -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    args = parser.parse_args()
+def emulated() -> dict[str, float]:
+    """All figures of emulated workers."""
     figures: dict[str, float] = {}
     for prefix, speeds in CLUSTERS.items():
         figures |= table(prefix, speeds)
@@ -190,8 +189,18 @@ def main() -> None:
     figures["lookahead_dif64"] = figures["lookahead_4_2_per_worker_dif64"]
     figures |= scaling()
     figures |= randomness()
-    figures |= cost_of_deciding()
-    figures |= overhead()
+    return figures | cost_of_deciding() | overhead()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    plaid.add_arguments(parser)
+    args = parser.parse_args()
+    plaid.check(parser, args)
+    figures = ({} if args.only_real else emulated()) | plaid.figures(args)
     if args.json:
         rounded = {name: round(value, 4) for name, value in figures.items()}
         args.json.write_text(json.dumps(rounded | provenance(), indent=2))

@@ -1,4 +1,8 @@
-"""Pad the samples of one rank's share to the length of its longest one, with a mask of what is real."""
+"""Pad the samples of one rank's share to one length, with a mask of what is real.
+
+Lengths are rounded up to a few per octave, so that the same shapes come again: libraries such as oneDNN and
+cuDNN prepare kernels for each new shape, which may take as long as the step itself.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from hpcbal.training.arrays import Array
+
+LENGTHS_PER_OCTAVE = 8
+"""Padded lengths between n and 2 n; they are at most 1/8 longer than the longest sample."""
+
+
+def padded_length(length: int) -> int:
+    """The least allowed length that holds `length` >= 0: 1 to 16, 18, 20, ..., 32, 36, 40, ..., 64, ..."""
+    step = max(1, (1 << max(length - 1, 0).bit_length()) // (2 * LENGTHS_PER_OCTAVE))
+    return -(-length // step) * step
 
 
 def varying_axes(shape: Sequence[int | None]) -> tuple[int, ...]:
@@ -23,13 +36,15 @@ def padded(samples: Sequence[Array], shape: Sequence[int | None], dtype: str) ->
         dtype: of the result.
 
     Returns:
-        The samples, shape (n, *longest); and the mask, bool, shape (n, *longest lengths of the axes that
-        differ), True within a sample.
+        The samples, shape (n, *lengths): on axes that differ, the `padded_length` of the longest. And the
+        mask, bool, shape (n, *lengths of the axes that differ), True within a sample.
     """
-    longest = tuple(max(sample.shape[axis] for sample in samples) for axis in range(len(shape)))
     axes = varying_axes(shape)
-    x = np.zeros((len(samples), *longest), dtype)
-    mask = np.zeros((len(samples), *(longest[axis] for axis in axes)), np.bool_)
+    lengths = [max(sample.shape[axis] for sample in samples) for axis in range(len(shape))]
+    for axis in axes:
+        lengths[axis] = padded_length(lengths[axis])
+    x = np.zeros((len(samples), *lengths), dtype)
+    mask = np.zeros((len(samples), *(lengths[axis] for axis in axes)), np.bool_)
     for i, sample in enumerate(samples):
         x[(i, *map(slice, sample.shape))] = sample
         mask[(i, *(slice(sample.shape[axis]) for axis in axes))] = True

@@ -44,7 +44,10 @@ class Dealer:
         settings: `samples`, `cost`, `gradient_weights` and the limits are used.
         mean_size: of all training samples; None: that of the samples in the steps so far.
 
-    Source: [CHRONICA] Alg. 4 and Eq. 7 for the weights by size.
+    Source: [CHRONICA] Alg. 4 and Eq. 7 for the weights by size. Reading: the gradient of a worker is the mean
+        over its samples, so each of them counts the mean size of its share, and another split changes that.
+        Only where the loss of a worker is a mean over frames, as in the paper's example, do all frames count
+        the same.
     """
 
     def __init__(self, settings: BalanceConfig, mean_size: float | None = None) -> None:

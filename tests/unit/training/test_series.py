@@ -12,7 +12,7 @@ import pytest
 from hpcbal.dataplane.batch import Batch
 from hpcbal.errors import InputError
 from hpcbal.training.collective import LocalCollective
-from hpcbal.training.padding import padded, varying_axes
+from hpcbal.training.padding import LENGTHS_PER_OCTAVE, padded, padded_length, varying_axes
 from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
@@ -87,3 +87,15 @@ def test_samples_are_padded_to_the_longest_on_every_axis_that_differs() -> None:
     assert mask.tolist() == [[[True] * 3 + [False]] * 2, [[True] * 4, [False] * 4]]
     np.testing.assert_array_equal(x[..., 0] > 0, mask)
     assert varying_axes((None, 5, None)) == (0, 2)
+
+
+def test_padded_lengths_are_few_and_little_longer() -> None:
+    """Libraries prepare their kernels for each shape."""
+    lengths = range(1, 3000)
+    assert [padded_length(length) for length in (0, 1, 15, 16, 17, 33, 200, 1344)] == [
+        *(0, 1, 15, 16, 18, 36, 208, 1408)
+    ]
+    assert all(length <= padded_length(length) <= length * (1 + 1 / LENGTHS_PER_OCTAVE) for length in lengths)
+    assert len({padded_length(length) for length in range(1024, 2048)}) == LENGTHS_PER_OCTAVE + 1
+    x, mask = padded([np.ones((65, 2)), np.ones((3, 2))], (None, 2), "float32")
+    assert (x.shape, mask.shape, mask.sum()) == ((2, 72, 2), (2, 72), 68)
