@@ -18,7 +18,13 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "--help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
     "run --help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
     "validate": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.telemetry", "hpcbal.simulator"),
-    "plan": ("hpcbal.policies.batching", "hpcbal.data", "hpcbal.report"),
+    "plan": (
+        "hpcbal.policies.batching",
+        "hpcbal.data",
+        "hpcbal.report",
+        "hpcbal.telemetry.ledger",
+        "hpcbal.telemetry.claim",
+    ),
     "schema": ("numpy", "hpcbal.policies", "hpcbal.control"),
     "status": ("numpy", "pydantic", "hpcbal.policies", "hpcbal.control"),
     "report": ("numpy", "hpcbal.policies", "hpcbal.control"),
@@ -54,8 +60,7 @@ telemetry.views   | -                                     | printable errors con
                   |                                       | telemetry.host telemetry.ledger
 telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
                   |                                       | telemetry.ledger
-telemetry         | -                                     | telemetry.files telemetry.host telemetry.streams
-                  |                                       | telemetry.ledger telemetry.views telemetry.claim
+telemetry         | -                                     | -
 checkpoint        | h5py numpy                            | errors values telemetry.files
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
 simulator         | numpy yaml                            | errors collector values cluster.layout
@@ -138,9 +143,9 @@ runtime           | mpi4py                                | printable errors std
                   |                                       | telemetry.streams telemetry config runtime.handoff
                   |                                       | runtime.health runtime.resuming runtime.rank
                   |                                       | runtime.start
-cli               | -                                     | hpcbal printable errors env stderr cluster control
-                  |                                       | telemetry.files telemetry.views simulator
-                  |                                       | config.schema config.checks config
+cli               | -                                     | hpcbal printable errors env stderr collector
+                  |                                       | cluster control telemetry.files telemetry.views
+                  |                                       | simulator config.schema config.checks config
                   |                                       | config.scheduling planning report.model
                   |                                       | report.drawing report.reading report.page report
                   |                                       | runtime.handoff runtime
@@ -333,6 +338,7 @@ defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max
 dnns: [{name: a, model: "hpcbal.models:resnet", args: {depth: 8}}, {name: b, model: "hpcbal.models:softmax"}]
 backend: {name: emulated, rates: {a: {1: 10}, b: {1: 9}}}
 slots: {per_node: 2}
+output: {dir: runs/never-started}
 """
 PROBE = """\
 import sys
