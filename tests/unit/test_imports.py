@@ -105,7 +105,8 @@ runtime.handoff   | -                                     | errors env stderr cl
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
 runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.files
-                  |                                       | telemetry.host runtime.handoff runtime.wire
+                  |                                       | telemetry.host telemetry.views runtime.handoff
+                  |                                       | runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | policies.samples control telemetry.files
                   |                                       | telemetry.host speed_models config.schema
@@ -115,7 +116,8 @@ runtime.resuming  | -                                     | errors cluster.layou
                   |                                       | telemetry checkpoint config config.scheduling
                   |                                       | runtime.handoff
 runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
-                  |                                       | config data dataplane runtime.wire runtime.health
+                  |                                       | config data dataplane runtime.handoff runtime.wire
+                  |                                       | runtime.health
 runtime.record    | -                                     | printable errors env cluster.layout cluster
                   |                                       | control telemetry.files telemetry.streams
                   |                                       | telemetry.ledger telemetry.views telemetry

@@ -57,7 +57,7 @@ class StartMachine:
     def look(self, facts: StartFacts, *, stop: bool, kill: bool) -> tuple[StartMachine, tuple[Action, ...]]:
         """Decide what to do now, while mpirun runs; returns the next state and the actions.
 
-        Last words are reported at once, because mpirun may take long to end the ranks. A stop is forwarded
+        Last words are reported soon, because mpirun may take long to end the ranks. A stop is forwarded
         once the ranks can handle it, but not after the run has decided its exit code.
 
         Args:
