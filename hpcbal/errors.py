@@ -22,7 +22,7 @@ class ExitCode(enum.IntEnum):
 
 
 INTERRUPTED = 128 + 2
-"""What a shell reports after SIGINT: Ctrl-C before a run could handle it, or in another verb."""
+"""What a shell reports after SIGINT: Ctrl-C before a run catches signals, or in another verb."""
 
 
 class HpcbalError(Exception):

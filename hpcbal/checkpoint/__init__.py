@@ -2,7 +2,7 @@
 
 from hpcbal.checkpoint.background import BackgroundWriter, WriteDone
 from hpcbal.checkpoint.layout import check_arrays
-from hpcbal.checkpoint.reader import has_trained, read_checkpoint, read_progress
+from hpcbal.checkpoint.reader import has_trained, read_checkpoint, read_progress, recover_progress
 from hpcbal.checkpoint.seal import FORMAT_VERSION
 from hpcbal.checkpoint.state import TrainingState
 from hpcbal.checkpoint.writer import FileIdentity, write_checkpoint
@@ -17,5 +17,6 @@ __all__ = [
     "has_trained",
     "read_checkpoint",
     "read_progress",
+    "recover_progress",
     "write_checkpoint",
 ]

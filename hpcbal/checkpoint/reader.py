@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hpcbal.checkpoint.layout import read_array
 from hpcbal.checkpoint.seal import OtherVersionError, has_sealed_length, verify
 from hpcbal.checkpoint.state import TrainingState, progress_from_json
-from hpcbal.checkpoint.writer import ARRAYS, ASIDE, CURRENT, PREVIOUS, PROGRESS
+from hpcbal.checkpoint.writer import ARRAYS, ASIDE, CURRENT, DAMAGED, PREVIOUS, PROGRESS, keep_damaged
 from hpcbal.errors import CheckpointError
 
 
@@ -38,6 +38,15 @@ def read_progress(directory: str | os.PathLike[str]) -> tuple[TrainingState | No
     return _read_newest(Path(directory), with_arrays=False)
 
 
+def recover_progress(directory: str | os.PathLike[str]) -> tuple[TrainingState | None, list[str]]:
+    """As `read_progress`, for the only process that uses the directory: damaged files are kept.
+
+    A damaged file gets a name that no later save overwrites; its warning says which. So people may still look
+    at it, or take a whole copy from a backup.
+    """
+    return _read_newest(Path(directory), with_arrays=False, keeps_damaged=True)
+
+
 def has_trained(directory: str | os.PathLike[str], epoch: int, *, thoroughly: bool) -> bool:
     """Whether there is a whole checkpoint of `epoch` or a later epoch.
 
@@ -56,7 +65,9 @@ def has_trained(directory: str | os.PathLike[str], epoch: int, *, thoroughly: bo
     return state is not None and state.epoch >= epoch
 
 
-def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None, list[str]]:
+def _read_newest(
+    folder: Path, with_arrays: bool, keeps_damaged: bool = False
+) -> tuple[TrainingState | None, list[str]]:
     warnings = []
     problems: dict[str, str | None] = {}  # by file name; None: the file does not exist
     state = None
@@ -79,15 +90,28 @@ def _read_newest(folder: Path, with_arrays: bool) -> tuple[TrainingState | None,
             ) from error
         else:
             break
+    was_kept = (folder / DAMAGED.format("")).exists()  # why there is no newest checkpoint
     used = _describe_choice(folder, state, problems)
     for name, problem in problems.items():
         if problem is not None:
-            warnings.append(f"{folder / name}: {problem}; {used}")
-        elif name == CURRENT and (state is not None or problems.get(PREVIOUS)):
+            kept = f"kept as {_keep(folder / name)}; " if keeps_damaged else ""
+            warnings.append(f"{folder / name}: {problem}; {kept}{used}")
+        elif name == CURRENT and (state is not None or problems.get(PREVIOUS)) and not was_kept:
             warnings.append(f"{folder / name}: is missing (a save was interrupted); {used}")
     if (folder / ASIDE).exists():
         warnings.append(f"{folder / ASIDE}: left behind by an interrupted save, ignored; {used}")
     return state, warnings
+
+
+def _keep(damaged: Path) -> str:
+    """The name under which a damaged file is kept."""
+    try:
+        return keep_damaged(damaged).name
+    except OSError as error:
+        raise CheckpointError(
+            f"{damaged}: it is damaged and cannot be renamed ({error.strerror or error}); restore access to "
+            "its directory, or remove it"
+        ) from error
 
 
 def _describe_choice(folder: Path, state: TrainingState | None, problems: dict[str, str | None]) -> str:

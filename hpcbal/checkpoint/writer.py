@@ -6,6 +6,7 @@ then the new file is renamed to `checkpoint.h5`. A kill at any point leaves the 
 
 from __future__ import annotations
 
+import itertools
 import os
 import zlib
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from hpcbal.telemetry.files.own_files import create_new
 CURRENT = "checkpoint.h5"
 PREVIOUS = "checkpoint.previous.h5"
 ASIDE = "checkpoint.h5.tmp"
+DAMAGED = "checkpoint.damaged{}.h5"
+"""Names under which damaged checkpoints are kept: the first without a number, then -2, -3, ..."""
 ARRAYS = "arrays"
 PROGRESS = "progress"
 
@@ -57,7 +60,7 @@ def write_checkpoint(
         directory: created if missing; only one writer at a time.
         state: its arrays must not change until this returns.
         known_whole: what the last call returned. A `checkpoint.h5` that is not known to be whole is read
-            first: if it is damaged, it is replaced, and the whole previous checkpoint stays.
+            first: if it is damaged, it is kept under another name, and the whole previous checkpoint stays.
 
     Returns:
         The identity of the written file, for `known_whole` of the next call.
@@ -76,6 +79,8 @@ def write_checkpoint(
             os.fsync(file.fileno())
         if _is_whole(current, known_whole):
             os.replace(current, folder / PREVIOUS)
+        elif current.exists():
+            keep_damaged(current)
         identity = FileIdentity.of(aside)
         os.replace(aside, current)
         sync_directory(folder)
@@ -86,6 +91,19 @@ def write_checkpoint(
         remove_quietly(aside)
         raise
     return identity
+
+
+def keep_damaged(path: Path) -> Path:
+    """Give a damaged file a name that no save overwrites, and return it.
+
+    Raises:
+        OSError: if it cannot be renamed.
+    """
+    numbers = itertools.chain([""], map("-{}".format, itertools.count(2)))
+    names = (path.with_name(DAMAGED.format(number)) for number in numbers)
+    kept = next(name for name in names if not name.exists())
+    os.replace(path, kept)
+    return kept
 
 
 def _is_whole(path: Path, known_whole: FileIdentity | None) -> bool:

@@ -15,7 +15,8 @@ from hpcbal.stderr import say
 _VERBS = (run, validate, plan, simulate, profile, status, report, schema, launcher)
 _EPILOG = """\
 exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs failed,
-            70 stalled, 75 stopped cleanly: run the same command again to continue
+            70 stalled, 75 stopped cleanly: run the same command again to continue,
+            130 interrupted by Ctrl-C before a run had begun
 
 first steps: hpcbal validate configs/quickstart.yaml
              hpcbal run configs/quickstart.yaml

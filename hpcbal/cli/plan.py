@@ -15,6 +15,7 @@ from hpcbal.cli.options import (
     print_text,
     print_warning,
 )
+from hpcbal.collector import without_garbage_collection
 from hpcbal.stderr import say
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def add_parser(verbs: Subparsers) -> None:
     parser.set_defaults(function=run)
 
 
+@without_garbage_collection()
 def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
     from hpcbal.cli.plan_text import NO_SIZE, render_plan

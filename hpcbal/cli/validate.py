@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from hpcbal.cli.options import Subparsers, add_config, add_json, print_json, print_text, print_warning
+from hpcbal.collector import without_garbage_collection
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -23,6 +24,7 @@ def add_parser(verbs: Subparsers) -> None:
     parser.set_defaults(function=run)
 
 
+@without_garbage_collection()
 def run(args: argparse.Namespace) -> int:
     """Check the file; with --json, problems and warnings go to stdout as data."""
     from hpcbal.config import load_config, resolved_yaml

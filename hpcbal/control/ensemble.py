@@ -207,7 +207,14 @@ def _on_checkpoint_written(core: Core, event: CheckpointWritten) -> list[Instruc
         return []  # written during the round; later events may have overtaken it
     group.is_saved = True
     if group.leaving == "suspended":
-        dnn.position = event.position
+        # A stop may come between the end of its last pass and the decision on it.
+        is_inside = rounds.is_inside_pass(event.position, core.settings.num_positions)
+        decision = None if is_inside else evaluate(dnn.spec.stop, dnn.history)
+        if decision is None:
+            dnn.position = event.position
+        else:
+            core.move(dnn, DnnState.DONE)
+            dnn.detail = decision.detail
     elif group.leaving == "converged":
         core.move(dnn, DnnState.DONE)
         dnn.detail = group.detail

@@ -10,7 +10,6 @@ from typing import Any
 from hpcbal.cluster.layout import Cluster
 from hpcbal.config import EnsembleConfig
 from hpcbal.policies import Placement
-from hpcbal.telemetry.files.run_directory import RunDirectory
 
 CHECKPOINT_NAME = "checkpoint.h5"
 
@@ -57,8 +56,7 @@ def node_memory(config: EnsembleConfig, placements: Sequence[Placement], cluster
 
     Sizes are taken from the checkpoints in the output directory, which hold weights and optimizer state.
     """
-    run = RunDirectory(Path(config.output.dir))
-    sizes = {dnn.name: _file_size(run.job(dnn.name) / CHECKPOINT_NAME) for dnn in config.dnns}
+    sizes = _checkpoint_sizes(Path(config.output.dir), [dnn.name for dnn in config.dnns])
     unknown = tuple(name for name, size in sizes.items() if size is None)
     if unknown:
         return NodeMemory(config.dataplane.ring_bytes, None, None, unknown)
@@ -79,6 +77,16 @@ def _of_placement(
             networks[node_of_gpu[gpu]] += sizes[name]
         snapshots[node_of_gpu[own[0]]] += sizes[name]  # the master writes it
     return max(zip(networks, snapshots, strict=True), key=sum)
+
+
+def _checkpoint_sizes(output: Path, names: Sequence[str]) -> dict[str, int | None]:
+    """Bytes of each DNN's checkpoint, None where there is none; most plans are made before the first run."""
+    if not output.is_dir():
+        return dict.fromkeys(names)
+    from hpcbal.telemetry.files.run_directory import RunDirectory
+
+    run = RunDirectory(output)
+    return {name: _file_size(run.job(name) / CHECKPOINT_NAME) for name in names}
 
 
 def _file_size(path: Path) -> int | None:

@@ -20,11 +20,8 @@ from hpcbal.simulator import (
     PassModel,
     Scenario,
     Workload,
-    measured_costs,
     varied_rates,
 )
-from hpcbal.telemetry import read_ledger, read_results
-from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
 def scenario_of_config(
@@ -106,6 +103,8 @@ def balancing_of(config: EnsembleConfig) -> Balancing | None:
 
 
 def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
+    from hpcbal.telemetry import read_results
+
     trained = {row.name: row.epochs for row in read_results(path)}
     if not trained.keys() & {spec.dnn_id for spec in specs}:
         raise InputError(f"--epochs {path}: has none of the ensemble's DNNs; give its results.csv")
@@ -117,11 +116,20 @@ def _epochs_of_results(path: Path, specs: Sequence[DnnSpec]) -> dict[str, int]:
 
 def known_costs(config: EnsembleConfig, rates: PlanRates) -> Costs | None:
     """Costs of starting and saving from an earlier run, else from profiling; None: unknown."""
-    ledger = RunDirectory(Path(config.output.dir)).ledger
-    costs = None
-    if ledger.is_file():
-        costs = measured_costs((entry.unix_s, entry.line) for entry in read_ledger(ledger))
-    return costs or (Costs(start_s=rates.start_s) if rates.start_s else None)
+    return _costs_of_run(Path(config.output.dir)) or (Costs(start_s=rates.start_s) if rates.start_s else None)
+
+
+def _costs_of_run(output: Path) -> Costs | None:
+    """Costs that the run in this directory measured; most plans are made before the first run."""
+    if not output.is_dir():
+        return None
+    from hpcbal.simulator.measured_costs import measured_costs
+    from hpcbal.telemetry import RunDirectory, read_ledger
+
+    ledger = RunDirectory(output).ledger
+    if not ledger.is_file():
+        return None
+    return measured_costs((entry.unix_s, entry.line) for entry in read_ledger(ledger))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
+from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.clean_stderr import CleanStderr
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
@@ -84,8 +85,9 @@ def _run_as_rank(request: RunRequest, launcher: Launcher) -> int:
         raise _no_mpi(str(error)) from error
     from hpcbal.runtime.main import run_rank
 
-    with own_exit_code(launcher.rank):
-        return run_rank(request, launcher, stop)
+    activity = Activity()
+    with own_exit_code(launcher.rank, activity):
+        return run_rank(request, launcher, stop, activity)
 
 
 def _no_mpi(reason: str) -> InputError:

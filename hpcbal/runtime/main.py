@@ -19,6 +19,7 @@ from hpcbal.comm.mpi_channel import MpiChannel
 from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.errors import ExitCode
 from hpcbal.forks import remember_rank
+from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
@@ -37,7 +38,7 @@ from hpcbal.telemetry.streams.slices import SliceRecorder
 log = logging.getLogger(__name__)
 
 
-def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
+def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag, activity: Activity) -> int:
     """Run one rank; returns the exit code, which is the same on all ranks.
 
     An error that only this rank has seen aborts the whole job: if the rank merely left, the others would
@@ -47,14 +48,15 @@ def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag) -> int:
         request: what the command line asked for.
         launcher: the launcher that started this process.
         stop: the stop flag, which already catches signals.
+        activity: gets what this rank does.
     """
     world = MPI.COMM_WORLD
-    end = JobEnd(world)
+    end = JobEnd(world, activity)
     remember_rank()
     logging.raiseExceptions = False  # a full disk must not fill stderr with tracebacks of the logs
     with ExitStack() as logs:
         try:
-            code = _run_or_leave(world, request, launcher, stop, end, logs)
+            code = _run_or_leave(world, request, launcher, stop, activity, end, logs)
         except BaseException as error:  # also if the exit code cannot be recorded: the others wait
             end.abort_for(error)
             raise
@@ -69,12 +71,13 @@ def _run_or_leave(
     request: RunRequest,
     launcher: Launcher,
     stop: StopFlag,
+    activity: Activity,
     end: JobEnd,
     logs: ExitStack,
 ) -> int:
     """Run, or leave together with all ranks after an error that one of them has reported."""
     try:
-        return _run(world, request, launcher, stop, end, logs)
+        return _run(world, request, launcher, stop, activity, end, logs)
     except ReportedError as error:
         return StartFile.of_rank().leave_exit_code(world.rank, error.code)
 
@@ -84,6 +87,7 @@ def _run(
     request: RunRequest,
     launcher: Launcher,
     stop: StopFlag,
+    activity: Activity,
     end: JobEnd,
     logs: ExitStack,
 ) -> int:
@@ -104,7 +108,7 @@ def _run(
         node_comm = split_by_node(world, config.slots.ranks_per_node)
         roles = all_or_none(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
-        watchdog = watch_peers(world.rank, roles, end, start)
+        watchdog = watch_peers(world.rank, roles, end, start, RunDirectory(output).status)
         stack.callback(watchdog.stop)  # after an error; otherwise it stops when all ranks agree to leave
         data = open_data(world, node_comm, config, roles)
         timeline = config.timeline
@@ -115,6 +119,7 @@ def _run(
             channel=MpiChannel(world.Dup()),
             stop=stop,
             is_ending=end.announced,
+            activity=activity,
             slices=SliceRecorder(
                 timeline.steps_per_pass, num_ranks=world.size, enabled=timeline.max_bytes > 0
             ),

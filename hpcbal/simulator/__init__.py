@@ -6,7 +6,6 @@ from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.group_rates import GroupRates, varied_rates
 from hpcbal.simulator.limits import too_long
-from hpcbal.simulator.measured_costs import measured_costs
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun, Span, TimedEvent
@@ -35,7 +34,6 @@ __all__ = [
     "compare",
     "load_preset",
     "lower_bound",
-    "measured_costs",
     "predict",
     "preset_names",
     "simulate",

@@ -1,19 +1,31 @@
-"""The files and messages of a run: ledger, metrics, status, results, logs, progress, output directory."""
+"""The files and messages of a run: ledger, metrics, status, results, logs, progress, output directory.
 
-from hpcbal.telemetry.claim.directory import claim_output, prepare_output
-from hpcbal.telemetry.claim.run_lock import RunLock
-from hpcbal.telemetry.claim.same_config import is_same_config
-from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
-from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.host.environment import environment_versions
-from hpcbal.telemetry.ledger import LEDGER_SCHEMA, Ledger, read_ledger
-from hpcbal.telemetry.streams.metrics import MetricsWriter, read_metrics
-from hpcbal.telemetry.streams.rank_log import RankLogging, configure_rank_logging
-from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus, PreprocessingStatus, new_status
-from hpcbal.telemetry.views.read_status import read_status
-from hpcbal.telemetry.views.results import ResultRow, read_results, render_results, write_results
-from hpcbal.telemetry.views.status import STATUS_SCHEMA, write_status
-from hpcbal.telemetry.views.status_table import render_status
+A name is loaded when it is first used: `plan` and `status` need little of this package, and start sooner.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpcbal.telemetry.claim.directory import claim_output, prepare_output
+    from hpcbal.telemetry.claim.run_lock import RunLock
+    from hpcbal.telemetry.claim.same_config import is_same_config
+    from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
+    from hpcbal.telemetry.files.run_directory import RunDirectory
+    from hpcbal.telemetry.host.environment import environment_versions
+    from hpcbal.telemetry.ledger import LEDGER_SCHEMA, Ledger, read_ledger
+    from hpcbal.telemetry.streams.metrics import MetricsWriter, read_metrics
+    from hpcbal.telemetry.streams.rank_log import RankLogging, configure_rank_logging
+    from hpcbal.telemetry.views.ensemble_status import (
+        DnnStatus,
+        EnsembleStatus,
+        PreprocessingStatus,
+        new_status,
+    )
+    from hpcbal.telemetry.views.read_status import read_status
+    from hpcbal.telemetry.views.results import ResultRow, read_results, render_results, write_results
+    from hpcbal.telemetry.views.status import STATUS_SCHEMA, write_status
+    from hpcbal.telemetry.views.status_table import render_status
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -45,3 +57,42 @@ __all__ = [
     "write_results",
     "write_status",
 ]
+
+_MODULE_OF = {
+    "LEDGER_SCHEMA": "ledger",
+    "STATUS_SCHEMA": "views.status",
+    "DnnStatus": "views.ensemble_status",
+    "EnsembleStatus": "views.ensemble_status",
+    "Ledger": "ledger",
+    "MetricsWriter": "streams.metrics",
+    "PreprocessingStatus": "views.ensemble_status",
+    "RankLogging": "streams.rank_log",
+    "ResultRow": "views.results",
+    "RunDirectory": "files.run_directory",
+    "RunLock": "claim.run_lock",
+    "claim_output": "claim.directory",
+    "configure_rank_logging": "streams.rank_log",
+    "environment_versions": "host.environment",
+    "is_same_config": "claim.same_config",
+    "new_status": "views.ensemble_status",
+    "output_error": "files.atomic_file",
+    "prepare_output": "claim.directory",
+    "read_ledger": "ledger",
+    "read_metrics": "streams.metrics",
+    "read_results": "views.results",
+    "read_status": "views.read_status",
+    "render_results": "views.results",
+    "render_status": "views.status_table",
+    "write_atomic": "files.atomic_file",
+    "write_json_atomic": "files.atomic_file",
+    "write_results": "views.results",
+    "write_status": "views.status",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value

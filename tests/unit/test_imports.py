@@ -18,7 +18,13 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "--help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
     "run --help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
     "validate": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.telemetry", "hpcbal.simulator"),
-    "plan": ("hpcbal.policies.batching", "hpcbal.data", "hpcbal.report"),
+    "plan": (
+        "hpcbal.policies.batching",
+        "hpcbal.data",
+        "hpcbal.report",
+        "hpcbal.telemetry.ledger",
+        "hpcbal.telemetry.claim",
+    ),
     "schema": ("numpy", "hpcbal.policies", "hpcbal.control"),
     "status": ("numpy", "pydantic", "hpcbal.policies", "hpcbal.control"),
     "report": ("numpy", "hpcbal.policies", "hpcbal.control"),
@@ -54,8 +60,7 @@ telemetry.views   | -                                     | printable errors con
                   |                                       | telemetry.host telemetry.ledger
 telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
                   |                                       | telemetry.ledger
-telemetry         | -                                     | telemetry.files telemetry.host telemetry.streams
-                  |                                       | telemetry.ledger telemetry.views telemetry.claim
+telemetry         | -                                     | -
 checkpoint        | h5py numpy                            | errors values telemetry.files
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
 simulator         | numpy yaml                            | errors collector values cluster.layout
@@ -100,7 +105,8 @@ runtime.handoff   | -                                     | errors env stderr cl
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
 runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.files
-                  |                                       | telemetry.host runtime.handoff runtime.wire
+                  |                                       | telemetry.host telemetry.views runtime.handoff
+                  |                                       | runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | policies.samples control telemetry.files
                   |                                       | telemetry.host speed_models config.schema
@@ -110,7 +116,8 @@ runtime.resuming  | -                                     | errors cluster.layou
                   |                                       | telemetry checkpoint config config.scheduling
                   |                                       | runtime.handoff
 runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
-                  |                                       | config data dataplane runtime.wire runtime.health
+                  |                                       | config data dataplane runtime.handoff runtime.wire
+                  |                                       | runtime.health
 runtime.record    | -                                     | printable errors env cluster.layout cluster
                   |                                       | control telemetry.files telemetry.streams
                   |                                       | telemetry.ledger telemetry.views telemetry
@@ -138,9 +145,9 @@ runtime           | mpi4py                                | printable errors std
                   |                                       | telemetry.streams telemetry config runtime.handoff
                   |                                       | runtime.health runtime.resuming runtime.rank
                   |                                       | runtime.start
-cli               | -                                     | hpcbal printable errors env stderr cluster control
-                  |                                       | telemetry.files telemetry.views simulator
-                  |                                       | config.schema config.checks config
+cli               | -                                     | hpcbal printable errors env stderr collector
+                  |                                       | cluster control telemetry.files telemetry.views
+                  |                                       | simulator config.schema config.checks config
                   |                                       | config.scheduling planning report.model
                   |                                       | report.drawing report.reading report.page report
                   |                                       | runtime.handoff runtime
@@ -333,6 +340,7 @@ defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max
 dnns: [{name: a, model: "hpcbal.models:resnet", args: {depth: 8}}, {name: b, model: "hpcbal.models:softmax"}]
 backend: {name: emulated, rates: {a: {1: 10}, b: {1: 9}}}
 slots: {per_node: 2}
+output: {dir: runs/never-started}
 """
 PROBE = """\
 import sys

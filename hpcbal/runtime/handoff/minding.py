@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import time
@@ -20,6 +21,9 @@ POLL_INTERVAL_S = 0.1
 
 DRAIN_S = 2.0
 """How long to wait for the last lines of an mpirun that has ended, so that they come before the report."""
+
+LAST_WORDS_S = 3.0
+"""How long the reason of an end waits for mpirun, which takes about a second to end the ranks."""
 
 ORPHANS_S = 30.0
 """How long to wait for ranks whose mpirun was killed; they stop at the end of a step."""
@@ -89,6 +93,8 @@ def mind(
                 process.send_signal(signal.SIGUSR2)
             elif action is Action.KILL:
                 process.terminate()
+            if action is Action.REPORT_LAST_WORDS:
+                _let_mpirun_speak(process, drain)
             report(action.value or str(facts.last_words))
         if (sentence := leftovers.end(facts)) is not None:
             report(sentence)
@@ -99,6 +105,13 @@ def mind(
     for sentence in end.sentences:
         report(sentence)
     return end.code
+
+
+def _let_mpirun_speak(process: subprocess.Popen[bytes], drain: Callable[[float], None]) -> None:
+    """Give mpirun a moment to end and to print its own lines, so that the reason is the last line."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if not is_killed(process.wait(LAST_WORDS_S)):
+            drain(DRAIN_S)
 
 
 def wait_for_orphans(start: StartFile, directory: Path, requests: Requests, number: int) -> bool:

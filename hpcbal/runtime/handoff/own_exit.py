@@ -8,12 +8,13 @@ import socket
 from collections.abc import Iterator
 
 from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.activity import Activity, seen
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.stderr import say
 
 
 @contextlib.contextmanager
-def own_exit_code(rank: int | None) -> Iterator[None]:
+def own_exit_code(rank: int | None, activity: Activity) -> Iterator[None]:
     """Until the run has decided its end, `os._exit` in this process reports an error and exits with 1.
 
     With launchers other than `hpcbal run`, the exit code of a rank is the only trace that it leaves.
@@ -21,14 +22,15 @@ def own_exit_code(rank: int | None) -> Iterator[None]:
 
     Args:
         rank: rank of this process, if known.
+        activity: what it does.
     """
     pid, real = os.getpid(), os._exit
 
     def leave(status: int) -> None:
         if os.getpid() == pid:
-            who = "a rank" if rank is None else f"rank {rank}"
+            who = f"{'a rank' if rank is None else f'rank {rank}'} on {socket.gethostname()}{seen(activity)}"
             _report(
-                f"{who} on {socket.gethostname()}: code of the user, for example a model, ended the process "
+                f"{who}: code of the user, for example a model, ended the process "
                 f"with os._exit({status}); the job ends here. Remove that call, then run the same command "
                 "again to resume from the last checkpoints"
             )

@@ -57,7 +57,7 @@ class StartMachine:
     def look(self, facts: StartFacts, *, stop: bool, kill: bool) -> tuple[StartMachine, tuple[Action, ...]]:
         """Decide what to do now, while mpirun runs; returns the next state and the actions.
 
-        Last words are reported at once, because mpirun may take long to end the ranks. A stop is forwarded
+        Last words are reported soon, because mpirun may take long to end the ranks. A stop is forwarded
         once the ranks can handle it, but not after the run has decided its exit code.
 
         Args:
@@ -69,7 +69,8 @@ class StartMachine:
         if facts.last_words is not None and not self.has_reported and not self.has_killed:
             after = replace(after, has_reported=True)
             actions.append(Action.REPORT_LAST_WORDS)
-        if stop and not self.has_passed_on and facts.is_ready and facts.exit_code is None:
+        is_due = stop and facts.is_ready and facts.exit_code is None
+        if is_due and not self.has_passed_on and not self.has_killed:
             after = replace(after, has_passed_on=True)
             actions.append(Action.PASS_ON_STOP)
         if kill:
@@ -116,24 +117,29 @@ class StartMachine:
         code = int(ExitCode.INTERNAL_ERROR) if facts.abort_code is None else facts.abort_code
         if is_killed(returncode):
             return code, GONE_WITH_MPIRUN if are_gone else LEFT_BY_MPIRUN
+        if self.has_killed:
+            return code, KILLED_ON_REQUEST
         if facts.abort_code is not None or is_reported:  # the rank that aborts has reported why
             return code, None
-        code, sentence = self._undecided(returncode, facts, stop)
-        return int(code), None if self.has_killed else sentence
+        return self._undecided(returncode, facts, stop)
 
-    def _undecided(self, returncode: int, facts: StartFacts, stop: bool) -> tuple[ExitCode, str]:
+    def _undecided(self, returncode: int, facts: StartFacts, stop: bool) -> tuple[int, str]:
         """The meaning of an end that no rank has decided or explained."""
         if returncode in ENDED_BY_TERM or (returncode == ENDED_BY_INT and not facts.is_ready):
             return ExitCode.RUN_AGAIN, ENDED_BY_SIGNAL
         if returncode - 128 in DEADLY:
             return ExitCode.INTERNAL_ERROR, _death(signal.Signals(returncode - 128), facts.is_watched)
-        if returncode and stop and not self.has_killed:  # the stop reached mpirun too, which kills the ranks
+        if returncode and stop:  # the stop reached mpirun too, which kills the ranks
             return ExitCode.RUN_AGAIN, ENDED_WHILE_STOPPING
         if returncode and facts.is_stopping:
             return ExitCode.INTERNAL_ERROR, ENDED_WHILE_STOPPING
         return ExitCode.INTERNAL_ERROR, ENDED_UNDECIDED if facts.is_ready else ENDED_EARLY
 
 
+KILLED_ON_REQUEST = (
+    "the ranks were killed before the run had written all checkpoints; run the same command again to resume "
+    "from the last ones"
+)
 ENDED_BY_SIGNAL = "a rank ended before it could write a checkpoint; run the same command again"
 GONE_WITH_MPIRUN = (
     "the ranks have ended too, perhaps before they could write checkpoints; run the same command again to "

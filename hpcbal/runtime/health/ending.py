@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.printable import printable
+from hpcbal.runtime.handoff.activity import NUM_BYTES, Activity, text_in
 from hpcbal.runtime.handoff.start_file import StartFile
 
 log = logging.getLogger(__name__)
@@ -26,31 +27,44 @@ class JobEnd:
     """Ends the job because of an error on this rank.
 
     Each rank of a node has one byte in shared memory, which it sets before it aborts. The other ranks then
-    know that it aborted and was not killed.
+    know that it aborted and was not killed. Behind that byte it keeps what it does.
 
     Args:
         world: communicator of all ranks.
+        activity: what this rank does.
     """
 
-    def __init__(self, world: MPI.Intracomm) -> None:
+    def __init__(self, world: MPI.Intracomm, activity: Activity) -> None:
         self._world = world
+        self._activity = activity
         self._window: MPI.Win | None = None
+        self._texts: NDArray[np.uint8] = np.zeros((1, NUM_BYTES), np.uint8)
         self._ending: NDArray[np.uint8] = np.zeros(1, np.uint8)
         self._mine = 0
 
     def share(self, node_comm: MPI.Intracomm) -> None:
         """Set up the shared memory of this node's ranks; collective over the node."""
-        num_bytes = node_comm.size if node_comm.rank == 0 else 0
-        window = MPI.Win.Allocate_shared(num_bytes, 1, MPI.INFO_NULL, node_comm)
+        num_bytes = node_comm.size * (1 + NUM_BYTES)
+        window = MPI.Win.Allocate_shared(num_bytes if node_comm.rank == 0 else 0, 1, MPI.INFO_NULL, node_comm)
         buffer: Any = window.Shared_query(0)[0]
-        memory = np.frombuffer(buffer, np.uint8)[: node_comm.size]
+        memory = np.frombuffer(buffer, np.uint8)[:num_bytes].reshape(node_comm.size, 1 + NUM_BYTES)
         memory[node_comm.rank] = 0
         node_comm.Barrier()
-        self._window, self._ending, self._mine = window, memory, node_comm.rank
+        self._window, self._mine = window, node_comm.rank
+        self._ending, self._texts = memory[:, 0], memory[:, 1:]
+        self._activity.keep_in(self._texts[self._mine].data)
 
     def announced(self) -> bool:
         """Whether a rank of this node is ending the job and reports the reason."""
         return bool(self._ending.any())
+
+    def activity_of(self, node_rank: int) -> str:
+        """What a rank of this node does, or did last; empty if it has not said.
+
+        Args:
+            node_rank: the rank's place among the ranks of this node.
+        """
+        return text_in(self._texts[node_rank]) if node_rank < len(self._texts) else ""
 
     def abort(self, code: int) -> None:
         """End all ranks at once; does not return."""
@@ -83,6 +97,8 @@ class JobEnd:
         """Free the memory; collective over the node."""
         if self._window is not None:
             self._ending = np.zeros(1, np.uint8)  # a view of freed memory would crash the process
+            self._texts = np.zeros((1, NUM_BYTES), np.uint8)
+            self._activity.keep_in(bytearray(NUM_BYTES))
             self._mine = 0
             self._window.Free()
             self._window = None

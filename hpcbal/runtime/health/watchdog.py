@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from hpcbal.cluster.roles import RankInfo
+from hpcbal.runtime.handoff.activity import seen
 from hpcbal.telemetry.host.processes import process_is_gone
 
 # Open MPI gives the other ranks about a second between TERM and KILL, so poll more often than that.
@@ -25,6 +26,7 @@ class PeerWatchdog:
         peers: the other ranks of this node; ranks whose pid is not visible (another pid namespace) are
             ignored.
         role_of: returns the role of a rank, for the message.
+        activity_of: returns what a rank did last, for the message.
         on_death: called once, from the thread, with the message; must end the process.
     """
 
@@ -33,11 +35,13 @@ class PeerWatchdog:
         me: RankInfo,
         peers: Sequence[RankInfo],
         role_of: Callable[[int], str],
+        activity_of: Callable[[int], str],
         on_death: Callable[[str], None],
     ) -> None:
         self._me = me
         self._peers = [peer for peer in peers if not process_is_gone(peer.pid)]
         self._role_of = role_of
+        self._activity_of = activity_of
         self._on_death = on_death
         self._stopped = False
         self._thread = threading.Thread(target=self._watch, name="peer-watchdog", daemon=True)
@@ -60,10 +64,11 @@ class PeerWatchdog:
     def _describe(self, dead: Sequence[RankInfo]) -> str:
         names = ", ".join(
             f"rank {peer.rank} ({self._role_of(peer.rank)}, pid {peer.pid}) on host {peer.host}"
+            f"{seen(self._activity_of(peer.rank))}"
             for peer in dead
         )
         return (
             f"{names} died without an error message: killed by a signal (kill -9, or the out-of-memory "
-            "killer: see dmesg) or crashed; the job ends here. Run the same command again to resume from the "
-            "last checkpoints"
+            "killer: see dmesg), crashed, or ended by code of the user (such as _exit in C); the job ends "
+            "here. Run the same command again to resume from the last checkpoints"
         )

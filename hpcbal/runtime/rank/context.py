@@ -11,6 +11,7 @@ from pathlib import Path
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.channel import Channel
 from hpcbal.config import EnsembleConfig
+from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.health.reading import Reader, ReadWatch, watched
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace, heartbeat_interval_s
@@ -30,6 +31,7 @@ class RankContext:
         stop: signals that this rank has received.
         is_ending: whether a rank of this node has announced that it ends the job.
         hang_trace: logs this rank's stack when it hangs.
+        activity: what this rank does, for reports of its death.
         slices: records this rank's slices for the timeline.
         reads: watches the reads of another thread of this rank; None if there is no such thread.
     """
@@ -43,6 +45,7 @@ class RankContext:
     is_ending: Callable[[], bool]
     slices: SliceRecorder
     reads: ReadWatch | None = None
+    activity: Activity = field(default_factory=Activity)
     _last_heartbeat_s: float = field(default=0.0)
 
     @property
@@ -89,5 +92,6 @@ class RankContext:
     def announce(self, doing: str) -> None:
         """Report to the scheduler that this rank starts work that may take long."""
         self._last_heartbeat_s = time.monotonic()
+        self.activity.note(doing)
         self.hang_trace.renew()
         self.channel.send(SCHEDULER_RANK, Heartbeat(doing))

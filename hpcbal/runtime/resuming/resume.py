@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from hpcbal.checkpoint import TrainingState, read_progress
+from hpcbal.checkpoint import TrainingState, recover_progress
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
@@ -80,7 +80,7 @@ def read_earlier(
     regroups: bool = True,
     problem: str | None = None,
 ) -> Earlier:
-    """Combine the ledger and the checkpoints.
+    """Combine the ledger and the checkpoints; damaged checkpoints are kept under another name.
 
     The checkpoints define how far each DNN has come, because the ledger may contain epochs whose weights were
     lost when the run was killed. The ledger defines which DNNs are done or failed, and which round was
@@ -103,10 +103,10 @@ def read_earlier(
     fingerprints: dict[str, str] = {}
     next_pass = facts.next_pass
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
-        found = list(readers.map(lambda spec: read_progress(run.job(spec.dnn_id)), specs))
+        found = list(readers.map(lambda spec: recover_progress(run.job(spec.dnn_id)), specs))
     for spec, (state, problems) in zip(specs, found, strict=True):
         warnings.extend(problems)
-        if state is None and spec.dnn_id in facts.saved:
+        if state is None and not problems and spec.dnn_id in facts.saved:
             warnings.append(f"{run.job(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts again")
         if state is not None and state.name != spec.dnn_id:
             raise DataError(

@@ -11,7 +11,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.message import Message
-from hpcbal.control import Ensemble
+from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.messages import (
     Event,
     Finish,
@@ -126,10 +126,16 @@ class Scheduler:
         self._console.show(event)
         if isinstance(event, GroupLeft):
             del self._groups[event.dnn_id]
+        dnns, live = self._ensemble.state.dnns, self._ensemble.state.live
+        concerned = list(live) if isinstance(event, Started) else [getattr(event, "dnn_id", "")]
+        concerned = [name for name in concerned if name in live]
         began = time.monotonic()
         instructions = self._ensemble.handle(event)
         self._journal.note_decision(began, time.monotonic() - began)
         self._journal.note_event(event, self._ensemble)
+        for name in concerned:
+            if dnns[name].state is DnnState.DONE:
+                self._console.note_converged(name, dnns[name].epochs, dnns[name].detail)
         for instruction in instructions:
             log.debug("%r", instruction)
             self._console.show(instruction)

@@ -95,7 +95,8 @@ def prepare_output(
     removed_before = read_removed(run)
     changes = check_same(run.root, existing, config_yaml, removed_before)
     if changes:
-        report(f"resuming {changes.in_words()}")
+        if words := changes.in_words():
+            report(f"resuming {words}")
         if changes.removed:  # before config.yaml, so that a kill in between loses nothing
             write_removed(run, {**removed_before, **changes.removed})
         write_atomic(run.config, config_yaml, durable=True)

@@ -58,11 +58,12 @@ class Changes:
         return bool(self.keys or self.added or self.removed)
 
     def in_words(self) -> str:
-        """What differs, for a log."""
+        """What differs, for a log; empty if only the directory has another name, which people know."""
+        keys = [key for key in self.keys if not key.startswith("output.")]
         parts = (
             f"with {_listed(self.added)} added" if self.added else "",
             f"without {_listed(self.removed)}, whose files stay" if self.removed else "",
-            f"with changed {', '.join(self.keys)}" if self.keys else "",
+            f"with changed {', '.join(keys)}" if keys else "",
         )
         return "; ".join(part for part in parts if part)
 

@@ -72,7 +72,7 @@ class Progress:
         self._rates: list[str] = []
         self._profiling: set[str] = set()
         self._best: dict[str, tuple[str, float]] = {}  # title and value, by DNN
-        self._num_done = 0
+        self._converged: set[str] = set()
         self._num_failed = 0
         self._has_error = False
 
@@ -88,6 +88,18 @@ class Progress:
         first, *rest = self._paint(color, printable(text)).split("\n")
         stamp = f"[{duration_text(self._clock() - self._started_s)}] "
         self._print([stamp + first, *(" " * len(stamp) + line for line in rest)])
+
+    def note_converged(self, dnn_id: str, num_epochs: int, detail: str) -> None:
+        """Show once that a DNN has converged; it may do so as the run stops or starts, without a decision."""
+        if dnn_id in self._converged:
+            return
+        self._converged.add(dnn_id)
+        if self._round is not None:
+            self._round.num_converged += 1
+        why = f" ({detail})" if detail else ""
+        title, value = self._best.get(dnn_id, ("val acc", None))
+        best = f", best {title} {number_text(value)}"
+        self.note(f"{dnn_id} converged after {count_text(num_epochs, 'epoch')}{best}{why}", _GREEN)
 
     def warn(self, text: str) -> None:
         """Print a warning with the time."""
@@ -204,14 +216,7 @@ class Progress:
         dnn_id = message.dnn_id
         epochs_by_name = self._round.epochs if self._round is not None else self._alone_epochs
         if message.reason == "converged":
-            self._num_done += 1
-            if self._round is not None:
-                self._round.num_converged += 1
-            epochs = count_text(epochs_by_name.get(dnn_id, 0), "epoch")
-            detail = f" ({message.detail})" if message.detail else ""
-            title, value = self._best.get(dnn_id, ("val acc", None))
-            best = f", best {title} {number_text(value)}"
-            self.note(f"{dnn_id} converged after {epochs}{best}{detail}", _GREEN)
+            self.note_converged(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
         self._gone(dnn_id)
 
     def _failed(self, event: DnnFailed) -> None:
@@ -261,10 +266,10 @@ class Progress:
                 )
             self.note(text, _RED if self._has_error else _YELLOW)
         elif self._num_failed:
-            counts = f"{self._num_done} converged, {self._num_failed} failed"
+            counts = f"{len(self._converged)} converged, {self._num_failed} failed"
             self.note(f"finished after {took}: {counts} in this start", _RED)
         else:
-            self.note(f"finished after {took}: {self._num_done} converged in this start", _GREEN)
+            self.note(f"finished after {took}: {len(self._converged)} converged in this start", _GREEN)
 
     def _paint(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color and code else text

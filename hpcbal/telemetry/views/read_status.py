@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from hpcbal.errors import InputError
+from hpcbal.errors import HpcbalError, InputError
+from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.views.conforming import misfit
 from hpcbal.telemetry.views.kinds import VIEWS, AnyStatus, view_of
-from hpcbal.telemetry.views.status import STATUS_SCHEMA, RunStatus
+from hpcbal.telemetry.views.status import STATUS_SCHEMA, RunStatus, has_ended
 
 _ADVICE = "; the run writes it again when it is resumed"
 
@@ -53,6 +55,15 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
     if problem is not None:
         raise InputError(f"{path}: damaged ({problem}){_ADVICE}")
     return cast(AnyStatus, status)
+
+
+def note_death(path: Path, reason: str) -> None:
+    """Add why a start has died to its status; without effect if the file cannot be read or written."""
+    with contextlib.suppress(HpcbalError):
+        status = read_status(path.parent)
+        if not has_ended(status):
+            status["death"] = reason
+            write_json_atomic(path, status)
 
 
 def _no_time(status: Mapping[str, Any]) -> str | None:

@@ -47,7 +47,8 @@ class RunStatus(TypedDict):
 
     `kind` is missing in files from before there were kinds. `outcome` and `exit_code` are None until the end.
     Outcomes are done, failed-dnns, suspended and profiled. `started_at` and `elapsed_s` refer to this start.
-    The file is updated every `heartbeat_s`. `prediction` is missing while it is unknown.
+    The file is updated every `heartbeat_s`. `prediction` is missing while it is unknown. `death` is why the
+    start ended without recording its end, where another rank has seen it.
     """
 
     schema: int
@@ -63,6 +64,7 @@ class RunStatus(TypedDict):
     num_gpus: int
     busy_gpus: int
     prediction: NotRequired[PredictionStatus]
+    death: NotRequired[str]
     host: str
     pid: int
 
@@ -131,6 +133,8 @@ def death_note(status: RunStatus, now: float | None = None) -> str | None:
     """
     if has_ended(status):
         return None
+    if "death" in status:
+        return status["death"]
     who = f"process {status['pid']} on {status['host']}"
     if status["host"] == socket.gethostname() and process_is_gone(status["pid"]):
         return f"{who} is gone: the run was killed; run the same command again to resume it"

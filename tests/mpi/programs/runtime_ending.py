@@ -11,13 +11,15 @@ from mpi4py import MPI
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.comm.collectives import patient_allgather, patient_barrier
 from hpcbal.errors import OutputError
+from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
 from hpcbal.runtime.health.watchdog import PeerWatchdog
 
 
 def main(what: str) -> None:
     world = MPI.COMM_WORLD
-    end = JobEnd(world)
+    activity = Activity()
+    end = JobEnd(world, activity)
     end.share(world)
     infos = [
         RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate(patient_allgather(world, os.getpid()))
@@ -30,9 +32,14 @@ def main(what: str) -> None:
         end.abort(9)
 
     peers = [info for info in infos if info.rank != world.rank]
-    watchdog = PeerWatchdog(infos[world.rank], peers, lambda rank: "worker", on_death)
+    watchdog = PeerWatchdog(infos[world.rank], peers, lambda rank: "worker", end.activity_of, on_death)
     watchdog.start()
     assert not end.announced()
+    activity.note(f"training net-{world.rank}")
+    patient_barrier(world)
+    assert [end.activity_of(rank) for rank in range(world.size)] == [
+        f"training net-{rank}" for rank in range(world.size)
+    ]
     patient_barrier(world)
     if world.rank == 1 and what != "nothing":
         try:

@@ -5,7 +5,14 @@ import os
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, seal, write_checkpoint
+from hpcbal.checkpoint import (
+    TrainingState,
+    read_checkpoint,
+    read_progress,
+    recover_progress,
+    seal,
+    write_checkpoint,
+)
 from hpcbal.errors import CheckpointError
 from hpcbal.values import Position
 
@@ -75,6 +82,27 @@ def test_with_both_damaged_the_dnn_starts_from_the_beginning_and_both_are_named(
     assert all("starts from the beginning" in text for text in warnings)
 
 
+def test_a_damaged_file_is_kept_when_a_run_resumes_and_reported_once(two):
+    os.truncate(two / "checkpoint.h5", 1000)
+    state, (warning,) = recover_progress(two)
+    assert state.epoch == 1
+    assert "; kept as checkpoint.damaged.h5; using " in warning
+    assert read_both(two)[1] == []
+    write_checkpoint(two, state_of(3))
+    assert (two / "checkpoint.damaged.h5").stat().st_size == 1000
+    assert read_both(two)[0].epoch == 3
+
+
+def test_each_damaged_file_is_kept(two):
+    for name in ("checkpoint.h5", "checkpoint.previous.h5"):
+        (two / name).write_text(name)
+    state, warnings = recover_progress(two)
+    assert state is None
+    assert ["; kept as checkpoint.damaged" in text for text in warnings] == [True, True]
+    assert (two / "checkpoint.damaged.h5").read_text() == "checkpoint.h5"
+    assert (two / "checkpoint.damaged-2.h5").read_text() == "checkpoint.previous.h5"
+
+
 def test_a_missing_current_file_is_reported(two):
     (two / "checkpoint.h5").unlink()
     state, warnings = read_both(two)
@@ -103,6 +131,7 @@ def test_a_file_changed_since_it_was_written_is_not_trusted(two):
     identity = write_checkpoint(two, state_of(3))
     os.truncate(two / "checkpoint.h5", 1000)
     write_checkpoint(two, state_of(4), known_whole=identity)
+    assert (two / "checkpoint.damaged.h5").stat().st_size == 1000
     (two / "checkpoint.h5").unlink()
     assert read_both(two)[0].epoch == 2
 

@@ -259,8 +259,22 @@ def test_an_epoch_reported_just_after_the_request_counts(drive: Drive) -> None:
     driver.send(SuspendRequested("SIGTERM"))
     assert driver.epoch("a") == []
     driver.save("a")
-    assert driver.send(GroupLeft("a")) == [StopStream(0), Finish("suspended")]
-    assert drive({"a": 1}, resume=driver.ensemble.resume_state()).start() == [Finish("done")]
+    assert (driver.state_of("a"), driver.ensemble.state.dnns["a"].detail) == ("done", "1 of at most 1 epochs")
+    assert driver.send(GroupLeft("a")) == [StopStream(0), Finish("done")]
+
+
+def test_a_dnn_that_waits_for_a_decision_when_the_run_stops_has_converged(drive: Drive) -> None:
+    driver = drive({"a": 1, "b": 2})
+    driver.start()
+    driver.epoch("a")
+    assert driver.send(SuspendRequested("SIGINT")) == [SuspendGroups(("a", "b"))]
+    driver.leave("a")
+    driver.save("b", Position(0, 40))
+    assert driver.send(GroupLeft("b"))[-1] == Finish("suspended")
+    assert (driver.state_of("a"), driver.state_of("b")) == ("done", "suspended")
+    again = drive({"a": 1, "b": 2}, resume=driver.ensemble.resume_state())
+    (instruction,) = again.start()
+    assert instruction.plan.start == {"b": Position(0, 40)}
 
 
 def test_groups_that_are_leaving_are_not_asked_again(drive: Drive) -> None:

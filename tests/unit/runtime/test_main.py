@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hpcbal.errors import OutputError
+from hpcbal.runtime.handoff.activity import Activity
 
 
 def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -15,7 +16,7 @@ def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.M
     full, ended = OutputError("start.jsonl: cannot write: the file system is full"), []
 
     class End:
-        def __init__(self, world: object) -> None:
+        def __init__(self, world: object, activity: Activity) -> None:
             """As `JobEnd`."""
 
         def abort_for(self, error: BaseException) -> None:
@@ -31,5 +32,5 @@ def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.M
     monkeypatch.setattr(main, "_run", refuse)
     monkeypatch.setattr(main.StartFile, "leave_exit_code", cannot_write)
     with pytest.raises(OutputError):
-        main.run_rank(None, None, None)
+        main.run_rank(None, None, None, Activity())
     assert ended == [full]

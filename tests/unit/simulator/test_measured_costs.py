@@ -8,7 +8,8 @@ import pytest
 from ledger_lines import a, plan_of
 
 from hpcbal.control import EpochDone
-from hpcbal.simulator import Costs, SimulatedRun, measured_costs
+from hpcbal.simulator import Costs, SimulatedRun
+from hpcbal.simulator.measured_costs import measured_costs
 from hpcbal.telemetry.ledger import LINE_BY_EVENT, EpochDoneLine, EpochFacts, Line, RoundStartedLine
 from hpcbal.telemetry.ledger.of_control import line_of_epoch, plan_facts
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hpcbal.runtime.handoff import leftovers
+from hpcbal.runtime.handoff import leftovers, minding
 from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
@@ -42,3 +42,25 @@ def test_processes_that_outlive_the_run_are_ended(
         "killed what models or datasets had started and what outlived the run (process ids "
         in capfd.readouterr().err
     )
+
+
+SPEAKS = "import sys, time; time.sleep(0.5); print('mpirun: a rank has ended', file=sys.stderr)"
+
+
+def test_the_reason_comes_behind_the_lines_of_mpirun(capfd: pytest.CaptureFixture[str]) -> None:
+    with launch_directory() as (directory, _):
+        StartFile(directory).add(is_ready=True, last_words="rank 3 died", abort_code=1)
+        process = subprocess.Popen([sys.executable, "-c", SPEAKS])
+        assert mind(process, directory, Requests()) == 1
+    assert capfd.readouterr().err == "mpirun: a rank has ended\nhpcbal: rank 3 died\n"
+
+
+def test_the_reason_does_not_wait_long_for_mpirun(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(minding, "LAST_WORDS_S", 0.05)
+    with launch_directory() as (directory, _):
+        StartFile(directory).add(is_ready=True, last_words="rank 3 died", abort_code=1)
+        process = subprocess.Popen([sys.executable, "-c", SPEAKS])
+        assert mind(process, directory, Requests()) == 1
+    assert capfd.readouterr().err == "hpcbal: rank 3 died\nmpirun: a rank has ended\n"

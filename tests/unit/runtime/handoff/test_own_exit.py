@@ -13,9 +13,12 @@ from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 
 PROGRAM = """
 import os, sys
+from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.own_exit import own_exit_code
+activity = Activity()
+activity.note("training b")
 code = int(sys.argv[1])
-with own_exit_code(3):
+with own_exit_code(3, activity):
     if os.fork() == 0:
         os._exit(code)  # a process of the user's own
     assert os.waitstatus_to_exitcode(os.wait()[1]) == code
@@ -36,6 +39,7 @@ def test_a_rank_that_ends_itself_exits_with_1_and_says_so(code: int) -> None:
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("hpcbal: rank 3 on ")
+    assert " (last seen training b): code of the user" in line
     assert f"ended the process with os._exit({code}); the job ends here. Remove that call" in line
 
 

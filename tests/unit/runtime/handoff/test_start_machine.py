@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.handoff.start_file import StartFacts
-from hpcbal.runtime.handoff.start_machine import ENDED_EARLY, ENDED_UNDECIDED, Action, StartMachine
+from hpcbal.runtime.handoff.start_machine import (
+    ENDED_EARLY,
+    ENDED_UNDECIDED,
+    KILLED_ON_REQUEST,
+    Action,
+    StartMachine,
+)
 
 FRESH = StartMachine()
 DIED = "rank 2 died"
@@ -27,7 +33,11 @@ REPORT, PASS_ON, KILL = Action.REPORT_LAST_WORDS, Action.PASS_ON_STOP, Action.KI
         (RUNNING, ["stop", "stop"], [(PASS_ON,), ()]),
         (RUNNING, ["stop", "stop kill", "stop"], [(PASS_ON,), (KILL,), ()]),
         (RUNNING, ["stop kill", "stop kill"], [(PASS_ON, KILL), (KILL,)]),
-        (StartFacts(), ["stop", "stop kill"], [(), (KILL,)]),  # a signal would kill ranks that are not ready
+        (
+            StartFacts(),
+            ["stop", "stop kill", "ready"],
+            [(), (KILL,), ()],
+        ),  # a signal would kill ranks that are not ready
         (replace(RUNNING, exit_code=0), ["stop"], [()]),  # there is nothing to stop any more
         (REPORTED, ["", ""], [(REPORT,), ()]),
         (REPORTED, ["stop kill", ""], [(REPORT, PASS_ON, KILL), ()]),
@@ -38,7 +48,8 @@ def test_each_wish_is_passed_on_once_when_the_ranks_can_answer(
 ):
     machine, done = FRESH, []
     for look in looks:
-        machine, now = machine.look(facts, stop="stop" in look, kill="kill" in look)
+        known = replace(facts, is_ready=True) if look == "ready" else facts
+        machine, now = machine.look(known, stop=bool(look), kill="kill" in look)
         done.append(now)
     assert done == actions
 
@@ -46,7 +57,7 @@ def test_each_wish_is_passed_on_once_when_the_ranks_can_answer(
 def test_words_of_ranks_that_people_have_killed_are_not_reported():
     machine, _ = FRESH.look(RUNNING, stop=True, kill=True)
     assert machine.look(REPORTED, stop=True, kill=False)[1] == ()
-    assert machine.end(137, REPORTED).sentences == ()
+    assert machine.end(137, REPORTED).sentences == (KILLED_ON_REQUEST,)
 
 
 STOPPED = "the ranks have written checkpoints and stopped; run the same command again to resume"
@@ -129,10 +140,15 @@ def test_a_stop_that_reaches_mpirun_too_is_a_stop():
     assert end.sentences[0].startswith(WHILE_STOPPING)
 
 
-@pytest.mark.parametrize(("returncode", "code"), [(143, 75), (-signal.SIGTERM, 75), (137, 1), (1, 1)])
-def test_the_end_of_ranks_that_people_have_killed_needs_no_sentence(returncode: int, code: int):
-    end = StartMachine(has_passed_on=True, has_killed=True).end(returncode, STOPPING)
-    assert (end.code, end.sentences) == (code, ())
+@pytest.mark.parametrize("returncode", [143, -signal.SIGTERM, 137, 1])
+def test_ranks_that_people_have_killed_have_not_stopped_cleanly(returncode: int):
+    end = StartMachine(has_passed_on=True, has_killed=True).end(returncode, STOPPING, stop=True)
+    assert (end.code, end.sentences) == (1, (KILLED_ON_REQUEST,))
+
+
+def test_a_kill_that_comes_after_the_checkpoints_changes_nothing():
+    end = StartMachine(has_passed_on=True, has_killed=True).end(143, facts(75, STOPPING), stop=True)
+    assert (end.code, end.sentences) == (75, (STOPPED,))
 
 
 def test_words_that_were_reported_are_not_reported_again():

@@ -17,7 +17,9 @@ from hpcbal.cluster.roles import RankInfo
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
 from hpcbal.runtime.health.peers import watch_peers
 from hpcbal.runtime.health.watchdog import PeerWatchdog
+from hpcbal.telemetry import new_status, read_status, write_status
 from hpcbal.telemetry.host.processes import process_is_gone
+from hpcbal.telemetry.views.status import death_note
 
 
 @pytest.fixture
@@ -69,7 +71,13 @@ def watch(*pids: int) -> tuple[PeerWatchdog, queue.Queue[str]]:
     heard: queue.Queue[str] = queue.Queue()
     me = RankInfo(0, 0, "here", os.getpid(), 0)
     peers = [RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate(pids, start=1)]
-    dog = PeerWatchdog(me, peers, lambda rank: "trainer" if rank > 1 else "preprocessor", heard.put)
+    dog = PeerWatchdog(
+        me,
+        peers,
+        lambda rank: "trainer" if rank > 1 else "preprocessor",
+        lambda rank: f"training {rank}b",
+        heard.put,
+    )
     dog.start()
     return dog, heard
 
@@ -79,7 +87,9 @@ def test_a_killed_peer_is_named_once(sleeper):
     sleeper.kill()
     sleeper.wait()
     message = heard.get(timeout=20)
-    assert message.startswith(f"rank 2 (trainer, pid {sleeper.pid}) on host here died without an error")
+    assert message.startswith(
+        f"rank 2 (trainer, pid {sleeper.pid}) on host here (last seen training 2b) died"
+    )
     assert "kill -9" in message
     assert heard.empty()
 
@@ -113,12 +123,17 @@ def test_a_death_is_reported_by_a_rank_or_left_to_hpcbal_run(
         ranks=[RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate([os.getpid(), sleeper.pid])],
         role_of=lambda rank: ["scheduler", "trainer"][rank],
     )
-    end: Any = SimpleNamespace(announced=lambda: False, abort=codes.put)
-    watch_peers(0, roles, end, start)
+    end: Any = SimpleNamespace(
+        announced=lambda: False, abort=codes.put, activity_of=["", "training b"].__getitem__
+    )
+    status = tmp_path / "status.json"
+    write_status(status, new_status("a", 2))
+    watch_peers(0, roles, end, start, status)
     assert start.read().is_watched == is_started_by_hpcbal
     sleeper.kill()
     sleeper.wait()
     assert codes.get(timeout=20) == 1
-    words = f"rank 1 (trainer, pid {sleeper.pid}) on host here died without an error message"
+    words = f"rank 1 (trainer, pid {sleeper.pid}) on host here (last seen training b) died"
+    assert words in str(death_note(read_status(tmp_path)))
     assert (words in str(start.read().last_words)) == is_started_by_hpcbal
     assert (words in capfd.readouterr().err) != is_started_by_hpcbal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,17 @@ def test_swapped_checkpoints_are_refused(run: RunDirectory):
 def test_a_lost_checkpoint_is_reported(run: RunDirectory):
     (warning,) = read(run, started(), a(CheckpointWrittenLine, dnn="a")).warnings
     assert "the checkpoint is gone; a starts again" in warning
+
+
+def test_a_damaged_checkpoint_is_reported_once_and_kept(run: RunDirectory):
+    save(run, "a", 1, Position(5, 120))
+    os.truncate(run.job("a") / "checkpoint.h5", 1000)
+    (warning,) = read(run, started(), a(CheckpointWrittenLine, dnn="a")).warnings
+    assert "it is truncated or extended" in warning
+    assert warning.endswith(
+        "kept as checkpoint.damaged.h5; there is no whole checkpoint, so training starts from the beginning"
+    )
+    assert (run.job("a") / "checkpoint.damaged.h5").stat().st_size == 1000
 
 
 def test_a_retried_dnn_stays_retried_at_the_next_start(run: RunDirectory):

@@ -171,6 +171,16 @@ def test_jobs_may_be_added_and_removed(tmp_path):
     assert notes == ["resuming with c added; without b, whose files stay; with changed walltime"]
 
 
+def test_another_name_of_the_directory_is_not_worth_a_line(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    notes = []
+    moved = CONFIG + "output: {dir: elsewhere}\n"
+    assert prepare_output(tmp_path, moved, report=notes.append) is True
+    assert notes == []
+    assert (tmp_path / "config.yaml").read_text() == moved
+
+
 def test_a_job_that_is_back_must_be_as_it_was(tmp_path):
     prepare_output(tmp_path, CONFIG)
     train(tmp_path)

@@ -246,3 +246,19 @@ def test_a_stream_that_cannot_write_a_letter_writes_a_question_mark():
     stream = io.TextIOWrapper(raw, encoding="ascii")
     Progress(stream, 4).note("Größe")
     assert raw.getvalue() == b"[0:00:00] Gr??e\n"
+
+
+def test_a_dnn_that_converges_as_the_run_stops_is_counted_once():
+    progress = Watched()
+    progress.show(StartRound(plan_of("a", "b")))
+    progress.show(done("a", 0.75))
+    progress.lines()
+    for _ in range(2):
+        progress.note_converged("a", 3, "max_epochs (3)")
+    progress.show(StopStream(3))
+    progress.show(Finish("done"))
+    shown = [line.partition("] ")[2] for line in progress.lines()]
+    assert shown[0] == "a converged after 3 epochs, best val acc 0.7500 (max_epochs (3))"
+    assert shown[-2].endswith(": 1 converged, 1 to continue")
+    assert shown[-1].endswith(": 1 converged in this start")
+    assert len(shown) == 4
