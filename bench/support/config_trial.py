@@ -31,7 +31,7 @@ OUTSIDE_THE_FILE = (
     r"allowed: at most \d+, one for each slot",  # the size of the allocation
     r"with data\.access 'partitioned'",
     r"are too few for|allowed: at least \d+ with|needs encoded images",  # the samples
-    r"samples are |images of \d+",
+    r"samples are |images of \d+|does not say how large",
     r"(two blocks|a block|a batch) of \d+ samples",
     r"too large for the dataset|leaves (none of|no )|no size is known",
     r"No space left|Permission denied|File name too long|Not a directory|File exists",  # the file system

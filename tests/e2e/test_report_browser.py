@@ -29,6 +29,7 @@ from hpcbal.report import (
     SharePoint,
     SlotSpan,
     SlotUse,
+    WorkReport,
     render_page,
 )
 
@@ -222,6 +223,7 @@ def many_dnns() -> ReportData:
         use=use,
         rates=rates,
         waits=waits,
+        works=tuple(WorkReport(n, 0, {0: 0.5, 159: 1.5}, 0.1, 0.25, 3) for n in names[:20]),
         left_out=tuple(LeftOut(name, 7, 900.0) for name in names[:3]),
         shares=shares,
         overheads=(Overhead("profiling", 0.012, "measuring"), Overhead("scheduling", 0.0001, "deciding")),

@@ -24,6 +24,7 @@ from hpcbal.report import (
     PredictedDuration,
     ReportData,
     SharePoint,
+    WorkReport,
     read_run,
     render_page,
 )
@@ -128,6 +129,7 @@ def test_no_text_of_a_report_can_break_the_page(finished: ReportData) -> None:
             GroupWait("a", 0, 2, 1, "a reason", 1.0, 0.1, 1, 3),
             GroupWait("a", 0, 2, None, "collective", 1.0, 0.1, 1, 3),
         ),
+        works=(WorkReport("a", 0, {0: 0.9, 1: 1.1}, 0.1, None, 3),),
         left_out=(LeftOut("b", 1, 2.0),),
         shares={"a": (SharePoint(1, {0: 0.3, 1: 0.7}), SharePoint(2, {0: 0.4, 1: 0.6}))},
         overheads=(Overhead("an overhead", 0.1, "what it is"),),

@@ -63,6 +63,16 @@ def damaged(line: Line, **changes: Any) -> dict[str, Any]:
     return plain
 
 
+def test_an_epoch_from_before_work_was_recorded_is_read() -> None:
+    plain = damaged(
+        EPOCH,
+        facts__ranks__work=...,
+        facts__ranks__waited_s=...,
+        facts__ranks__slowest_work=...,
+    )
+    assert entry_of(plain).line == EPOCH
+
+
 DAMAGE = {
     "no schema": (damaged(EPOCH, schema=...), "schema is absent, allowed: 1 or 2"),
     "a schema to come": (damaged(EPOCH, schema=3), "schema is 3, allowed: 1 or 2"),
