@@ -122,8 +122,8 @@ class LinkedParts(SortedParts):
             taken,
             ends,
         )
-        ids = self._ids[taken]
-        return [ids[first:last] for first, last in pairwise([0, *ends.tolist()])]
+        ids, stops = self._ids[taken], ends.tolist()
+        return [ids[start:stop] for start, stop in zip([0, *stops[:-1]], stops, strict=True)]
 
 
 def sorted_parts(sizes: FloatArray, ids: IntArray, bounds: IntArray) -> SortedParts:
