@@ -246,13 +246,29 @@ check_compiler() { # before the downloads, and only if something must still be b
 
 # ---- one set-up at a time --------------------------------------------------------------------------------------
 
-holder_is_alive() { # whether the lock's holder runs; a holder on another host counts as alive, we cannot check it
+holder_is_alive() { # FILE: whether the process that it names runs; on another host we cannot check it, so it counts
   local host pid group
-  { read -r host pid && { read -r group || group=''; }; } <"$LOCK" 2>/dev/null || return 1
+  { read -r host pid && { read -r group || group=''; }; } <"$1" 2>/dev/null || return 1
   [[ $host == "$(uname -n)" ]] || return 0
   kill -0 "$pid" 2>/dev/null && return 0
   # The script was killed, but the pip or compiler that it had started may still run.
   [[ -n $group ]] && kill -0 -- "-$group" 2>/dev/null
+}
+
+take_over() { # remove the lock of a dead holder; one process at a time, so that none removes the next holder's
+  local takeover=$LOCK.takeover
+  touch "$OWN_LOCK"
+  if ln -T "$OWN_LOCK" "$takeover" 2>/dev/null; then
+    holder_is_alive "$LOCK" || rm -f "$LOCK"
+    rm -f "$takeover"
+    return
+  fi
+  # It takes a moment: one whose process was killed, or that is minutes old, was left behind.
+  touch -d '5 minutes ago' "$OWN_LOCK"
+  if ! holder_is_alive "$takeover" || [[ $takeover -ot $OWN_LOCK ]]; then
+    rm -rf "$takeover"
+  fi
+  return 1
 }
 
 take_lock() { # the lock is a file that names its holder from the moment that it is there
@@ -263,9 +279,7 @@ take_lock() { # the lock is a file that names its holder from the moment that it
   printf '%s %s\n' "$(uname -n)" "$$" >"$OWN_LOCK"
   until ln -T "$OWN_LOCK" "$LOCK" 2>/dev/null; do
     holder=$(head -n 1 "$LOCK" 2>/dev/null || true)
-    if ((waited_s >= 2)) && ! holder_is_alive && mkdir "$LOCK.takeover" 2>/dev/null; then
-      holder_is_alive || rm -f "$LOCK"
-      rmdir "$LOCK.takeover"
+    if ((waited_s >= 2)) && ! holder_is_alive "$LOCK" && take_over; then
       continue
     fi
     ((waited_s != 2)) || say "waiting for another set-up of $VENV (${holder:-unknown holder})"

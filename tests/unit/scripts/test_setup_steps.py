@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 if TYPE_CHECKING:
     from conftest import Machine
@@ -94,6 +97,33 @@ def test_killed_set_up_is_followed_only_when_its_step_has_ended(machine: Machine
     done = machine.source("take_lock; look() { ls ended; }; step look 1 Looking look")
     assert done.returncode == 0, done.stderr
     assert "waiting for another set-up" in done.stderr
+
+
+@pytest.mark.parametrize("left_by", ["a dead process", "another host, long ago", "an earlier version"])
+def test_a_take_over_that_was_killed_does_not_block_later_ones(machine: Machine, left_by: str) -> None:
+    state = machine.clone / ".venv/.hpcbal"
+    state.mkdir(parents=True)
+    here, dead = os.uname().nodename, 2**22 + 1  # no process has such a large id
+    (state / "holder").write_text(f"{here} {dead}\n")
+    left = state / "holder.takeover"
+    if left_by == "an earlier version":
+        left.mkdir()
+    else:
+        left.write_text(f"{here if left_by == 'a dead process' else 'elsewhere'} {dead}\n")
+        old_s = time.time() - 600
+        os.utime(left, None if left_by == "a dead process" else (old_s, old_s))
+    done = machine.source("take_lock; cat .venv/.hpcbal/holder")
+    assert done.returncode == 0, done.stderr
+    assert not left.exists()
+
+
+def test_a_take_over_that_is_under_way_is_left_alone(machine: Machine) -> None:
+    state = machine.clone / ".venv/.hpcbal"
+    state.mkdir(parents=True)
+    (state / "holder").write_text("elsewhere 1\n")
+    (state / "holder.takeover").write_text(f"elsewhere {os.getpid()}\n")
+    done = machine.source("mkdir -p $STATE; echo mine >$OWN_LOCK; take_over || ls $STATE")
+    assert done.stdout.split()[:2] == ["holder", "holder.takeover"]
 
 
 def test_two_set_ups_run_one_after_the_other(machine: Machine) -> None:
