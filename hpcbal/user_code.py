@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -17,16 +18,25 @@ _LIBRARIES = frozenset(
     {"hpcbal", "__main__", "keras", "tensorflow", "numpy", "h5py", "PIL", "horovod", "mpi4py", "sklearn"}
 )
 
+_TRACEBACK = re.compile(
+    r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n|\n)*)(?P<error>[A-Za-z_].*(?:\n.+)*)"
+)
+_FRAME = re.compile(r'^  File "(?P<file>[^"<]+)", line (?P<line>\d+), in ', re.MULTILINE)
+_FOLDERS_OF_LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+
 
 def summary(error: BaseException) -> str:
     """One line of printable text: `mymodels.py:41: ValueError: the whole message`.
 
     The place is the last line of the user's own files in the traceback, not the line of a library that they
-    call; it is left out if no such line took part.
+    call; it is left out if no such line took part. TensorFlow raises an error of its own for one that user
+    code raises inside a traced step (`tf.py_function`), and puts the traceback of that into its message.
     """
     cause = error.__cause__
     if cause is not None and not isinstance(cause, Exception):  # such as SystemExit, wrapped on its way
         return summary(cause)
+    if (quoted := _quoted(error)) is not None:
+        return quoted
     place = _place(error)
     message = _message(error)
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
@@ -43,11 +53,34 @@ def report(error: BaseException) -> str:
     return f"{line}\n{''.join(traceback.format_exception(raised)).strip()}"
 
 
-def _message(error: BaseException) -> str:
+def _quoted(error: BaseException) -> str | None:
+    """The summary of an error whose traceback the message of this one quotes; None if it quotes none."""
+    found = _TRACEBACK.search(_text(error))
+    if found is None:
+        return None
+    files = [(match["file"], match["line"]) for match in _FRAME.finditer(found["frames"])]
+    own = [f"{_short(file)}:{line}" for file, line in files if not _is_of_library(file)]
+    return f"{own[-1]}: {_shortened(found['error'])}" if own else None
+
+
+def _is_of_library(file: str) -> bool:
+    return (
+        "-packages/" in file or "__autograph_generated_file" in file or file.startswith(_FOLDERS_OF_LIBRARIES)
+    )
+
+
+def _text(error: BaseException) -> str:
     try:
-        text = str(error)
+        return str(error)
     except Exception as failure:  # a user's exception class may be wrong too
         return f"(its message cannot be shown: {type(failure).__name__})"
+
+
+def _message(error: BaseException) -> str:
+    return _shortened(_text(error))
+
+
+def _shortened(text: str) -> str:
     line = one_line(" ".join(text.split()))
     if len(line) <= MAX_CHARACTERS:
         return line

@@ -30,7 +30,7 @@ LOG=$STATE/setup.log
 LOCK=$STATE/holder
 OWN_LOCK=$LOCK.$(uname -n).$$ # becomes $LOCK when it is taken
 REQUIREMENTS=$ROOT/scripts/requirements
-HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c "$ROOT"/hpcbal/*/*/*.c) # what its installation depends on
+HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c) # what its installation depends on
 TENSORFLOW_VERSION=2.18.1
 TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==$TENSORFLOW_VERSION}
 CUDA_RELEASE=12 # of that TensorFlow
@@ -264,7 +264,8 @@ take_over() { # remove the lock of a dead holder; one process at a time, so that
     return
   fi
   # It takes a moment: one whose process was killed, or that is minutes old, was left behind.
-  if ! holder_is_alive "$takeover" || [[ -n $(find "$takeover" -maxdepth 0 -mmin +5 2>/dev/null) ]]; then
+  touch -d '5 minutes ago' "$OWN_LOCK"
+  if ! holder_is_alive "$takeover" || [[ $takeover -ot $OWN_LOCK ]]; then
     rm -rf "$takeover"
   fi
   return 1

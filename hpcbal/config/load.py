@@ -41,7 +41,8 @@ def load_config(
         overrides: texts `a.b=c`; DNNs by name or index, e.g. `dnns.resnet8.batch_size=64`.
         check_imports: also check that models and datasets exist at their import paths and accept the given
             arguments, and that required packages are installed; this runs no user code.
-        warn: called with a line for each key that is valid but has no effect (see `keys_without_effect`).
+        warn: called with a line for each key that is valid but has no effect (see `keys_without_effect`), or
+            that may keep a run from training (`walltime_warnings`).
         beforehand: the allocation is not known yet: also warn of keys that may not fit it (see
             `size_warnings`).
 

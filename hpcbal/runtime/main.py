@@ -20,6 +20,7 @@ from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.errors import ExitCode
 from hpcbal.forks import remember_rank
 from hpcbal.runtime.handoff.activity import Activity
+from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
 from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
@@ -96,6 +97,7 @@ def _run(
     start = StartFile.of_rank()
     if world.rank == SCHEDULER_RANK:
         start.add(is_ready=True)  # all ranks catch signals now
+        note_end(UNDECIDED)
     with ExitStack() as stack:
         opened = all_or_none(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
         if opened is not None:

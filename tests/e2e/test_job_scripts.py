@@ -152,6 +152,23 @@ def test_exits_with_the_code_of_the_run(site: Site, script: str, status: int) ->
     assert site.requeues == (["requeue 42"] if requeued else [])
 
 
+@pytest.mark.parametrize(("noted", "status"), [("75", 75), ("undecided", 1), ("", 75)])
+def test_a_process_that_ends_itself_with_75_is_not_started_again(
+    site: Site, script: str, noted: str, status: int
+) -> None:
+    """Where rank 0 cannot write the file, the exit code is trusted."""
+    site.add(
+        LAUNCHER_OF_SCRIPT[script],
+        f'printf %s "{noted}" >"$HPCBAL_END_FILE"; echo "$HPCBAL_END_FILE" >named; exit 75',
+    )
+    job = site.start(script, "a.yaml")
+    _, reported = job.communicate(timeout=30)
+    assert job.returncode == status
+    assert ("ended itself with code 75" in reported) == (status == 1)
+    assert len(site.requeues) == (script.startswith("slurm") and status == 75)
+    assert not Path((site.folder / "named").read_text().strip()).exists()
+
+
 def test_passes_the_signal_on_and_waits_for_the_checkpoints(site: Site, script: str) -> None:
     site.add(LAUNCHER_OF_SCRIPT[script], STOPS_CLEANLY)
     job = site.start(script, "a.yaml")

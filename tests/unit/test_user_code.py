@@ -114,3 +114,43 @@ def test_our_own_errors_are_their_message_and_a_wrapped_one_adds_the_users_trace
     assert first == "theirs failed"
     assert rest.startswith("Traceback")
     assert "UserCodeError" not in rest
+
+
+QUOTED = """\
+Graph execution error:
+
+Detected at node EagerPyFunc defined at (most recent call last):
+  File "/site/run.py", line 10, in <module>
+
+ValueError: the layers: do not
+fit here
+Traceback (most recent call last):
+
+  File "/venv/lib/python3.11/site-packages/tensorflow/python/ops/script_ops.py", line 267, in __call__
+    return func(device, token, args)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^
+
+  File "/home/me/mymodels.py", line 4, in layer
+    return inner(x)
+           ^^^^^^^^
+
+  File "/home/me/mymodels.py", line 2, in inner
+    raise ValueError("the layers: do not\\nfit here")
+%s
+ValueError: the layers: do not
+fit here
+
+
+\t [[{{node EagerPyFunc}}]] [Op:__inference_step_6]"""
+
+
+@pytest.mark.parametrize("library_below", [False, True])
+def test_of_an_error_that_tensorflow_quotes_the_users_own_is_shown(library_below: bool) -> None:
+    frame = '\n  File "/venv/lib/python3.11/site-packages/numpy/core.py", line 9, in dot\n    raise\n'
+    error = RuntimeError(QUOTED % (frame if library_below else ""))
+    assert summary(error) == "/home/me/mymodels.py:2: ValueError: the layers: do not fit here"
+
+
+def test_a_quoted_error_of_libraries_alone_is_shown_whole() -> None:
+    error = RuntimeError(QUOTED.replace("/home/me", "/venv/lib/python3.11/site-packages/keras") % "")
+    assert "Graph execution error: Detected at node" in summary(error)

@@ -12,6 +12,7 @@ from hpcbal.config.checks.import_check import import_problems
 from hpcbal.config.checks.packages import package_problems
 from hpcbal.config.checks.ring import ring_problems
 from hpcbal.config.checks.sections import cross_problems
+from hpcbal.config.checks.walltime import walltime_warnings
 from hpcbal.config.checks.without_effect import keys_without_effect
 from hpcbal.config.expand import Expansion, expand_dnns, with_defaults
 from hpcbal.config.kinds.kind import Draft, Kind, apply_all
@@ -65,7 +66,8 @@ def _environment_problems(full: YamlNode) -> list[str]:
 
 
 def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[str]:
-    return keys_without_effect(config, full) + (size_warnings(config, full) if beforehand else [])
+    lines = [*keys_without_effect(config, full), *walltime_warnings(config, full)]
+    return lines + (size_warnings(config, full) if beforehand else [])
 
 
 ENSEMBLE = Kind(EnsembleConfig, _draft, _problems, _environment_problems, _warnings)

@@ -18,6 +18,7 @@ from typing import Any
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import OutputError
+from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.telemetry.files.atomic_file import output_error
 from hpcbal.telemetry.host.processes import process_is_gone
 
@@ -148,6 +149,7 @@ class StartFile:
         """
         if rank == SCHEDULER_RANK:
             self.add(exit_code=code)
+            note_end(str(code))
         return code if self.path is None else 0
 
 

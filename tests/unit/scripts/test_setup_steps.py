@@ -103,14 +103,13 @@ def test_killed_set_up_is_followed_only_when_its_step_has_ended(machine: Machine
 def test_a_take_over_that_was_killed_does_not_block_later_ones(machine: Machine, left_by: str) -> None:
     state = machine.clone / ".venv/.hpcbal"
     state.mkdir(parents=True)
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    (state / "holder").write_text(f"{os.uname().nodename} {dead.pid}\n")
+    here, dead = os.uname().nodename, 2**22 + 1  # no process has such a large id
+    (state / "holder").write_text(f"{here} {dead}\n")
     left = state / "holder.takeover"
     if left_by == "an earlier version":
         left.mkdir()
     else:
-        left.write_text(f"{os.uname().nodename if left_by == 'a dead process' else 'elsewhere'} {dead.pid}\n")
+        left.write_text(f"{here if left_by == 'a dead process' else 'elsewhere'} {dead}\n")
         old_s = time.time() - 600
         os.utime(left, None if left_by == "a dead process" else (old_s, old_s))
     done = machine.source("take_lock; cat .venv/.hpcbal/holder")

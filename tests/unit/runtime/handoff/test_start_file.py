@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff import start_file
+from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
 from hpcbal.runtime.handoff.start_file import NAME, StarterWatch, StartFacts, StartFile, facts_in
 
 NO_HPCBAL = "the 'hpcbal run' that started the ranks is gone"
@@ -169,3 +170,19 @@ def test_an_hpcbal_that_removes_its_files_while_it_ends_is_not_gone_yet(director
 def test_without_an_hpcbal_that_started_them_ranks_watch_nobody(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("HPCBAL_LAUNCH_DIR", raising=False)
     assert StarterWatch(StartFile.of_rank()).lost() is None
+
+
+def test_rank_0_notes_for_a_job_script_how_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = tmp_path / "end"
+    monkeypatch.setenv("HPCBAL_END_FILE", str(noted))
+    note_end(UNDECIDED)
+    assert not noted.exists(), "only a file that the script has created"
+    noted.write_text("something long that was there before")
+    note_end(UNDECIDED)
+    assert noted.read_text() == "undecided\n"
+    StartFile(None).leave_exit_code(1, 75)
+    assert noted.read_text() == "undecided\n"
+    StartFile(None).leave_exit_code(0, 75)
+    assert noted.read_text() == "75\n"

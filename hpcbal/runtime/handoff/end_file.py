@@ -1,0 +1,26 @@
+"""The file through which a job script learns whether the run has decided its own end.
+
+A model may end its process with code 75 in ways that Python cannot catch (`_exit` of C), and `srun` passes
+that code on. The script creates the file and names it in HPCBAL_END_FILE; rank 0 writes into it. If it
+cannot, the file stays empty, and the script trusts the exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from hpcbal import env
+
+UNDECIDED = "undecided"
+
+
+def note_end(text: str) -> None:
+    """Replace the content of the file, if a job script has named one and it can be written."""
+    path = env.read("HPCBAL_END_FILE")
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n")
