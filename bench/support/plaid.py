@@ -36,6 +36,7 @@ from hpcbal.values.selection import StepShares
 NUM_WORKERS = 3
 FEW_WORKERS, FEW_EPOCHS = 2, 15
 """Shorter runs with fewer workers; on two cores each of them has one."""
+TIMES = ("over_random", "over_grouped", "pass_over_random", "pass_over_grouped", "waiting")
 SETTLING_EPOCHS = 5
 """First epochs, in which kernels are prepared for most shapes; their times do not count."""
 LAST_EPOCHS = 5
@@ -71,11 +72,14 @@ class Run:
 
     Attributes:
         epoch_s: seconds of an epoch's training steps with the waits for their batches; median.
-        waiting: share of it in which a worker waited for others and summed gradients, mean of the workers.
+        pass_s: seconds of the whole pass, with its validation; median. Samples are dealt there too, but the
+            lookahead leaves their order alone.
+        waiting: share of `epoch_s` in which workers waited for others and summed gradients; their mean.
         accuracy: on the test series, mean of the last epochs.
     """
 
     epoch_s: float
+    pass_s: float
     waiting: float
     accuracy: float
 
@@ -118,14 +122,20 @@ def config_of(
 
 def run_of(lines: Sequence[EpochDoneLine]) -> Run:
     """What the epochs of a ledger say."""
-    epoch_s, waiting = [], []
+    epoch_s, pass_s, waiting = [], [], []
     for line in lines[SETTLING_EPOCHS:]:
         ranks = line.facts.ranks
         assert ranks is not None, "a group of several ranks reports the times of each"
         epoch_s.append(line.facts.trained_s + max(ranks.wait_s))
+        pass_s.append(line.seconds)
         waiting.append(statistics.mean(ranks.collective_s) / epoch_s[-1])
     accuracies = [line.metrics["val_accuracy"] or 0.0 for line in lines[-LAST_EPOCHS:]]
-    return Run(statistics.median(epoch_s), statistics.median(waiting), statistics.mean(accuracies))
+    return Run(
+        statistics.median(epoch_s),
+        statistics.median(pass_s),
+        statistics.median(waiting),
+        statistics.mean(accuracies),
+    )
 
 
 def measure(way: Way, num_workers: int, seed: int, epochs: int, series: Path) -> Run:
@@ -147,9 +157,11 @@ def in_turns(num_workers: int, num_turns: int, epochs: int, series: Path) -> dic
     return runs
 
 
-def over(runs: Sequence[Run], others: Sequence[Run]) -> float:
+def over(runs: Sequence[Run], others: Sequence[Run], key: str = "epoch_s") -> float:
     """Time of an epoch over that of another way; median of the turns."""
-    return statistics.median(own.epoch_s / other.epoch_s for own, other in zip(runs, others, strict=True))
+    return statistics.median(
+        getattr(own, key) / getattr(other, key) for own, other in zip(runs, others, strict=True)
+    )
 
 
 def shape_of(way: Way, num_workers: int, source: TsSeries) -> dict[str, float]:
@@ -184,9 +196,11 @@ def compare_ways(
     cores = len(os.sched_getaffinity(0))
     print(f"\nPLAID, {num_workers} TensorFlow workers of one thread on {cores} cores, {epochs} epochs")
     runs, source = in_turns(num_workers, num_turns, epochs, series), open_plaid(series)
-    print("time of an epoch over that of random and of grouped order, share of it in which workers wait for")
-    print("others; test accuracy; work with padding over the lengths, work of a step's busiest worker over")
-    print("an equal share, share of the lengths' variance between batches")
+    print("time of an epoch's training, over that of random and of grouped order; the same with validation;")
+    print("share of it in which workers wait for others; test accuracy; work with padding over the lengths,")
+    print(
+        "work of a step's busiest worker over an equal share, share of the lengths' variance between batches"
+    )
     found: dict[str, float] = {}
     for name, way in WAYS.items():
         own = runs[name]
@@ -195,12 +209,14 @@ def compare_ways(
             "epoch_s": statistics.median(run.epoch_s for run in own),
             "over_random": over(own, runs["random"]),
             "over_grouped": over(own, runs["grouped"]),
+            "pass_over_random": over(own, runs["random"], "pass_s"),
+            "pass_over_grouped": over(own, runs["grouped"], "pass_s"),
             "waiting": statistics.median(run.waiting for run in own),
             "accuracy": statistics.mean(accuracy),
             "accuracy_spread": statistics.stdev(accuracy) if num_turns > 1 else 0.0,
             **shape_of(way, num_workers, source),
         }
-        times = "".join(f"{facts[key]:>8.3f}" for key in ("over_random", "over_grouped", "waiting"))
+        times = "".join(f"{facts[key]:>8.3f}" for key in TIMES)
         shape = "".join(f"{facts[key]:>8.3f}" for key in ("padded", "busiest", "between_batches"))
         learnt = f"{facts['accuracy']:>10.3f} +- {facts['accuracy_spread']:.3f}"
         print(f"{name:<13}{facts['epoch_s']:>6.2f} s{times}{learnt}  {shape}")

@@ -48,5 +48,6 @@ def test_weights_of_uneven_shares() -> None:
 
 def test_turns_are_compared_one_by_one() -> None:
     """One turn in which the machine was slow favours no way."""
-    runs, others = ([Run(base * slow, 0.1, 0.5) for slow in (1.0, 3.0, 1.0)] for base in (0.6, 1.0))
+    runs, others = ([Run(base * slow, 2 * slow, 0.1, 0.5) for slow in (1.0, 3.0, 1.0)] for base in (0.6, 1.0))
     assert over(runs, others) == pytest.approx(0.6)
+    assert over(runs, others, "pass_s") == 1.0
