@@ -9,7 +9,7 @@ real ranks (support/dealing_overhead.py).
 
     python bench/bench_chronica.py --json out.json
 
-takes 6 minutes. The emulated workers' times have 2 % noise and are learnt while training, as in a run.
+takes 8 minutes. The emulated workers' times have 2 % noise and are learnt while training, as in a run.
 Nothing is trained here. `boa` is the best split by counts alone: it knows the workers' speeds, but no sizes.
 
 The JSON holds one flat object. Targets: `chronica_dif64` 1.07, `within_batch_dif64` 1.02, `lookahead_dif64`
