@@ -214,8 +214,8 @@ def figures_of_turn(every: FloatArray, decided_s: float) -> FloatArray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--step-s", type=float, default=0.5)
-    parser.add_argument("--steps", type=int, default=8, help="steps of each way and turn")
+    parser.add_argument("--step-s", type=float, default=1.0)
+    parser.add_argument("--steps", type=int, default=6, help="steps of each way and turn")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--weights", type=int, default=1000)
     args = parser.parse_args()

@@ -1,9 +1,9 @@
 /* Draw the samples of a step as CHRONICA does; `ListParts` in drawing.py says what is drawn, and draws the same.
  *
  * The samples of a worker lie side by side, from the smallest to the largest, and never move. `below[place]` is
- * the place itself while its sample is left; then it leads towards the next smaller one that is left. Each search
- * shortens these paths (union-find), so a draw costs little more than one binary search. The workers are the leaves
- * of a tournament tree. Its root is the worker that finishes first; ties go to the lowest number.
+ * the place itself while its sample is left; then it leads towards the next smaller one that is left. Each
+ * search shortens these paths (union-find), so a draw costs little more than one binary search. The workers are
+ * the leaves of a tournament tree. Its root is the worker that finishes first; ties go to the lowest number.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -23,6 +23,12 @@ class StepCost(Enum):
     SUM = "sum"
     PADDED = "padded"
 
+    def of(self, sizes: FloatArray) -> float:
+        """The work of a share with these sizes, shape (n,); 0 without samples."""
+        if not len(sizes):
+            return 0.0
+        return float(sizes.sum()) if self is StepCost.SUM else float(len(sizes) * sizes.max())
+
     def of_workers(self, sizes: FloatArray, rank_of: IntArray, num_workers: int) -> FloatArray:
         """Work of each worker if sample i goes to worker `rank_of[i]`, shape (num_workers,)."""
         if self is StepCost.SUM:

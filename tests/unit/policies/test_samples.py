@@ -118,6 +118,13 @@ def test_equal_workers_get_equal_work_in_unequal_numbers() -> None:
     assert task.work(rank_of).tolist() == [9.0, 9.0]
 
 
+@pytest.mark.parametrize("cost", StepCost)
+def test_the_work_of_all_workers_is_that_of_each(cost: StepCost) -> None:
+    sizes, rank_of = np.array([9.0, 3.0, 2.0, 5.0, 1.0]), np.array([2, 0, 2, 2, 0])
+    each = [cost.of(sizes[rank_of == worker]) for worker in range(4)]
+    assert cost.of_workers(sizes, rank_of, 4).tolist() == each
+
+
 def test_padded_shares_hold_samples_of_similar_size() -> None:
     task = task_of([10.0, 1.0, 1.0, 10.0, 1.0, 1.0], (1.0, 1.0), StepCost.PADDED)
     assert makespan(task) == 20.0
