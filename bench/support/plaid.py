@@ -9,17 +9,21 @@ minutes.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import yaml
-from support.starting import HERE, train
+from support.starting import HERE, environment, train
 from workloads.series_weights import compare
 
 from hpcbal.config.schema.ensemble import BalanceConfig
@@ -28,10 +32,12 @@ from hpcbal.data.datasets.ts_series import TsSeries
 from hpcbal.errors import DataError
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.sample_order import sample_order
-from hpcbal.policies.samples import GROUPED_BATCHES, order_in_windows, size_order
+from hpcbal.policies.samples import GROUPED_BATCHES, StepCost, order_in_windows, size_order
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.telemetry.ledger import EpochDoneLine, lines_of
 from hpcbal.values.selection import StepShares
+
+IntArray = npt.NDArray[np.int64]
 
 NUM_WORKERS = 3
 FEW_WORKERS, FEW_EPOCHS = 2, 15
@@ -39,6 +45,8 @@ FEW_WORKERS, FEW_EPOCHS = 2, 15
 TIMES = ("over_random", "over_grouped", "pass_over_random", "pass_over_grouped", "waiting")
 SETTLING_EPOCHS = 5
 """First epochs, in which kernels are prepared for most shapes; their times do not count."""
+TIMED_EPOCHS = 5
+"""Of the CPU times of shares, after the first epochs."""
 LAST_EPOCHS = 5
 """Test accuracy is their mean."""
 
@@ -164,6 +172,21 @@ def over(runs: Sequence[Run], others: Sequence[Run], key: str = "epoch_s") -> fl
     )
 
 
+def steps_of(way: Way, num_workers: int, source: TsSeries, epoch: int) -> Iterator[list[IntArray]]:
+    """The samples of each worker in the steps of an epoch, as a run with seed 0 deals them."""
+    batch_size: int = plaid_config()["dnns"][0]["batch_size"]
+    sizes = np.asarray(source.sizes, np.float64)
+    train = np.setdiff1d(np.arange(len(sizes)), np.array(source.validation_ids))
+    order = train[sample_order(len(train), 0, epoch)]
+    order = order[order_in_windows(sizes[order], batch_size, way.lookahead, 0, epoch)]
+    dealer = Dealer(BalanceConfig.model_validate({"samples": way.samples}))
+    for start in range(0, len(order), batch_size):
+        ids = order[start : start + batch_size]
+        even = StepShares.neighbours(0, split_evenly(len(ids), num_workers))
+        shares = dealer.deal(even, ids, sizes[ids], (1.0,) * num_workers).shares
+        yield [ids[shares.of_rank(rank).positions] for rank in range(num_workers)]
+
+
 def shape_of(way: Way, num_workers: int, source: TsSeries) -> dict[str, float]:
     """What a way does to the batches of one epoch, whatever the machine.
 
@@ -172,21 +195,42 @@ def shape_of(way: Way, num_workers: int, source: TsSeries) -> dict[str, float]:
         workers over that of equal shares. `between_batches`: share of the lengths' variance that lies between
         batches.
     """
-    batch_size: int = plaid_config()["dnns"][0]["batch_size"]
-    sizes = np.delete(np.asarray(source.sizes, np.float64), np.array(source.validation_ids))
-    sizes = sizes[sample_order(len(sizes), 0, 0)]
-    sizes = sizes[order_in_windows(sizes, batch_size, way.lookahead, 0, 0)]
-    dealer = Dealer(BalanceConfig.model_validate({"samples": way.samples}), mean_size=1.0)
-    work = []
-    for start in range(0, len(sizes), batch_size):
-        step = sizes[start : start + batch_size]
-        even = StepShares.neighbours(0, split_evenly(len(step), num_workers))
-        work.append(dealer.deal(even, np.arange(len(step)), step, (1.0,) * num_workers).work)
+    sizes, steps = np.asarray(source.sizes, np.float64), list(steps_of(way, num_workers, source, 0))
+    work = np.array([[StepCost.PADDED.of(sizes[ids]) for ids in shares] for shares in steps])
+    in_order = sizes[np.concatenate([np.concatenate(shares) for shares in steps])]
     return {
-        "padded": float(np.sum(work) / sizes.sum()),
-        "busiest": float(num_workers * np.max(work, axis=1).sum() / np.sum(work)),
-        "between_batches": size_order(sizes, batch_size),
+        "padded": float(work.sum() / in_order.sum()),
+        "busiest": float(num_workers * work.max(axis=1).sum() / work.sum()),
+        "between_batches": size_order(in_order, sum(map(len, steps[0]))),
     }
+
+
+def on_own_cores(prefix: str, num_workers: int, num_epochs: int, series: Path) -> dict[str, float]:
+    """Time of an epoch if each worker had a core of its own, from the CPU times of shares computed in turn.
+
+    A step takes as long as its slowest share. The sum of gradients and the update are left out.
+    """
+    program = HERE / "ranks" / "series_time.py"
+    command = [sys.executable, str(program), str(series), str(num_workers), str(SETTLING_EPOCHS + num_epochs)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{done.stderr}\n{program.name} ended with code {done.returncode}")
+    seconds = {name: np.array(times) for name, times in json.loads(done.stdout.splitlines()[-1]).items()}
+    found: dict[str, float] = {}
+    print(f"\n{num_workers} workers with a core each, from the CPU times of their shares: time of an epoch,")
+    print("over that of random and of grouped order, share of it in which workers wait for others")
+    for name, times in seconds.items():  # (epochs, steps, workers)
+        epoch_s = times.max(axis=2).sum(axis=1)
+        facts = {
+            "over_random": np.median(epoch_s / seconds["random"].max(axis=2).sum(axis=1)),
+            "over_grouped": np.median(epoch_s / seconds["grouped"].max(axis=2).sum(axis=1)),
+            "waiting": np.median(1 - times.mean(axis=2).sum(axis=1) / epoch_s),
+        }
+        print(
+            f"{name:<13}{np.median(epoch_s):>6.2f} s" + "".join(f"{float(x):>8.3f}" for x in facts.values())
+        )
+        found |= {f"{prefix}{name}_{key}": float(value) for key, value in facts.items()}
+    return found
 
 
 def compare_ways(
@@ -259,4 +303,5 @@ def figures(args: argparse.Namespace) -> dict[str, float]:
         found[f"plaid_accuracy_{alias}"] = found[f"plaid_{name}_accuracy"]
     few = compare_ways(f"plaid_{FEW_WORKERS}_", FEW_WORKERS, turns, min(epochs, FEW_EPOCHS), series)
     found |= {key: value for key, value in few.items() if "accuracy" not in key}
+    found |= on_own_cores("plaid_own_cores_", NUM_WORKERS, TIMED_EPOCHS, series)
     return found | compare(open_plaid(series), range(turns), replayed)
