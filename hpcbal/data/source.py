@@ -279,6 +279,8 @@ class SampleSource:
         if self.order.num_batches > 1:
             facts["order"] = repr(self.order)
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        if self.sizes is not None:  # they decide on orders, and on who draws what
+            digest.update(self.sizes.astype("<f8").tobytes())
         for ids in (self._train_ids, self._validation_ids):
             digest.update(ids.astype("<i8").tobytes())
         return digest.hexdigest()

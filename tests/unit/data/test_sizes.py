@@ -85,6 +85,14 @@ def test_lookahead_sorts_batches_together_and_keeps_every_sample() -> None:
     assert ahead.fingerprint != plain.fingerprint
 
 
+def test_the_fingerprint_holds_declared_sizes() -> None:
+    """They decide on orders, and on who draws what: other sizes on a rank, or on resume, are other data."""
+    sizes = (None, range(1, 9), range(2, 10))
+    prints = [SampleSource(with_sizes(each), (), 0, 0.25).fingerprint for each in sizes]
+    assert len(set(prints)) == 3
+    assert SampleSource(with_sizes(lambda i: i + 1), (), 0, 0.25).fingerprint == prints[1]
+
+
 def test_lookahead_needs_sizes() -> None:
     with pytest.raises(DataError, match=r"data\.lookahead: got 4, .*give it the attribute 'sizes'"):
         SampleSource(Lines(), (), seed=0, validation_fraction=0.0, order=SizeOrder(2, 4))
