@@ -189,14 +189,16 @@ class SampleSource:
             memory with the dataset: copy it, do not write to it.
 
         Raises:
-            BadSample: if it cannot be read, decoded or preprocessed, is not what the dataset promised, or
-                contains NaN or infinite values.
+            BadSample: if it cannot be read, decoded or preprocessed, is not what the dataset promised, is
+                empty, or contains NaN or infinite values.
         """
         try:
             raw, label = self._read(sample_id)
             random = training and self._pipeline.is_random
             rng = self._streams.stream(pass_index, sample_id) if random else None
             array = self._pipeline.run(raw, rng)
+            if not array.size:  # a model's mean over no time steps would be NaN, and its network would fail
+                raise UnusableSampleError(f"it is empty (shape {array.shape} after preprocessing)")
             if array.nbytes > self.sample_spec.max_bytes:
                 raise UnusableSampleError(
                     f"{array.nbytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
@@ -279,6 +281,8 @@ class SampleSource:
         if self.order.num_batches > 1:
             facts["order"] = repr(self.order)
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        if self.sizes is not None:  # they decide on orders, and on who draws what
+            digest.update(self.sizes.astype("<f8").tobytes())
         for ids in (self._train_ids, self._validation_ids):
             digest.update(ids.astype("<i8").tobytes())
         return digest.hexdigest()

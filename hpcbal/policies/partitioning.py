@@ -158,7 +158,10 @@ def with_all_samples(partition: Partition) -> Partition:
 
 
 def begun_anew(partition: Partition, owner: npt.NDArray[np.int32]) -> Partition:
-    """The successor of `partition` with new owners: nothing is drawn yet, and orders are new."""
+    """The successor of `partition` with new owners: nothing is drawn yet, and orders are new.
+
+    In the middle of a pass, the caller adds what is left of it.
+    """
     return Partition.of(owner, [0] * partition.num_parts, partition.number + 1)
 
 

@@ -100,9 +100,10 @@ class Dealer:
         except PolicyError as error:
             if self._max_work is None:
                 raise
+            slots = "slot" if len(weights) == 1 else "slots"
             raise DataError(
                 f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} does not fit on "
-                f"{len(weights)} slots, allowed: at most {self._max_work:g} of work each "
+                f"{len(weights)} {slots}, allowed: at most {self._max_work:g} of work each "
                 "(balance.max_work_per_gpu); raise that limit, or use a smaller batch_size"
             ) from error
 
@@ -126,5 +127,9 @@ class Dealer:
 def make_dealer(
     settings: BalanceConfig, *, is_sized: bool, num_ranks: int, mean_size: float | None = None
 ) -> Dealer | None:
-    """A dealer for a group; None if its steps are split by numbers of samples alone."""
-    return Dealer(settings, mean_size) if is_sized and num_ranks > 1 else None
+    """A dealer for a group; None if its steps are split by numbers of samples alone.
+
+    A rank alone has nothing to deal, but its steps must keep to the limit of work.
+    """
+    is_limited = settings.samples == "within-batch" and settings.max_work_per_gpu is not None
+    return Dealer(settings, mean_size) if is_sized and (num_ranks > 1 or is_limited) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -215,10 +215,11 @@ class PartLoader:
             labels = comm.all_reduce(own, "sum")
             broken = labels == NO_LABEL
             unusable = broken if unusable is None else unusable | broken
-        return member.on_all_ranks(
+        dealt = member.on_all_ranks(
             "dealing the data",
             lambda: deal_parts(source.num_train, comm.size, rule, config.seed, labels, number, unusable),
         )
+        return dealt if before is None else replace(dealt, left=before.left)
 
     def _own_labels(
         self, source: SampleSource, comm: GroupComm, suspended: Callable[[], bool]
@@ -361,7 +362,7 @@ def _only_usable(before: Partition, unusable: NDArray[np.bool_]) -> Partition:
     partition = without_samples(dealt, unusable)
     if np.array_equal(partition.owner, before.owner):
         return before
-    return begun_anew(before, partition.owner)
+    return replace(begun_anew(before, partition.owner), left=before.left)
 
 
 def text_of_reading(missing: Sequence[int]) -> str:

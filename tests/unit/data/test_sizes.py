@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.datasets import generated_series
 from hpcbal.data.sizes import SizeOrder, declared_sizes
 from hpcbal.data.source import SampleSource, check_largest
@@ -83,6 +84,22 @@ def test_lookahead_sorts_batches_together_and_keeps_every_sample() -> None:
     spread = [np.ptp(dataset.sizes[ids[:80].reshape(10, 8)], axis=1).mean() for ids in (one, other)]
     assert spread[1] < 0.5 * spread[0]
     assert ahead.fingerprint != plain.fingerprint
+
+
+def test_the_fingerprint_holds_declared_sizes() -> None:
+    """They decide on orders, and on who draws what: other sizes on a rank, or on resume, are other data."""
+    sizes = (None, range(1, 9), range(2, 10))
+    prints = [SampleSource(with_sizes(each), (), 0, 0.25).fingerprint for each in sizes]
+    assert len(set(prints)) == 3
+    assert SampleSource(with_sizes(lambda i: i + 1), (), 0, 0.25).fingerprint == prints[1]
+
+
+def test_an_empty_sample_is_broken() -> None:
+    """A model that takes the mean of its time steps would return NaN."""
+    lines: Any = Lines()
+    lines.read = lambda sample_id: (np.ones((0, 2), np.float32), 0)
+    with pytest.raises(BadSample, match=r"\(line 3\): it is empty \(shape \(0, 2\) after preprocessing\)"):
+        SampleSource(lines, (), 0, 0.25).sample(3, 0, training=True)
 
 
 def test_lookahead_needs_sizes() -> None:

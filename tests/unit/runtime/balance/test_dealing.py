@@ -89,6 +89,13 @@ def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
     assert make_dealer(settings, is_sized=True, num_ranks=2) is not None
 
 
+def test_a_rank_alone_keeps_to_the_limit_of_work() -> None:
+    dealer = make_dealer(BalanceConfig(max_work_per_gpu=9.0), is_sized=True, num_ranks=1)
+    assert dealt([4, 4], (1.0,), dealer).shares.counts == (2,)
+    with pytest.raises(DataError, match=r"sizes of 12 does not fit on 1 slot, allowed: at most 9"):
+        dealt([4, 4, 4], (1.0,), dealer)
+
+
 @given(
     st.lists(st.floats(0.5, 500), min_size=1, max_size=64),
     st.lists(st.floats(0.1, 10), min_size=1, max_size=6),

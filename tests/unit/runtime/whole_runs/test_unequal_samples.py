@@ -193,6 +193,28 @@ def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(lab: Any)
     assert epochs[-1].facts.partition.gap == pytest.approx(0.0, abs=0.01)
 
 
+@pytest.mark.parametrize("change", ["slots", "samples"])
+def test_chronica_draws_each_sample_once_in_a_pass_whose_parts_change(lab: Any, change: str) -> None:
+    """A pass goes on with other slots, or with samples that were repaired: nothing is drawn twice."""
+    toys = importlib.import_module("in_process_toys")
+    slow = {"rates": {"a": {1: 500, 2: 980, 3: 1400}}}  # a stop comes within the pass
+    broken = 0 if change == "slots" else 5
+    sections = unequal(
+        {"samples": "chronica"}, {"broken": broken}, epochs=1, access="partitioned", max_bad_fraction=0.1
+    )
+    sections["backend"] |= slow
+    use(lab, **sections)
+    toys.TRAINED.clear()
+    lab.stop_at(NUM_GPUS + 1, rank=PREPROCESSOR)
+    assert 0 < len(toys.TRAINED) < NUM_TRAIN - broken
+    toys.MENDED.set()
+    lab.use(num_gpus=2 if change == "slots" else NUM_GPUS, **sections)
+    assert lab.run() == 0
+    trained = Counter(first_number for _, _, first_number in toys.TRAINED)
+    assert set(trained.values()) == {1}
+    assert len(trained) == NUM_TRAIN
+
+
 def test_gradients_that_count_by_size_train_other_weights(lab: Any) -> None:
     """[CHRONICA] Eq. 7; with equal sizes it changes nothing."""
     outcomes = {}
