@@ -56,7 +56,7 @@ class RankContext:
         return self.output / "dnns" / dnn_id
 
     def keep_in_touch(self, doing: str) -> None:
-        """Report a signal to the scheduler at once, and send a heartbeat every few seconds.
+        """Report a signal to the scheduler at once, send a heartbeat every few seconds, and note `doing`.
 
         Call this at least once a second. Before work that cannot call it, call `announce`.
         """
@@ -68,6 +68,8 @@ class RankContext:
                 self.announce(text)  # the last sign of life until the read is over
         elif time.monotonic() - self._last_heartbeat_s > self.heartbeat_interval_s:
             self.announce(doing)
+        else:
+            self.activity.note(doing)
         if slices := self.slices.take_due():
             self.channel.send(SCHEDULER_RANK, TimelinePart(slices))
 

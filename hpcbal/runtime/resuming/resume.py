@@ -152,7 +152,8 @@ def check_fingerprint(run: RunDirectory, earlier: Earlier, fingerprint: str) -> 
         if trained_on != fingerprint:
             raise DataError(
                 f"{run.job(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
-                f"{trained_on}, now {fingerprint}); restore the dataset, or choose another output.dir"
+                f"{trained_on}, now {fingerprint}); restore the dataset (and with data.lookahead the largest "
+                "batch_size, by which the order is cut), or choose another output.dir"
             )
 
 

@@ -389,3 +389,18 @@ def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(
     np.testing.assert_array_equal(parts_of(lab)[1], before[1])
     assert lab.run() == 0
     lab.assert_same(lab.outcome(), wanted)
+
+
+def test_a_rank_that_has_loaded_its_part_notes_that_it_trains(lab: Any, in_process: Any, hooks: Any) -> None:
+    """If it dies then, its peers report what it did: not the loading, nor the last checkpoint."""
+    toys = importlib.import_module("in_process_toys")
+    seen: list[str] = []
+
+    def look(step: int) -> None:
+        if step > 0:
+            seen.append(str(in_process.ranks.contexts[toys.RANK.number].activity))
+
+    hooks["act"] = look
+    use(lab, epochs=2, checkpoint={"interval_s": 0}, **partitioned())
+    assert lab.run() == 0
+    assert set(seen) == {"training a"}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbal.errors import DataError
 from hpcbal.report import read_run
 from hpcbal.telemetry import read_status
 from hpcbal.telemetry.views.imbalance import group_work
@@ -156,6 +157,18 @@ def test_lookahead_and_broken_samples_change_nothing_of_that(lab: Any) -> None:
     usable = sum(epoch.facts.num_samples for epoch in lab.events("epoch-done"))
     assert usable == 2 * (120 - 5)
     assert np.ptp(work_of(lab), axis=1).max() < 2.0
+
+
+def test_a_larger_batch_size_would_change_the_order_of_lookahead(lab: Any) -> None:
+    sections = unequal({}, {"declared": True}, epochs=1, lookahead=2)
+    use(lab, **sections)
+    assert lab.run() == 0
+    (toy,) = sections["dnns"]
+    sections["dnns"] = [toy, {**toy, "name": "b", "batch_size": 2 * BATCH}]
+    sections["backend"]["rates"] = dict.fromkeys("ab", sections["backend"]["rates"]["a"])
+    use(lab, **sections)
+    with pytest.raises(DataError, match=r"with data\.lookahead the largest batch_size"):
+        lab.run()
 
 
 @pytest.mark.parametrize("sections", [unequal({}, {"declared": True}, lookahead=2), CHRONICA])
