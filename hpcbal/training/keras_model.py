@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from hpcbal.errors import InputError
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import DnnSettings, SampleShape
 from hpcbal.training.user_model import user_errors
 
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 NUM_PROBES = 3
 """Samples on which a model is called."""
 
-PROBE_LENGTH = 32
-"""Length of these samples where samples differ in length."""
+PROBE_LENGTHS = (32, 256)
+"""Lengths of these samples where samples differ in length; the second for models that fail on the first."""
 
 SUM_TOLERANCE = 1e-4
 """How far from 1 the outputs of a softmax may sum to; in float32 they differ by some 1e-6."""
@@ -93,7 +93,24 @@ def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int)
         lacks = " (does the function lack a return?)" if model is None else ""
         raise InputError(f"{who} returned {type(model).__name__}{lacks}, allowed: keras.Model")
     _warn_of_unused(who, model)
-    shape = tuple(sample.shape)
+    short, long = PROBE_LENGTHS
+    try:
+        return _checked(dnn, who, model, tuple(sample.shape), num_classes, short)
+    except UserCodeError:
+        if None not in sample.shape:
+            raise
+    return _checked(dnn, who, model, tuple(sample.shape), num_classes, long)
+
+
+def _checked(
+    dnn: DnnSettings,
+    who: str,
+    model: keras.Model,
+    shape: tuple[int | None, ...],
+    num_classes: int,
+    length: int,
+) -> TrainedModel:
+    """The same on samples of this length, where samples differ in length."""
     if _is_of_keras(model):  # its structure is all that it does
         if not model.built:
             with user_errors(dnn, f"building it for samples of shape {shape}"):
@@ -109,7 +126,7 @@ def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int)
     if ending in _SQUASHING:
         raise InputError(_not_logits(who, f"ends in {ending}"))
     if ending is None:
-        probes = _probes(shape)
+        probes = _probes(shape, length)
         with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
             if not all(layer.built for layer in model._flatten_layers()):
                 model(probes)
@@ -121,7 +138,7 @@ def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int)
             raise InputError(_not_logits(who, "returns probabilities (the outputs of a sample sum to one)"))
     if None in shape:
         with user_errors(dnn, "calling it with a mask"):
-            _check_mask(who, model, shape)
+            _check_mask(who, model, shape, length)
     if not model.trainable_variables:
         raise InputError(
             f"{who} has no weights to train, allowed: at least one; make layers in __init__ (or in the "
@@ -146,7 +163,7 @@ def _check_inputs(who: str, model: keras.Model, shape: tuple[int | None, ...]) -
         )
 
 
-def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...]) -> None:
+def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], length: int) -> None:
     """Check that the model takes the mask of padded samples, and warn of layers that ignore it."""
     if "mask" not in inspect.signature(model.call).parameters:
         raise InputError(
@@ -154,8 +171,8 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...]) -> 
             "are padded with zeros; allowed: call(self, x, mask=None), where mask is true within a sample "
             "(see hpcbal.models.masked_convolutions for an example), or a resize"
         )
-    probes = _probes(shape)
-    mask = keras.ops.ones((NUM_PROBES, *(PROBE_LENGTH for n in shape if n is None)), "bool")
+    probes = _probes(shape, length)
+    mask = keras.ops.ones((NUM_PROBES, *(length for n in shape if n is None)), "bool")
     trained = TrainedModel(model)
     weights = [[v.value for v in own] for own in (model.trainable_variables, model.non_trainable_variables)]
     with warnings.catch_warnings(record=True) as caught:
@@ -183,9 +200,9 @@ def _not_one_tensor(who: str, given: object, num_classes: int) -> str:
     return f"{who} returns a {type(given).__name__}, allowed: one tensor, the logits of {num_classes} classes"
 
 
-def _probes(shape: Sequence[Any]) -> Any:
+def _probes(shape: Sequence[Any], length: int) -> Any:
     """Samples of zeros and ones: valid as pixels and as indices, and the same on every rank."""
-    lengths = [PROBE_LENGTH if n is None else n for n in shape]
+    lengths = [length if n is None else n for n in shape]
     values = np.random.default_rng(0).integers(0, 2, (NUM_PROBES, *lengths))
     return keras.ops.convert_to_tensor(values, keras.config.floatx())
 

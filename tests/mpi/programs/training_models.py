@@ -178,3 +178,12 @@ def maskless(input_shape: tuple[int | None, ...], num_classes: int) -> Any:
             return self.classify(ops.mean(x, axis=1))
 
     return Maskless()
+
+
+def wide(input_shape: tuple[int | None, ...], num_classes: int) -> Any:
+    """A convolution over 64 time steps, which no shorter series can fill."""
+    import keras
+
+    inputs = keras.Input(input_shape)
+    features = keras.layers.Conv1D(2, 64)(inputs)
+    return keras.Model(inputs, keras.layers.Dense(num_classes)(keras.layers.GlobalMaxPooling1D()(features)))

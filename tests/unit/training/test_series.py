@@ -80,6 +80,10 @@ def test_a_model_must_take_the_mask(build: Make, caplog: pytest.LogCaptureFixtur
     assert "Conv1D" in caplog.text
 
 
+def test_a_model_may_need_long_series(build: Make) -> None:
+    assert build("training_models:wide").num_parameters == 64 * 3 * 2 + 2 + 2 * CLASSES + CLASSES
+
+
 def test_samples_are_padded_to_the_longest_on_every_axis_that_differs() -> None:
     x, mask = padded([np.ones((2, 3, 1)), 2 * np.ones((1, 4, 1))], (None, None, 1), "float32")
     assert x.shape == (2, 2, 4, 1)
