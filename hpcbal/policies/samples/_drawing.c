@@ -152,7 +152,7 @@ static int are_consistent(const Py_buffer *arrays, int64_t worker, int64_t pivot
 {
     Py_ssize_t num_workers = arrays[ENDS].len / 8, num_places = arrays[SIZES].len / 8;
     Py_ssize_t num_samples = arrays[TAKEN].len / 8;
-    const int64_t *bounds = arrays[BOUNDS].buf, *left = arrays[LEFT].buf;
+    const int64_t *bounds = arrays[BOUNDS].buf, *left = arrays[LEFT].buf, *first = arrays[FIRST].buf;
     int is_right = arrays[BELOW].len == 4 * num_places && arrays[BOUNDS].len == 8 * (num_workers + 1) &&
                    arrays[FIRST].len == 8 * num_workers && arrays[LEFT].len == 8 * num_workers &&
                    arrays[SLOPES].len == 8 * num_workers && arrays[LAUNCHES].len == 8 * num_workers &&
@@ -160,7 +160,9 @@ static int are_consistent(const Py_buffer *arrays, int64_t worker, int64_t pivot
     is_right = is_right && pivot >= bounds[worker] && pivot < bounds[worker + 1];
     int64_t num_left = 0;
     for (Py_ssize_t j = 0; is_right && j < num_workers; j++) {
-        is_right = 0 <= bounds[j] && bounds[j] <= bounds[j + 1] && bounds[j + 1] <= num_places && left[j] >= 0;
+        is_right = 0 <= bounds[j] && bounds[j] <= bounds[j + 1] && bounds[j + 1] <= num_places &&
+                   left[j] >= 0 && left[j] <= bounds[j + 1] - bounds[j] && first[j] >= bounds[j] &&
+                   first[j] <= bounds[j + 1];
         num_left += left[j];
     }
     if (!is_right || num_left < num_samples || ((const int32_t *)arrays[BELOW].buf)[pivot] != pivot) {

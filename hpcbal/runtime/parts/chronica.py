@@ -21,6 +21,9 @@ from hpcbal.values.selection import StepShares
 
 Sizes = NDArray[np.float64]
 
+_LEAST_WEIGHT = 1e-12
+"""Of the largest weight: a rank that should get no work counts as very slow."""
+
 _PIVOTS = 0xC402
 """Separates the random stream from others with the same seed."""
 
@@ -80,7 +83,8 @@ class ChronicaParts(Parts):
         return migration_to(before, owner)
 
     def _indicators(self) -> Indicators:
-        weights = np.maximum(np.array(self._weights(), np.float64), np.finfo(np.float64).tiny)
+        weights = np.array(self._weights(), np.float64)
+        weights = np.maximum(weights, _LEAST_WEIGHT * float(weights.max()))
         return Indicators(float(weights.max()) / weights, np.zeros(len(weights)))
 
 

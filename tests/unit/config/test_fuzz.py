@@ -12,6 +12,10 @@ import pytest
 from support.config_changes import Change, change
 from support.config_trial import Answer, faults_of, refusal, try_change
 
+from hpcbal.config import load_config
+from hpcbal.config.checks.shares import check_shares
+from hpcbal.errors import ConfigError
+
 PARTS = [range(first, first + 25) for first in range(0, 150, 25)]
 
 
@@ -39,6 +43,7 @@ GOOD = (
 
 
 def test_a_trial_finds_what_is_wrong_with_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     before = os.getcwd()
     assert try_change(Change(0, "a", "", GOOD), tmp_path) == (False, [])
     assert os.getcwd() == before
@@ -56,4 +61,10 @@ def test_a_trial_finds_what_is_wrong_with_an_answer(tmp_path: Path, monkeypatch:
     ):
         assert len(faults_of(answer)) == 1, answer
     assert refusal(Answer(2, "", "dataplane.ring_bytes: got 1, allowed: more"))
-    assert not refusal(Answer(2, "", "got 3 weights, allowed: at most 2, one for each GPU"))
+    Path("shares.yaml").write_bytes(
+        b"balance: {policy: fixed, shares: [2, 1, 1]}\n"
+        + GOOD.replace(b"optimizer: {}", b"optimizer: {name: sgd, learning_rate: 0.1}")
+    )
+    with pytest.raises(ConfigError) as refused:
+        check_shares(load_config("shares.yaml"), num_gpus=2)
+    assert not refusal(Answer(2, "", str(refused.value))), "this depends on the allocation"
