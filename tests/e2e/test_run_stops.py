@@ -103,7 +103,15 @@ def catches_signals(pid: int) -> bool:
     return bool(int(caught, 16) >> (signal.SIGUSR2 - 1) & 1)
 
 
+def slow_down(config) -> None:
+    """The same schedule, four times as slow."""
+    for rates in config["backend"]["rates"].values():
+        rates.update({count: rate / 4 for count, rate in rates.items()})
+
+
 def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outcome):
+    # Slow enough that the ranks notice it before all DNNs have ended, which would be no stop.
+    lab.configure(slow_down)
     running = lab.start()
     wait_for_epochs(lab, running, 2)
     (used,) = lab.tmp.glob("hpcbal-*")

@@ -62,7 +62,7 @@ def test_a_killed_run_leaves_a_report_and_a_whole_timeline_that_the_next_start_c
     assert done.code == 0, done
     page = (lab.out / "report.html").read_text()
     assert "interrupted" in page
-    assert "run the same command again to resume it" in page
+    assert "Run the same command again to resume from the last checkpoints" in page
     assert not (lab.out / "report-plots").exists()
     done = lab.run()
     assert done.code == 0, done

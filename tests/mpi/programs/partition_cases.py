@@ -14,6 +14,7 @@ import pytest
 from mpi4py import MPI
 
 from hpcbal.comm.mpi_group_comm import MpiGroupComm
+from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data import SampleSource
 from hpcbal.data.dataset import RawSample
 from hpcbal.data.held_samples import HeldSamples
@@ -168,7 +169,9 @@ def make_loader(
 
     unused: Any = None
     context = RankContext(
-        config=cast(Any, SimpleNamespace(seed=SEED, data=data, stall_timeout_s=60.0)),
+        config=cast(
+            Any, SimpleNamespace(seed=SEED, data=data, balance=BalanceConfig(), stall_timeout_s=60.0)
+        ),
         output=Path(),
         roles=unused,
         channel=cast(Any, SimpleNamespace(rank=comm.rank, send=send)),
