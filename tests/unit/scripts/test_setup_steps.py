@@ -92,6 +92,9 @@ def test_killed_set_up_is_followed_only_when_its_step_has_ended(machine: Machine
     text = "take_lock; long() { touch begun; sleep 4; touch ended; }; step long 1 Long long"
     script = start(machine, text)
     wait_for(machine.clone / "begun")
+    holder = machine.clone / ".venv/.hpcbal/holder"
+    while len(holder.read_text().splitlines()) < 2:  # the step runs before the lock names its processes
+        time.sleep(0.01)
     script.kill()
     script.communicate(timeout=30)
     done = machine.source("take_lock; look() { ls ended; }; step look 1 Looking look")
