@@ -31,10 +31,10 @@ def start(machine: Machine, text: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(path: Path) -> None:
-    """Wait until a file is there."""
+def wait_for(path: Path, num_lines: int = 0) -> None:
+    """Wait until a file is there, with at least this number of lines."""
     deadline = time.monotonic() + 30
-    while not path.exists():
+    while not path.exists() or len(path.read_text().splitlines()) < num_lines:
         assert time.monotonic() < deadline, path
         time.sleep(0.02)
 
@@ -92,9 +92,7 @@ def test_killed_set_up_is_followed_only_when_its_step_has_ended(machine: Machine
     text = "take_lock; long() { touch begun; sleep 4; touch ended; }; step long 1 Long long"
     script = start(machine, text)
     wait_for(machine.clone / "begun")
-    holder = machine.clone / ".venv/.hpcbal/holder"
-    while len(holder.read_text().splitlines()) < 2:  # the step runs before the lock names its processes
-        time.sleep(0.01)
+    wait_for(machine.clone / ".venv/.hpcbal/holder", num_lines=2)  # a step begins before the lock names it
     script.kill()
     script.communicate(timeout=30)
     done = machine.source("take_lock; look() { ls ended; }; step look 1 Looking look")
