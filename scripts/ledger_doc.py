@@ -54,8 +54,8 @@ names that end in `_s` are seconds. A number that is not finite is null.
 | the file is removed or replaced during a run | the run ends with an error |
 
 The checkpoints, not the ledger, define how far each DNN has come, so a run resumes without the lines that are
-lost. If they recorded the end of a DNN, that DNN is checked again; reports omit their content. Whoever edits
-a line must remove its `crc32`.
+lost. If they recorded the end of a DNN, that DNN is checked again; reports omit their content. If you edit
+a line, remove its `crc32`.
 """
 
 

@@ -259,8 +259,8 @@ class BalanceConfig(Section):
     )
     samples: Literal["within-batch", "in-order", "chronica"] = key(
         "within-batch",
-        "Who takes which samples of a step if they differ in size. within-batch: whoever makes all slots "
-        "finish together; in-order: each slot its number of neighbours in the order of the pass; chronica, "
+        "Who takes which samples of a step if they differ in size. within-batch: all slots get equally long "
+        "work; in-order: each slot its number of neighbours in the order of the pass; chronica, "
         "with partitioned data: each slot chooses from its part (Alg. 2 and 3 of [CHRONICA]).",
         "within-batch, in-order, chronica",
     )
