@@ -144,7 +144,7 @@ class Way:
     def _make_balancer(self) -> Balancer:
         if self.name == "in-order":
             return EvenSplit(self.collective.size)
-        return DecidedSplit(self.name, TimedFitted(), self.batch_size, self.collective)
+        return DecidedSplit(self.name, TimedFitted(), self.batch_size, self.collective, deals_work=True)
 
     def _make_batches(self, spec: StreamSpec) -> Batches:
         samples, _, cost = self.name.partition(" ")

@@ -148,6 +148,7 @@ def make_balancer(
     *,
     kept: Callable[[str], KeptModel],
     watch: WorkerWatch | None = None,
+    deals_work: bool = False,
 ) -> Balancer:
     """Make the balancer that the DNN's settings ask for, or else the run's.
 
@@ -159,6 +160,7 @@ def make_balancer(
         key: identifies the DNN and the group.
         kept: returns the file of the group's fitted model, given the name of the predictor.
         watch: measures this rank's own resources.
+        deals_work: whether samples differ in size, see `DecidedSplit`.
     """
     balance = resolve_balance(settings, dnn)
     policy: BatchingPolicy[Any] = balance.policy
@@ -181,6 +183,7 @@ def make_balancer(
         max_samples=settings.max_samples_per_gpu,
         memory=memories.get(key),
         watch=watch,
+        deals_work=deals_work,
     )
     balancer.memory.learner = learner
     memories[key] = balancer.memory

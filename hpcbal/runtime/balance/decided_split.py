@@ -87,6 +87,8 @@ class DecidedSplit:
             allowed.
         memory: what this group knew when it last trained this DNN.
         watch: measures this rank's own resources.
+        deals_work: whether samples differ in size, so that announcements carry `weights` too. They are twice
+            as long then, which shows with many ranks.
 
     Attributes:
         machine: this rank's splitting machine.
@@ -105,6 +107,7 @@ class DecidedSplit:
         max_samples: int | None = None,
         memory: SplitMemory | None = None,
         watch: WorkerWatch | None = None,
+        deals_work: bool = False,
     ) -> None:
         self._name = name
         self._policy = policy
@@ -114,6 +117,9 @@ class DecidedSplit:
             policy.start(step_task(num_samples, collective.size, max_samples))
         )
         self.machine = Splitting(SplitRules.of(policy), self.memory.state, self.memory.num_quiet)
+        self._deals_work = deals_work
+        self._length = (2 if deals_work else 1) * collective.size + 1  # of an announcement
+        self._followed = _NOTHING
         self._is_master = collective.rank == 0
         self._executor = ThreadPoolExecutor(1, "balancer") if self._is_master else None
         self._question: AskPolicy | None = None  # to be asked when the next step is being computed
@@ -163,10 +169,10 @@ class DecidedSplit:
             size = self._collective.size
             if self._meets:
                 self._answer = self._collective.consult(
-                    seen, lambda all_: self._answer_to(step, all_), 2 * size + 1
+                    seen, lambda all_: self._answer_to(step, all_), self._length
                 )
                 return _NOTHING
-            numbers = np.zeros(NUM_FACTS * size + 2 * size + 1)
+            numbers = np.zeros(NUM_FACTS * size + self._length)
             numbers[: NUM_FACTS * size].reshape(size, NUM_FACTS)[self._collective.rank] = seen
             self._collect_decision()
             if self._is_master:
@@ -227,10 +233,14 @@ class DecidedSplit:
     def _announcement(self) -> Array:
         """The master's announcement as numbers."""
         now = self.machine.announcement
-        return np.array([*now.batch_sizes, now.at_once, *now.weights], np.float64)
+        weights = now.weights if self._deals_work else ()
+        return np.array([*now.batch_sizes, now.at_once, *weights], np.float64)
 
     def _follow(self, numbers: Array) -> None:
-        """Follow the master's announcement."""
+        """Follow the master's announcement; most repeat the one before."""
+        if np.array_equal(numbers, self._followed):
+            return
+        self._followed = numbers.copy()
         size = self._collective.size
         *sizes, at_once = np.rint(numbers[: size + 1]).astype(np.int64).tolist()
         weights = tuple(numbers[size + 1 :].tolist())

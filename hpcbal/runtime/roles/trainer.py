@@ -132,6 +132,7 @@ class Trainer:
                 key=f"{mine.dnn_id} on {mine.gpus}",
                 kept=lambda name: self._kept_model(mine, name),
                 watch=self._watch,
+                deals_work=self._data.facts.spec.is_sized,
             )
             GroupRound(
                 member,

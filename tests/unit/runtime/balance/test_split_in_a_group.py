@@ -141,7 +141,11 @@ def seconds_of(rank: int, num_samples: int, step: int) -> float:
 
 
 def shares_in_a_group(
-    policy: BatchingPolicy[Any], *, meets: bool, monkeypatch: pytest.MonkeyPatch
+    policy: BatchingPolicy[Any],
+    *,
+    meets: bool,
+    deals_work: bool = False,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> list[list[tuple[int, ...]]]:
     """Shares of each training step of a pass, as each rank saw them; times are made up, threads are real."""
 
@@ -155,7 +159,7 @@ def shares_in_a_group(
     monkeypatch.setattr(decided_split, "report_of_rank", timed)
 
     def train(collective: ThreadCollective) -> list[tuple[int, ...]]:
-        split = DecidedSplit("a", policy, BATCH_SIZE, collective)
+        split = DecidedSplit("a", policy, BATCH_SIZE, collective, deals_work=deals_work)
         split.start()
         batches = StreamBatches(SPEC, cast(StreamReader, Positions()), BATCH_SIZE, collective.rank, split)
         feeder = Feeder(SPEC, batches, BATCH_SIZE, None, poll=lambda: None)
@@ -190,6 +194,26 @@ def test_real_and_virtual_steps_are_split_alike(
     virtual = [step.shares for step in group.steps(sizes, seconds) if step.training]
     assert by_rank[0] == virtual
     assert len(set(virtual)) > 2
+
+
+@pytest.mark.parametrize("meets", [True, False])
+@pytest.mark.parametrize("deals_work", [True, False])
+def test_weights_travel_only_where_samples_differ_in_size(
+    deals_work: bool, meets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights: list[tuple[float, ...]] = []
+    close = DecidedSplit.close
+
+    def closed(split: DecidedSplit) -> None:
+        weights.append(split.weights)
+        close(split)
+
+    monkeypatch.setattr(DecidedSplit, "close", closed)
+    policy = BATCHING["fitted"]
+    shares_in_a_group(policy, meets=meets, deals_work=deals_work, monkeypatch=monkeypatch)
+    assert len(set(weights)) == 1  # on all ranks
+    are_counts = all(weight.is_integer() for weight in weights[0])
+    assert are_counts is not deals_work
 
 
 def test_a_decision_that_fails_on_the_master_ends_balancing_on_all_ranks(
