@@ -170,11 +170,11 @@ def make_balancer(
     if not policy.decides:
         task = step_task(num_samples, collective.size, settings.max_samples_per_gpu)
         return FixedSplit(policy.start(task).batch_sizes)
-    learner = memories[key].learner if key in memories else None
+    learner, learning = memories[key].learner if key in memories else None, None
     if balance.fits_speeds and collective.rank == 0:
         model = kept(balance.predictor)
         learner = learner or make_learner(settings, collective.size, model)
-        policy = SpeedLearning(dnn.name, learner, FitProcess(), model)
+        policy = learning = SpeedLearning(dnn.name, learner, FitProcess(), model)
     balancer = DecidedSplit(
         dnn.name,
         policy,
@@ -183,6 +183,7 @@ def make_balancer(
         max_samples=settings.max_samples_per_gpu,
         memory=memories.get(key),
         watch=watch,
+        learning=learning,
         deals_work=deals_work,
     )
     balancer.memory.learner = learner

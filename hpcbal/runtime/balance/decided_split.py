@@ -87,6 +87,7 @@ class DecidedSplit:
             allowed.
         memory: what this group knew when it last trained this DNN.
         watch: measures this rank's own resources.
+        learning: the policy, if it learns speeds while it decides; adds facts, closed with this object.
         deals_work: whether samples differ in size, so that announcements carry `weights` too. They are twice
             as long then, which shows with many ranks.
 
@@ -107,10 +108,12 @@ class DecidedSplit:
         max_samples: int | None = None,
         memory: SplitMemory | None = None,
         watch: WorkerWatch | None = None,
+        learning: SpeedLearning | None = None,
         deals_work: bool = False,
     ) -> None:
         self._name = name
         self._policy = policy
+        self._learning = learning
         self._collective = collective
         self._watch = watch or WorkerWatch()
         self.memory = memory or SplitMemory(
@@ -207,8 +210,8 @@ class DecidedSplit:
             "decided_s": self._decided_s,
         }
         self._num_changes, self._decided_s = machine.num_changes, 0.0
-        if isinstance(self._policy, SpeedLearning):
-            facts |= self._policy.take_facts()
+        if self._learning is not None:
+            facts |= self._learning.take_facts()
         return {"balance": facts | ({} if self.remove is None else {"remove": self.remove})}
 
     def close(self) -> None:
@@ -220,8 +223,8 @@ class DecidedSplit:
             self._executor.shutdown()
             self._collect_decision()
         self.memory.state, self.memory.num_quiet = self.machine.state, self.machine.num_quiet
-        if isinstance(self._policy, SpeedLearning):
-            self._policy.close()
+        if self._learning is not None:
+            self._learning.close()
 
     # ---- what travels ------------------------------------------------------------------------
 
