@@ -19,7 +19,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
 from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.handoff.clean_stderr import CleanStderr
+from hpcbal.runtime.handoff.clean_output import CleanOutput
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind, report
@@ -165,13 +165,20 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests) -> int:
         if requests.stop:
             report("stopped before any rank was started; run the same command again")
             return int(ExitCode.RUN_AGAIN)
-        with CleanStderr() as stderr:
+        with CleanOutput(1) as stdout, CleanOutput(2) as stderr:
             process = subprocess.Popen(
                 command,
                 env=environment,
                 start_new_session=True,
+                stdout=stdout.writing_end,
                 stderr=stderr.writing_end,
-                pass_fds=(lock, stderr.reading_end),
+                pass_fds=(lock, stdout.reading_end, stderr.reading_end),
             )
+            stdout.forward()
             stderr.forward()
-            return mind(process, directory, requests, stderr.drain)
+
+            def drain(timeout_s: float) -> None:
+                stdout.drain(timeout_s)
+                stderr.drain(timeout_s)
+
+            return mind(process, directory, requests, drain)
