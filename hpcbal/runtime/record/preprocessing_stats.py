@@ -44,7 +44,7 @@ class PreprocessingStats:
     @property
     def samples_per_s(self) -> float | None:
         """Samples that one preprocessor makes per second of work; None while too little is known."""
-        return self.samples_made / self.busy_s if self.busy_s >= MIN_BUSY_S else None
+        return self.samples_made / self.busy_s if self.samples_made and self.busy_s >= MIN_BUSY_S else None
 
     def new_rate(self) -> float | None:
         """`samples_per_s` if it should be reported: at first, and whenever the measured work has doubled."""

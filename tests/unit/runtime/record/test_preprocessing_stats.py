@@ -15,6 +15,14 @@ def test_reports_replace_those_of_before_of_the_same_rank():
     assert (stats.samples_made, stats.busy_s, stats.samples_per_s) == (400, 2.0, 200.0)
 
 
+def test_there_is_no_rate_while_all_samples_are_broken():
+    stats = PreprocessingStats(0.01)
+    stats.add(1, PreprocessorReport(0, 1.0, ((7, "7.jpg", "empty"),)))
+    assert stats.new_rate() is None
+    stats.add(1, PreprocessorReport(100, 2.0))
+    assert stats.new_rate() == 50.0
+
+
 def test_a_sample_that_is_broken_in_every_pass_counts_once():
     stats = PreprocessingStats(0.5)
     bad = (7, "cat/7.jpg", "truncated")
