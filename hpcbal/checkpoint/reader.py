@@ -47,14 +47,15 @@ def recover_progress(directory: str | os.PathLike[str]) -> tuple[TrainingState |
     return _read_newest(Path(directory), with_arrays=False, keeps_damaged=True)
 
 
-def has_trained(directory: str | os.PathLike[str], epoch: int, *, thoroughly: bool) -> bool:
-    """Whether there is a whole checkpoint of `epoch` or a later epoch.
+def has_trained(directory: str | os.PathLike[str], name: str, epoch: int, *, thoroughly: bool) -> bool:
+    """Whether there is a whole checkpoint of a job, of `epoch` or a later epoch.
 
     Args:
         directory: the job's directory.
+        name: of the job.
         epoch: number of completed epochs.
-        thoroughly: whether to read all of the file. Otherwise a newest checkpoint counts as whole, and as one
-            of that epoch, if it has its full length, which takes no time.
+        thoroughly: whether to read all of the file. Otherwise a newest checkpoint counts as whole, of that
+            job and of that epoch, if it has its full length, which takes no time.
     """
     try:
         if not thoroughly and has_sealed_length(Path(directory) / CURRENT):
@@ -62,7 +63,7 @@ def has_trained(directory: str | os.PathLike[str], epoch: int, *, thoroughly: bo
         state, _ = read_progress(directory)
     except (OSError, CheckpointError):
         return False
-    return state is not None and state.epoch >= epoch
+    return state is not None and state.name == name and state.epoch >= epoch
 
 
 def _read_newest(
@@ -83,6 +84,10 @@ def _read_newest(
             ) from error
         except CheckpointError as error:
             problems[name] = str(error)
+        except NotADirectoryError:
+            raise CheckpointError(
+                f"{folder}: is a file, but checkpoints go to a directory of that name; move it away"
+            ) from None
         except OSError as error:
             raise CheckpointError(
                 f"{folder / name}: cannot read the checkpoint: {error.strerror or error}; "

@@ -9,7 +9,14 @@ from hpcbal.config import EnsembleConfig, RunConfig, resolved_yaml
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.stderr import say
-from hpcbal.telemetry import ResultRow, RunDirectory, is_same_config, read_results, render_results
+from hpcbal.telemetry import (
+    ResultRow,
+    RunDirectory,
+    is_same_config,
+    read_results,
+    read_status,
+    render_results,
+)
 from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
 
 NUM_READERS = 8
@@ -23,8 +30,8 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
     """The results table and exit code of a finished run; None if something is left to do or to report.
 
     A run is finished if its last start ended with all DNNs done or failed, with exactly the same config, and
-    if the checkpoints of all DNNs that are done are still whole. The user decides whether failed DNNs get
-    another try.
+    if its status and its results can be read and the checkpoints of all DNNs that are done are still whole.
+    Ranks write a damaged file again. The user decides whether failed DNNs get another try.
     """
     run = output_of(request, config)
     if _was_changed_since(run):
@@ -33,6 +40,7 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
     if request.profile_only or code is None or (request.retry_failed and code != ExitCode.DONE):
         return None
     try:
+        read_status(run.root)
         rows = read_results(run.results)
     except HpcbalError:
         return None
@@ -47,9 +55,12 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
 def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:
     from hpcbal.checkpoint import has_trained  # not at the top: h5py takes long to load
 
+    def is_whole(row: ResultRow) -> bool:
+        return has_trained(run.job(row.name), row.name, row.epochs, thoroughly=True)
+
     done = [row for row in rows if row.state == "done"]
     with ThreadPoolExecutor(NUM_READERS) as readers:
-        return all(readers.map(lambda row: has_trained(run.job(row.name), row.epochs, thoroughly=True), done))
+        return all(readers.map(is_whole, done))
 
 
 def _was_changed_since(run: RunDirectory) -> bool:

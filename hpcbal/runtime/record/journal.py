@@ -192,7 +192,7 @@ class Journal:
             name
             for name, dnn in ensemble.state.dnns.items()
             if dnn.state == DnnState.DONE
-            and not has_trained(self._run.job(name), dnn.epochs, thoroughly=False)
+            and not has_trained(self._run.job(name), name, dnn.epochs, thoroughly=False)
         ]
         if not lost:
             return None

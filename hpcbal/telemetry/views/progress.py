@@ -98,7 +98,7 @@ class Progress:
             self._round.num_converged += 1
         why = f" ({detail})" if detail else ""
         title, value = self._best.get(dnn_id, ("val acc", None))
-        best = f", best {title} {number_text(value)}"
+        best = "" if value is None else f", best {title} {number_text(value)}"  # unknown without a ledger
         self.note(f"{dnn_id} converged after {count_text(num_epochs, 'epoch')}{best}{why}", _GREEN)
 
     def warn(self, text: str) -> None:

@@ -13,7 +13,7 @@ from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
-from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, write_results
+from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, new_status, write_results, write_status
 from hpcbal.telemetry.ledger import RunFinishedLine, RunStartedLine
 from hpcbal.values import Position
 
@@ -45,6 +45,7 @@ def leave_run(request: RunRequest, config: EnsembleConfig, outcome: str) -> RunD
         ledger.append(a(RunFinishedLine, outcome=outcome))
     write_results(run.results, [ResultRow("a", "done", 3, 0.75, 12.0, 24.0)])
     write_checkpoint(run.job("a"), TrainingState("a", 3, Position(3)))
+    write_status(run.status, new_status("x", 1, heartbeat_s=5.0))
     return run
 
 
@@ -94,6 +95,19 @@ def test_damaged_or_missing_files_are_left_to_the_ranks(request_: RunRequest, co
     run.ledger.write_text("{}\n", encoding="utf-8")
     assert report_of_finished(request_, config) is None
     run.ledger.unlink()
+    assert report_of_finished(request_, config) is None
+
+
+def test_weights_of_another_dnn_are_left_to_the_ranks(request_: RunRequest, config: EnsembleConfig):
+    run = leave_run(request_, config, "done")
+    write_checkpoint(run.job("a"), TrainingState("b", 3, Position(3)))
+    (run.job("a") / "checkpoint.previous.h5").unlink()
+    assert report_of_finished(request_, config) is None
+
+
+def test_a_damaged_status_is_left_to_the_ranks(request_: RunRequest, config: EnsembleConfig):
+    run = leave_run(request_, config, "done")
+    run.status.write_text("{", encoding="utf-8")
     assert report_of_finished(request_, config) is None
 
 
