@@ -86,6 +86,9 @@ def prepare_output(
         _probe(run.root)
     except OSError as error:
         raise output_error(run.root, error, "use the output directory") from error
+    folder = run.root / run.jobs
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder}: is a file, but results go to a directory of that name; move it away")
     if existing is None:
         write_atomic(run.config, config_yaml, durable=True)
         return False

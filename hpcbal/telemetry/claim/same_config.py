@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -122,7 +122,8 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
         What differs and may differ.
 
     Raises:
-        OutputError: if a key differs that must not, or `before` is damaged.
+        OutputError: if a key differs that must not, a new job's name differs from another's only in case, or
+            `before` is damaged.
     """
     try:
         old = _parse(before)
@@ -132,6 +133,7 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
     rule = MAY_DIFFER_BY_KIND[new["kind"]]
     jobs_before, jobs_now = _jobs_of(old, rule), _jobs_of(new, rule)
     known = {**{name: _whole(job, rule) for name, job in removed_before.items()}, **jobs_before}
+    _check_case(root, rule.jobs, known, jobs_now)
     allowed: list[str] = []
     refused: list[tuple[str, Any, Any]] = []
     for key, given_before, given_now in _differences("", _without(rule.jobs, old), _without(rule.jobs, new)):
@@ -158,6 +160,19 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
         added=tuple(name for name in jobs_now if name not in jobs_before),
         removed={name: job for name, job in jobs_before.items() if name not in jobs_now},
     )
+
+
+def _check_case(root: Path, jobs: str, known: Iterable[str], now: Iterable[str]) -> None:
+    """Raise OutputError if a new name would share a folder with a known one where case does not count."""
+    by_folded = {name.casefold(): name for name in known}
+    for name in now:
+        other = by_folded.get(name.casefold(), name)
+        if other != name:
+            raise OutputError(
+                f"{root}: {jobs}: {name!r} differs only in case from {other!r}, whose files are in this "
+                "directory; some file systems would keep both in one folder. Choose another name, or take "
+                f"{other!r} back"
+            )
 
 
 def damaged_config(path: Path, reason: str) -> OutputError:

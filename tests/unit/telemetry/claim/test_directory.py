@@ -193,6 +193,16 @@ def test_a_job_that_is_back_must_be_as_it_was(tmp_path):
     )
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_name_that_differs_only_in_case_is_refused(tmp_path, removed):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    if removed:
+        prepare_output(tmp_path, WITHOUT_B)
+    with pytest.raises(OutputError, match=r"dnns: 'B' differs only in case from 'b', whose files are in"):
+        prepare_output(tmp_path, CONFIG.replace("name: b", "name: B"))
+
+
 def test_a_damaged_list_of_removed_jobs_is_reported(tmp_path):
     prepare_output(tmp_path, CONFIG)
     train(tmp_path)
@@ -269,6 +279,14 @@ def test_a_path_through_a_file_is_reported_in_one_sentence(tmp_path):
     with pytest.raises(OutputError, match="cannot use the output directory: Not a directory") as caught:
         prepare_output(tmp_path / "file" / "run", CONFIG)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_in_place_of_the_folder_of_jobs_is_reported(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    (tmp_path / "dnns").write_text("")
+    with pytest.raises(OutputError, match="dnns: is a file, but results go to a directory") as caught:
+        prepare_output(tmp_path, CONFIG)
+    assert caught.value.exit_code == ExitCode.WRONG_INPUT
 
 
 def test_a_full_disk_is_reported_before_anything_starts(tmp_path, monkeypatch):
