@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.errors import DataError, PolicyError
+from hpcbal.errors import PolicyError
 from hpcbal.policies.samples import SampleTooLargeError, StepCost, deal_by_weight
+from hpcbal.training.failure import GroupFailed
 from hpcbal.values.selection import StepShares
 
 Sizes = NDArray[np.float64]
@@ -72,7 +73,8 @@ class Dealer:
             weights: the part of the work that each rank should get; only their proportions count.
 
         Raises:
-            DataError: a sample is larger than `max_work_per_gpu`, or the step does not fit into the limits.
+            GroupFailed: on all ranks of the group, because all decide alike: a sample is larger than
+                `max_work_per_gpu`, or the step does not fit into the limits.
         """
         good = np.flatnonzero(sizes > 0)
         num_ranks = len(shares.counts)
@@ -93,18 +95,19 @@ class Dealer:
         try:
             return deal_by_weight(sizes, weights, self._cost, self._max_samples, self._max_work)
         except SampleTooLargeError as error:
-            raise DataError(
+            raise _refused(
                 f"sample {ids[error.index]} has size {error.size:g}, allowed: at most "
                 f"{error.most:g} (balance.max_work_per_gpu); raise that limit, or leave the sample out"
             ) from error
         except PolicyError as error:
             if self._max_work is None:
                 raise
-            slots = "slot" if len(weights) == 1 else "slots"
-            raise DataError(
-                f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} does not fit on "
-                f"{len(weights)} {slots}, allowed: at most {self._max_work:g} of work each "
-                "(balance.max_work_per_gpu); raise that limit, or use a smaller batch_size"
+            num_slots = int(np.count_nonzero(weights))
+            raise _refused(
+                f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} in all and {sizes.max():g} at "
+                f"most does not fit on {num_slots} {'slot' if num_slots == 1 else 'slots'}, allowed: at most "
+                f"{self._max_work:g} of work each (balance.max_work_per_gpu); raise that limit, or use a "
+                "smaller batch_size"
             ) from error
 
     def _unit(self, sizes: Sizes) -> float:
@@ -122,6 +125,10 @@ class Dealer:
         sums = StepCost.SUM.of_workers(sizes, rank_of, num_ranks)
         total = float(sums.sum())
         return tuple((sums / total if total else sums).tolist())
+
+
+def _refused(text: str) -> GroupFailed:
+    return GroupFailed("error", text, local=True)
 
 
 def make_dealer(

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.errors import DataError
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.balance.dealing import Dealer, make_dealer
+from hpcbal.training.failure import GroupFailed
 from hpcbal.values.selection import StepShares
 
 
@@ -72,13 +72,13 @@ def test_the_unit_of_work_is_the_mean_size() -> None:
 
 
 def test_a_sample_that_fits_on_no_slot_is_named() -> None:
-    with pytest.raises(DataError, match=r"sample 102 has size 9, allowed: at most 5 \(balance\.max_work"):
+    with pytest.raises(GroupFailed, match=r"sample 102 has size 9, allowed: at most 5 \(balance\.max_work"):
         dealt([1, 1, 9, 1], max_work_per_gpu=5.0)
 
 
 @pytest.mark.parametrize("cost", ["sum", "padded"])
 def test_a_step_that_fits_on_no_slots_names_the_limit(cost: str) -> None:
-    with pytest.raises(DataError, match=r"4 samples with sizes of 20 .* 2 slots, allowed: at most 9 of work"):
+    with pytest.raises(GroupFailed, match=r"sizes of 20 in all .* 2 slots, allowed: at most 9 of work"):
         dealt([5, 5, 5, 5], max_work_per_gpu=9.0, cost=cost)
 
 
@@ -92,7 +92,7 @@ def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
 def test_a_rank_alone_keeps_to_the_limit_of_work() -> None:
     dealer = make_dealer(BalanceConfig(max_work_per_gpu=9.0), is_sized=True, num_ranks=1)
     assert dealt([4, 4], (1.0,), dealer).shares.counts == (2,)
-    with pytest.raises(DataError, match=r"sizes of 12 does not fit on 1 slot, allowed: at most 9"):
+    with pytest.raises(GroupFailed, match=r"4 at most does not fit on 1 slot, allowed: at most 9"):
         dealt([4, 4, 4], (1.0,), dealer)
 
 

@@ -112,6 +112,27 @@ def test_dnns_share_one_stream_and_each_deals_its_own_steps(lab: Any, hooks: dic
         assert epoch.facts.ranks.work == pytest.approx((NUM_TRAIN / 2,) * 2, rel=0.02)
 
 
+def test_a_step_that_exceeds_the_limit_of_work_fails_only_its_dnn(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sections = unequal({"max_work_per_gpu": 255}, {"declared": True}, epochs=2)
+    (toy,) = sections["dnns"]
+    sections["dnns"] = [toy, {**toy, "name": "b", "batch_size": 8}]
+    sections["backend"]["rates"] = {name: {1: 2000, 2: 3900} for name in "ab"}
+    lab.use(num_gpus=4, **sections)
+    assert lab.run() == 3
+    (failed,) = lab.events("dnn-failed")
+    assert (failed.dnn, failed.cause) == ("a", "error")
+    assert "does not fit on 2 slots, allowed: at most 255 of work each" in failed.detail
+    assert f"a FAILED: error: {failed.detail}" in capsys.readouterr().out
+    assert lab.states()["b"] == ("done", 2)
+    assert lab.states()["a"] == ("failed", 0)
+    sections["balance"]["max_work_per_gpu"] = 400
+    lab.use(num_gpus=4, **sections)
+    assert lab.run(retry_failed=True) == 0
+    assert lab.states()["a"] == ("done", 2)
+
+
 def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -> None:
     use(lab, **unequal({"samples": "in-order"}, {"declared": True}, epochs=2))
     assert lab.run() == 0
