@@ -20,6 +20,8 @@ class Batch(Protocol):
         x: samples, shape (n, *sample shape), or a list of n arrays if their shapes differ.
         y: labels, shape (n, *label shape).
         work: in samples of mean size.
+        padding_limit: how many times as long as the longest sample padding may make all samples, >= 1; inf:
+            no limit.
     """
 
     @property
@@ -33,6 +35,9 @@ class Batch(Protocol):
 
     @property
     def work(self) -> float: ...
+
+    @property
+    def padding_limit(self) -> float: ...
 
 
 class SampleShape(Protocol):

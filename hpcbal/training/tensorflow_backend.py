@@ -258,7 +258,9 @@ class TensorFlowReplica(Replica):
     def _tensors_of(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
         """The samples, with their mask if they were padded, and the labels."""
         if isinstance(batch.x, list):
-            arrays: tuple[Array, ...] = padded(batch.x, self._sample_shape, self._sample_dtype)
+            arrays: tuple[Array, ...] = padded(
+                batch.x, self._sample_shape, self._sample_dtype, batch.padding_limit
+            )
         else:
             arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
         labels = np.asarray(batch.y, np.int64).reshape(-1)

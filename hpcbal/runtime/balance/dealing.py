@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,14 @@ class DealtStep:
             mean size; the mean of `work` if all finish together.
         weights: what each rank's mean gradient counts in the step, with the sum 1; None: its number of
             samples.
+        padding_limits: see `Batch.padding_limit`, for each rank.
     """
 
     shares: StepShares
     work: tuple[float, ...]
     slowest: float
     weights: tuple[float, ...] | None
+    padding_limits: tuple[float, ...]
 
 
 class Dealer:
@@ -85,11 +88,12 @@ class Dealer:
             rank_of[good] = self._ranks(ids[good], sizes[good], np.array(weights, np.float64))
             shares = StepShares.dealt(shares.start, rank_of, num_ranks)
         rank_of, sizes = rank_of[good], sizes[good]
-        work = tuple((self._cost.of_workers(sizes, rank_of, num_ranks) / self._unit(sizes)).tolist())
+        costs = self._cost.of_workers(sizes, rank_of, num_ranks)
+        work = tuple((costs / self._unit(sizes)).tolist())
         mean_weight = sum(weights) / num_ranks
         slowest = max(own * mean_weight / weight for own, weight in zip(work, weights, strict=True) if weight)
         by_size = self._gradient_weights(sizes, rank_of, num_ranks) if self._weighs_by_size else None
-        return DealtStep(shares, work, slowest, by_size)
+        return DealtStep(shares, work, slowest, by_size, self._padding_limits(costs))
 
     def _ranks(self, ids: NDArray[np.int64], sizes: Sizes, weights: Sizes) -> NDArray[np.int64]:
         try:
@@ -109,6 +113,12 @@ class Dealer:
                 f"{self._max_work:g} of work each (balance.max_work_per_gpu); raise that limit, or use a "
                 "smaller batch_size"
             ) from error
+
+    def _padding_limits(self, costs: Sizes) -> tuple[float, ...]:
+        """What padding may add before a share reaches the limit of work: it rounds lengths up."""
+        if self._is_in_order or self._max_work is None or self._cost is not StepCost.PADDED:
+            return (math.inf,) * len(costs)
+        return tuple(max(1.0, self._max_work / cost) if cost else math.inf for cost in costs.tolist())
 
     def _unit(self, sizes: Sizes) -> float:
         """The mean size, with the samples of a new step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,22 @@ def test_a_sample_that_fits_on_no_slot_is_named() -> None:
 def test_a_step_that_fits_on_no_slots_names_the_limit(cost: str) -> None:
     with pytest.raises(GroupFailed, match=r"sizes of 20 in all .* 2 slots, allowed: at most 9 of work"):
         dealt([5, 5, 5, 5], max_work_per_gpu=9.0, cost=cost)
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({"max_work_per_gpu": 30.0}, (30 / 20, 30 / 10)),
+        ({}, (math.inf, math.inf)),
+        ({"max_work_per_gpu": 30.0, "cost": "sum"}, (math.inf, math.inf)),
+    ],
+)
+def test_padding_may_fill_a_share_up_to_the_limit_of_work(
+    given: dict[str, Any], limits: tuple[float, ...]
+) -> None:
+    step = dealt([10, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], **given)
+    assert step.padding_limits == pytest.approx(limits)
+    assert dealt([0, 0], max_work_per_gpu=30.0).padding_limits == (math.inf, math.inf)
 
 
 def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:

@@ -14,6 +14,7 @@ from hpcbal.errors import DataError
 from hpcbal.report import read_run
 from hpcbal.telemetry import read_status
 from hpcbal.telemetry.views.imbalance import group_work
+from hpcbal.training.emulated_backend import EmulatedReplica
 
 NUM_GPUS, NUM_TRAIN, BATCH, PREPROCESSOR = 3, 96, 24, 1
 STEPS = NUM_TRAIN // BATCH
@@ -131,6 +132,19 @@ def test_a_step_that_exceeds_the_limit_of_work_fails_only_its_dnn(
     lab.use(num_gpus=4, **sections)
     assert lab.run(retry_failed=True) == 0
     assert lab.states()["a"] == ("done", 2)
+
+
+def test_no_share_is_padded_beyond_the_limit_of_work(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    most, ends = 9 * 40 * 6.0, []
+
+    def compute(replica: Any, batch: Any, *args: Any, compute: Any = EmulatedReplica.compute) -> Any:
+        ends.append(len(batch.ids) * max(map(len, batch.x)) * batch.padding_limit)
+        return compute(replica, batch, *args)
+
+    monkeypatch.setattr(EmulatedReplica, "compute", compute)
+    use(lab, **unequal({"max_work_per_gpu": most, "cost": "padded"}, epochs=1))
+    assert lab.run() == 0
+    assert ends == pytest.approx([most] * (NUM_GPUS * STEPS))
 
 
 def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -> None:
