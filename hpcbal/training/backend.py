@@ -139,8 +139,10 @@ class Replica(Protocol):
         broken: set by `train_step` if an update failed half-way; reported with the next collective.
         exchange: for a model with synchronised layers, whose ranks meet within a step; `train_step` opens and
             closes it. None for all other models.
+        warnings: what is probably a mistake in the model; sentences for users.
     """
 
+    warnings: Sequence[str] = ()
     num_parameters: int
     num_bytes: int
     broken: Exception | None

@@ -141,9 +141,8 @@ class TensorFlowReplica(Replica):
         carried = {i for i, _ in self._statistics} | {i for i, _ in self._seeds}
         left = [v.path for i, v in enumerate(model.non_trainable_variables) if i not in carried]
         if left:
-            log.warning(
-                "not updated in training, because they are not floating-point numbers: %s", ", ".join(left)
-            )
+            names = ", ".join(left)
+            self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
         self._dtype = keras.config.floatx()
         self._sample_dtype = sample.dtype
         self._sample_shape = tuple(sample.shape)
@@ -325,8 +324,10 @@ class TensorFlowBackend(Backend):
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with _memory_errors(), _hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
-            model = checked(dnn, model, sample, num_classes)
+            model, warnings = checked(dnn, model, sample, num_classes)
             replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
+            of_model = f"DNN {dnn.name}: model {dnn.model}"
+            replica.warnings = [f"{of_model}: {text}" for text in (*warnings, *replica.warnings)]
         if replica.exchange is not None:
             check_threads(dnn.name)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
