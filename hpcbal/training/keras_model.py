@@ -17,6 +17,7 @@ import numpy as np
 
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import DnnSettings, SampleShape
+from hpcbal.training.failure import USER_ERRORS
 from hpcbal.training.user_model import user_errors
 
 NUM_PROBES = 3
@@ -131,10 +132,19 @@ def _check(
         raise InputError(_not_logits(who, f"ends in {ending}"))
     if ending is None:
         probes = _probes(shape, length)
-        with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
-            if not all(layer.built for layer in model._flatten_layers()):
-                model(probes)
-            outputs = _call(TrainedModel(model), [v.value for v in model.trainable_variables], probes)
+        try:
+            with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
+                if not all(layer.built for layer in model._flatten_layers()):
+                    model(probes)
+                outputs = _call(TrainedModel(model), [v.value for v in model.trainable_variables], probes)
+        except UserCodeError as error:
+            if not _needs_mask(model, probes, shape, length):
+                raise
+            raise InputError(
+                f"{who} has a call that works with a mask but fails without one, allowed: "
+                "call(self, x, mask=None) that also works if mask is None, as when a model is built "
+                "(docs/your-own-model-and-data.md, docs/unequal-samples.md)"
+            ) from error
         if not keras.ops.is_tensor(outputs):
             raise InputError(_not_one_tensor(who, outputs, num_classes))
         _check_output(who, tuple(outputs.shape), outputs.dtype, (NUM_PROBES, num_classes))
@@ -167,6 +177,25 @@ def _check_inputs(who: str, model: keras.Model, shape: tuple[int | None, ...]) -
         )
 
 
+def _needs_mask(model: keras.Model, probes: Any, shape: tuple[int | None, ...], length: int) -> bool:
+    """Whether a model that cannot be called on the probes can be called on them with a mask."""
+    if "mask" not in inspect.signature(model.call).parameters:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model(probes, mask=_full_mask(shape, length))
+        except USER_ERRORS:  # the error of the call without a mask is the one to report
+            return False
+    return True
+
+
+def _full_mask(shape: Sequence[int | None], length: int) -> Any:
+    """The mask of probes where nothing is padded; on the first axis, if samples do not differ in length."""
+    lengths = [length for n in shape if n is None] or shape[:1]
+    return keras.ops.ones((NUM_PROBES, *lengths), "bool")
+
+
 def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], length: int) -> list[str]:
     """Check that the model takes the mask of padded samples; returns a warning if layers ignore it."""
     if "mask" not in inspect.signature(model.call).parameters:
@@ -176,12 +205,11 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], len
             "(see hpcbal.models.masked_convolutions for an example), or a resize"
         )
     probes = _probes(shape, length)
-    mask = keras.ops.ones((NUM_PROBES, *(length for n in shape if n is None)), "bool")
     trained = TrainedModel(model)
     weights = [[v.value for v in own] for own in (model.trainable_variables, model.non_trainable_variables)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trained.stateless_call(*weights, probes, mask, training=False)
+        trained.stateless_call(*weights, probes, _full_mask(shape, length), training=False)
     texts = dict.fromkeys(str(warning.message) for warning in caught)
     layers = [f"{found['name']} ({found['kind']})" for text in texts if (found := _IGNORES_MASK.match(text))]
     if not layers:

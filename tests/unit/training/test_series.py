@@ -80,6 +80,19 @@ def test_a_model_must_take_the_mask(build: Make) -> None:
     assert "layers ignore the mask: conv1d (Conv1D)" in warning
 
 
+@pytest.mark.parametrize("default", ["required", "none"])
+@pytest.mark.parametrize("length", [None, 7])
+def test_a_model_must_also_work_without_a_mask(
+    make_dnn: Make, make_spec: Make, default: str, length: int | None
+) -> None:
+    """Padded or not: the sentence is ours, not TensorFlow's."""
+    dnn, spec = make_dnn(model="training_models:masked", mask=default), make_spec(shape=(length, 3))
+    with pytest.raises(InputError, match=r"fails without one, allowed: call\(self, x, mask=None\)") as caught:
+        TensorFlowBackend(precision="float64").build(dnn, spec, CLASSES, 0)
+    assert "\n" not in str(caught.value)
+    assert "docs/your-own-model-and-data.md, docs/unequal-samples.md" in str(caught.value)
+
+
 def test_a_model_may_need_long_series(build: Make) -> None:
     assert build("training_models:wide").num_parameters == 64 * 3 * 2 + 2 + 2 * CLASSES + CLASSES
 
