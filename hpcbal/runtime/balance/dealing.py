@@ -17,6 +17,11 @@ from hpcbal.values.selection import StepShares
 
 Sizes = NDArray[np.float64]
 
+_WORK_IS = {
+    StepCost.PADDED: "the number of samples times the longest (balance.cost: padded)",
+    StepCost.SUM: "the sum of the sizes (balance.cost: sum)",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class DealtStep:
@@ -107,11 +112,12 @@ class Dealer:
             if self._max_work is None:
                 raise
             num_slots = int(np.count_nonzero(weights))
+            slots = "1 slot" if num_slots == 1 else f"{num_slots} slots"
             raise _refused(
                 f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} in all and {sizes.max():g} at "
-                f"most does not fit on {num_slots} {'slot' if num_slots == 1 else 'slots'}, allowed: at most "
-                f"{self._max_work:g} of work each (balance.max_work_per_gpu); raise that limit, or use a "
-                "smaller batch_size"
+                f"most does not fit on {slots}, allowed: at most {self._max_work:g} of work each "
+                f"(balance.max_work_per_gpu), where work is {_WORK_IS[self._cost]}; raise that limit, or use "
+                "a smaller batch_size"
             ) from error
 
     def _padding_limits(self, costs: Sizes) -> tuple[float, ...]:

@@ -79,7 +79,8 @@ def test_a_sample_that_fits_on_no_slot_is_named() -> None:
 
 @pytest.mark.parametrize("cost", ["sum", "padded"])
 def test_a_step_that_fits_on_no_slots_names_the_limit(cost: str) -> None:
-    with pytest.raises(GroupFailed, match=r"sizes of 20 in all .* 2 slots, allowed: at most 9 of work"):
+    text = rf"sizes of 20 in all .* 2 slots, allowed: at most 9 of work .* \(balance\.cost: {cost}\)"
+    with pytest.raises(GroupFailed, match=text):
         dealt([5, 5, 5, 5], max_work_per_gpu=9.0, cost=cost)
 
 
