@@ -33,7 +33,7 @@ _SQUASHING = ("softmax", "sigmoid")
 _WITH_ACTIVATION = ("Activation", "Conv1D", "Conv2D", "Conv3D", "Dense", "EinsumDense")
 _UNCHANGING = ("Activation", "Dropout", "Flatten", "Identity", "Reshape")
 
-_IGNORES_MASK = re.compile(r"Layer '(?P<name>.*)' \(of type (?P<kind>.*)\) was passed an input with a mask")
+IGNORES_MASK = re.compile(r"Layer '(?P<name>.*)' \(of type (?P<kind>.*)\) was passed an input with a mask")
 """How Keras warns."""
 
 
@@ -211,7 +211,7 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], len
         warnings.simplefilter("always")
         trained.stateless_call(*weights, probes, _full_mask(shape, length), training=False)
     texts = dict.fromkeys(str(warning.message) for warning in caught)
-    layers = [f"{found['name']} ({found['kind']})" for text in texts if (found := _IGNORES_MASK.match(text))]
+    layers = [f"{found['name']} ({found['kind']})" for text in texts if (found := IGNORES_MASK.match(text))]
     if not layers:
         return []
     return [

@@ -11,6 +11,7 @@ import functools
 import gc
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -40,7 +41,7 @@ from hpcbal.training.backend import (
 )
 from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.keras_model import checked
+from hpcbal.training.keras_model import IGNORES_MASK, checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.padding import padded, varying_axes
@@ -61,6 +62,8 @@ Tensors: TypeAlias = tuple[tf.Tensor, ...]
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
+# Keras repeats this at every trace; the check of the model has found it, see `Replica.warnings`.
+warnings.filterwarnings("ignore", IGNORES_MASK.pattern, UserWarning)
 
 
 def setup_tensorflow(
@@ -324,10 +327,10 @@ class TensorFlowBackend(Backend):
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with _memory_errors(), _hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
-            model, warnings = checked(dnn, model, sample, num_classes)
+            model, found = checked(dnn, model, sample, num_classes)
             replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
             of_model = f"DNN {dnn.name}: model {dnn.model}"
-            replica.warnings = [f"{of_model}: {text}" for text in (*warnings, *replica.warnings)]
+            replica.warnings = [f"{of_model}: {text}" for text in (*found, *replica.warnings)]
         if replica.exchange is not None:
             check_threads(dnn.name)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
