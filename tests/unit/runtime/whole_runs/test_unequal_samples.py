@@ -167,9 +167,16 @@ def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -
     assert list(work.by_gpu.values()) == pytest.approx(work_of(lab).sum(axis=0) * NUM_GPUS / (2 * NUM_TRAIN))
 
 
-def test_parts_that_are_not_chosen_by_size_count_no_work(lab: Any) -> None:
-    use(lab, **unequal({"samples": "in-order"}, {"declared": True}, epochs=1, access="partitioned"))
+@pytest.mark.parametrize("samples", ["in-order", "within-batch"])
+def test_parts_that_are_not_chosen_by_size_count_no_work(
+    lab: Any, capsys: pytest.CaptureFixture[str], samples: str
+) -> None:
+    use(lab, **unequal({"samples": samples}, {"declared": True}, epochs=1, access="partitioned"))
     assert lab.run() == 0
+    warning = (
+        f"warning: samples differ in size, but with data.access: partitioned and balance.samples: {samples}"
+    )
+    assert f"] {warning} slots share them by number, not by work; use" in capsys.readouterr().out
     (epoch,) = lab.events("epoch-done")
     ranks = epoch.facts.ranks
     assert (ranks.work, ranks.waited_s, ranks.slowest_work) == (None, None, None)
@@ -227,11 +234,14 @@ def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
     assert_same(lab.outcome(), wanted, rtol=0.0, atol=0.0)
 
 
-def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(lab: Any) -> None:
+def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     use(lab, **CHRONICA)
     reads: list[int] = importlib.import_module("in_process_toys").READS
     reads.clear()
     assert lab.run() == 0
+    assert "warning" not in capsys.readouterr().out
     assert set(Counter(reads).values()) == {1}, "each sample is read by its owner, and kept"
     work, epochs = work_of(lab), lab.events("epoch-done")
     assert [epoch.facts.num_trained for epoch in epochs] == [NUM_TRAIN] * len(epochs)
