@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from hpcbal.errors import DataError
 from hpcbal.report import read_run
@@ -145,6 +147,27 @@ def test_no_share_is_padded_beyond_the_limit_of_work(lab: Any, monkeypatch: pyte
     use(lab, **unequal({"max_work_per_gpu": most, "cost": "padded"}, epochs=1))
     assert lab.run() == 0
     assert ends == pytest.approx([most] * (NUM_GPUS * STEPS))
+
+
+def test_the_emulated_example_runs_and_leaves_little_imbalance(lab: Any) -> None:
+    """Steps are fast here: only their work counts."""
+    text = (Path(__file__).parents[4] / "docs" / "examples" / "lengths.yaml").read_text()
+    sections = yaml.safe_load(text)
+    assert sections.pop("slots") == {"per_node": 4}
+    sections["defaults"]["stop"] = {"max_epochs": 1}
+    for rates in sections["backend"]["rates"].values():
+        rates.update({slots: 1000.0 * rate for slots, rate in rates.items()})
+    left = {}
+    for samples in ("within-batch", "in-order"):
+        sections["balance"]["samples"] = samples
+        lab.use(
+            output=samples, num_gpus=4, **{**sections, "schedule": {"max_gpus_per_dnn": 2}, "dataplane": {}}
+        )
+        assert lab.run() == 0
+        left[samples] = [work.imbalance_left for work in read_run(lab.out).works]
+    assert len(left["within-batch"]) == 2, "one for each network"
+    assert max(left["within-batch"]) < 0.02
+    assert min(left["in-order"]) > 0.1
 
 
 def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -> None:
