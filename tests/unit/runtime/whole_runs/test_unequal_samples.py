@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError
 from hpcbal.report import read_run
 from hpcbal.telemetry import read_status
@@ -258,8 +259,15 @@ def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
 
 
 def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(
-    lab: Any, capsys: pytest.CaptureFixture[str]
+    lab: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made: Counter[int] = Counter()
+
+    def sample(source: Any, sample_id: int, *args: Any, make: Any = SampleSource.sample, **more: Any) -> Any:
+        made[sample_id] += 1
+        return make(source, sample_id, *args, **more)
+
+    monkeypatch.setattr(SampleSource, "sample", sample)
     use(lab, **CHRONICA)
     reads: list[int] = importlib.import_module("in_process_toys").READS
     reads.clear()
@@ -267,6 +275,7 @@ def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(
     assert "warning" not in capsys.readouterr().out
     assert set(Counter(reads).values()) == {1}, "each sample is read by its owner, and kept"
     work, epochs = work_of(lab), lab.events("epoch-done")
+    assert set(made.values()) == {1 + len(epochs)}, "loading a sample measures it"
     assert [epoch.facts.num_trained for epoch in epochs] == [NUM_TRAIN] * len(epochs)
     assert work.sum(axis=1) == pytest.approx(NUM_TRAIN)
     assert np.ptp(work[-1]) < 0.5 * np.ptp(work[0])
