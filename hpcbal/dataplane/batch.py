@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,15 @@ class Batch:
         x: samples, shape (n, *sample shape); a list of n arrays if the spec's shape is not static.
         y: labels, shape (n, *label shape).
         work: the work of the batch, in samples of mean size; by default its number of samples.
+        padding_limit: how many times as long as the longest sample padding may make all samples, >= 1; inf:
+            no limit.
     """
 
     ids: NDArray[np.int64]
     x: NDArray[Any] | list[NDArray[Any]]
     y: NDArray[Any]
     work: float = -1.0
+    padding_limit: float = math.inf
 
     def __post_init__(self) -> None:
         if self.work < 0.0:

@@ -191,6 +191,14 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelWarning:
+    """What is probably a mistake in the model of a job."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Overhead:
     """A cost besides training: its `share` of all slot time, 0..1, and a note that explains it."""
 
@@ -235,6 +243,7 @@ class ReportData:
         start_s: position of each start of the run on the time axis; the first is 0.
         waits: groups that waited for a straggler, the costliest first.
         works: work of each group whose samples differ in size, the most imbalanced first.
+        warnings: probable mistakes in the models, each once.
         shares: shares of each job whose steps were balanced, or whose samples differ in size.
         facts: (name, value) pairs about the environment and versions, in display order.
         run_kind: kind of the run, as in its config.
@@ -258,6 +267,7 @@ class ReportData:
     waits: tuple[GroupWait, ...] = ()
     works: tuple[WorkReport, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    warnings: tuple[ModelWarning, ...] = ()
     shares: Mapping[str, tuple[SharePoint, ...]] = field(default_factory=dict)
     overheads: tuple[Overhead, ...] = ()
     preprocessing: Preprocessing = field(default_factory=Preprocessing)

@@ -20,6 +20,8 @@ class Batch(Protocol):
         x: samples, shape (n, *sample shape), or a list of n arrays if their shapes differ.
         y: labels, shape (n, *label shape).
         work: in samples of mean size.
+        padding_limit: how many times as long as the longest sample padding may make all samples, >= 1; inf:
+            no limit.
     """
 
     @property
@@ -33,6 +35,9 @@ class Batch(Protocol):
 
     @property
     def work(self) -> float: ...
+
+    @property
+    def padding_limit(self) -> float: ...
 
 
 class SampleShape(Protocol):
@@ -134,8 +139,10 @@ class Replica(Protocol):
         broken: set by `train_step` if an update failed half-way; reported with the next collective.
         exchange: for a model with synchronised layers, whose ranks meet within a step; `train_step` opens and
             closes it. None for all other models.
+        warnings: what is probably a mistake in the model; sentences for users.
     """
 
+    warnings: Sequence[str] = ()
     num_parameters: int
     num_bytes: int
     broken: Exception | None

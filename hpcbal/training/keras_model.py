@@ -7,7 +7,7 @@ on a few samples.
 from __future__ import annotations
 
 import inspect
-import logging
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +17,8 @@ import numpy as np
 
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import DnnSettings, SampleShape
+from hpcbal.training.failure import USER_ERRORS
 from hpcbal.training.user_model import user_errors
-
-log = logging.getLogger(__name__)
 
 NUM_PROBES = 3
 """Samples on which a model is called."""
@@ -33,6 +32,9 @@ SUM_TOLERANCE = 1e-4
 _SQUASHING = ("softmax", "sigmoid")
 _WITH_ACTIVATION = ("Activation", "Conv1D", "Conv2D", "Conv3D", "Dense", "EinsumDense")
 _UNCHANGING = ("Activation", "Dropout", "Flatten", "Identity", "Reshape")
+
+IGNORES_MASK = re.compile(r"Layer '(?P<name>.*)' \(of type (?P<kind>.*)\) was passed an input with a mask")
+"""How Keras warns."""
 
 
 class TrainedModel(keras.Model):
@@ -71,7 +73,9 @@ class _TakesTraining(keras.Model):
         return self.model(x) if mask is None else self.model(x, mask=mask)
 
 
-def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int) -> TrainedModel:
+def checked(
+    dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int
+) -> tuple[TrainedModel, list[str]]:
     """Build the model for samples of this shape, if it is not built yet, and check what it returns.
 
     Args:
@@ -81,7 +85,7 @@ def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int)
         num_classes: number of logits.
 
     Returns:
-        The model to train, which calls the user's.
+        The model to train, which calls the user's; and what is probably a mistake in it, as sentences.
 
     Raises:
         InputError: if it is not a Keras model, takes other inputs, has nothing to train, or does not return
@@ -92,25 +96,26 @@ def checked(dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int)
     if not isinstance(model, keras.Model):
         lacks = " (does the function lack a return?)" if model is None else ""
         raise InputError(f"{who} returned {type(model).__name__}{lacks}, allowed: keras.Model")
-    _warn_of_unused(who, model)
     short, long = PROBE_LENGTHS
     try:
-        return _checked(dnn, who, model, tuple(sample.shape), num_classes, short)
+        found = _check(dnn, who, model, tuple(sample.shape), num_classes, short)
     except UserCodeError:
         if None not in sample.shape:
             raise
-    return _checked(dnn, who, model, tuple(sample.shape), num_classes, long)
+        found = _check(dnn, who, model, tuple(sample.shape), num_classes, long)
+    return TrainedModel(model), [*_unused(model), *found]
 
 
-def _checked(
+def _check(
     dnn: DnnSettings,
     who: str,
     model: keras.Model,
     shape: tuple[int | None, ...],
     num_classes: int,
     length: int,
-) -> TrainedModel:
-    """The same on samples of this length, where samples differ in length."""
+) -> list[str]:
+    """The same on samples of this length, where samples differ in length; returns warnings."""
+    warned: list[str] = []
     if _is_of_keras(model):  # its structure is all that it does
         if not model.built:
             with user_errors(dnn, f"building it for samples of shape {shape}"):
@@ -127,10 +132,19 @@ def _checked(
         raise InputError(_not_logits(who, f"ends in {ending}"))
     if ending is None:
         probes = _probes(shape, length)
-        with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
-            if not all(layer.built for layer in model._flatten_layers()):
-                model(probes)
-            outputs = _call(TrainedModel(model), [v.value for v in model.trainable_variables], probes)
+        try:
+            with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
+                if not all(layer.built for layer in model._flatten_layers()):
+                    model(probes)
+                outputs = _call(TrainedModel(model), [v.value for v in model.trainable_variables], probes)
+        except UserCodeError as error:
+            if not _needs_mask(model, probes, shape, length):
+                raise
+            raise InputError(
+                f"{who} has a call that works with a mask but fails without one, allowed: "
+                "call(self, x, mask=None) that also works if mask is None, as when a model is built "
+                "(docs/your-own-model-and-data.md, docs/unequal-samples.md)"
+            ) from error
         if not keras.ops.is_tensor(outputs):
             raise InputError(_not_one_tensor(who, outputs, num_classes))
         _check_output(who, tuple(outputs.shape), outputs.dtype, (NUM_PROBES, num_classes))
@@ -138,13 +152,13 @@ def _checked(
             raise InputError(_not_logits(who, "returns probabilities (the outputs of a sample sum to one)"))
     if None in shape:
         with user_errors(dnn, "calling it with a mask"):
-            _check_mask(who, model, shape, length)
+            warned += _check_mask(who, model, shape, length)
     if not model.trainable_variables:
         raise InputError(
             f"{who} has no weights to train, allowed: at least one; make layers in __init__ (or in the "
             "function), not in call, and leave some of them trainable"
         )
-    return TrainedModel(model)
+    return warned
 
 
 def _is_of_keras(model: keras.Model) -> bool:
@@ -163,8 +177,27 @@ def _check_inputs(who: str, model: keras.Model, shape: tuple[int | None, ...]) -
         )
 
 
-def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], length: int) -> None:
-    """Check that the model takes the mask of padded samples, and warn of layers that ignore it."""
+def _needs_mask(model: keras.Model, probes: Any, shape: tuple[int | None, ...], length: int) -> bool:
+    """Whether a model that cannot be called on the probes can be called on them with a mask."""
+    if "mask" not in inspect.signature(model.call).parameters:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model(probes, mask=_full_mask(shape, length))
+        except USER_ERRORS:  # the error of the call without a mask is the one to report
+            return False
+    return True
+
+
+def _full_mask(shape: Sequence[int | None], length: int) -> Any:
+    """The mask of probes where nothing is padded; on the first axis, if samples do not differ in length."""
+    lengths = [length for n in shape if n is None] or shape[:1]
+    return keras.ops.ones((NUM_PROBES, *lengths), "bool")
+
+
+def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], length: int) -> list[str]:
+    """Check that the model takes the mask of padded samples; returns a warning if layers ignore it."""
     if "mask" not in inspect.signature(model.call).parameters:
         raise InputError(
             f"{who} has a call without the argument mask, but samples of shape {shape} differ in length and "
@@ -172,14 +205,19 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], len
             "(see hpcbal.models.masked_convolutions for an example), or a resize"
         )
     probes = _probes(shape, length)
-    mask = keras.ops.ones((NUM_PROBES, *(length for n in shape if n is None)), "bool")
     trained = TrainedModel(model)
     weights = [[v.value for v in own] for own in (model.trainable_variables, model.non_trainable_variables)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trained.stateless_call(*weights, probes, mask, training=False)
-    for text in sorted({str(warning.message) for warning in caught if "masking" in str(warning.message)}):
-        log.warning("%s: zeros that pad a short sample count as data. %s", who, text)
+        trained.stateless_call(*weights, probes, _full_mask(shape, length), training=False)
+    texts = dict.fromkeys(str(warning.message) for warning in caught)
+    layers = [f"{found['name']} ({found['kind']})" for text in texts if (found := IGNORES_MASK.match(text))]
+    if not layers:
+        return []
+    return [
+        f"zeros that pad a short sample count as data, because layers ignore the mask: {', '.join(layers)}; "
+        "use layers that respect it (docs/unequal-samples.md)"
+    ]
 
 
 def _check_output(
@@ -259,11 +297,13 @@ def _not_logits(who: str, what: str) -> str:
     )
 
 
-def _warn_of_unused(who: str, model: keras.Model) -> None:
+def _unused(model: keras.Model) -> list[str]:
+    """Warnings of what the model has and training does not use."""
+    found = []
     if getattr(model, "compiled", False):
-        log.warning(
-            "%s: its compiled loss, optimizer and metrics are not used; see optimizer in the configuration",
-            who,
+        found.append(
+            "its compiled loss, optimizer and metrics are not used; see optimizer in the configuration"
         )
     if type(model).train_step is not keras.Model.train_step:
-        log.warning("%s: its train_step is not used, only its call", who)
+        found.append("its train_step is not used, only its call")
+    return found

@@ -1,11 +1,13 @@
 """Pad the samples of one rank's share to one length, with a mask of what is real.
 
 Lengths are rounded up to a few per octave, so that the same shapes come again: libraries such as oneDNN and
-cuDNN prepare kernels for each new shape, which may take as long as the step itself.
+cuDNN prepare kernels for each new shape, which may take as long as the step itself. A limit of work cuts the
+lengths: then there is at most one more length for each number of samples.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,11 +17,19 @@ from hpcbal.training.arrays import Array
 LENGTHS_PER_OCTAVE = 8
 """Padded lengths between n and 2 n; they are at most 1/8 longer than the longest sample."""
 
+_ROUNDING = 1 + 1e-12
+"""A product just below a whole number counts as that number."""
 
-def padded_length(length: int) -> int:
-    """The least allowed length that holds `length` >= 0: 1 to 16, 18, 20, ..., 32, 36, 40, ..., 64, ..."""
+
+def padded_length(length: int, limit: float = math.inf) -> int:
+    """The least allowed length that holds `length` >= 0: 1 to 16, 18, 20, ..., 32, 36, 40, ..., 64, ...
+
+    Args:
+        limit: the result is at most `length * limit`, but never below `length`.
+    """
     step = max(1, (1 << max(length - 1, 0).bit_length()) // (2 * LENGTHS_PER_OCTAVE))
-    return -(-length // step) * step
+    rounded = -(-length // step) * step
+    return rounded if math.isinf(limit) else max(length, min(rounded, int(length * limit * _ROUNDING)))
 
 
 def varying_axes(shape: Sequence[int | None]) -> tuple[int, ...]:
@@ -27,13 +37,16 @@ def varying_axes(shape: Sequence[int | None]) -> tuple[int, ...]:
     return tuple(axis for axis, length in enumerate(shape) if length is None)
 
 
-def padded(samples: Sequence[Array], shape: Sequence[int | None], dtype: str) -> tuple[Array, Array]:
+def padded(
+    samples: Sequence[Array], shape: Sequence[int | None], dtype: str, limit: float = math.inf
+) -> tuple[Array, Array]:
     """Samples as one array, with zeros after the end of each, and where they are real.
 
     Args:
         samples: n >= 1 arrays of `shape`.
         shape: of a sample; None where lengths differ.
         dtype: of the result.
+        limit: rounding up multiplies the size of the result by at most this, if it is >= 1.
 
     Returns:
         The samples, shape (n, *lengths): on axes that differ, the `padded_length` of the longest. And the
@@ -42,7 +55,9 @@ def padded(samples: Sequence[Array], shape: Sequence[int | None], dtype: str) ->
     axes = varying_axes(shape)
     lengths = [max(sample.shape[axis] for sample in samples) for axis in range(len(shape))]
     for axis in axes:
-        lengths[axis] = padded_length(lengths[axis])
+        longest = lengths[axis]
+        lengths[axis] = padded_length(longest, limit)
+        limit *= longest / max(lengths[axis], 1)
     x = np.zeros((len(samples), *lengths), dtype)
     mask = np.zeros((len(samples), *(lengths[axis] for axis in axes)), np.bool_)
     for i, sample in enumerate(samples):

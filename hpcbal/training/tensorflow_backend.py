@@ -11,6 +11,7 @@ import functools
 import gc
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -40,7 +41,7 @@ from hpcbal.training.backend import (
 )
 from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.keras_model import checked
+from hpcbal.training.keras_model import IGNORES_MASK, checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.padding import padded, varying_axes
@@ -61,6 +62,8 @@ Tensors: TypeAlias = tuple[tf.Tensor, ...]
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
+# Keras repeats this at every trace; the check of the model has found it, see `Replica.warnings`.
+warnings.filterwarnings("ignore", IGNORES_MASK.pattern, UserWarning)
 
 
 def setup_tensorflow(
@@ -141,9 +144,8 @@ class TensorFlowReplica(Replica):
         carried = {i for i, _ in self._statistics} | {i for i, _ in self._seeds}
         left = [v.path for i, v in enumerate(model.non_trainable_variables) if i not in carried]
         if left:
-            log.warning(
-                "not updated in training, because they are not floating-point numbers: %s", ", ".join(left)
-            )
+            names = ", ".join(left)
+            self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
         self._dtype = keras.config.floatx()
         self._sample_dtype = sample.dtype
         self._sample_shape = tuple(sample.shape)
@@ -258,7 +260,9 @@ class TensorFlowReplica(Replica):
     def _tensors_of(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
         """The samples, with their mask if they were padded, and the labels."""
         if isinstance(batch.x, list):
-            arrays: tuple[Array, ...] = padded(batch.x, self._sample_shape, self._sample_dtype)
+            arrays: tuple[Array, ...] = padded(
+                batch.x, self._sample_shape, self._sample_dtype, batch.padding_limit
+            )
         else:
             arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
         labels = np.asarray(batch.y, np.int64).reshape(-1)
@@ -323,8 +327,10 @@ class TensorFlowBackend(Backend):
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with _memory_errors(), _hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
-            model = checked(dnn, model, sample, num_classes)
+            model, found = checked(dnn, model, sample, num_classes)
             replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
+            of_model = f"DNN {dnn.name}: model {dnn.model}"
+            replica.warnings = [f"{of_model}: {text}" for text in (*found, *replica.warnings)]
         if replica.exchange is not None:
             check_threads(dnn.name)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)

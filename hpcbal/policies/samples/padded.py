@@ -17,6 +17,8 @@ _CLOSE = 1e-6
 """The deadline that is found is later than the least one by at most this share of it."""
 _MAX_BISECTIONS = 60
 """Enough for `_CLOSE`, unless the least deadline is 0."""
+_MORE = 1 + 1e-9
+"""Enough time for one worker that does all the work, and then some, also where rounding hides 1e-9 s."""
 _FEW_WORKERS = 16
 """Up to this number, Python's floats take less time than NumPy's arrays."""
 
@@ -48,7 +50,7 @@ def _earliest_runs(task: SampleTask, sizes: list[float]) -> tuple[list[int], lis
     most = None if task.max_samples is None else task.max_samples.tolist()
     longest = sizes[0]
     low_s = high_s = float(task.curves.seconds(longest).min())
-    enough_s = task.curves.makespan(len(sizes) * longest) + 1e-9
+    enough_s = task.curves.makespan(len(sizes) * longest) * _MORE + 1e-9
     best = None
     while best is None:
         if high_s >= enough_s:

@@ -64,17 +64,48 @@ def deal_by_weight(
 def _longest_first(task: SampleTask) -> IntArray:
     """Longest processing time first: each sample goes to the worker that then finishes first.
 
+    Equal finishing times may leave no room for the last samples within the limits of work. Then the workers
+    are filled one after the other.
+
     Source: R. L. Graham, "Bounds on multiprocessing timing anomalies" (1969), on unlike machines.
     """
     order = np.argsort(-task.sizes, kind="stable")
     deal_out = _one_by_one if task.num_workers <= _FEW_WORKERS else _in_rounds
-    rank_of = np.empty(len(order), np.int64)
-    rank_of[order] = deal_out(task, task.sizes[order])
+    sizes, rank_of = task.sizes[order], np.empty(len(order), np.int64)
+    found = deal_out(task, sizes)
+    if found is None and task.max_work is not None:
+        found = _first_fit(task, sizes, task.max_work)
+    if found is None:
+        raise PolicyError(
+            f"a step of {len(sizes)} samples with {sizes.sum():g} of work does not fit on {task.num_workers} "
+            "workers with the given limits; use a smaller batch, or raise the limits"
+        )
+    rank_of[order] = found
     return rank_of
 
 
-def _one_by_one(task: SampleTask, sizes: FloatArray) -> list[int]:
-    """For few workers: Python's floats take less time than NumPy's arrays."""
+def _first_fit(task: SampleTask, sizes: FloatArray, max_work: FloatArray) -> list[int] | None:
+    """First fit of the samples in descending order, which packs well; the fastest workers are filled first.
+
+    Returns: the worker of each sample; None if one of them finds no room.
+    """
+    workers = np.argsort(task.curves.slope_s, kind="stable")
+    room = max_work[workers] * _ROUNDING
+    left = np.full(len(workers), len(sizes)) if task.max_samples is None else task.max_samples[workers]
+    rank_of = []
+    for size in sizes.tolist():
+        has_room = (room >= size) & (left > 0)
+        first = int(np.argmax(has_room))
+        if not has_room[first]:
+            return None
+        room[first] -= size
+        left[first] -= 1
+        rank_of.append(int(workers[first]))
+    return rank_of
+
+
+def _one_by_one(task: SampleTask, sizes: FloatArray) -> list[int] | None:
+    """For few workers: Python's floats take less time than NumPy's arrays. None: a sample finds no room."""
     curves, workers = task.curves, range(task.num_workers)
     lines = list(zip(curves.floor_s.tolist(), curves.launch_s.tolist(), curves.slope_s.tolist(), strict=True))
     room = [np.inf] * len(workers) if task.max_work is None else (task.max_work * _ROUNDING).tolist()
@@ -91,15 +122,15 @@ def _one_by_one(task: SampleTask, sizes: FloatArray) -> list[int]:
             if finish_s < best_s and left[worker] and then <= room[worker]:
                 best, best_s = worker, finish_s
         if best < 0:
-            raise _does_not_fit(task)
+            return None
         work[best] += size
         left[best] -= 1
         rank_of.append(best)
     return rank_of
 
 
-def _in_rounds(task: SampleTask, sizes: FloatArray) -> IntArray:
-    """For many workers: rounds deal many samples at once.
+def _in_rounds(task: SampleTask, sizes: FloatArray) -> IntArray | None:
+    """For many workers: rounds deal many samples at once. None: a sample finds no room.
 
     In a round, samples in descending order go to workers in the order in which these would finish with the
     first of them, up to the first worker that a second sample of an earlier one would precede. So the result
@@ -119,7 +150,7 @@ def _in_rounds(task: SampleTask, sizes: FloatArray) -> IntArray:
         finish_s = finish_s[by_finish]
         most = min(num_samples - start, int(np.searchsorted(finish_s, np.inf)))
         if not most:
-            raise _does_not_fit(task)
+            return None
         again_s = finish_s[:most] + curves.slope_s[by_finish[:most]] * sizes[start + most - 1]
         in_turn = finish_s[1:most] < np.minimum.accumulate(again_s)[:-1]
         chunk = most if in_turn.all() else max(1 + int(np.argmin(in_turn)), min(least, most))
@@ -129,13 +160,6 @@ def _in_rounds(task: SampleTask, sizes: FloatArray) -> IntArray:
         counts[takers] += 1
         start += chunk
     return rank_of
-
-
-def _does_not_fit(task: SampleTask) -> PolicyError:
-    return PolicyError(
-        f"a step of {len(task.sizes)} samples with {task.sizes.sum():g} of work does not fit on "
-        f"{task.num_workers} workers with the given limits; use a smaller batch, or raise the limits"
-    )
 
 
 def _has_room(task: SampleTask, work: FloatArray, counts: IntArray, size: float) -> npt.NDArray[np.bool_]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MAX_OPEN_FAILURES = 5
-"""Number of failed jobs to show; the others are collapsed."""
+"""Number of failed jobs to show, and of warnings; the others are collapsed."""
 
 MAX_OPEN_WAITS = 8
 """Number of groups with stragglers, or with unequal samples, to show; the others are collapsed."""

@@ -74,6 +74,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         waits=replay.waits(),
         works=replay.works(),
         left_out=tuple(replay.left_out),
+        warnings=tuple(replay.warnings),
         shares={dnn: tuple(points) for dnn, points in replay.shares.items() if points},
         preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),
         prediction=replay.prediction,

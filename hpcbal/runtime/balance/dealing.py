@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.errors import DataError, PolicyError
+from hpcbal.errors import PolicyError
 from hpcbal.policies.samples import SampleTooLargeError, StepCost, deal_by_weight
+from hpcbal.training.failure import GroupFailed
 from hpcbal.values.selection import StepShares
 
 Sizes = NDArray[np.float64]
+
+_WORK_IS = {
+    StepCost.PADDED: "the number of samples times the longest (balance.cost: padded)",
+    StepCost.SUM: "the sum of the sizes (balance.cost: sum)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +34,14 @@ class DealtStep:
             mean size; the mean of `work` if all finish together.
         weights: what each rank's mean gradient counts in the step, with the sum 1; None: its number of
             samples.
+        padding_limits: see `Batch.padding_limit`, for each rank.
     """
 
     shares: StepShares
     work: tuple[float, ...]
     slowest: float
     weights: tuple[float, ...] | None
+    padding_limits: tuple[float, ...]
 
 
 class Dealer:
@@ -72,7 +81,8 @@ class Dealer:
             weights: the part of the work that each rank should get; only their proportions count.
 
         Raises:
-            DataError: a sample is larger than `max_work_per_gpu`, or the step does not fit into the limits.
+            GroupFailed: on all ranks of the group, because all decide alike: a sample is larger than
+                `max_work_per_gpu`, or the step does not fit into the limits.
         """
         good = np.flatnonzero(sizes > 0)
         num_ranks = len(shares.counts)
@@ -83,29 +93,38 @@ class Dealer:
             rank_of[good] = self._ranks(ids[good], sizes[good], np.array(weights, np.float64))
             shares = StepShares.dealt(shares.start, rank_of, num_ranks)
         rank_of, sizes = rank_of[good], sizes[good]
-        work = tuple((self._cost.of_workers(sizes, rank_of, num_ranks) / self._unit(sizes)).tolist())
+        costs = self._cost.of_workers(sizes, rank_of, num_ranks)
+        work = tuple((costs / self._unit(sizes)).tolist())
         mean_weight = sum(weights) / num_ranks
         slowest = max(own * mean_weight / weight for own, weight in zip(work, weights, strict=True) if weight)
         by_size = self._gradient_weights(sizes, rank_of, num_ranks) if self._weighs_by_size else None
-        return DealtStep(shares, work, slowest, by_size)
+        return DealtStep(shares, work, slowest, by_size, self._padding_limits(costs))
 
     def _ranks(self, ids: NDArray[np.int64], sizes: Sizes, weights: Sizes) -> NDArray[np.int64]:
         try:
             return deal_by_weight(sizes, weights, self._cost, self._max_samples, self._max_work)
         except SampleTooLargeError as error:
-            raise DataError(
+            raise _refused(
                 f"sample {ids[error.index]} has size {error.size:g}, allowed: at most "
                 f"{error.most:g} (balance.max_work_per_gpu); raise that limit, or leave the sample out"
             ) from error
         except PolicyError as error:
             if self._max_work is None:
                 raise
-            slots = "slot" if len(weights) == 1 else "slots"
-            raise DataError(
-                f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} does not fit on "
-                f"{len(weights)} {slots}, allowed: at most {self._max_work:g} of work each "
-                "(balance.max_work_per_gpu); raise that limit, or use a smaller batch_size"
+            num_slots = int(np.count_nonzero(weights))
+            slots = "1 slot" if num_slots == 1 else f"{num_slots} slots"
+            raise _refused(
+                f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} in all and {sizes.max():g} at "
+                f"most does not fit on {slots}, allowed: at most {self._max_work:g} of work each "
+                f"(balance.max_work_per_gpu), where work is {_WORK_IS[self._cost]}; raise that limit, or use "
+                "a smaller batch_size"
             ) from error
+
+    def _padding_limits(self, costs: Sizes) -> tuple[float, ...]:
+        """What padding may add before a share reaches the limit of work: it rounds lengths up."""
+        if self._is_in_order or self._max_work is None or self._cost is not StepCost.PADDED:
+            return (math.inf,) * len(costs)
+        return tuple(max(1.0, self._max_work / cost) if cost else math.inf for cost in costs.tolist())
 
     def _unit(self, sizes: Sizes) -> float:
         """The mean size, with the samples of a new step."""
@@ -122,6 +141,10 @@ class Dealer:
         sums = StepCost.SUM.of_workers(sizes, rank_of, num_ranks)
         total = float(sums.sum())
         return tuple((sums / total if total else sums).tolist())
+
+
+def _refused(text: str) -> GroupFailed:
+    return GroupFailed("error", text, local=True)
 
 
 def make_dealer(

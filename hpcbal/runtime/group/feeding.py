@@ -131,7 +131,11 @@ class StreamBatches(Batches):
         dealt = dealer.deal(planned, ids, sizes, weights)
         mine = dealt.shares.of_rank(self._rank)
         out = self._buffers.of(number, len(mine))
-        batch = replace(self._reader.read_selection(pass_index, mine, out=out), work=dealt.work[self._rank])
+        batch = replace(
+            self._reader.read_selection(pass_index, mine, out=out),
+            work=dealt.work[self._rank],
+            padding_limit=dealt.padding_limits[self._rank],
+        )
         self._reader.release(pass_index, end)
         return Step(
             start,

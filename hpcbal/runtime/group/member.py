@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from hpcbal.checkpoint import check_arrays, read_checkpoint
+from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
@@ -19,6 +20,7 @@ from hpcbal.runtime.group.replicas import UNTRAINED, Moment, ReplicaCache
 from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA, SUMS_NAME
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
+from hpcbal.runtime.wire.protocol import ModelWarning
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
@@ -132,6 +134,10 @@ class GroupMember:
         sample, seed = self.facts.spec.sample, self.context.config.seed
         replica = self._backend.build(self.dnn, sample, self.facts.num_classes, seed)
         check_arrays(replica.state())  # report arrays that a checkpoint cannot hold before training starts
+        for text in replica.warnings:
+            log.warning("%s", text)
+            if self.is_master:
+                self.context.channel.send(SCHEDULER_RANK, ModelWarning(self.dnn.name, text))
         self.cache.put(self.dnn.name, replica)
         return replica
 

@@ -58,6 +58,7 @@ class PartLoader:
         self._context = context
         self._facts = facts
         self._held: HeldSamples | None = None
+        self._measured: NDArray[np.float64] | None = None  # sizes by id, if they are needed; 0: unknown
         self.last: Partition | None = None
 
     def load(
@@ -93,6 +94,9 @@ class PartLoader:
         suspended: Callable[[], bool],
     ) -> PartBatches | None:
         config, spec, comm = self._context.config, self._facts.spec, member.comm
+        is_chronica = config.balance.samples == "chronica"
+        if is_chronica and source.sizes is None and self._measured is None:
+            self._measured = np.zeros(len(source.dataset))
         known = member.on_all_ranks("reading the parts", lambda: self._known(saved, spec.num_train))
         begun_with = partition = of_master(comm, known, spec.num_train)
         if partition is None or partition.num_parts != comm.size:
@@ -133,9 +137,9 @@ class PartLoader:
             int(np.count_nonzero(unusable)),
             [(error.sample_id, error.where, error.reason) for error in loaded.bad],
         )
-        if config.balance.samples != "chronica":
+        if not is_chronica:
             return PartBatches(spec, source.over(held), Parts(*of_parts), *of_batches)
-        sizes = self._sizes_of_all(comm, source, held)[source.train_ids]
+        sizes = self._sizes_of_all(comm, source)[source.train_ids]
         chosen = ChronicaParts(
             *of_parts,
             sizes=sizes,
@@ -146,20 +150,16 @@ class PartLoader:
         dealer = make_dealer(config.balance, is_sized=spec.is_sized, num_ranks=comm.size, mean_size=mean)
         return ChronicaBatches(spec, source.over(held), chosen, *of_batches, sizes=sizes, dealer=dealer)
 
-    def _sizes_of_all(self, comm: GroupComm, source: SampleSource, held: HeldSamples) -> NDArray[np.float64]:
-        """The relative size of each sample, by id: as declared, or as its owner measures it; collective.
+    def _sizes_of_all(self, comm: GroupComm, source: SampleSource) -> NDArray[np.float64]:
+        """The relative size of each sample, by id: as declared, or as measured by who read it; collective.
 
-        A sample that nobody holds, because it is broken, gets the size 1.
+        All ranks keep them, for samples move between ranks. One that is broken gets the size 1.
         """
-        if source.sizes is not None:
+        if self._measured is None:
+            assert source.sizes is not None
             return source.sizes
-        mine, samples = np.zeros(len(source.dataset)), source.over(held)
-        for sample_id in held.ids.tolist():
-            self._poll()
-            sample, _ = samples.sample(sample_id, 0, training=True)
-            mine[sample_id] = source.sizes_of(np.array([sample_id]), [sample])[0]
-        sizes = comm.all_reduce(mine, "max")
-        return np.where(sizes > 0, sizes, 1.0)
+        self._measured = comm.all_reduce(self._measured, "max")
+        return np.where(self._measured > 0, self._measured, 1.0)
 
     def keep(self, parts: Parts) -> None:
         """Keep the partition at the end of a round, for the next round."""
@@ -316,7 +316,9 @@ class PartLoader:
                 continue
             try:
                 held.put(sample_id, *source.read(sample_id))
-                samples.sample(sample_id, 0, index < len(train))  # check that it can be preprocessed
+                sample, _ = samples.sample(sample_id, 0, index < len(train))  # checks it
+                if self._measured is not None:
+                    self._measured[sample_id] = source.sizes_of(np.array([sample_id]), [sample])[0]
             except BadSample as error:
                 held.drop(sample_id)
                 bad.append(BadSample(sample_id, source.dataset.describe(sample_id), error.reason))

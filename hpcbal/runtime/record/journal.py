@@ -44,7 +44,14 @@ from hpcbal.telemetry import (
     write_results,
     write_status,
 )
-from hpcbal.telemetry.ledger import BadSampleLine, EpochFacts, GroupLeftLine, PredictionLine, RunFinishedLine
+from hpcbal.telemetry.ledger import (
+    BadSampleLine,
+    EpochFacts,
+    GroupLeftLine,
+    ModelWarningLine,
+    PredictionLine,
+    RunFinishedLine,
+)
 from hpcbal.telemetry.ledger.of_control import (
     line_of_checkpoint,
     line_of_epoch,
@@ -86,6 +93,7 @@ class Journal:
         self._results = ResultTable(opened.config, self._accounts, opened.earlier.bad_samples)
         self._results_due_s = None if opened.request.profile_only else 0.0
         self._watch = GroupWatch()
+        self._model_warnings: set[tuple[str, str]] = set()
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
         for dnn_id, progress in opened.earlier.resume.dnns.items():
@@ -169,6 +177,14 @@ class Journal:
     def note_bad_sample(self, sample_id: int, where: str, reason: str) -> None:
         """Record a sample that cannot be used."""
         self._ledger.append(BadSampleLine(sample_id, where, reason))
+
+    def note_model_warning(self, dnn_id: str, text: str) -> bool:
+        """Record a warning about a DNN's model; False if it is known: each group builds the model."""
+        if (dnn_id, text) in self._model_warnings:
+            return False
+        self._model_warnings.add((dnn_id, text))
+        self._ledger.append(ModelWarningLine(dnn_id, text))
+        return True
 
     def note_outlook(self, outlook: Outlook) -> bool:
         """Record a prediction; True if it is the first of this start, which is compared with the end."""

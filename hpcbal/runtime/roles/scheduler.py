@@ -182,6 +182,9 @@ class Scheduler:
                     self._request_stop(message.reason)
             case protocol.DataLoading():
                 self._console.note_loading(message.dnn_id, message.what)
+            case protocol.ModelWarning():
+                if self._journal.note_model_warning(message.dnn_id, message.text):
+                    self._console.warn(message.text)
             case protocol.TimelinePart():
                 self._journal.note_slices(source, message.slices)
             case protocol.Heartbeat():

@@ -113,6 +113,12 @@ def _start_warnings(context: RankContext, facts: StreamFacts) -> list[str]:
     """Warn of what may be a mistake, before the DNNs start."""
     config = context.config
     doubts = [f"data.dataset {config.data.dataset}: {doubt}" for doubt in facts.doubts]
+    if facts.spec.is_sized and config.data.access == "partitioned" and config.balance.samples != "chronica":
+        doubts.append(
+            "samples differ in size, but with data.access: partitioned and balance.samples: "
+            f"{config.balance.samples} slots share them by number, not by work; use balance.samples: "
+            "chronica, or data.access: shared (docs/unequal-samples.md)"
+        )
     large = batches_above(config, facts.spec.num_train)
     if env.read("HPCBAL_LAUNCHED") is None:  # otherwise `hpcbal run` has warned of it
         doubts += crowded_hosts(context.roles, emulated=config.backend.name == "emulated")

@@ -169,6 +169,19 @@ class DataLoading(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelWarning(Message):
+    """Trainer-group master -> scheduler, whenever it builds the model: something is probably a mistake.
+
+    Attributes:
+        dnn_id: the DNN.
+        text: a sentence for the user.
+    """
+
+    dnn_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimelinePart(Message):
     """Any rank -> scheduler, every few seconds: its slices since the last part."""
 

@@ -7,6 +7,7 @@ from hpcbal.telemetry.ledger.dnns import (
     DnnDoneLine,
     DnnFailedLine,
     DnnRetriedLine,
+    ModelWarningLine,
     RateMeasuredLine,
 )
 from hpcbal.telemetry.ledger.epochs import (
@@ -63,6 +64,7 @@ __all__ = [
     "Ledger",
     "LedgerScan",
     "Line",
+    "ModelWarningLine",
     "NodeFacts",
     "PartitionFacts",
     "PassStartedLine",

@@ -9,6 +9,20 @@ from hpcbal.telemetry.ledger.line import Line, Number
 
 
 @dataclass(frozen=True, slots=True)
+class ModelWarningLine(Line):
+    """Written once per start for each probable mistake in the model of a DNN.
+
+    Attributes:
+        dnn: the DNN.
+        detail: what is wrong; text for users.
+    """
+
+    event: ClassVar[str] = "model-warning"
+    dnn: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class RateMeasuredLine(Line):
     """Written when a profiling run has ended.
 

@@ -11,6 +11,7 @@ from hpcbal.telemetry.ledger.dnns import (
     DnnDoneLine,
     DnnFailedLine,
     DnnRetriedLine,
+    ModelWarningLine,
     RateMeasuredLine,
 )
 from hpcbal.telemetry.ledger.epochs import EpochDoneLine
@@ -50,6 +51,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             GroupLeftLine,
             RoundEndedLine,
             EpochDoneLine,
+            ModelWarningLine,
             RateMeasuredLine,
             CheckpointWrittenLine,
             CheckpointDamagedLine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -55,6 +56,7 @@ class Batch:
     ids: np.ndarray
     x: np.ndarray
     y: np.ndarray
+    padding_limit: float = math.inf
 
     def part(self, start: int, stop: int) -> Batch:
         return Batch(self.ids[start:stop], self.x[start:stop], self.y[start:stop])

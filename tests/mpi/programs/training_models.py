@@ -180,6 +180,25 @@ def maskless(input_shape: tuple[int | None, ...], num_classes: int) -> Any:
     return Maskless()
 
 
+def masked(input_shape: tuple[int | None, ...], num_classes: int, mask: str) -> Any:
+    """A network over series whose call does not work without a mask."""
+    from keras import Model, layers, ops
+
+    class Masked(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classify = layers.Dense(num_classes)
+
+        def call(self, x: Any, mask: Any) -> Any:
+            return self.classify(ops.sum(x * ops.cast(mask, x.dtype)[..., None], axis=1))
+
+    class MaskedByDefault(Masked):
+        def call(self, x: Any, mask: Any = None) -> Any:
+            return super().call(x, mask)
+
+    return Masked() if mask == "required" else MaskedByDefault()
+
+
 def wide(input_shape: tuple[int | None, ...], num_classes: int) -> Any:
     """A convolution over 64 time steps, which no shorter series can fill."""
     import keras

@@ -98,6 +98,11 @@ def test_pages_show_the_examples_that_are_run(page: Path, example: str) -> None:
         assert f"```{kind}\n{shown}```\n" in page.read_text()
 
 
+def test_the_page_on_unequal_samples_shows_the_emulated_example() -> None:
+    shown = (ROOT / "docs/examples/lengths.yaml").read_text()
+    assert f"```yaml\n{shown}```\n" in UNEQUAL.read_text()
+
+
 @pytest.mark.parametrize("name", datasets.__all__)
 def test_the_page_on_own_code_lists_every_argument_of_our_datasets(name: str) -> None:
     (row,) = [

@@ -20,6 +20,7 @@ from hpcbal.policies.samples import (
     StepCost,
     checked_sizes,
     deal,
+    deal_by_weight,
     imbalance,
     order_in_windows,
     shuffle,
@@ -146,6 +147,14 @@ def test_limits_of_samples_and_of_work_are_kept(cost: StepCost) -> None:
     rank_of = deal(task)
     assert (np.bincount(rank_of, minlength=3) <= task.max_samples).all()
     assert (task.work(rank_of) <= task.max_work).all()
+
+
+@pytest.mark.parametrize("num_workers", [2, 40])
+def test_work_that_fits_only_if_workers_are_filled_is_dealt(num_workers: int) -> None:
+    """Longest first puts a 3 on each worker, and then has no room for the last 2."""
+    sizes = np.array([2.0, 3.0, 2.0, 3.0, 2.0] * (num_workers // 2))
+    rank_of = deal_by_weight(sizes, np.ones(num_workers), StepCost.SUM, max_work=6.0)
+    assert np.bincount(rank_of, sizes, num_workers).tolist() == [6.0] * num_workers
 
 
 def test_a_sample_that_fits_nowhere_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ class Batch:
     ids: np.ndarray
     x: Any
     y: np.ndarray
+    padding_limit: float = math.inf
 
     @property
     def work(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,9 +150,6 @@ def test_checks_change_no_initial_weight(build: Make) -> None:
         ("OwnTrainStep", "its train_step is not used"),
     ],
 )
-def test_what_is_not_used_is_reported(
-    build: Make, caplog: pytest.LogCaptureFixture, name: str, warning: str
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        build(name)
-    assert warning in caplog.text
+def test_what_is_not_used_is_reported(build: Make, name: str, warning: str) -> None:
+    (given,) = build(name).warnings
+    assert warning in given

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,13 +72,25 @@ def test_a_weight_replaces_the_share_of_the_samples(build: Make) -> None:
         np.testing.assert_allclose(tensor.numpy(), 0.4 * mean.numpy(), rtol=1e-12, atol=1e-15)
 
 
-def test_a_model_must_take_the_mask(build: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_must_take_the_mask(build: Make) -> None:
     with pytest.raises(InputError, match=r"without the argument mask.*allowed: call\(self, x, mask=None\)"):
         build("training_models:maskless")
-    with caplog.at_level(logging.WARNING):
-        build("training_models:unmasked")
-    assert "zeros that pad a short sample count as data" in caplog.text
-    assert "Conv1D" in caplog.text
+    (warning,) = build("training_models:unmasked").warnings
+    assert warning.startswith("DNN dnn: model training_models:unmasked: zeros that pad a short sample count")
+    assert "layers ignore the mask: conv1d (Conv1D)" in warning
+
+
+@pytest.mark.parametrize("default", ["required", "none"])
+@pytest.mark.parametrize("length", [None, 7])
+def test_a_model_must_also_work_without_a_mask(
+    make_dnn: Make, make_spec: Make, default: str, length: int | None
+) -> None:
+    """Padded or not: the sentence is ours, not TensorFlow's."""
+    dnn, spec = make_dnn(model="training_models:masked", mask=default), make_spec(shape=(length, 3))
+    with pytest.raises(InputError, match=r"fails without one, allowed: call\(self, x, mask=None\)") as caught:
+        TensorFlowBackend(precision="float64").build(dnn, spec, CLASSES, 0)
+    assert "\n" not in str(caught.value)
+    assert "docs/your-own-model-and-data.md, docs/unequal-samples.md" in str(caught.value)
 
 
 def test_a_model_may_need_long_series(build: Make) -> None:
@@ -103,3 +116,26 @@ def test_padded_lengths_are_few_and_little_longer() -> None:
     assert len({padded_length(length) for length in range(1024, 2048)}) == LENGTHS_PER_OCTAVE + 1
     x, mask = padded([np.ones((65, 2)), np.ones((3, 2))], (None, 2), "float32")
     assert (x.shape, mask.shape, mask.sum()) == ((2, 72, 2), (2, 72), 68)
+
+
+def test_a_limit_cuts_padded_lengths_but_no_sample() -> None:
+    for length in range(1, 300):
+        for most in range(length, 340):
+            assert padded_length(length, most / length) == min(padded_length(length), most)
+    assert padded_length(65, 0.5) == 65
+    long = [np.ones((65, 33, 2))]
+    limits = {1.0: (65, 33), 1.05: (68, 33), 72 / 65: (72, 33), 1.15: (72, 34), math.inf: (72, 36)}
+    for limit, lengths in limits.items():
+        assert padded(long, (None, None, 2), "float32", limit)[0].shape == (1, *lengths, 2)
+
+
+def test_a_share_is_padded_up_to_its_limit_of_work(build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the model gets, a single long series included."""
+    replica, shapes = build("hpcbal.models:temporal_cnn"), []
+    inputs = replica._inputs
+    monkeypatch.setattr(replica, "_inputs", lambda x: (shapes.append(x[0].shape), inputs(x))[1])
+    monkeypatch.setattr(replica, "_evaluate", replica._traced_evaluate)  # runs without a graph
+    for lengths, most_work in (((65, 3), 132), ((65,), 65), ((65,), 1e9)):
+        limit = most_work / (len(lengths) * max(lengths))
+        replica.evaluate(replace(series(lengths), padding_limit=limit))
+    assert [tuple(shape) for shape in shapes] == [(2, 66, 3), (1, 65, 3), (1, 72, 3)]

@@ -20,6 +20,7 @@ from ledger_lines import entry
 from hpcbal.report import (
     GroupWait,
     LeftOut,
+    ModelWarning,
     Overhead,
     PredictedDuration,
     ReportData,
@@ -131,6 +132,7 @@ def test_no_text_of_a_report_can_break_the_page(finished: ReportData) -> None:
         ),
         works=(WorkReport("a", 0, {0: 0.9, 1: 1.1}, 0.1, None, 3),),
         left_out=(LeftOut("b", 1, 2.0),),
+        warnings=(ModelWarning("b", "a warning" + EVIL),),
         shares={"a": (SharePoint(1, {0: 0.3, 1: 0.7}), SharePoint(2, {0: 0.4, 1: 0.6}))},
         overheads=(Overhead("an overhead", 0.1, "what it is"),),
         facts=(("a fact", "its value"),),
@@ -148,7 +150,15 @@ def test_no_text_of_a_report_can_break_the_page(finished: ReportData) -> None:
     b = data.jobs[1]
     for text in (
         *(data.name, data.state, data.note, "a reason" + EVIL, *data.slot_names, *data.facts[0]),
-        *(data.overheads[0].name, data.overheads[0].note, data.jobs[0].state, b.name, b.cause, b.detail),
+        *(
+            data.warnings[0].text,
+            data.overheads[0].name,
+            data.overheads[0].note,
+            data.jobs[0].state,
+            b.name,
+            b.cause,
+            b.detail,
+        ),
     ):
         assert text.endswith(EVIL), text
         assert text.strip() in shown, text

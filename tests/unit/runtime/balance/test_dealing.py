@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.errors import DataError
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.balance.dealing import Dealer, make_dealer
+from hpcbal.training.failure import GroupFailed
+from hpcbal.training.padding import padded_length
 from hpcbal.values.selection import StepShares
 
 
@@ -72,14 +75,31 @@ def test_the_unit_of_work_is_the_mean_size() -> None:
 
 
 def test_a_sample_that_fits_on_no_slot_is_named() -> None:
-    with pytest.raises(DataError, match=r"sample 102 has size 9, allowed: at most 5 \(balance\.max_work"):
+    with pytest.raises(GroupFailed, match=r"sample 102 has size 9, allowed: at most 5 \(balance\.max_work"):
         dealt([1, 1, 9, 1], max_work_per_gpu=5.0)
 
 
 @pytest.mark.parametrize("cost", ["sum", "padded"])
 def test_a_step_that_fits_on_no_slots_names_the_limit(cost: str) -> None:
-    with pytest.raises(DataError, match=r"4 samples with sizes of 20 .* 2 slots, allowed: at most 9 of work"):
+    text = rf"sizes of 20 in all .* 2 slots, allowed: at most 9 of work .* \(balance\.cost: {cost}\)"
+    with pytest.raises(GroupFailed, match=text):
         dealt([5, 5, 5, 5], max_work_per_gpu=9.0, cost=cost)
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({"max_work_per_gpu": 30.0}, (30 / 20, 30 / 10)),
+        ({}, (math.inf, math.inf)),
+        ({"max_work_per_gpu": 30.0, "cost": "sum"}, (math.inf, math.inf)),
+    ],
+)
+def test_padding_may_fill_a_share_up_to_the_limit_of_work(
+    given: dict[str, Any], limits: tuple[float, ...]
+) -> None:
+    step = dealt([10, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], **given)
+    assert step.padding_limits == pytest.approx(limits)
+    assert dealt([0, 0], max_work_per_gpu=30.0).padding_limits == (math.inf, math.inf)
 
 
 def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
@@ -92,16 +112,16 @@ def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
 def test_a_rank_alone_keeps_to_the_limit_of_work() -> None:
     dealer = make_dealer(BalanceConfig(max_work_per_gpu=9.0), is_sized=True, num_ranks=1)
     assert dealt([4, 4], (1.0,), dealer).shares.counts == (2,)
-    with pytest.raises(DataError, match=r"sizes of 12 does not fit on 1 slot, allowed: at most 9"):
+    with pytest.raises(GroupFailed, match=r"4 at most does not fit on 1 slot, allowed: at most 9"):
         dealt([4, 4, 4], (1.0,), dealer)
 
 
-@given(
-    st.lists(st.floats(0.5, 500), min_size=1, max_size=64),
-    st.lists(st.floats(0.1, 10), min_size=1, max_size=6),
-    st.sampled_from(["sum", "padded"]),
-    st.sampled_from(["within-batch", "in-order"]),
-)
+SIZES = st.lists(st.floats(0.5, 500) | st.integers(0, 40).map(float) | st.just(1e9), min_size=1, max_size=64)
+WEIGHTS = st.lists(st.just(0.0) | st.floats(0.1, 10), min_size=1, max_size=6).filter(any)
+COSTS, SAMPLES = st.sampled_from(["sum", "padded"]), st.sampled_from(["within-batch", "in-order"])
+
+
+@given(SIZES, WEIGHTS, COSTS, SAMPLES)
 @settings(deadline=None)
 def test_every_sample_goes_to_one_rank(
     sizes: list[float], weights: list[float], cost: str, samples: str
@@ -110,4 +130,67 @@ def test_every_sample_goes_to_one_rank(
     taken = np.concatenate([step.shares.of_rank(rank).positions for rank in range(len(weights))])
     assert sorted(taken.tolist()) == list(range(10, 10 + len(sizes)))
     if cost == "sum":
-        assert sum(step.work) == pytest.approx(len(sizes))
+        assert sum(step.work) == pytest.approx(np.count_nonzero(sizes))
+    if samples == "within-batch":
+        assert not any(work for work, weight in zip(step.work, weights, strict=True) if not weight)
+
+
+@given(
+    st.lists(st.integers(0, 200).map(float), min_size=1, max_size=40),
+    WEIGHTS,
+    COSTS,
+    st.floats(100, 3000),
+    st.none() | st.integers(1, 20),
+)
+@settings(deadline=None)
+def test_no_rank_gets_more_than_the_limits(
+    sizes: list[float], weights: list[float], cost: str, most: float, max_samples: int | None
+) -> None:
+    """Padding included. A step is refused only if it comes near the limits."""
+    good = [size for size in sizes if size]
+    slots = len(weights) - weights.count(0.0)
+    try:
+        step = dealt(sizes, tuple(weights), cost=cost, max_work_per_gpu=most, max_samples_per_gpu=max_samples)
+    except GroupFailed:
+        longest = max(good)
+        full = most - longest if cost == "sum" else most // longest
+        work = sum(good) if cost == "sum" else len(good)
+        assert longest > most or max_samples is not None or work > slots * full
+        return
+    for rank, weight in enumerate(weights):
+        own = [sizes[position - 10] for position in step.shares.of_rank(rank).positions]
+        own = [int(size) for size in own if size]  # broken samples are nobody's work
+        assert weight or not own
+        if max_samples is not None:
+            assert len(own) <= max(max_samples, -(-len(good) // slots))
+        if cost == "sum":
+            assert sum(own) <= most * (1 + 1e-9)
+        elif own:
+            assert len(own) * padded_length(max(own), step.padding_limits[rank]) <= most
+
+
+@given(
+    st.lists(st.integers(1, 9).map(float), min_size=1, max_size=6),
+    st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=1, max_size=3).filter(any),
+    st.integers(5, 30),
+    st.none() | st.integers(1, 4),
+)
+@settings(deadline=None)
+def test_a_padded_step_is_refused_only_if_it_fits_on_no_slots(
+    sizes: list[float], weights: list[float], most: int, max_samples: int | None
+) -> None:
+    """The oracle tries all ways to deal."""
+    used = [rank for rank, weight in enumerate(weights) if weight]
+    most_samples = len(sizes) if max_samples is None else max(max_samples, -(-len(sizes) // len(used)))
+
+    def fits(ranks: tuple[int, ...]) -> bool:
+        shares = [[size for size, taker in zip(sizes, ranks, strict=True) if taker == rank] for rank in used]
+        return all(not own or (len(own) <= most_samples and len(own) * max(own) <= most) for own in shares)
+
+    can_fit = any(fits(ranks) for ranks in itertools.product(used, repeat=len(sizes)))
+    try:
+        dealt(sizes, tuple(weights), max_work_per_gpu=float(most), max_samples_per_gpu=max_samples)
+    except GroupFailed:
+        assert not can_fit
+    else:
+        assert can_fit

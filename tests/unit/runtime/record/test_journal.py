@@ -121,6 +121,14 @@ def test_the_results_are_there_while_the_run_trains(record: Record) -> None:
     assert (row.state, row.epochs, row.numbers["bad_samples"]) == ("running", 1, 1)
 
 
+def test_a_warning_about_a_model_is_recorded_once(record: Record) -> None:
+    warned = [("a", "strange"), ("b", "strange"), ("a", "strange"), ("a", "odd")]
+    assert [record.journal.note_model_warning(*each) for each in warned] == [True, True, False, True]
+    assert [(line.dnn, line.detail) for line in record.lines("model-warning")] == [
+        *(("a", "strange"), ("b", "strange"), ("a", "odd"))
+    ]
+
+
 def test_a_failure_is_recorded_with_its_cause(record: Record) -> None:
     record.happen(Started())
     record.happen(DnnFailed("a", "oom", "MemoryError: 17 GiB asked for"))

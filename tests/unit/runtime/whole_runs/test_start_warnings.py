@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hpcbal.report import ModelWarning, read_run, render_page
+from hpcbal.training.emulated_backend import EmulatedReplica
+
 
 def test_strange_labels_and_large_batches_are_reported_first(
     in_process: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -22,3 +25,20 @@ def test_strange_labels_and_large_batches_are_reported_first(
         "warning: data.dataset in_process_toys:points: the labels are 0 to 1, but class 2"
     )
     assert lines[2].startswith("warning: batch_size is more than the 48 training samples")
+
+
+def test_a_warning_about_a_model_is_printed_once_and_reported(
+    in_process: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """The model is built on both slots, and again when the run resumes."""
+    text = "DNN a: its model is strange"
+    monkeypatch.setattr(EmulatedReplica, "warnings", [text])
+    dnn = {"name": "a", "model": "in_process_toys:toy"}
+    for epochs in (1, 2):
+        in_process.configure(dnns=[{**dnn, "stop": {"max_epochs": epochs}}])
+        assert in_process.run() == 0
+        assert capsys.readouterr().out.count(f"] warning: {text}\n") == 1
+    assert [(line.dnn, line.detail) for line in in_process.events("model-warning")] == [("a", text)] * 2
+    data = read_run(in_process.out)
+    assert data.warnings == (ModelWarning("a", text),)
+    assert render_page(data).count(text) == 1

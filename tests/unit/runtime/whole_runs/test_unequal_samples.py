@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
+from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError
 from hpcbal.report import read_run
 from hpcbal.telemetry import read_status
 from hpcbal.telemetry.views.imbalance import group_work
+from hpcbal.training.emulated_backend import EmulatedReplica
 
 NUM_GPUS, NUM_TRAIN, BATCH, PREPROCESSOR = 3, 96, 24, 1
 STEPS = NUM_TRAIN // BATCH
@@ -112,6 +116,61 @@ def test_dnns_share_one_stream_and_each_deals_its_own_steps(lab: Any, hooks: dic
         assert epoch.facts.ranks.work == pytest.approx((NUM_TRAIN / 2,) * 2, rel=0.02)
 
 
+def test_a_step_that_exceeds_the_limit_of_work_fails_only_its_dnn(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sections = unequal({"max_work_per_gpu": 255}, {"declared": True}, epochs=2)
+    (toy,) = sections["dnns"]
+    sections["dnns"] = [toy, {**toy, "name": "b", "batch_size": 8}]
+    sections["backend"]["rates"] = {name: {1: 2000, 2: 3900} for name in "ab"}
+    lab.use(num_gpus=4, **sections)
+    assert lab.run() == 3
+    (failed,) = lab.events("dnn-failed")
+    assert (failed.dnn, failed.cause) == ("a", "error")
+    assert "does not fit on 2 slots, allowed: at most 255 of work each" in failed.detail
+    assert f"a FAILED: error: {failed.detail}" in capsys.readouterr().out
+    assert lab.states()["b"] == ("done", 2)
+    assert lab.states()["a"] == ("failed", 0)
+    sections["balance"]["max_work_per_gpu"] = 400
+    lab.use(num_gpus=4, **sections)
+    assert lab.run(retry_failed=True) == 0
+    assert lab.states()["a"] == ("done", 2)
+
+
+def test_no_share_is_padded_beyond_the_limit_of_work(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    most, ends = 9 * 40 * 6.0, []
+
+    def compute(replica: Any, batch: Any, *args: Any, compute: Any = EmulatedReplica.compute) -> Any:
+        ends.append(len(batch.ids) * max(map(len, batch.x)) * batch.padding_limit)
+        return compute(replica, batch, *args)
+
+    monkeypatch.setattr(EmulatedReplica, "compute", compute)
+    use(lab, **unequal({"max_work_per_gpu": most, "cost": "padded"}, epochs=1))
+    assert lab.run() == 0
+    assert ends == pytest.approx([most] * (NUM_GPUS * STEPS))
+
+
+def test_the_emulated_example_runs_and_leaves_little_imbalance(lab: Any) -> None:
+    """Steps are fast here: only their work counts."""
+    text = (Path(__file__).parents[4] / "docs" / "examples" / "lengths.yaml").read_text()
+    sections = yaml.safe_load(text)
+    assert sections.pop("slots") == {"per_node": 4}
+    sections["defaults"]["stop"] = {"max_epochs": 1}
+    for rates in sections["backend"]["rates"].values():
+        rates.update({slots: 1000.0 * rate for slots, rate in rates.items()})
+    left = {}
+    for samples in ("within-batch", "in-order"):
+        sections["balance"]["samples"] = samples
+        lab.use(
+            output=samples, num_gpus=4, **{**sections, "schedule": {"max_gpus_per_dnn": 2}, "dataplane": {}}
+        )
+        assert lab.run() == 0
+        left[samples] = [work.imbalance_left for work in read_run(lab.out).works]
+    assert len(left["within-batch"]) == 2, "one for each network"
+    assert max(left["within-batch"]) < 0.02
+    assert min(left["in-order"]) > 0.1
+
+
 def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -> None:
     use(lab, **unequal({"samples": "in-order"}, {"declared": True}, epochs=2))
     assert lab.run() == 0
@@ -132,9 +191,16 @@ def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -
     assert list(work.by_gpu.values()) == pytest.approx(work_of(lab).sum(axis=0) * NUM_GPUS / (2 * NUM_TRAIN))
 
 
-def test_parts_that_are_not_chosen_by_size_count_no_work(lab: Any) -> None:
-    use(lab, **unequal({"samples": "in-order"}, {"declared": True}, epochs=1, access="partitioned"))
+@pytest.mark.parametrize("samples", ["in-order", "within-batch"])
+def test_parts_that_are_not_chosen_by_size_count_no_work(
+    lab: Any, capsys: pytest.CaptureFixture[str], samples: str
+) -> None:
+    use(lab, **unequal({"samples": samples}, {"declared": True}, epochs=1, access="partitioned"))
     assert lab.run() == 0
+    warning = (
+        f"warning: samples differ in size, but with data.access: partitioned and balance.samples: {samples}"
+    )
+    assert f"] {warning} slots share them by number, not by work; use" in capsys.readouterr().out
     (epoch,) = lab.events("epoch-done")
     ranks = epoch.facts.ranks
     assert (ranks.work, ranks.waited_s, ranks.slowest_work) == (None, None, None)
@@ -192,13 +258,24 @@ def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
     assert_same(lab.outcome(), wanted, rtol=0.0, atol=0.0)
 
 
-def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(lab: Any) -> None:
+def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(
+    lab: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: Counter[int] = Counter()
+
+    def sample(source: Any, sample_id: int, *args: Any, make: Any = SampleSource.sample, **more: Any) -> Any:
+        made[sample_id] += 1
+        return make(source, sample_id, *args, **more)
+
+    monkeypatch.setattr(SampleSource, "sample", sample)
     use(lab, **CHRONICA)
     reads: list[int] = importlib.import_module("in_process_toys").READS
     reads.clear()
     assert lab.run() == 0
+    assert "warning" not in capsys.readouterr().out
     assert set(Counter(reads).values()) == {1}, "each sample is read by its owner, and kept"
     work, epochs = work_of(lab), lab.events("epoch-done")
+    assert set(made.values()) == {1 + len(epochs)}, "loading a sample measures it"
     assert [epoch.facts.num_trained for epoch in epochs] == [NUM_TRAIN] * len(epochs)
     assert work.sum(axis=1) == pytest.approx(NUM_TRAIN)
     assert np.ptp(work[-1]) < 0.5 * np.ptp(work[0])
