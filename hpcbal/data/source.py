@@ -87,7 +87,7 @@ class SampleSource:
         self._streams = SampleStreams(seed)
         self.num_train = len(self._train_ids)
         self.num_validation = len(self._validation_ids)
-        self.num_classes = dataset.num_classes
+        self.num_classes = int(dataset.num_classes)
         self.sample_spec: SampleSpec = self._pipeline.output_spec
         self.label_spec: LabelSpec = dataset.label_spec
         self.sizes = declared_sizes(dataset)
@@ -283,6 +283,12 @@ def open_source(config: EnsembleConfig) -> SampleSource:
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
     dataset = open_dataset(config.data.dataset, config.data.args)
+    if config.backend.name == "tensorflow" and not dataset.label_spec.is_class:
+        raise DataError(
+            f"data.dataset {config.data.dataset}: label_spec is {dataset.label_spec}, allowed with "
+            "backend.name: tensorflow: LabelSpec(), one class per sample as a whole number, because the loss "
+            "is the cross entropy over classes"
+        )
     source = SampleSource(
         dataset,
         operations,
