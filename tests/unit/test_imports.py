@@ -74,7 +74,7 @@ config.expand     | -                                     | config.source config
 config.imports    | -                                     | errors user_code config.source
 config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
-config.checks     | pydantic                              | errors policies.batching config.source
+config.checks     | pydantic                              | printable errors policies.batching config.source
                   |                                       | config.schema config.contract config.balance
 config.kinds      | pydantic                              | errors config.source config.schema config.expand
                   |                                       | config.checks
