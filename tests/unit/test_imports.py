@@ -58,7 +58,7 @@ telemetry.streams | -                                     | printable errors val
 telemetry.ledger  | pydantic pydantic_core                | errors values control telemetry.files
 telemetry.views   | -                                     | printable errors control telemetry.files
                   |                                       | telemetry.host telemetry.ledger
-telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
+telemetry.claim   | yaml                                  | printable errors telemetry.files telemetry.host
                   |                                       | telemetry.ledger
 telemetry         | -                                     | -
 checkpoint        | h5py numpy                            | errors values telemetry.files
