@@ -19,7 +19,7 @@ from pathlib import Path
 from hpcbal.config.checks.annotations import allowed_by_name
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
 from hpcbal.config.checks.uncallable import why_uncallable
-from hpcbal.config.contract import DATASET, MODEL, Contract, Misfit, misfits
+from hpcbal.config.contract import DATASET, MODEL, Contract, Misfit, misfits, names_of_args
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import YamlNode, join_key
@@ -59,6 +59,19 @@ def import_problems(root: YamlNode) -> list[str]:
         if len(problems) > MOST_PROBLEMS:
             break
     return list(problems)
+
+
+def arguments_of_model(path: object) -> tuple[str, ...] | None:
+    """The names that `args` of a model may have; None if its source does not show them.
+
+    Args:
+        path: its import path, or what is given for it.
+    """
+    if not isinstance(path, str) or not is_import_path(path):
+        return None
+    _, definition = _look_up(path)
+    known = None if definition is None else _known_arguments(definition)
+    return None if known is None else names_of_args(known[1], MODEL)
 
 
 def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
