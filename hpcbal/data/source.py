@@ -19,6 +19,7 @@ from hpcbal.data.dataset import Dataset, RawSample
 from hpcbal.data.finite import describe_nonfinite, is_finite
 from hpcbal.data.operations import Operation
 from hpcbal.data.pipeline import Pipeline, build_operations
+from hpcbal.data.promises import Promises
 from hpcbal.data.random_stream import SampleStreams
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -86,7 +87,7 @@ class SampleSource:
         self._streams = SampleStreams(seed)
         self.num_train = len(self._train_ids)
         self.num_validation = len(self._validation_ids)
-        self.num_classes = dataset.num_classes
+        self.num_classes = int(dataset.num_classes)
         self.sample_spec: SampleSpec = self._pipeline.output_spec
         self.label_spec: LabelSpec = dataset.label_spec
         self.sizes = declared_sizes(dataset)
@@ -97,7 +98,7 @@ class SampleSource:
                 "samples are; give it the attribute 'sizes', one number above 0 for each sample, or use 1"
             )
         self.reading: tuple[int, float] | None = None
-        self._label_dtype = np.dtype(self.label_spec.dtype)
+        self._promises = Promises(self._pipeline.input_spec, self.label_spec, self.num_classes)
         # Operations turn finite numbers into finite ones, so samples made of integers need no check.
         raw = self._pipeline.input_spec
         self._may_be_nonfinite = raw is not None and np.dtype(raw.dtype).kind == "f"
@@ -232,33 +233,11 @@ class SampleSource:
     def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
         self.reading = (sample_id, time.monotonic())
         try:
-            raw, label = self._dataset.read(sample_id)
+            returned = self._dataset.read(sample_id)
         finally:
             self.reading = None
             leave_if_forked("the dataset")
-        return self._check_raw(raw), self._check_label(label)
-
-    def _check_raw(self, raw: RawSample) -> RawSample:
-        promised = self._pipeline.input_spec
-        if promised is None:
-            if isinstance(raw, bytes | bytearray | memoryview):
-                return raw
-            if isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 1:
-                return raw.tobytes()
-            raise UnusableSampleError(f"the dataset returned {_kind(raw)}, promised: encoded image bytes")
-        if not isinstance(raw, np.ndarray) or not promised.admits(raw):
-            raise UnusableSampleError(f"the dataset returned {_kind(raw)}, promised: an array {promised}")
-        return raw
-
-    def _check_label(self, label: object) -> NDArray[Any]:
-        array: NDArray[Any] = np.array(label, self._label_dtype)
-        if array.shape != self.label_spec.shape:
-            raise UnusableSampleError(f"label of shape {array.shape}, promised: {self.label_spec.shape}")
-        if array.dtype.kind == "f" and not is_finite(array):
-            raise UnusableSampleError(f"label: {describe_nonfinite(array)}")
-        if self.label_spec.is_class and not 0 <= array < self.num_classes:
-            raise UnusableSampleError(f"label {label}, allowed: 0..{self.num_classes - 1}")
-        return array
+        return self._promises.check(returned)
 
     def where(self, sample_id: int) -> str:
         """What the dataset calls a sample, such as a file name."""
@@ -304,6 +283,12 @@ def open_source(config: EnsembleConfig) -> SampleSource:
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
     dataset = open_dataset(config.data.dataset, config.data.args)
+    if config.backend.name == "tensorflow" and not dataset.label_spec.is_class:
+        raise DataError(
+            f"data.dataset {config.data.dataset}: label_spec is {dataset.label_spec}, allowed with "
+            "backend.name: tensorflow: LabelSpec(), one class per sample as a whole number, because the loss "
+            "is the cross entropy over classes"
+        )
     source = SampleSource(
         dataset,
         operations,
@@ -336,12 +321,6 @@ def check_largest(source: SampleSource, max_work: float | None) -> None:
             f"samples are larger, the largest with {source.sizes[largest]:g}: {source.where(largest)}; raise "
             "the limit, or leave these samples out"
         )
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and type {value.dtype}"
-    return f"a {type(value).__name__}"
 
 
 def _reason(error: BaseException) -> str:

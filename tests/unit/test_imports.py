@@ -58,7 +58,7 @@ telemetry.streams | -                                     | printable errors val
 telemetry.ledger  | pydantic pydantic_core                | errors values control telemetry.files
 telemetry.views   | -                                     | printable errors control telemetry.files
                   |                                       | telemetry.host telemetry.ledger
-telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
+telemetry.claim   | yaml                                  | printable errors telemetry.files telemetry.host
                   |                                       | telemetry.ledger
 telemetry         | -                                     | -
 checkpoint        | h5py numpy                            | errors values telemetry.files
@@ -68,26 +68,28 @@ simulator         | numpy yaml                            | errors collector val
                   |                                       | telemetry.ledger
 config.source     | yaml                                  | printable errors
 config.schema     | pydantic pydantic_core                | policies control
-config.dnn_keys   | -                                     | config.source config.schema
-config.messages   | pydantic pydantic_core                | errors config.source config.schema config.dnn_keys
-config.expand     | -                                     | config.source config.schema config.dnn_keys
-config.imports    | -                                     | errors user_code config.source
 config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
-config.checks     | pydantic                              | errors policies.batching config.source
+config.checks     | pydantic                              | printable errors policies.batching config.source
                   |                                       | config.schema config.contract config.balance
-config.kinds      | pydantic                              | errors config.source config.schema config.expand
-                  |                                       | config.checks
+config.dnn_keys   | -                                     | config.source config.schema
+config.messages   | pydantic pydantic_core                | errors config.source config.schema config.checks
+                  |                                       | config.dnn_keys
+config.expand     | -                                     | config.source config.schema config.checks
+                  |                                       | config.dnn_keys
+config.imports    | -                                     | errors user_code config.source
+config.kinds      | pydantic                              | errors config.source config.schema config.checks
+                  |                                       | config.expand
 config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema
                   |                                       | config.messages config.imports config.kinds
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
 data              | PIL h5py numpy sklearn                | errors forks user_code policies.samples policies
-                  |                                       | config.imports config.contract
+                  |                                       | config.contract config.imports
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code comm policies
-                  |                                       | config.imports config.contract models
+                  |                                       | config.contract config.imports models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane

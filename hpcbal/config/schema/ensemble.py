@@ -60,7 +60,8 @@ def _int_keys(value: Any) -> Any:
     for given, rate in value.items():
         count = int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 10 else given
         if count in rates:
-            raise wrong("", f"got the rate on {count} slots twice, as {count} and as {given!r}; keep one")
+            slots = "1 slot" if count == 1 else f"{count} slots"
+            raise wrong("", f"got the rate on {slots} twice, as {count} and as {given!r}; keep one")
         rates[count] = rate
     return rates
 

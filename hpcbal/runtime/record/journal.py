@@ -245,6 +245,9 @@ class Journal:
         lines = [render_results(rows), files_line(self._run)]
         if compared is not None:
             lines.append(compared.line())
+        broken = stats.count_line()
+        if broken is not None:
+            lines.append(broken)
         return "\n".join(lines)
 
     # ---- status --------------------------------------------------------------------------------

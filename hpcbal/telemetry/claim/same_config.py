@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal.errors import OutputError
+from hpcbal.printable import shortened
 
 _MAX_SHOWN = 8
+_MAX_CHARACTERS = 60  # of a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +291,12 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _text(value: Any) -> str:
+    """A value as in the file, in one line."""
+    import yaml
+
     if value is _ABSENT:
         return "absent"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    written = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
+    )
+    return shortened(" ".join(written.removesuffix("...\n").split()), _MAX_CHARACTERS)

@@ -154,7 +154,7 @@ WRONG = [
     ),
     (
         "backend: {rates: {a: {1: 5, '1': 6}}}",
-        "backend.rates.a: got the rate on 1 slots twice, as 1 and as '1'; keep one",
+        "backend.rates.a: got the rate on 1 slot twice, as 1 and as '1'; keep one",
     ),
     ('output: {dir: "a\\x1b[2Jb"}', "output.dir: got 'a\\x1b[2Jb', allowed: a path of printable characters"),
     (f"output: {{dir: {'x' * 300}}}", "output.dir: got 'xxx"),
