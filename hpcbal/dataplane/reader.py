@@ -1,4 +1,4 @@
-"""A trainer rank's end of the stream: wait for positions, copy them out, advance the cursor."""
+"""A trainer rank's end of the stream: wait for positions, read them in place or copy them, release them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,15 @@ from hpcbal.values.selection import Selection
 
 __all__ = ["Batch", "StreamReader"]
 
+NUM_BATCHES_IN_RING = 3
+"""Where batches are read in place: one in use, the next one, and one that preprocessors make meanwhile."""
+
 
 class StreamReader:
     """Reads positions of the running pass, in any order above its cursor.
+
+    What is at or above the cursor is not overwritten. So a batch read in place is valid until it is released.
+    One thread may release while another one reads positions that stay above the cursor.
 
     Attributes:
         wait_s: seconds spent waiting for blocks so far, over all rounds.
@@ -47,6 +53,17 @@ class StreamReader:
         self._plan: StreamPlan | None = None
         self._cursor = INACTIVE
         self.wait_s = 0.0
+
+    def can_lend(self, num_samples: int) -> bool:
+        """Whether the ring has room for steps of `num_samples` that read their batches in place.
+
+        In a smaller ring, preprocessors would have to wait for each step to end.
+        """
+        return self._has_room_for(NUM_BATCHES_IN_RING, num_samples)
+
+    def _has_room_for(self, num_batches: int, num_samples: int) -> bool:
+        size = self._spec.block_samples  # added because a batch may start inside a block
+        return num_batches * num_samples + size <= self._ring.num_slots * size
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         """Call `poll` while waiting from now on, instead of the earlier one."""
@@ -81,13 +98,24 @@ class StreamReader:
         """
         return self.read_selection(pass_index, Selection(start, stop), out)
 
-    def read_selection(self, pass_index: int, selection: Selection, out: NDArray[Any] | None = None) -> Batch:
+    def read_selection(
+        self,
+        pass_index: int,
+        selection: Selection,
+        out: NDArray[Any] | None = None,
+        *,
+        in_place: bool = False,
+    ) -> Batch:
         """Wait for all positions around a selection, and copy out the valid ones of it; else as `read`.
 
         Args:
             pass_index: a pass of the round.
             selection: of positions 0..num_positions-1.
             out: memory for the samples, shape (>= len(selection), *sample shape), as for `read`.
+            in_place: whether samples may stay in the ring: then `x` is valid until the positions are
+                released, and must not be written to. Samples of unequal shape all stay. Those of equal shape
+                stay if they are neighbours without a hole, and the ring does not wrap between them; they are
+                copied otherwise.
 
         Raises:
             InputError, HpcbalError: as `read`, about the range from the selection's start to its stop.
@@ -95,7 +123,8 @@ class StreamReader:
         room = len(selection)
         ids, y = np.empty(room, np.int64), self._empty_labels(room)
         x: NDArray[Any] | None = None
-        if self._is_static:
+        lent = self._lent(pass_index, selection) if in_place and self._is_static else None
+        if lent is None and self._is_static:
             x = self._spec.empty_batch(room) if out is None else out
         samples: list[NDArray[Any]] = []
         filled = 0
@@ -113,11 +142,28 @@ class StreamReader:
             y[filled:end] = slot.y[chosen]
             if x is not None:
                 x[filled:end] = slot.x[chosen]
-            else:
+            elif lent is None:
                 each = range(first, last) if isinstance(chosen, slice) else chosen.tolist()
-                samples += [slot.sample(i).copy() for i in each]
+                samples += [slot.sample(i) if in_place else slot.sample(i).copy() for i in each]
             filled = end
+        if lent is not None:
+            return Batch(ids, lent, y)
         return Batch(ids[:filled], samples if x is None else x[:filled], y[:filled])
+
+    def _lent(self, pass_index: int, selection: Selection) -> NDArray[Any] | None:
+        """The samples of a selection where they lie in the ring; None if they are not one whole range."""
+        samples, start, stop = self._ring.samples, selection.start, selection.stop
+        if samples is None or selection.picked is not None or start == stop:
+            return None
+        size, plan = self._spec.block_samples, self._running()
+        block = (pass_index - plan.first_pass) * self._blocks_per_pass + start // size
+        slot = block % self._ring.num_slots
+        if slot + (stop - 1) // size - start // size >= self._ring.num_slots:
+            return None
+        if not all(each.is_whole() for each, _, _, _ in self._portions(pass_index, start, stop)):
+            return None
+        first = slot * size + start % size
+        return samples[first : first + stop - start]
 
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         """Wait for positions start..stop-1 of a pass and count the valid ones; same errors as `read`."""

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.slot import LINE_BYTES, SlotLayout
+from hpcbal.dataplane.slot import SlotLayout
 from hpcbal.errors import InputError
+from hpcbal.values.aligned import LINE_BYTES, aligned_empty
 
 if TYPE_CHECKING:
     from hpcbal.config import DataplaneConfig
@@ -147,11 +147,11 @@ class StreamSpec:
         return shape if self.sample.is_static else None
 
     def empty_batch(self, num_samples: int) -> NDArray[Any]:
-        """Fresh uninitialised memory for `num_samples` samples of static shape."""
+        """Fresh uninitialised memory for `num_samples` samples of static shape; starts on a cache line."""
         shape = self.static_shape()
         if shape is None:
             raise InputError(f"samples of shape {self.sample.shape} differ in size; there is no batch array")
-        return np.empty((num_samples, *shape), self.sample.dtype)
+        return aligned_empty((num_samples, *shape), self.sample.dtype)
 
 
 @dataclass(frozen=True, slots=True)

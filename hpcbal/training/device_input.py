@@ -12,9 +12,22 @@ from hpcbal.training.arrays import Array
 from hpcbal.training.backend import Batch, SampleShape
 from hpcbal.training.padding import padded, varying_axes
 from hpcbal.values.affine import Affine
+from hpcbal.values.aligned import is_aligned
 
 Tensors: TypeAlias = tuple[tf.Tensor, ...]
 """Samples, and their mask if they were padded."""
+
+
+def handed_over(array: Array) -> tf.Tensor:
+    """A tensor of the host with the content of `array`, which must not change while the tensor is in use.
+
+    The tensor uses the memory of the array in place if that is aligned like TensorFlow's own; it is a copy
+    otherwise. TensorFlow never writes to memory that it does not own.
+    """
+    flags = array.flags
+    if flags.c_contiguous and flags.writeable and array.size and is_aligned(array):
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.convert_to_tensor(array)
 
 
 class DeviceInput:
@@ -41,13 +54,13 @@ class DeviceInput:
         self.signature = (samples, tf.TensorSpec([None], tf.int64))
 
     def tensors(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
-        """The samples, with their mask if they were padded, and the labels."""
+        """The samples, with their mask if they were padded, and the labels; see `handed_over`."""
         if isinstance(batch.x, list):
             arrays: tuple[Array, ...] = padded(batch.x, self._shape, self._sample_dtype)
         else:
             arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
         labels = np.asarray(batch.y, np.int64).reshape(-1)
-        return tuple(map(tf.convert_to_tensor, arrays)), tf.convert_to_tensor(labels)
+        return tuple(map(handed_over, arrays)), handed_over(labels)
 
     def for_model(self, x: Tensors) -> Tensors:
         """What the model is called with: samples in its own type, and the mask; traced with the step."""

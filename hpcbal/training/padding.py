@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hpcbal.training.arrays import Array
+from hpcbal.values.aligned import aligned_empty
 
 LENGTHS_PER_OCTAVE = 8
 """Padded lengths between n and 2 n; they are at most 1/8 longer than the longest sample."""
@@ -43,7 +44,8 @@ def padded(samples: Sequence[Array], shape: Sequence[int | None], dtype: str) ->
     lengths = [max(sample.shape[axis] for sample in samples) for axis in range(len(shape))]
     for axis in axes:
         lengths[axis] = padded_length(lengths[axis])
-    x = np.zeros((len(samples), *lengths), dtype)
+    x = aligned_empty((len(samples), *lengths), dtype)
+    x[:] = 0
     mask = np.zeros((len(samples), *(lengths[axis] for axis in axes)), np.bool_)
     for i, sample in enumerate(samples):
         x[(i, *map(slice, sample.shape))] = sample

@@ -1,7 +1,9 @@
-"""Elementwise operations in the traced step give the numbers that preprocessors would give."""
+"""Samples on their way into a traced step: operations on the device, and memory that is used in place."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hpcbal.training.device_input import DeviceInput
+from hpcbal.training.collective import LocalCollective
+from hpcbal.training.device_input import DeviceInput, handed_over
 from hpcbal.training.padding import padded
+from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
 from hpcbal.values.affine import Affine
+from hpcbal.values.aligned import aligned_empty
 
 Make = Callable[..., Any]
 PER_CHANNEL = Affine("float32", (1 / 64, 1 / 32, 1 / 50), (0.5, 1.0, 1.5))
@@ -61,3 +66,70 @@ def expanded(mask: Any, shape: tuple[int | None, ...]) -> Any:
         if length is not None:
             mask = np.expand_dims(mask, axis + 1)
     return mask
+
+
+def test_an_aligned_batch_is_handed_over_in_place_and_any_other_as_a_copy() -> None:
+    whole = aligned_empty((9, 64), "uint8")
+    whole[:] = np.arange(9)[:, None]
+    for part in (whole, whole[2:7], whole[3:4]):
+        tensor = handed_over(part)
+        assert address_of(tensor) == part.ctypes.data
+        np.testing.assert_array_equal(tensor.numpy(), part)
+    read_only = whole[:]
+    read_only.flags.writeable = False
+    for part in (whole.reshape(-1)[1:33], whole[:, :32], whole[:0], read_only):
+        tensor = handed_over(part)
+        np.testing.assert_array_equal(tensor.numpy(), part)
+        assert not part.size or address_of(tensor) != part.ctypes.data
+
+
+def test_memory_handed_over_is_kept_until_the_tensor_is_gone() -> None:
+    whole = aligned_empty((1 << 20,), "uint8")
+    whole[:] = 7
+    alive = weakref.ref(whole.base)
+    tensor = handed_over(whole)
+    del whole
+    assert alive() is not None
+    assert int(tf.reduce_min(tensor)) == 7
+    del tensor
+    assert alive() is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_a_step_neither_changes_nor_keeps_the_memory_of_its_batch(
+    make_dnn: Make, make_spec: Make, make_batch: Make, dtype: str
+) -> None:
+    """Otherwise other networks would read wrong samples, or this one samples of a later block."""
+    backend, shape = (
+        TensorFlowBackend(precision="float32"),
+        (6, 6, 4),
+    )  # nothing is cast, if samples are floats
+    replica = backend.build(make_dnn("training_models:normalised"), make_spec(shape, dtype), 5, 0)
+    made = make_batch(16, shape=shape)
+    x = aligned_empty((16, *shape), dtype)
+    x[:] = 10 * np.abs(made.x)
+    before, batch = x.copy(), type(made)(made.ids, x, made.y)
+    train_step(replica, batch, 16, LocalCollective())
+    losses = [evaluate_step(replica, batch, LocalCollective()).sums.loss]
+    np.testing.assert_array_equal(x, before)
+    x[:] = 0  # the ring is written again
+    x[:] = before
+    losses.append(evaluate_step(replica, batch, LocalCollective()).sums.loss)
+    assert losses[0] == losses[1]
+    alive = weakref.ref(x.base)
+    del x, batch
+    gc.collect()
+    assert alive() is None
+
+
+def address_of(tensor: Any) -> int:
+    """Where its numbers lie: the method `numpy` copies, DLPack does not."""
+
+    class Exported:
+        def __dlpack__(self, **_: Any) -> Any:
+            return tf.experimental.dlpack.to_dlpack(tensor)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0  # the host
+
+    return int(np.from_dlpack(Exported()).ctypes.data)
