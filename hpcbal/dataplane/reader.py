@@ -46,6 +46,7 @@ class StreamReader:
         self._spec = spec = ring.spec
         # Derived sizes are computed on every access, and a read needs them thousands of times a second.
         self._blocks_per_pass = spec.blocks_per_pass
+        self._block_samples = spec.block_samples
         self._max_read_samples = spec.max_read_samples
         self._is_static = spec.sample.is_static
         self._index = reader_index
@@ -112,7 +113,7 @@ class StreamReader:
             pass_index: a pass of the round.
             selection: of positions 0..num_positions-1.
             out: memory for the samples, shape (>= len(selection), *sample shape), as for `read`.
-            in_place: whether samples may stay in the ring: then `x` is valid until the positions are
+            in_place: whether samples may stay in the ring: then the batch is valid until the positions are
                 released, and must not be written to. Samples of unequal shape all stay. Those of equal shape
                 stay if they are neighbours without a hole, and the ring does not wrap between them; they are
                 copied otherwise.
@@ -120,11 +121,14 @@ class StreamReader:
         Raises:
             InputError, HpcbalError: as `read`, about the range from the selection's start to its stop.
         """
+        if in_place and self._is_static and selection.picked is None:
+            lent = self._lend(pass_index, selection.start, selection.stop)
+            if lent is not None:
+                return lent
         room = len(selection)
         ids, y = np.empty(room, np.int64), self._empty_labels(room)
         x: NDArray[Any] | None = None
-        lent = self._lent(pass_index, selection) if in_place and self._is_static else None
-        if lent is None and self._is_static:
+        if self._is_static:
             x = self._spec.empty_batch(room) if out is None else out
         samples: list[NDArray[Any]] = []
         filled = 0
@@ -142,28 +146,36 @@ class StreamReader:
             y[filled:end] = slot.y[chosen]
             if x is not None:
                 x[filled:end] = slot.x[chosen]
-            elif lent is None:
+            else:
                 each = range(first, last) if isinstance(chosen, slice) else chosen.tolist()
                 samples += [slot.sample(i) if in_place else slot.sample(i).copy() for i in each]
             filled = end
-        if lent is not None:
-            return Batch(ids, lent, y)
         return Batch(ids[:filled], samples if x is None else x[:filled], y[:filled])
 
-    def _lent(self, pass_index: int, selection: Selection) -> NDArray[Any] | None:
-        """The samples of a selection where they lie in the ring; None if they are not one whole range."""
-        samples, start, stop = self._ring.samples, selection.start, selection.stop
-        if samples is None or selection.picked is not None or start == stop:
-            return None
-        size, plan = self._spec.block_samples, self._running()
-        block = (pass_index - plan.first_pass) * self._blocks_per_pass + start // size
+    def _lend(self, pass_index: int, start: int, stop: int) -> Batch | None:
+        """Positions start..stop-1 where they lie in the ring; None if they are not one whole range."""
+        samples, size = self._ring.samples, self._block_samples
+        block, skipped = self._block_of(pass_index, start), start % size
         slot = block % self._ring.num_slots
-        if slot + (stop - 1) // size - start // size >= self._ring.num_slots:
+        if (
+            samples is None
+            or start == stop
+            or slot + (skipped + stop - start - 1) // size >= self._ring.num_slots
+        ):
             return None
-        if not all(each.is_whole() for each, _, _, _ in self._portions(pass_index, start, stop)):
-            return None
-        first = slot * size + start % size
-        return samples[first : first + stop - start]
+        portions = list(self._portions(pass_index, start, stop))
+        for each, _, _, _ in portions:
+            if not each.is_whole():
+                return None
+        ids = [each.ids[first:last] for each, _, first, last in portions]
+        y = [each.y[first:last] for each, _, first, last in portions]
+        at = slot * size + skipped
+        is_one = len(portions) == 1
+        return Batch(
+            ids[0] if is_one else np.concatenate(ids),
+            samples[at : at + stop - start],
+            y[0] if is_one else np.concatenate(y),
+        )
 
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         """Wait for positions start..stop-1 of a pass and count the valid ones; same errors as `read`."""
@@ -210,6 +222,11 @@ class StreamReader:
             raise HpcbalError("the stream was read outside a round: call begin() first")
         return self._plan
 
+    def _block_of(self, pass_index: int, position: int) -> int:
+        """The block of a position, counted from the round's first pass."""
+        first_pass = self._running().first_pass
+        return (pass_index - first_pass) * self._blocks_per_pass + position // self._block_samples
+
     def _empty_labels(self, num_samples: int) -> NDArray[Any]:
         label = self._spec.label
         return np.empty((num_samples, *label.shape), label.dtype)
@@ -224,7 +241,7 @@ class StreamReader:
         if stop - start > self._max_read_samples:
             spec.check_read(stop - start)
         size = spec.block_samples
-        block = (pass_index - plan.first_pass) * self._blocks_per_pass + start // size
+        block = self._block_of(pass_index, start)
         if block < self._cursor:
             raise HpcbalError(
                 f"position {start} of pass {pass_index} (block {block}) was read after its release "
