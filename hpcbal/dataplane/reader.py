@@ -114,9 +114,9 @@ class StreamReader:
             selection: of positions 0..num_positions-1.
             out: memory for the samples, shape (>= len(selection), *sample shape), as for `read`.
             in_place: whether samples may stay in the ring: then the batch is valid until the positions are
-                released, and must not be written to. Samples of unequal shape all stay. Those of equal shape
-                stay if they are neighbours without a hole, and the ring does not wrap between them; they are
-                copied otherwise.
+                released, and its arrays are read-only. All samples of unequal shape stay. Samples of equal
+                shape stay if they are neighbours without a hole, and the ring does not wrap between them;
+                they are copied otherwise.
 
         Raises:
             InputError, HpcbalError: as `read`, about the range from the selection's start to its stop.
@@ -148,7 +148,8 @@ class StreamReader:
                 x[filled:end] = slot.x[chosen]
             else:
                 each = range(first, last) if isinstance(chosen, slice) else chosen.tolist()
-                samples += [slot.sample(i) if in_place else slot.sample(i).copy() for i in each]
+                views = [slot.sample(i) for i in each]
+                samples += views if in_place else [view.copy() for view in views]
             filled = end
         return Batch(ids[:filled], samples if x is None else x[:filled], y[:filled])
 
@@ -167,15 +168,14 @@ class StreamReader:
         for each, _, _, _ in portions:
             if not each.is_whole():
                 return None
+        at = slot * size + skipped
+        x = samples[at : at + stop - start]
         ids = [each.ids[first:last] for each, _, first, last in portions]
         y = [each.y[first:last] for each, _, first, last in portions]
-        at = slot * size + skipped
-        is_one = len(portions) == 1
-        return Batch(
-            ids[0] if is_one else np.concatenate(ids),
-            samples[at : at + stop - start],
-            y[0] if is_one else np.concatenate(y),
-        )
+        if len(portions) > 1:
+            return Batch(np.concatenate(ids), x, np.concatenate(y))
+        ids[0].flags.writeable = y[0].flags.writeable = False
+        return Batch(ids[0], x, y[0])
 
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         """Wait for positions start..stop-1 of a pass and count the valid ones; same errors as `read`."""

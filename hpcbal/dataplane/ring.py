@@ -83,6 +83,7 @@ class NodeRing:
         self.samples: NDArray[Any] | None = None
         if shape is not None:
             self.samples = memory[payloads_at:end].view(spec.sample.dtype).reshape(-1, *shape)
+            self.samples.flags.writeable = False  # for readers, and so for users' models
         self.sync = sync
 
     @classmethod

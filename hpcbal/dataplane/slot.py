@@ -224,11 +224,13 @@ class Slot:
         return self.header[NUM_VALID] == self.header[NUM_SAMPLES]
 
     def sample(self, index: int) -> NDArray[Any]:
-        """View of one valid sample if shapes differ; invalid once the slot is reused."""
+        """Read-only view of one valid sample if shapes differ; invalid once the slot is reused."""
         offset, *shape = self._extents[index].tolist()
         num_bytes = math.prod(shape) * np.dtype(self._layout.sample.dtype).itemsize
         view: NDArray[Any] = self._payload[offset : offset + num_bytes].view(self._layout.sample.dtype)
-        return view.reshape(shape)
+        view = view.reshape(shape)
+        view.flags.writeable = False
+        return view
 
 
 def aligned(num_bytes: int, unit: int = LINE_BYTES) -> int:

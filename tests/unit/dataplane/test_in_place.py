@@ -85,6 +85,8 @@ def test_a_batch_that_lies_whole_in_the_ring_stays_there_and_is_aligned() -> Non
         assert np.shares_memory(batch.x, stream.ring.samples)
         assert is_aligned(np.asarray(batch.x))
         assert np.asarray(batch.x).flags.c_contiguous
+        with pytest.raises(ValueError, match="read-only"):  # or a user's model could change them for all
+            batch.x[0] = 0.0
         Numbers().check(batch, 0, start, stop)
     stream.readers[0].release(0, 32)
     wrapped = stream.read(0, 40, 50)  # slots 5 and 0
@@ -116,8 +118,10 @@ def test_samples_of_unequal_shape_stay_one_by_one() -> None:
     source.check(batch, 0, 4, 20)
     slots = [part for slot in stream.ring.slots for part in slot.parts]
     assert all(any(np.shares_memory(x, part) for part in slots) for x in batch.x)
+    assert not any(x.flags.writeable for x in batch.x)
     kept = stream.readers[0].read_selection(0, Selection(4, 20))
     assert not any(np.shares_memory(x, part) for x in kept.x for part in slots)
+    assert all(x.flags.writeable for x in kept.x)
 
 
 @pytest.mark.parametrize("length", [8, None])
