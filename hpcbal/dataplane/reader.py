@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -61,6 +62,14 @@ class StreamReader:
         In a smaller ring, preprocessors would have to wait for each step to end.
         """
         return self._has_room_for(NUM_BATCHES_IN_RING, num_samples)
+
+    def bytes_to_lend(self, num_samples: int) -> int | None:
+        """Size of a ring (`dataplane.ring_bytes`) that has this room; None if a pass is too short for it.
+
+        No ring holds much more than one pass.
+        """
+        num_slots = math.ceil(NUM_BATCHES_IN_RING * num_samples / self._spec.block_samples) + 1
+        return num_slots * self._spec.slot_bytes if num_slots <= self._spec.most_slots else None
 
     def _has_room_for(self, num_batches: int, num_samples: int) -> bool:
         size = self._spec.block_samples  # added because a batch may start inside a block

@@ -115,7 +115,12 @@ class StreamSpec:
         Blocks that were made ahead are lost when a round ends, so small datasets do not fill a large ring
         with many passes.
         """
-        return min(self.ring_bytes // self.slot_bytes, max(MIN_SLOTS, self.blocks_per_pass + 1))
+        return min(self.ring_bytes // self.slot_bytes, self.most_slots)
+
+    @property
+    def most_slots(self) -> int:
+        """Slots of the largest ring, whatever its memory."""
+        return max(MIN_SLOTS, self.blocks_per_pass + 1)
 
     @property
     def max_read_samples(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
@@ -18,6 +19,8 @@ from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.values.selection import Selection, StepShares
+
+log = logging.getLogger(__name__)
 
 NUM_BUFFERS = 2  # one in use, one being filled
 POLL_INTERVAL_S = 0.1
@@ -103,8 +106,13 @@ class StreamBatches(Batches):
         self._rank = rank
         self._dealer = dealer
         self.balancer = balancer
-        self._in_place = reader.can_lend(min(batch_size, spec.num_positions))
-        self._buffers = Buffers(spec, balancer.deal(0, min(batch_size, spec.num_positions)).counts[rank])
+        most = min(batch_size, spec.num_positions)
+        self._in_place = reader.can_lend(most)
+        if not self._in_place:
+            needed = reader.bytes_to_lend(most)
+            advice = "" if needed is None else f"; dataplane.ring_bytes: {needed} would avoid that"
+            log.info("batches of %d samples are copied out of the ring%s", most, advice)
+        self._buffers = Buffers(spec, balancer.deal(0, most).counts[rank])
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         self._reader.set_poll(poll)

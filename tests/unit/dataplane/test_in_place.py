@@ -160,6 +160,10 @@ def test_a_ring_lends_if_preprocessors_need_not_wait_for_the_step_to_end() -> No
     reader = StreamReader(NodeRing.private(Numbers().spec(6), 1, 1), 0)  # 48 samples
     assert reader.can_lend(13)
     assert not reader.can_lend(14)
+    spec = Numbers().spec(7)
+    assert reader.bytes_to_lend(14) == spec.ring_bytes
+    assert StreamReader(NodeRing.private(spec, 1, 1), 0).can_lend(14)
+    assert reader.bytes_to_lend(22) is None  # three batches are more than a pass of 62 samples
     private = PrivateStream(Numbers().spec(6), Numbers(), 21)
     assert private.can_lend(21)
     private.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -38,6 +39,9 @@ class Positions:
 
     def can_lend(self, num_samples: int) -> bool:
         return self.lends
+
+    def bytes_to_lend(self, num_samples: int) -> int:
+        return 1000 * num_samples
 
     def set_poll(self, poll: object) -> None:
         """Nothing is waited for."""
@@ -153,3 +157,13 @@ def test_what_a_rank_preprocesses_itself_is_work_unless_it_computes_meanwhile(
     is_ahead = has_thread and usually_ahead
     assert own.worked_s(2.0) == (4.0 if is_ahead else 6.0)
     assert own.worked_s(5.0) == (5.0 if is_ahead else 9.0)
+
+
+def test_a_ring_that_is_too_small_to_read_in_place_is_logged_with_the_size_that_would_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        StreamBatches(SPEC, cast(StreamReader, Positions(True)), BATCH_SIZE, 0, Turning(False))
+        assert caplog.text == ""
+        StreamBatches(SPEC, cast(StreamReader, Positions(False)), BATCH_SIZE, 0, Turning(False))
+    assert "batches of 8 samples are copied out of the ring; dataplane.ring_bytes: 8000 would" in caplog.text
