@@ -146,6 +146,9 @@ class Numbered(Batches):
     def step_performed(self) -> None:
         """The numbers are the same in every step."""
 
+    def release(self, pass_index: int, step: Step) -> None:
+        """There is no memory to use again."""
+
 
 def take_steps(
     balancer: Balancer,

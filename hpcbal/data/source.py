@@ -44,6 +44,7 @@ class SampleSource:
         num_validation: validation samples.
         num_classes: number of classes of the dataset.
         sample_spec: spec of what `sample` returns.
+        on_device: elementwise operations that are left for the trainers; see `Pipeline`.
         label_spec: spec of its labels.
         sizes: relative size of each sample by id, as the dataset declares it, shape (len(dataset),); None if
             it declares none.
@@ -62,6 +63,8 @@ class SampleSource:
         validation_fraction: float,
         max_sample_bytes: int | None = None,
         order: SizeOrder = RANDOM_ORDER,
+        *,
+        on_device: bool = False,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -71,8 +74,10 @@ class SampleSource:
             seed: seed of the run, >= 0; fixes the split, the order and all random operations.
             validation_fraction: share of the samples held out, in [0, 1), 0 for none; unused if the dataset
                 has its own `validation_ids`.
-            max_sample_bytes: upper bound for samples whose size is not known in advance.
+            max_sample_bytes: upper bound, after all operations, for samples whose size is not known in
+                advance.
             order: of the training samples of a pass.
+            on_device: whether elementwise operations at the end are left for the trainers.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
@@ -81,14 +86,15 @@ class SampleSource:
                 `order` needs them.
         """
         self._dataset = dataset
-        self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes)
+        self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes, on_device=on_device)
         self._train_ids, self._validation_ids = split_ids(dataset, seed, validation_fraction)
         self._seed = seed
         self._streams = SampleStreams(seed)
         self.num_train = len(self._train_ids)
         self.num_validation = len(self._validation_ids)
         self.num_classes = int(dataset.num_classes)
-        self.sample_spec: SampleSpec = self._pipeline.output_spec
+        self.sample_spec: SampleSpec = self._pipeline.host_spec
+        self.on_device = self._pipeline.on_device
         self.label_spec: LabelSpec = dataset.label_spec
         self.sizes = declared_sizes(dataset)
         self.order = order
@@ -178,7 +184,7 @@ class SampleSource:
         return np.concatenate([self._train_ids[order], self._validation_ids])
 
     def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Read and preprocess one sample.
+        """Read and preprocess one sample, except for the operations in `on_device`.
 
         Args:
             sample_id: 0..len(dataset)-1.
@@ -201,9 +207,11 @@ class SampleSource:
             if not array.size:  # a model's mean over no time steps would be NaN, and its network would fail
                 raise UnusableSampleError(f"it is empty (shape {array.shape} after preprocessing)")
             if array.nbytes > self.sample_spec.max_bytes:
+                output = self._pipeline.output_spec
+                num_bytes = array.size * np.dtype(output.dtype).itemsize
                 raise UnusableSampleError(
-                    f"{array.nbytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
-                    f"{self.sample_spec.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
+                    f"{num_bytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
+                    f"{output.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
                 )
             if self._may_be_nonfinite and not is_finite(array):
                 raise UnusableSampleError(describe_nonfinite(array))
@@ -252,7 +260,7 @@ class SampleSource:
             "num_classes": self.num_classes,
             "input": str(self._dataset.sample_spec),
             "label": repr(self.label_spec),
-            "output": str(self.sample_spec),
+            "output": str(self._pipeline.output_spec),
             "operations": [repr(operation) for operation in self._pipeline.operations],
             "seed": self._seed,
             "dataset": str(getattr(self._dataset, "fingerprint", "")),
@@ -271,8 +279,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
     """Open the dataset that the config names, with its split and preprocessing.
 
     Args:
-        config: uses `data`, `preprocessing`, `seed`, `dataplane.max_sample_bytes`, and of `balance` the limit
-            of work.
+        config: uses `data`, `preprocessing`, `seed`, `dataplane`, and of `balance` the limit of work.
 
     Raises:
         ConfigError: if an operation is wrong.
@@ -296,6 +303,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         validation_fraction=config.data.validation_fraction,
         max_sample_bytes=config.dataplane.max_sample_bytes,
         order=SizeOrder(max(dnn.batch_size for dnn in config.dnns), config.data.lookahead),
+        on_device=config.dataplane.on_device,
     )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
         check_largest(source, config.balance.max_work_per_gpu)

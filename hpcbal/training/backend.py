@@ -10,6 +10,7 @@ from hpcbal.training.arrays import Array, Arrays
 
 if TYPE_CHECKING:
     from hpcbal.training.step_exchange import StepExchange
+    from hpcbal.values.affine import Affine
 
 
 class Batch(Protocol):
@@ -204,14 +205,22 @@ class Backend(Protocol):
     name: str
     device: str
 
-    def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> Replica:
+    def build(
+        self,
+        dnn: DnnSettings,
+        sample: SampleShape,
+        num_classes: int,
+        seed: int,
+        on_device: Sequence[Affine] = (),
+    ) -> Replica:
         """Build a replica with initial weights that depend only on `seed` and `dnn.name`, or on `dnn.seed`.
 
         Args:
             dnn: the model, its arguments and its optimizer.
-            sample: shape and type of one sample.
+            sample: shape and type of one sample, as batches hold it.
             num_classes: labels are 0..num_classes-1.
             seed: seed of the run.
+            on_device: what the replica does to samples before its model sees them, in order.
 
         Raises:
             InputError: if the model cannot be built from this config.

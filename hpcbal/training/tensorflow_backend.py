@@ -13,7 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -39,25 +39,23 @@ from hpcbal.training.backend import (
     SampleShape,
     Sums,
 )
+from hpcbal.training.device_input import DeviceInput, Tensors
 from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.keras_model import IGNORES_MASK, checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
 from hpcbal.training.model_change import check_fit
-from hpcbal.training.padding import padded, varying_axes
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.traced_exchange import TracedExchange, check_threads
 from hpcbal.training.user_model import make_model, user_errors
+from hpcbal.values.affine import Affine
 
 SEED_STATE = "seed_generator_state"
 """How Keras calls the state of a random layer: a seed, and a counter of draws."""
 
 MAX_DRAWS_PER_STEP = 1024
 """`apply` advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
-
-Tensors: TypeAlias = tuple[tf.Tensor, ...]
-"""Samples, and their mask if they were padded."""
 
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
@@ -121,10 +119,15 @@ class TensorFlowReplica(Replica):
         model: a built model that returns logits of shape (n, num_classes).
         optimizer: not built yet.
         sample: shape and type of a sample.
+        on_device: applied to samples before the model sees them.
     """
 
     def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, sample: SampleShape
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        sample: SampleShape,
+        on_device: Sequence[Affine] = (),
     ) -> None:
         self.broken: Exception | None = None
         synchronised = synchronised_layers(model)
@@ -147,15 +150,10 @@ class TensorFlowReplica(Replica):
             names = ", ".join(left)
             self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
         self._dtype = keras.config.floatx()
-        self._sample_dtype = sample.dtype
-        self._sample_shape = tuple(sample.shape)
+        self._input = DeviceInput(sample, on_device, self._dtype)
         variables = self._trainable + [v for _, v in self._statistics]
         self._zeros = [tf.zeros(v.shape, self._dtype) for v in variables]
-        samples: tuple[tf.TensorSpec, ...] = (tf.TensorSpec([None, *sample.shape], sample.dtype),)
-        axes = varying_axes(sample.shape)
-        if axes:
-            samples += (tf.TensorSpec([None, *(None for _ in axes)], tf.bool),)
-        labels = tf.TensorSpec([None], tf.int64)
+        samples, labels = self._input.signature
         total = tf.TensorSpec([], self._dtype)
         sums = [tf.TensorSpec(v.shape, self._dtype) for v in variables]
         salt = tf.TensorSpec([], tf.int64)
@@ -171,7 +169,7 @@ class TensorFlowReplica(Replica):
         self.num_bytes = num_bytes(self._shapes())
 
     def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
-        x, y = self._tensors_of(batch)
+        x, y = self._input.tensors(batch)
         divisor = num_samples_total if weight is None else len(y) / weight
         is_met = self.exchange is not None and self.exchange.is_open
         compute = self._compute_together if is_met else self._compute
@@ -194,7 +192,7 @@ class TensorFlowReplica(Replica):
         with tf.GradientTape() as tape:
             tape.watch(trainable)
             logits, moved, extra_losses = self._model.stateless_call(
-                trainable, others, *self._inputs(x), training=True, return_losses=True
+                trainable, others, *self._input.for_model(x), training=True, return_losses=True
             )
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
             loss = tf.reduce_sum(losses)
@@ -244,7 +242,7 @@ class TensorFlowReplica(Replica):
             variable.value.assign_add(tf.constant([0, MAX_DRAWS_PER_STEP], variable.value.dtype))
 
     def evaluate(self, batch: Batch) -> Sums:
-        x, y = self._tensors_of(batch)
+        x, y = self._input.tensors(batch)
         with _memory_errors():
             loss, correct = self._evaluate(x, y).numpy()
         if not np.isfinite(loss):
@@ -253,24 +251,9 @@ class TensorFlowReplica(Replica):
 
     def _traced_evaluate(self, x: Tensors, y: tf.Tensor) -> tf.Tensor:
         self.num_traces += 1
-        logits = self._model(*self._inputs(x), training=False)
+        logits = self._model(*self._input.for_model(x), training=False)
         loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
         return tf.stack([tf.cast(loss, tf.float64), tf.cast(_num_correct(logits, y), tf.float64)])
-
-    def _tensors_of(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
-        """The samples, with their mask if they were padded, and the labels."""
-        if isinstance(batch.x, list):
-            arrays: tuple[Array, ...] = padded(
-                batch.x, self._sample_shape, self._sample_dtype, batch.padding_limit
-            )
-        else:
-            arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
-        labels = np.asarray(batch.y, np.int64).reshape(-1)
-        return tuple(map(tf.convert_to_tensor, arrays)), tf.convert_to_tensor(labels)
-
-    def _inputs(self, x: Tensors) -> Tensors:
-        """What the model is called with: samples in its own type, and the mask."""
-        return (tf.cast(x[0], self._dtype), *x[1:])
 
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
@@ -311,7 +294,14 @@ class TensorFlowBackend(Backend):
         self.device = device
         self._precision = precision
 
-    def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> TensorFlowReplica:
+    def build(
+        self,
+        dnn: DnnSettings,
+        sample: SampleShape,
+        num_classes: int,
+        seed: int,
+        on_device: Sequence[Affine] = (),
+    ) -> TensorFlowReplica:
         """Build a replica of a Keras model. Clears the session, so layers get the same names every time.
 
         Raises:
@@ -328,7 +318,8 @@ class TensorFlowBackend(Backend):
         with _memory_errors(), _hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
             model, found = checked(dnn, model, sample, num_classes)
-            replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
+            optimizer = make_optimizer(dnn.name, dnn.optimizer)
+            replica = TensorFlowReplica(model, optimizer, sample, on_device)
             of_model = f"DNN {dnn.name}: model {dnn.model}"
             replica.warnings = [f"{of_model}: {text}" for text in (*found, *replica.warnings)]
         if replica.exchange is not None:

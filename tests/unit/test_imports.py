@@ -85,10 +85,10 @@ config.load       | pydantic pydantic_core yaml           | errors collector con
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
-data              | PIL h5py numpy sklearn                | errors forks user_code policies.samples policies
-                  |                                       | config.contract config.imports
+data              | PIL h5py numpy sklearn                | errors forks user_code values policies.samples
+                  |                                       | policies config.contract config.imports
 dataplane         | mpi4py numpy                          | errors values comm data
-training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code comm policies
+training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.contract config.imports models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
@@ -117,9 +117,9 @@ runtime.resuming  | -                                     | errors cluster.layou
                   |                                       | telemetry.files telemetry.ledger telemetry.views
                   |                                       | telemetry checkpoint config config.scheduling
                   |                                       | runtime.handoff
-runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
-                  |                                       | config data dataplane runtime.handoff runtime.wire
-                  |                                       | runtime.health
+runtime.rank      | mpi4py                                | errors values comm cluster control
+                  |                                       | telemetry.streams config data dataplane
+                  |                                       | runtime.handoff runtime.wire runtime.health
 runtime.record    | -                                     | printable errors env cluster.layout cluster
                   |                                       | control telemetry.files telemetry.streams
                   |                                       | telemetry.ledger telemetry.views telemetry
@@ -179,6 +179,7 @@ MOST_LINES = 400
 PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "training.tensorflow_backend",
+        "training.device_input",
         "training.traced_exchange",
         "training.horovod_collective",
         "models",

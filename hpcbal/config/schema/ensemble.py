@@ -305,6 +305,11 @@ class DataplaneConfig(Section):
         gt=0,
         le=MOST_BYTES,
     )
+    on_device: bool = key(
+        True,
+        "Normalize on the device that trains, so that samples travel as bytes; false: on preprocessors.",
+        "true or false",
+    )
 
 
 class EnsembleConfig(RunConfig):

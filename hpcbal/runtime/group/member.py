@@ -138,8 +138,8 @@ class GroupMember:
         return replica
 
     def _build_new(self) -> Replica:
-        sample, seed = self.facts.spec.sample, self.context.config.seed
-        replica = self._backend.build(self.dnn, sample, self.facts.num_classes, seed)
+        facts, seed = self.facts, self.context.config.seed
+        replica = self._backend.build(self.dnn, facts.spec.sample, facts.num_classes, seed, facts.on_device)
         check_arrays(replica.state())  # report arrays that a checkpoint cannot hold before training starts
         for text in replica.warnings:
             log.warning("%s", text)

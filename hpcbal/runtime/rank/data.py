@@ -8,6 +8,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.data.source import SampleSource
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.values.affine import Affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class StreamFacts:
         max_broken: number of broken samples allowed in a pass; with more, the scheduler ends the run.
         mean_size: of the training samples, if the dataset declares sizes; else None.
         doubts: what is strange about the dataset's classes, as sentences for warnings.
+        on_device: operations that trainers apply to the samples of the stream.
     """
 
     spec: StreamSpec
@@ -29,6 +31,7 @@ class StreamFacts:
     max_broken: float
     doubts: tuple[str, ...] = ()
     mean_size: float | None = None
+    on_device: tuple[Affine, ...] = ()
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
@@ -36,7 +39,13 @@ class StreamFacts:
         spec = StreamSpec.of_source(source, config.dataplane)
         max_broken = config.data.max_bad_fraction * spec.num_positions
         return cls(
-            spec, source.num_classes, source.fingerprint, max_broken, source.doubts(), source.mean_size
+            spec,
+            source.num_classes,
+            source.fingerprint,
+            max_broken,
+            source.doubts(),
+            source.mean_size,
+            source.on_device,
         )
 
 

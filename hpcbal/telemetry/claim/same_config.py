@@ -83,6 +83,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "data.max_bad_fraction",
             "data.max_traversal_gap",
             "dataplane.ring_bytes",
+            "dataplane.on_device",
         ),
         but_not=("balance.samples", "balance.gradient_weights"),
         jobs="dnns",
@@ -91,6 +92,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         may_grow="stop.max_epochs",
         new={
             "data.lookahead": 1,
+            "dataplane.on_device": False,
             "balance.samples": "within-batch",
             "balance.gradient_weights": "samples",
         },

@@ -297,3 +297,32 @@ def test_operations_from_the_config_and_by_hand_share_a_fingerprint(
     assert (
         make(array_dataset(images), by_name).fingerprint == make(array_dataset(images), by_hand).fingerprint
     )
+
+
+def test_where_normalize_runs_changes_neither_the_numbers_nor_the_fingerprint(
+    array_dataset: Any, images: np.ndarray
+) -> None:
+    here, there = make(array_dataset(images)), make(array_dataset(images), on_device=True)
+    assert there.fingerprint == here.fingerprint  # so that checkpoints fit both
+    assert there.sample_spec == SampleSpec.of((8, 8, 3), "uint8")
+    for training in (True, False):
+        left, label = there.sample(3, 1, training)
+        whole, same_label = here.sample(3, 1, training)
+        (operation,) = there.on_device
+        np.testing.assert_array_equal(operation.apply(left), whole)
+        assert label == same_label
+
+
+def test_a_sample_that_is_too_large_is_reported_in_the_bytes_that_the_config_bounds(
+    array_dataset: Any,
+) -> None:
+    class Lines(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            return np.zeros((9 + sample_id, 2), np.uint8), 0
+
+    dataset = Lines(np.zeros((8, 9, 2), np.uint8))
+    dataset.sample_spec = SampleSpec.of((None, 2), "uint8")
+    source = make(dataset, (Normalize(),), max_sample_bytes=9 * 2 * 4, on_device=True)
+    assert source.sample(0, 0, True)[0].shape == (9, 2)
+    with pytest.raises(BadSample, match=r"80 bytes after preprocessing .*, allowed: at most 72; raise"):
+        source.sample(1, 0, True)

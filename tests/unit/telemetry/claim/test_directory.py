@@ -94,6 +94,7 @@ def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, repo
         ("interval_s: 60.0", "interval_s: 5"),
         ("dir: runs/x", "dir: elsewhere"),
         ("ring_bytes: 1024", "ring_bytes: 2048"),
+        ("ring_bytes: 1024", "ring_bytes: 1024, on_device: true"),
         ("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20"),
         ("policy: even", "policy: fitted, cost: sum"),
         ("rates: {}", "rates: {a: {1: 5.0}}"),
