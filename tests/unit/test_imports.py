@@ -177,6 +177,7 @@ MOST_LINES = 400
 PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "training.tensorflow_backend",
+        "training.tensorflow_errors",
         "training.traced_exchange",
         "training.horovod_collective",
         "models",
