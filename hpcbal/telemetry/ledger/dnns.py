@@ -10,7 +10,7 @@ from hpcbal.telemetry.ledger.line import Line, Number
 
 @dataclass(frozen=True, slots=True)
 class RateMeasuredLine(Line):
-    """Written when a profiling run has ended.
+    """Written when a profiling run has ended, or a first pass that measures the rate.
 
     Attributes:
         dnn: the DNN that was timed.
