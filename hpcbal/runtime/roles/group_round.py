@@ -348,7 +348,7 @@ class GroupRound:
 
     def _wait_for_order(self, position: Position) -> Proceed | Leave | Suspend:
         """Wait for the order after a pass; a Suspend that arrived during its last step counts as one."""
-        backoff = Backoff()
+        backoff = Backoff.idle()
         with self._context.slices.during("wait for the others"):
             while True:
                 self._between_steps()
