@@ -64,7 +64,7 @@ def quickstart(
         output: directory of the run.
         sections: whole sections that replace those of the file, such as `slots`.
         epochs: each network trains for so many, whatever its accuracy; None: by its own stop rules.
-        most: a limit for the stop rules; None: their own.
+        most: no network trains longer than this, and accuracy ends nothing; None: no such limit.
     """
     tree: dict[str, Any] = yaml.safe_load(QUICKSTART.read_text(encoding="utf-8"))
     tree["output"] = {"dir": str(output)}
@@ -72,7 +72,7 @@ def quickstart(
         if epochs is not None and ("stop" in owner or owner is tree["defaults"]):
             owner["stop"] = {"max_epochs": epochs}
         elif most is not None and "stop" in owner:
-            owner["stop"]["max_epochs"] = min(most, owner["stop"]["max_epochs"])
+            owner["stop"] = {"max_epochs": min(most, owner["stop"]["max_epochs"])}
     return tree | sections
 
 
@@ -180,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeat", type=int, default=3, help="pairs of runs (default: 3)")
-    parser.add_argument("--most-epochs", type=int, help="limit for the quick start's own stop rules")
+    parser.add_argument("--most-epochs", type=int, help="short runs end here at the latest")
     parser.add_argument("--epochs-long", type=int, default=40, help="epochs of the long runs (default: 40)")
     parser.add_argument(
         "--step-rounds", type=int, default=20, help="blocks of steps per network (default: 20)"
