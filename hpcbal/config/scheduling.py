@@ -25,7 +25,7 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
         num_positions=num_positions,
         delta=schedule.delta_rule(),
         alpha=schedule.alpha,
-        max_gpus_per_dnn=schedule.max_gpus_per_dnn,
+        max_gpus_per_dnn=schedule.gpu_limit,
         profile=not is_given,
         max_profile_gpus=schedule.profiling.max_gpus,
         paradigm=schedule.paradigm,

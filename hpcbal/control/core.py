@@ -55,7 +55,7 @@ class Core:
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
             self.state.interrupted = None
         if not rounds.is_alike(resume.cluster, cluster):
-            self.state.kept = {}
+            self.state.kept, self.state.built = {}, {}
         for dnn_id in self.state.left_out.keys() - self.state.dnns.keys():
             del self.state.left_out[dnn_id]
         self.has_resumed = any(dnn.position is not None for dnn in self.state.dnns.values())
@@ -83,6 +83,7 @@ class Core:
             self.flotillas,
             s.preprocessing_samples_per_s,
             s.left_out,
+            s.built,
         )
 
     def flotillas(self) -> FlotillaPlanner:
@@ -169,6 +170,7 @@ class Core:
             preprocessing_samples_per_s=s.preprocessing_samples_per_s,
             kept=dict(s.kept),
             left_out=dict(s.left_out),
+            built=dict(s.built),
         )
 
     def bound_log(self) -> None:

@@ -64,7 +64,7 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True)
 class RateMeasured(Event):
-    """A profiling run of `dnn_id` on `num_gpus` trainers measured `samples_per_s`."""
+    """A profiling run of `dnn_id` on `num_gpus` trainers, or its first pass, measured `samples_per_s`."""
 
     dnn_id: str
     num_gpus: int

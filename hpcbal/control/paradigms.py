@@ -15,6 +15,7 @@ from hpcbal.policies import (
     RateTable,
     assign_gpus_staying,
     avoid_left_out,
+    free_where_built,
     random_order,
     without_left_out,
 )
@@ -30,6 +31,7 @@ class View:
     Attributes:
         flotillas: returns the planner of flotillas for the rates of now.
         left_out: GPUs per DNN that it trains faster without.
+        built: GPUs whose ranks hold the network of a DNN, built and traced, by DNN.
     """
 
     cluster: Cluster
@@ -37,6 +39,7 @@ class View:
     rates: RateTable
     flotillas: Callable[[], FlotillaPlanner]
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    built: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
         """The flotilla that [FLEET] Alg. 2 forms from `candidates` (at least one) for `num_gpus` GPUs."""
@@ -47,13 +50,20 @@ class View:
     ) -> Choice:
         """Place the flotilla on `gpus` (ascending); a DNN may get fewer GPUs than planned, to avoid some.
 
-        A DNN in `kept` stays on its GPUs listed there, where that makes no placement worse.
+        A DNN in `kept` stays on its GPUs listed there, and any other goes where it is built, where that makes
+        no placement worse.
         """
         index_of = {gpu: j for j, gpu in enumerate(gpus)}
-        had = {
+        had: dict[str, Sequence[int]] = {
             d: [index_of[gpu] for gpu in own if gpu in index_of and gpu not in self.left_out.get(d, ())]
             for d, own in (kept or {}).items()
         }
+        moving = {
+            d: m for d, m in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True) if len(had.get(d, ())) < m
+        }
+        built = {d: [index_of[gpu] for gpu in own if gpu in index_of] for d, own in self.built.items()}
+        staying = [j for d in flotilla.dnn_ids if d not in moving for j in had[d]]
+        had |= free_where_built(moving, built, staying)
         placed = assign_gpus_staying(flotilla, self.cluster.part(gpus), had).gpus
         by_dnn = {d: tuple(gpus[j] for j in placed[d]) for d in flotilla.dnn_ids}
         free = set(gpus).difference(*by_dnn.values())

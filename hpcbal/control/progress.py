@@ -122,6 +122,7 @@ class ResumeState:
         preprocessing_samples_per_s: rate of one preprocessor; None if not measured.
         kept: GPUs of the DNNs that continue in place in the next round; see `EnsembleState`.
         left_out: GPUs per DNN that it goes on without; see `hpcbal.control.removal`.
+        built: GPUs whose ranks hold the network of a DNN; empty for new processes. See `EnsembleState`.
     """
 
     dnns: Mapping[str, DnnProgress] = field(default_factory=dict)
@@ -132,3 +133,4 @@ class ResumeState:
     preprocessing_samples_per_s: float | None = None
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    built: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

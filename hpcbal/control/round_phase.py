@@ -140,6 +140,7 @@ def _start_round(core: Core, plan: RoundPlan) -> list[Instruction]:
         else:
             group.training_pass, group.reported_pass = start.pass_index, start.pass_index - 1
         s.groups[planned.dnn_id] = group
+        s.note_built(planned.dnn_id, planned.gpus)
     return [StartRound(plan)]
 
 

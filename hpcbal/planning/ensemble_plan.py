@@ -164,7 +164,7 @@ def _flotillas(config: EnsembleConfig, rates: PlanRates, cluster: Cluster) -> li
             rates.table,
             cluster.num_gpus,
             schedule.delta_rule(),
-            schedule.max_gpus_per_dnn,
+            schedule.gpu_limit,
             {dnn.name: dnn.batch_size for dnn in config.dnns},
         )
         return flotillas if schedule.paradigm == "global" else flotillas[:1]

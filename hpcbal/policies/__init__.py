@@ -24,7 +24,7 @@ from hpcbal.policies.profile import (
 from hpcbal.policies.random_order import random_order
 from hpcbal.policies.rates import RateTable, profiling_counts, rate_key
 from hpcbal.policies.sample_order import sample_order
-from hpcbal.policies.staying import assign_gpus_staying
+from hpcbal.policies.staying import assign_gpus_staying, free_where_built
 
 __all__ = [
     "Delta",
@@ -37,6 +37,7 @@ __all__ = [
     "avoid_left_out",
     "create_flotilla",
     "demand",
+    "free_where_built",
     "num_preprocessors",
     "placement_score",
     "plan_all_flotillas",

@@ -29,6 +29,7 @@ from hpcbal.control import (
     StartRound,
     StopStream,
 )
+from hpcbal.control.paradigms import needs_rates
 from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.pass_model import PassModel, Reader
@@ -102,6 +103,7 @@ class Executor:
         self.scheduling_s = 0.0
         self.profiled_until_s = 0.0
         self._ensemble = ensemble
+        self._needs_rates = needs_rates(ensemble.origin[2].paradigm)
         self._specs = specs
         self._pace = pace
         self._passes = passes
@@ -225,7 +227,15 @@ class Executor:
             metrics = {self._specs[group.plan.dnn_id].stop.monitor: math.nan}
             seconds = end_s - reader.start_s
             offered = self._pace.offered_gpu(group.plan)
+            self._measure(stream.plan, group.plan, end_s)
             self._at(end_s, EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered))
+
+    def _measure(self, plan: RoundPlan, group: GroupPlan, end_s: float) -> None:
+        """A pass on one GPU also measures the rate, if the schedule needs it and lacks it."""
+        if not self._needs_rates or len(group.gpus) > 1 or group.dnn_id in plan.predicted_rate_samples_per_s:
+            return
+        if not self._ensemble.rates.is_measured(group.dnn_id, 1):
+            self._at(end_s, RateMeasured(group.dnn_id, 1, self._pace.profiled_rate(group)))
 
     def _next_pass(self, instruction: NextPass) -> None:
         streams: dict[int, _Stream] = {}

@@ -169,6 +169,22 @@ class Replica(Protocol):
     def apply(self, tensors: Sequence[Any]) -> None:
         """Update the weights with contributions summed over the group."""
 
+    def train_alone(self, batch: Batch) -> Sums:
+        """Do the whole step of a group of one rank: `compute` and `apply`, with the same result.
+
+        A backend that can do both in one call overrides this.
+
+        Args:
+            batch: all samples of the step, at least one.
+
+        Raises:
+            NonFiniteError: as for `compute`; no weight has changed then.
+            MemoryError: as for `compute`; the weights may have changed in part.
+        """
+        contribution = self.compute(batch, len(batch.ids))
+        self.apply(contribution.tensors)
+        return contribution.sums
+
     def evaluate(self, batch: Batch) -> Sums:
         """Evaluate at least one sample in inference mode: loss and correct predictions.
 

@@ -1,19 +1,19 @@
 """Train Keras 3 models with TensorFlow: one traced function computes, another applies.
 
 Between the two is the all-reduce, outside the traced code: trainer groups can change without a new trace. The
-batch axis has no fixed length, so shares of changing size are also traced only once.
+batch axis has no fixed length, so shares of changing size are also traced only once. A group of one rank has
+nothing to reduce, so a single function computes and applies there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ import keras
 import tensorflow as tf
 
 from hpcbal.config.imports import load_object
-from hpcbal.errors import UserCodeError
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
 from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
@@ -47,6 +46,13 @@ from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.tensorflow_errors import (
+    all_finite,
+    hint_at_sizes,
+    is_not_finite,
+    memory_errors,
+    stop_unless,
+)
 from hpcbal.training.traced_exchange import TracedExchange, check_threads
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.values.affine import Affine
@@ -101,6 +107,24 @@ def setup_tensorflow(
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)
     return str(tf.config.experimental.get_device_details(gpus[index]).get("device_name", "gpu"))
+
+
+class _Gradients(NamedTuple):
+    """What a traced step computes on this rank's samples.
+
+    Attributes:
+        gradients: of the rank's part of the mean loss, by trainable variable.
+        loss, correct: sums over the samples.
+        share: number of samples over that of the whole step.
+        before, after: values of the other variables around the forward pass.
+    """
+
+    gradients: list[tf.Tensor]
+    loss: tf.Tensor
+    correct: tf.Tensor
+    share: tf.Tensor
+    before: list[tf.Tensor]
+    after: Sequence[tf.Tensor]
 
 
 class TensorFlowReplica(Replica):
@@ -163,27 +187,41 @@ class TensorFlowReplica(Replica):
         self._compute = traced(self._traced_compute, input_signature=steps)
         self._compute_together = traced(self._traced_compute_together, input_signature=steps)
         self._apply = traced(self._traced_apply, input_signature=[sums])
+        self._train_alone = traced(self._traced_train_alone, input_signature=steps)
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
         self._named = named_variables(model, optimizer)
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
 
     def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
-        x, y = self._input.tensors(batch)
-        divisor = num_samples_total if weight is None else len(y) / weight
         is_met = self.exchange is not None and self.exchange.is_open
         compute = self._compute_together if is_met else self._compute
-        with _memory_errors():
-            total = tf.constant(divisor, self._dtype)
-            tensors, numbers = compute(x, y, total, tf.constant(int(batch.ids[0]), tf.int64))
-        loss, correct, finite = numbers.numpy()
+        with memory_errors():
+            tensors, numbers = compute(*self._step_of(batch, num_samples_total, weight))
+            loss, correct, finite = numbers.numpy()
         if not finite:
-            raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
-        return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
+            raise NonFiniteError(f"the loss ({loss / len(batch.ids)} per sample) or a gradient is not finite")
+        return Contribution(tensors, Sums(float(loss), float(correct), len(batch.ids)))
+
+    def _step_of(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> tuple[Any, ...]:
+        """Arguments of a traced step: samples, labels, divisor of the loss, salt of random layers."""
+        x, y = self._input.tensors(batch)
+        divisor = num_samples_total if weight is None else len(batch.ids) / weight
+        return x, y, tf.constant(divisor, self._dtype), tf.constant(int(batch.ids[0]), tf.int64)
 
     def _traced_compute(
         self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        own = self._traced_gradients(x, y, total, salt)
+        finite = all_finite(own.loss, own.gradients)
+        differences = [own.after[i] - own.before[i] for i, _ in self._statistics]
+        for variance, (mean, rate) in self._variances.items():
+            differences[variance] += tf.square(differences[mean]) / rate
+        differences = [own.share * difference for difference in differences]
+        numbers = tf.stack([tf.cast(n, tf.float64) for n in (own.loss, own.correct, finite)])
+        return own.gradients + differences, numbers
+
+    def _traced_gradients(self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor) -> _Gradients:
         self.num_traces += 1  # Python runs only while TensorFlow traces
         trainable = [tf.convert_to_tensor(v.value) for v in self._trainable]
         others = [tf.convert_to_tensor(v.value) for v in self._model.non_trainable_variables]
@@ -202,15 +240,27 @@ class TensorFlowReplica(Replica):
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
             for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
         ]
-        finite = tf.math.is_finite(loss)
-        for gradient in gradients:  # a sum is not finite if one of its terms is not
-            finite &= tf.math.is_finite(tf.reduce_sum(gradient))
-        differences = [moved[i] - others[i] for i, _ in self._statistics]
-        for variance, (mean, rate) in self._variances.items():
-            differences[variance] += tf.square(differences[mean]) / rate
-        differences = [share * difference for difference in differences]
-        numbers = tf.stack([tf.cast(n, tf.float64) for n in (loss, _num_correct(logits, y), finite)])
-        return gradients + differences, numbers
+        return _Gradients(gradients, loss, _num_correct(logits, y), share, others, moved)
+
+    def train_alone(self, batch: Batch) -> Sums:
+        """One traced call. If the loss or a gradient is not finite, the call ends before any update."""
+        try:
+            with memory_errors():
+                loss, correct = self._train_alone(*self._step_of(batch, len(batch.ids))).numpy()
+        except tf.errors.InvalidArgumentError as error:
+            if is_not_finite(error):
+                self.compute(batch, len(batch.ids))  # finds the same, and raises with the loss
+            raise
+        return Sums(float(loss), float(correct), len(batch.ids))
+
+    def _traced_train_alone(self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+        own = self._traced_gradients(x, y, total, salt)
+        with tf.control_dependencies([stop_unless(all_finite(own.loss, own.gradients))]):
+            self._optimizer.apply(own.gradients, self._trainable)
+            for i, variable in self._statistics:  # all samples of the step are here: no difference to share
+                variable.value.assign(own.after[i])
+            self._advance_seeds()
+            return tf.stack([tf.cast(n, tf.float64) for n in (own.loss, own.correct)])
 
     def _traced_compute_together(
         self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
@@ -225,7 +275,7 @@ class TensorFlowReplica(Replica):
         return Contribution(self._zeros, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
-        with _memory_errors():
+        with memory_errors():
             self._apply([tf.convert_to_tensor(tensor) for tensor in tensors])
 
     def _traced_apply(self, sums: list[tf.Tensor]) -> None:
@@ -238,12 +288,15 @@ class TensorFlowReplica(Replica):
             differences[variance] = tf.maximum(difference, least)
         for (_, variable), difference in zip(self._statistics, differences, strict=True):
             variable.value.assign_add(difference)
+        self._advance_seeds()
+
+    def _advance_seeds(self) -> None:
         for _, variable in self._seeds:
             variable.value.assign_add(tf.constant([0, MAX_DRAWS_PER_STEP], variable.value.dtype))
 
     def evaluate(self, batch: Batch) -> Sums:
         x, y = self._input.tensors(batch)
-        with _memory_errors():
+        with memory_errors():
             loss, correct = self._evaluate(x, y).numpy()
         if not np.isfinite(loss):
             raise NonFiniteError(f"the validation loss is {loss / len(y)}")
@@ -274,7 +327,8 @@ class TensorFlowReplica(Replica):
 
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which have circular references."""
-        for name in ("_model", "_optimizer", "_compute", "_compute_together", "_apply", "_evaluate"):
+        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate")
+        for name in ("_model", "_optimizer", *traced):
             self.__dict__.pop(name, None)
         self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
         gc.collect()
@@ -315,7 +369,7 @@ class TensorFlowBackend(Backend):
         keras.config.set_floatx(self._precision)
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
-        with _memory_errors(), _hint_at_sizes(sample):
+        with memory_errors(), hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
             model, found = checked(dnn, model, sample, num_classes)
             optimizer = make_optimizer(dnn.name, dnn.optimizer)
@@ -334,29 +388,3 @@ class TensorFlowBackend(Backend):
 
 def _num_correct(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), y), tf.int64))
-
-
-@contextlib.contextmanager
-def _hint_at_sizes(sample: SampleShape) -> Iterator[None]:
-    """Add to errors of a user's model that its samples differ in size."""
-    try:
-        yield
-    except UserCodeError as error:
-        if None not in sample.shape:
-            raise
-        raise UserCodeError(
-            f"{error}. Samples of shape {tuple(sample.shape)} differ in size: use a model that takes such "
-            "samples, or add resize, center_crop or random_crop to preprocessing"
-        ) from error
-
-
-@contextlib.contextmanager
-def _memory_errors() -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.ResourceExhaustedError as error:
-        raise MemoryError(str(error)) from error
-    except UserCodeError as error:  # the memory ended while a user's code was running
-        if isinstance(error.__cause__, tf.errors.ResourceExhaustedError):
-            raise MemoryError(str(error)) from error
-        raise

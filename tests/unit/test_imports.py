@@ -180,6 +180,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "training.tensorflow_backend",
         "training.device_input",
+        "training.tensorflow_errors",
         "training.traced_exchange",
         "training.horovod_collective",
         "models",

@@ -164,12 +164,20 @@ class ScheduleConfig(Section):
         gt=0.0,
         le=1.0,
     )
-    max_gpus_per_dnn: int | None = key(
-        None, "No DNN gets more slots than this; null: no limit.", COUNT_OR_NULL_ALLOWED, ge=1
+    max_gpus_per_dnn: Count | Literal["auto"] | None = key(
+        "auto",
+        "No DNN gets more slots than this; null: no limit; auto: 1 where slots are cores that trainers and "
+        "preprocessors share, else no limit.",
+        "auto, null or a whole number, 1 or more",
     )
     profiling: ProfilingConfig = key(
         None, "How rates are measured.", "keys of profiling", default_factory=ProfilingConfig
     )
+
+    @property
+    def gpu_limit(self) -> int | None:
+        """`max_gpus_per_dnn` if it is a number; what `auto` means is known once the ranks have started."""
+        return self.max_gpus_per_dnn if isinstance(self.max_gpus_per_dnn, int) else None
 
     def delta_rule(self) -> Delta:
         """`delta` as the flotilla policy takes it."""

@@ -79,7 +79,7 @@ class Scheduler:
         console: Console,
         *,
         started_s: float,
-        backoff: Callable[[], Backoff] = Backoff,
+        backoff: Callable[[], Backoff] = Backoff.idle,
     ) -> None:
         self._context = context
         self._spec = spec

@@ -153,12 +153,13 @@ class Progress:
         self._round = _Round(plan, self._clock())
         num_busy = sum(len(group.gpus) for group in plan.groups)
         makers = count_text(plan.num_preprocessors, "preprocessor")
+        rates = plan.predicted_rate_samples_per_s
         rows = [
             [
                 group.dnn_id,
                 f"{len(group.gpus)} ({' '.join(map(str, group.gpus))})",
                 str(plan.epochs.get(group.dnn_id, 0)),
-                f"{plan.predicted_rate_samples_per_s.get(group.dnn_id, math.nan):.0f} samples/s",
+                f"{rates[group.dnn_id]:.0f} samples/s" if group.dnn_id in rates else "not known",
             ]
             for group in plan.groups
         ]

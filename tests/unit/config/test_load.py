@@ -229,7 +229,7 @@ BEYOND = [
     ),
     ("dataplane.ring_bytes", f"{HUGE}GiB", "bytes as a whole number above 0, or text such as 256MiB"),
     ("dataplane.block_samples", str(10**30), "a whole number, 1 or more, at most 1000000"),
-    ("schedule.max_gpus_per_dnn", str(10**30), "null or a whole number, 1 or more, at most 1000000000"),
+    ("schedule.max_gpus_per_dnn", str(10**30), "auto, null or a whole number, 1 or more, at most 1000000000"),
     ("walltime", f"{HUGE}:00:00", "null, seconds above 0, or 'HH:MM:SS'"),
     ("schedule.delta", f"{HUGE}%", "samples/s, 0 or more, or text such as '15%'"),
     (

@@ -267,9 +267,13 @@ def test_failed_update_is_reported_by_the_next_step(
         raise MemoryError("no room for the update")
 
     monkeypatch.setattr(replica, "apply", fail)
-    train_step(replica, make_batch(2), 2, LocalCollective())
+    collective = LocalCollective()
+    with pytest.raises(GroupFailed, match="no room for the update"):
+        train_step(replica, make_batch(2), 2, collective)  # a rank alone knows at once
+    collective.size = 2  # with the samples of both; in a group the sum is over when the update fails
+    train_step(replica, make_batch(2), 2, collective)
     with pytest.raises(GroupFailed, match="no room for the update") as failed:
-        evaluate_step(replica, make_batch(2), LocalCollective())
+        evaluate_step(replica, make_batch(2), collective)
     assert failed.value.cause == "oom"
 
 
