@@ -22,10 +22,14 @@ def all_finite(loss: tf.Tensor, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 
     A sum is not finite if one of its terms is not.
     """
-    small = [gradient for gradient in gradients if gradient.shape.num_elements() <= MOST_GATHERED]
-    large = [gradient for gradient in gradients if gradient.shape.num_elements() > MOST_GATHERED]
-    sums = [tf.reshape(tf.reduce_sum(gradient), [1]) for gradient in large]
-    numbers = [tf.reshape(gradient, [-1]) for gradient in (loss, *small)]
+    small, sums = [loss], []
+    for gradient in gradients:
+        size = gradient.shape.num_elements()  # None: some operations leave the shape open while tracing
+        if size is not None and size <= MOST_GATHERED:
+            small.append(gradient)
+        else:
+            sums.append(tf.reshape(tf.reduce_sum(gradient), [1]))
+    numbers = [tf.reshape(gradient, [-1]) for gradient in small]
     return tf.math.is_finite(tf.reduce_sum(tf.concat(numbers + sums, axis=0)))
 
 

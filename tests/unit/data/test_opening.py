@@ -233,5 +233,5 @@ dnns:
     )
     source = open_source(load_config(file))
     assert (source.num_train, source.num_validation) == (3, 2)
-    assert source.sample_spec == SampleSpec.of((None, None, 1), "float32", 10_000)
+    assert source.sample_spec == SampleSpec.of((None, None, 1), "uint8", 2_500)  # normalized on the device
     assert source.sample(0, 0, training=True)[0].shape[1:] == (30, 1)

@@ -132,8 +132,8 @@ def test_a_limit_cuts_padded_lengths_but_no_sample() -> None:
 def test_a_share_is_padded_up_to_its_limit_of_work(build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the model gets, a single long series included."""
     replica, shapes = build("hpcbal.models:temporal_cnn"), []
-    inputs = replica._inputs
-    monkeypatch.setattr(replica, "_inputs", lambda x: (shapes.append(x[0].shape), inputs(x))[1])
+    inputs = replica._input.for_model
+    monkeypatch.setattr(replica._input, "for_model", lambda x: (shapes.append(x[0].shape), inputs(x))[1])
     monkeypatch.setattr(replica, "_evaluate", replica._traced_evaluate)  # runs without a graph
     for lengths, most_work in (((65, 3), 132), ((65,), 65), ((65,), 1e9)):
         limit = most_work / (len(lengths) * max(lengths))
