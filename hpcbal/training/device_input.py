@@ -58,7 +58,7 @@ class DeviceInput:
     def tensors(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
         """The samples, with their mask if they were padded, and the labels; see `handed_over`."""
         if isinstance(batch.x, list):
-            arrays: tuple[Array, ...] = padded(batch.x, self._shape, self._sample_dtype)
+            arrays: tuple[Array, ...] = padded(batch.x, self._shape, self._sample_dtype, batch.padding_limit)
         else:
             arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
         labels = np.asarray(batch.y, np.int64).reshape(-1)
