@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
+from hpcbal.control.schedules import Choice
 from hpcbal.control.states import TERMINAL, DnnState, Phase
 from hpcbal.policies import RateTable, without_left_out
 from hpcbal.values import EpochRecord, Position
@@ -108,6 +109,7 @@ class EnsembleState:
         kept: GPUs of the DNNs that were in training when the last round ended; a paradigm may leave them in
             place.
         left_out: GPUs per DNN that it goes on without, in the order in which they were left out.
+        choice: the last choice of a schedule; None if there was none.
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
         live: DNNs that are neither done nor failed, in the order of the config. Kept, because looking through
@@ -127,6 +129,7 @@ class EnsembleState:
     next_round_index: int = 0
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    choice: Choice | None = None
     suspend_reason: str = ""
     outcome: str = ""
     live: dict[str, None] = field(init=False)
@@ -147,6 +150,7 @@ class EnsembleState:
             next_round_index=_next_round_index(resume),
             kept=dict(resume.kept),
             left_out=dict(resume.left_out),
+            choice=resume.choice,
         )
 
     def live_ids(self) -> list[str]:

@@ -8,9 +8,10 @@ from typing import cast
 
 from hpcbal.checkpoint import has_trained
 from hpcbal.cluster.roles import Roles
-from hpcbal.control import DnnState, Ensemble
+from hpcbal.control import DnnState, Ensemble, IdleSlots
 from hpcbal.control.messages import (
     CheckpointWritten,
+    ChooseSchedule,
     EpochDone,
     Event,
     Finish,
@@ -49,6 +50,7 @@ from hpcbal.telemetry.ledger.of_control import (
     line_of_checkpoint,
     line_of_epoch,
     line_of_event,
+    line_of_idle,
     line_of_instruction,
 )
 from hpcbal.telemetry.ledger.run import Outcome
@@ -86,6 +88,7 @@ class Journal:
         self._results = ResultTable(opened.config, self._accounts, opened.earlier.bad_samples)
         self._results_due_s = None if opened.request.profile_only else 0.0
         self._watch = GroupWatch()
+        self._idle: tuple[int, str] | None = None  # the last reason for idle slots
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
         for dnn_id, progress in opened.earlier.resume.dnns.items():
@@ -152,6 +155,8 @@ class Journal:
             case StartProfiling(groups):
                 self.keep_rates(ensemble)
                 self._join(groups)
+            case ChooseSchedule():
+                self.keep_rates(ensemble)
             case StartRound(plan):
                 self.keep_rates(ensemble)
                 self._join(plan.groups)
@@ -165,6 +170,15 @@ class Journal:
         line = line_of_instruction(instruction, suspending=bool(ensemble.state.suspend_reason))
         if line is not None:
             self._ledger.append(line)
+
+    def note_idle(self, idle: IdleSlots) -> bool:
+        """Record idle slots; False if the same reason has been recorded for this round."""
+        reason = idle.round_index, idle.why
+        if reason == self._idle:
+            return False
+        self._idle = reason
+        self._ledger.append(line_of_idle(idle))
+        return True
 
     def note_bad_sample(self, sample_id: int, where: str, reason: str) -> None:
         """Record a sample that cannot be used."""
