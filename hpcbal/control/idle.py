@@ -65,11 +65,11 @@ def _from_the_start(core: Core, waiting: Sequence[str], num_idle: int) -> tuple[
     if nearest_s <= settings.delta.samples_per_s(reference):
         return "some slots are left out of DNNs that train faster without them", "balance.regroup: false"
     why = (
-        f"no rate of {_names(waiting)} on {num_idle} or fewer slots is within delta ({settings.delta}) of "
-        f"{reference:.0f} samples/s, the rate of {fastest}, and the round's DNNs gain nothing from more slots"
+        f"{_names(waiting)}: no rate within delta ({settings.delta}) of {reference:.0f} samples/s, "
+        f"the rate of {fastest}"
     )
     share = math.ceil(100.0 * nearest_s / reference)
-    return why, f"schedule.delta: {share}% would let {nearest} join, schedule.delta: auto chooses for you"
+    return why, f"schedule.delta: {share}% would let {nearest} join; schedule.delta: auto chooses for you"
 
 
 def _after_leaving(core: Core, busy: dict[str, int]) -> tuple[str, str]:
@@ -89,7 +89,7 @@ def _after_leaving(core: Core, busy: dict[str, int]) -> tuple[str, str]:
         )
     return (
         f"a round ends when fewer than alpha ({settings.alpha:g}) of its {total} slots are busy",
-        "a higher schedule.alpha ends rounds sooner, schedule.alpha: auto chooses for you",
+        "a higher schedule.alpha ends rounds sooner; schedule.alpha: auto chooses for you",
     )
 
 

@@ -81,7 +81,7 @@ class Choice:
         for prediction in sorted(self.predictions, key=_cost):
             best.setdefault(prediction.schedule.paradigm, prediction)
         first, *others = best.values()
-        return (first, *sorted(others, key=_cost))
+        return (first, *sorted(others, key=lambda p: (p.remaining_s, p.num_rounds)))
 
 
 def choose(
@@ -99,7 +99,7 @@ def choose(
         current: the schedule until now; None: there is none. It has no effect if it is no candidate.
         preprocessing_samples_per_s: see `Choice`.
     """
-    best = min(predictions, key=_cost)
+    best = min(predictions, key=_cost)  # cut ones come last
     kept = next((p for p in predictions if p.schedule == current and not p.is_cut), None)
     if kept is not None and best.remaining_s > (1.0 - LEAST_GAIN) * kept.remaining_s:
         best = kept

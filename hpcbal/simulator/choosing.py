@@ -22,6 +22,7 @@ from hpcbal.control import (
     choose,
 )
 from hpcbal.control.candidates import first_to_try, next_to_try
+from hpcbal.control.schedules import LEAST_GAIN
 from hpcbal.control.states import TERMINAL
 from hpcbal.policies import RateTable
 from hpcbal.simulator.balancing import RatePace
@@ -39,6 +40,12 @@ fast, the one with fewer rounds is better. They are fixed, so that a repeated ru
 MOST_EPOCHS = 5_000
 """Epochs in sum that are replayed one by one; of more, several count as one. This bounds the time of a
 decision, without a clock that would make it depend on the load of the machine."""
+
+MOST_DNNS = 200
+"""Ensembles of more DNNs are large: what cannot gain `LEAST_GAIN` is not tried."""
+
+MOST_EVENTS = 20_000
+"""A candidate that forms flotillas is given up after this many events."""
 
 CUT_BEYOND = 1.1
 """A candidate is given up once it is certain to take this many times as long as the best one so far."""
@@ -139,8 +146,14 @@ class _Replays:
     def add(self, schedules: Sequence[Schedule], candidates: Sequence[Schedule]) -> None:
         """Predict `schedules`, and those of `candidates` that turn out to lead to the same rounds."""
         for schedule in schedules:
-            if schedule not in self.found:
+            if schedule not in self.found and not self._is_good_enough:
                 self._replay(schedule, candidates)
+
+    @property
+    def _is_good_enough(self) -> bool:
+        """Whether, in a large ensemble, nothing can be faster than the best one so far by `LEAST_GAIN`."""
+        is_large = len(self._outset.specs) > MOST_DNNS
+        return is_large and (1.0 - LEAST_GAIN) * self._least_s <= self._remaining.whole_s
 
     def _replay(self, schedule: Schedule, candidates: Sequence[Schedule]) -> None:
         outset, until_s = self._outset, self._cut_beyond * self._least_s
@@ -156,11 +169,15 @@ class _Replays:
             is_brief=True,
             until_s=until_s,
             remaining=self._remaining,
+            most_events=None if schedule.delta is None else MOST_EVENTS,
         )
         is_cut = executor.run() == CUT
         if not is_cut:
             self._least_s = min(self._least_s, executor.now_s)
-        time_s = until_s if is_cut else executor.now_s
+        time_s = executor.now_s
+        if is_cut:  # beyond the limit in time, or in events
+            least_s = self._remaining.least_s(ensemble.state)
+            time_s = min(until_s, executor.now_s + least_s)
         for other in candidates:
             if other == schedule or (other not in self.found and ensemble.would_do_the_same(other)):
                 self.found[other] = Prediction(other, time_s, len(executor.rounds), is_cut)

@@ -21,6 +21,9 @@ class Remaining:
         passes: determines the length of an epoch.
         num_gpus: M, >= 1.
         max_gpus_per_dnn: None: M.
+
+    Attributes:
+        whole_s: the least time of all DNNs from their beginning.
     """
 
     def __init__(
@@ -41,13 +44,16 @@ class Remaining:
             for spec, own_work, own_longest in zip(specs, work, longest, strict=True)
         }
         self._num_gpus = num_gpus
+        self.whole_s = self._of({spec.dnn_id: spec.stop.max_epochs for spec in specs})
 
     def least_s(self, state: EnsembleState) -> float:
         """Seconds that no schedule can save, between two passes."""
+        dnns = state.dnns
+        return self._of({d: dnns[d].spec.stop.max_epochs - dnns[d].epochs for d in state.live})
+
+    def _of(self, epochs: Mapping[str, int]) -> float:
         work_s, longest_s = 0.0, 0.0
-        for dnn_id in state.live:
-            dnn = state.dnns[dnn_id]
-            left = dnn.spec.stop.max_epochs - dnn.epochs
+        for dnn_id, left in epochs.items():
             work, longest = self._epoch_s[dnn_id]
             work_s += left * work
             longest_s = max(longest_s, left * longest)

@@ -90,6 +90,7 @@ class Executor:
             train to their max_epochs.
         until_s: the run is cut off when it is certain to end later.
         remaining: the least time that is left; None: not known.
+        most_events: the run is also cut off after this many events; None: any number.
 
     Attributes:
         now_s: virtual time.
@@ -112,6 +113,7 @@ class Executor:
         is_brief: bool = False,
         until_s: float = math.inf,
         remaining: Remaining | None = None,
+        most_events: int | None = None,
     ) -> None:
         self.now_s = 0.0
         self.rounds: list[RoundRecord] = []
@@ -130,6 +132,7 @@ class Executor:
         self._is_brief = is_brief
         self._until_s = until_s
         self._remaining = remaining
+        self._most_events = most_events
         self._heap: list[tuple[float, int, Event]] = []
         self._num_scheduled = 0
         self._is_hopeless = False
@@ -147,7 +150,8 @@ class Executor:
         self._at(0.0, Started())
         while self._heap:
             self.now_s, _, event = heapq.heappop(self._heap)
-            if self.now_s > self._until_s or self._is_hopeless:
+            is_long = self._most_events is not None and self.num_events > self._most_events
+            if is_long or self.now_s > self._until_s or self._is_hopeless:
                 return CUT
             self.num_events += 1
             if self._keep_events:

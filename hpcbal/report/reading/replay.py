@@ -43,6 +43,8 @@ from hpcbal.telemetry.ledger import (
     RoundStartedLine,
     RunFinishedLine,
     RunStartedLine,
+    ScheduleChosenLine,
+    ScheduleFacts,
     StartedAloneLine,
 )
 
@@ -70,6 +72,7 @@ class Replay:
         slot_names: slot names of the largest cluster so far.
         done, failed: DNNs by name; failed DNNs with (cause, detail).
         left_out: GPUs that DNNs leave out.
+        schedule: the schedule that was chosen last; None if none was chosen.
         shares: shares of the slots, by DNN.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
@@ -96,6 +99,7 @@ class Replay:
         self.bad_samples: set[int] = set()
         self.prediction: PredictedDuration | None = None
         self.left_out: list[LeftOut] = []
+        self.schedule: ScheduleFacts | None = None
         self.shares: dict[str, list[SharePoint]] = {}
         self.decided_s = 0.0
         self._base_unix_s: float | None = None
@@ -292,6 +296,8 @@ class Replay:
                 self.failed.pop(dnn, None)
             case GpuLeftOutLine(dnn, gpu):
                 self.left_out.append(LeftOut(dnn, gpu, self.now_s))
+            case ScheduleChosenLine(schedule):
+                self.schedule = schedule
             case PreprocessingMeasuredLine(samples_per_s) if not math.isnan(samples_per_s):
                 self.preprocessor_samples_per_s = samples_per_s
             case BadSampleLine(sample_id):

@@ -109,6 +109,7 @@ class Scheduler:
         self._starter = StarterWatch(self._start)
         self._forecast = Forecast(spec)
         self._chooser = chooser or ScheduleChooser(spec)
+        self._asked_s = 0.0
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
         self._outcome = ""
@@ -173,6 +174,7 @@ class Scheduler:
         self._stall.check()
         choice = self._chooser.take()
         if choice is not None:
+            self._journal.note_decision(self._asked_s, time.monotonic() - self._asked_s)
             self._events.append(ScheduleChosen(choice))
         outlook = self._forecast.take()
         if outlook is not None and self._journal.note_outlook(outlook):
@@ -243,6 +245,7 @@ class Scheduler:
             case StartProfiling(groups):
                 self._open(groups, None)
             case ChooseSchedule():
+                self._asked_s = time.monotonic()
                 self._chooser.ask(instruction, self._ensemble, self._journal.start_s)
             case StartRound(plan):
                 self._open(plan.groups, plan)

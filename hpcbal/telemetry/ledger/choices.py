@@ -24,6 +24,17 @@ class ScheduleFacts(Facts):
     delta_share: float | None
     alpha: float | None
 
+    def __str__(self) -> str:
+        """For people: `global, delta 35%, alpha 0.8`."""
+        parts = [self.paradigm]
+        if self.delta_samples_per_s is not None:
+            parts.append(f"delta {self.delta_samples_per_s:g} samples/s")
+        if self.delta_share is not None:
+            parts.append(f"delta {100.0 * self.delta_share:g}%")
+        if self.alpha is not None:
+            parts.append(f"alpha {self.alpha:g}")
+        return ", ".join(parts)
+
 
 @dataclass(frozen=True, slots=True)
 class PredictionFacts(Facts):

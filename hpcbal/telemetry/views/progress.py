@@ -106,8 +106,9 @@ class Progress:
 
     def note_idle(self, idle: IdleSlots) -> None:
         """Show that slots are idle although DNNs wait, and what would change it."""
-        many = f"{count_text(idle.num_idle, 'slot')} idle while {count_text(len(idle.waiting), 'DNN')} wait"
-        self.note(f"{many}{'s' * (len(idle.waiting) == 1)}: {idle.why}; {idle.change}", _YELLOW)
+        many = f"{count_text(idle.num_idle, 'slot')} idle while {count_text(len(idle.waiting), 'DNN')}"
+        wait = "waits" if len(idle.waiting) == 1 else "wait"
+        self.note(f"{many} {wait}: {idle.why}\n{idle.change}", _YELLOW)
 
     def warn(self, text: str) -> None:
         """Print a warning with the time."""

@@ -244,7 +244,7 @@ def test_a_delta_that_keeps_dnns_waiting_is_named_with_the_one_that_would_not(dr
     d.start()
     found = idle(d)
     assert (found.num_idle, found.waiting) == (4, ("c",))
-    assert "delta (10%) of 100 samples/s, the rate of a" in found.why
+    assert found.why == "c: no rate within delta (10%) of 100 samples/s, the rate of a"
     assert "schedule.delta: 22% would let c join" in found.change
     wider = drive({"a": 1, "b": 2, "c": 3}, (8,), THREE, max_gpus_per_dnn=2, delta=Delta(relative=0.22))
     wider.start()
