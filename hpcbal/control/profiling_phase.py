@@ -24,7 +24,7 @@ def profile_or_train(core: Core) -> list[Instruction]:
     s.rates, s.fresh_rates = s.all_rates(), {}
     if s.suspend_reason or not s.live_ids():
         return core.finish()
-    if not needs_rates(core.settings.paradigm):
+    if not needs_rates(core.given.paradigm):
         return next_round(core)
     if not core.settings.profile:
         unknown = [dnn_id for dnn_id in s.live_ids() if not s.rates.is_measured(dnn_id, 1)]

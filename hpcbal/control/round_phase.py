@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from hpcbal.control import alone, rounds
 from hpcbal.control.core import Core
 from hpcbal.control.messages import (
+    ChooseSchedule,
     EpochDone,
     GroupPlan,
     Instruction,
     LeaveRound,
     NextPass,
     RoundPlan,
+    ScheduleChosen,
     StartRound,
 )
 from hpcbal.control.removal import leave_out, offer_of, what_shrinks
@@ -33,17 +35,54 @@ def next_round(core: Core) -> list[Instruction]:
     if s.suspend_reason or core.settings.profile_only or not s.live_ids():
         return core.finish()
     core.bound_log()
-    if core.is_independent:
-        s.interrupted = None  # every DNN continues at its own position, whatever rounds there were
-        return alone.fill_gpus(core)
+    if core.is_auto and s.choice is None:
+        return _ask(core)
+    if core.is_independent:  # until the last DNN: without rounds there is no moment to choose again
+        return _train_alone(core)
     interrupted, s.interrupted = s.interrupted, None
     plan = _continued_round(core, interrupted) if interrupted is not None else None
+    if plan is None and core.is_auto:
+        return _ask(core)
+    return _start_round(core, plan or _planned_round(core))
+
+
+def _ask(core: Core) -> list[Instruction]:
+    core.state.phase = Phase.CHOOSING
+    choice = core.state.choice
+    return [ChooseSchedule(core.candidates, None if choice is None else choice.schedule)]
+
+
+def on_schedule_chosen(core: Core, event: ScheduleChosen) -> list[Instruction]:
+    """The schedule of the next round is known."""
+    s = core.state
+    if s.phase is not Phase.CHOOSING or event.choice.schedule not in core.candidates:
+        allowed = "one of the candidates, once, after ChooseSchedule"
+        raise core.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
+    s.choice = event.choice
+    if s.suspend_reason:
+        return core.finish()
+    if core.is_independent:
+        return _train_alone(core)
+    interrupted, s.interrupted = s.interrupted, None
+    plan = _continued_round(core, interrupted) if interrupted is not None else None
+    return _start_round(core, plan or _planned_round(core))
+
+
+def _train_alone(core: Core) -> list[Instruction]:
+    """Every DNN continues at its own position, whatever rounds there were."""
+    core.state.interrupted, core.state.kept = None, {}
+    return alone.fill_gpus(core)
+
+
+def _planned_round(core: Core) -> RoundPlan:
+    """No interrupted round continues: finish stopped passes, or form a new flotilla."""
+    s = core.state
+    plan = _catch_up_round(core)
     if plan is None:
         plan = _catch_up_round(core)
     if plan is None:
         plan = _new_round(core, s.live_ids(), s.next_pass, kept=s.kept)
-    s.kept = {}
-    return _start_round(core, plan)
+    return plan
 
 
 def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
@@ -127,6 +166,7 @@ def _new_round(
 
 def _start_round(core: Core, plan: RoundPlan) -> list[Instruction]:
     s = core.state
+    s.kept = {}
     s.phase, s.plan, s.pass_index = Phase.ROUND, plan, plan.first_pass
     s.next_round_index = plan.index + 1
     s.next_pass = max(s.next_pass, plan.first_pass + 1)
@@ -179,6 +219,8 @@ def decide(core: Core) -> list[Instruction]:
     if s.phase is not Phase.ROUND or core.is_independent:
         return instructions
     assert s.plan is not None
+    if any(not g.leaving and g.reported_pass < s.pass_index for g in reversed(s.groups.values())):
+        return instructions  # most reports are not the last one of a pass
     while staying := s.staying_groups():
         finished = min(group.reported_pass for group in staying)
         if finished < s.pass_index:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
+from hpcbal.control.schedules import Choice
 from hpcbal.control.states import TERMINAL, DnnState, Phase
 from hpcbal.policies import RateTable, without_left_out
 from hpcbal.values import EpochRecord, Position
@@ -110,6 +111,7 @@ class EnsembleState:
         left_out: GPUs per DNN that it goes on without, in the order in which they were left out.
         built: GPUs whose ranks have built and traced the network of a DNN since this start, by DNN,
             ascending. They may have dropped it to make room for others.
+        choice: the last choice of a schedule; None if there was none.
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
         live: DNNs that are neither done nor failed, in the order of the config. Kept, because looking through
@@ -130,6 +132,7 @@ class EnsembleState:
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
     built: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    choice: Choice | None = None
     suspend_reason: str = ""
     outcome: str = ""
     live: dict[str, None] = field(init=False)
@@ -151,6 +154,7 @@ class EnsembleState:
             kept=dict(resume.kept),
             left_out=dict(resume.left_out),
             built=dict(resume.built),
+            choice=resume.choice,
         )
 
     def note_built(self, dnn_id: str, gpus: tuple[int, ...]) -> None:

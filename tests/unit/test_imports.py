@@ -55,7 +55,7 @@ control           | -                                     | errors values cluste
 telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
 telemetry.streams | -                                     | printable errors values telemetry.files
-telemetry.ledger  | pydantic pydantic_core                | errors values control telemetry.files
+telemetry.ledger  | pydantic pydantic_core                | errors values policies control telemetry.files
 telemetry.views   | -                                     | printable errors control telemetry.files
                   |                                       | telemetry.host telemetry.ledger
 telemetry.claim   | yaml                                  | printable errors telemetry.files telemetry.host
@@ -134,10 +134,10 @@ runtime.parts     | numpy                                 | errors values comm c
                   |                                       | runtime.balance runtime.rank runtime.group
 runtime.roles     | mpi4py numpy                          | errors values comm cluster policies.batching
                   |                                       | control telemetry.streams telemetry.ledger
-                  |                                       | telemetry checkpoint config dataplane training
-                  |                                       | runtime.handoff runtime.wire runtime.health
-                  |                                       | runtime.balance runtime.rank runtime.record
-                  |                                       | runtime.group runtime.parts
+                  |                                       | telemetry checkpoint simulator config dataplane
+                  |                                       | training runtime.handoff runtime.wire
+                  |                                       | runtime.health runtime.balance runtime.rank
+                  |                                       | runtime.record runtime.group runtime.parts
 runtime.start     | mpi4py                                | errors env forks comm cluster control telemetry
                   |                                       | config.balance config.checks config
                   |                                       | config.scheduling dataplane training

@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from hpcbal.policies.flotilla import Delta
 
 MOST_BLOCK_SAMPLES = 10**6
+AUTO = "auto"
 _SHARE = "0 <= validation_fraction < 1"
 
 
 def _delta(value: Any) -> Any:
     if isinstance(value, str):
-        percent_of(value)
+        if value != AUTO:
+            percent_of(value)
         return value.replace(" ", "")
     return value
 
@@ -145,24 +147,24 @@ class ProfilingConfig(Section):
 class ScheduleConfig(Section):
     """Which DNNs train together, and on how many GPUs."""
 
-    paradigm: Literal["global", "local", "homogeneous", "independent"] = key(
-        "global",
+    paradigm: Literal["auto", "global", "local", "homogeneous", "independent"] = key(
+        "auto",
         "How DNNs are scheduled: flotillas of all waiting DNNs (global), or for the slots that become free "
-        "(local); random subsets, one slot each (homogeneous); each alone with its own stream (independent).",
-        "global, local, homogeneous, independent",
+        "(local); random subsets, one slot each (homogeneous); each alone with its own stream (independent); "
+        "whichever is predicted to be fastest (auto).",
+        "auto, global, local, homogeneous, independent",
     )
     delta: Annotated[Annotated[float, Field(ge=0.0, le=MOST)] | str, BeforeValidator(_delta)] = key(
-        20.0,
+        AUTO,
         "DNNs train together if their rates differ by at most this: samples/s, or a share of the "
-        "reference rate as text such as 15%.",
-        "samples/s, 0 or more, or text such as '15%'",
+        "reference rate as text such as 15%; auto: whatever is predicted to be fastest.",
+        "auto, samples/s, 0 or more, or text such as '15%'",
     )
-    alpha: float = key(
-        0.8,
-        "A round ends when fewer than alpha times the slots of its flotilla are busy.",
-        "0 < alpha <= 1",
-        gt=0.0,
-        le=1.0,
+    alpha: Annotated[float, Field(gt=0.0, le=1.0)] | Literal["auto"] = key(
+        AUTO,
+        "A round ends when fewer than alpha times the slots of its flotilla are busy; auto: chosen together "
+        "with delta or the paradigm, or 0.8 where both are given.",
+        "auto, or 0 < alpha <= 1",
     )
     max_gpus_per_dnn: Count | Literal["auto"] | None = key(
         "auto",
@@ -179,10 +181,16 @@ class ScheduleConfig(Section):
         """`max_gpus_per_dnn` if it is a number; what `auto` means is known once the ranks have started."""
         return self.max_gpus_per_dnn if isinstance(self.max_gpus_per_dnn, int) else None
 
-    def delta_rule(self) -> Delta:
-        """`delta` as the flotilla policy takes it."""
+    def alpha_rule(self) -> float | None:
+        """`alpha` as a number; None: auto."""
+        return None if isinstance(self.alpha, str) else self.alpha
+
+    def delta_rule(self) -> Delta | None:
+        """`delta` as the flotilla policy takes it; None: auto."""
         from hpcbal.policies.flotilla import Delta
 
+        if self.delta == AUTO:
+            return None
         if isinstance(self.delta, str):
             return Delta(absolute=None, relative=percent_of(self.delta))
         return Delta(absolute=float(self.delta), relative=None)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcbal.config import EnsembleConfig
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.errors import ClusterError
 from hpcbal.values.affine import Affine
 
 
@@ -62,3 +63,21 @@ class RankData:
     facts: StreamFacts
     ring: NodeRing
     source: SampleSource | None
+
+    def own_source(self, config: EnsembleConfig) -> SampleSource:
+        """The source of this rank; opens the dataset if the rank does not have it.
+
+        A trainer needs it only if a DNN trains alone, which is often not known when the run starts.
+
+        Raises:
+            HpcbalError: if the dataset cannot be opened, or is not the one that the run started with.
+        """
+        if self.source is not None:
+            return self.source
+        source = open_source(config)
+        if source.fingerprint != self.facts.fingerprint:
+            raise ClusterError(
+                f"data.dataset {config.data.dataset} has changed since the run began: fingerprints "
+                f"{self.facts.fingerprint} and {source.fingerprint}; restore it, then run the same command"
+            )
+        return source

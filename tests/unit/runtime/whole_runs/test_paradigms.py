@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-PARADIGMS = ["global", "local", "homogeneous", "independent"]
+PARADIGMS = ["global", "local", "homogeneous", "independent", "auto"]
 NUM_SAMPLES, BLOCK_SAMPLES = 60, 8  # as in the conftest of the runtime's tests
 
 
