@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import GroupLeft, RateMeasured, StartProfiling, StartRound, StopStream
+from hpcbal.control import GroupLeft, RateMeasured, StartProfiling, StartRound, StopStream, SuspendRequested
 from hpcbal.control.messages import LeaveRound
+from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 
@@ -47,6 +48,22 @@ def test_rounds_of_one_pass_measure_what_they_train(drive: Drive) -> None:
     assert gpus_of(third) == {"a": (0,), "c": (1,)}
     assert driver.ensemble.rates.measured == {"a": {1: 100.0}, "b": {1: 50.0}, "c": {1: 95.0}}
     assert driver.ensemble.state.dnns["a"].epochs == 2
+
+
+def test_a_measuring_round_that_was_stopped_inside_its_pass_continues(drive: Drive) -> None:
+    driver = drive(dict.fromkeys("abc", 5), (2,), {}, max_gpus_per_dnn=1, profile=True)
+    driver.start()
+    driver.send(SuspendRequested("walltime"))
+    for name in "ab":
+        driver.save(name, Position(0, 40))
+        driver.send(GroupLeft(name))
+    resume = driver.ensemble.resume_state()
+    again = drive(dict.fromkeys("abc", 5), (2,), {}, resume=resume, max_gpus_per_dnn=1, profile=True)
+    plan = round_in(again.start())
+    assert gpus_of(plan) == {"a": (0,), "b": (1,)}
+    assert (plan.last_pass, dict(plan.start)) == (0, dict.fromkeys("ab", Position(0, 40)))
+    after = round_in(measure_and_leave(again, plan, {"a": 100.0, "b": 50.0}))
+    assert set(gpus_of(after)) == {"a", "c"}
 
 
 def test_a_rate_that_was_not_measured_costs_another_pass(drive: Drive) -> None:
