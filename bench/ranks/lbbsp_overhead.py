@@ -79,9 +79,6 @@ class SleepingReplica:
     def apply(self, tensors: Sequence[Any]) -> None:
         """The same cost under all policies."""
 
-    def train_alone(self, batch: Any) -> Sums:
-        return self.compute(batch, len(batch.ids)).sums
-
 
 class Riding(MpiCollective):
     """As with Horovod, ranks do not meet before they sum: the sum carries reports, shares follow later."""
