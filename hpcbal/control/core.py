@@ -10,8 +10,9 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds
 from hpcbal.control.candidates import candidates
 from hpcbal.control.error import ControlError, subject_of
+from hpcbal.control.measuring_round import measures_in_rounds
 from hpcbal.control.messages import Event, Finish, Instruction, Started
-from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES
+from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, needs_rates
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
 from hpcbal.control.schedules import AUTO, Choice, Schedule
 from hpcbal.control.state import Dnn, EnsembleState
@@ -248,3 +249,13 @@ class Core:
                     f"{dnn_id} has completed {progress.epochs} epochs, but its history holds "
                     f"{len(progress.history)}; restore both from one checkpoint"
                 )
+
+
+def must_measure(core: Core) -> bool:
+    """Whether the next round has to measure rates, without which paradigms and choices cannot decide."""
+    s = core.state
+    return (
+        needs_rates(core.given.paradigm)
+        and measures_in_rounds(core.settings, core.cluster.num_gpus)
+        and not all(s.rates.is_measured(dnn_id, 1) for dnn_id in s.live_ids())
+    )

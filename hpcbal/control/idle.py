@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbal.control.core import Core
+from hpcbal.control.core import Core, must_measure
 from hpcbal.control.rounds import num_gpus_of
 from hpcbal.control.states import Phase
 
@@ -40,7 +40,7 @@ def idle_slots(core: Core) -> IdleSlots | None:
     busy = {group.dnn_id: len(group.gpus) for group in s.staying_groups()}
     waiting = tuple(d for d in s.live if d not in s.groups)
     num_idle = core.cluster.num_gpus - sum(busy.values())
-    if not busy or not waiting or num_idle < 1 or plan.last_pass is not None:
+    if not busy or not waiting or num_idle < 1 or plan.last_pass is not None or must_measure(core):
         return None
     has_shrunk = sum(busy.values()) < num_gpus_of(plan)
     why, change = _after_leaving(core, busy) if has_shrunk else _from_the_start(core, waiting, num_idle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpcbal.control import alone, rounds
-from hpcbal.control.core import Core
+from hpcbal.control.core import Core, must_measure
 from hpcbal.control.messages import (
     ChooseSchedule,
     EpochDone,
@@ -35,13 +35,14 @@ def next_round(core: Core) -> list[Instruction]:
     if s.suspend_reason or core.settings.profile_only or not s.live_ids():
         return core.finish()
     core.bound_log()
-    if core.is_auto and s.choice is None:
+    can_choose = core.is_auto and not must_measure(core)
+    if can_choose and s.choice is None:
         return _ask(core)
     if core.is_independent:  # until the last DNN: without rounds there is no moment to choose again
         return _train_alone(core)
     interrupted, s.interrupted = s.interrupted, None
     plan = _continued_round(core, interrupted) if interrupted is not None else None
-    if plan is None and core.is_auto:
+    if plan is None and can_choose:
         return _ask(core)
     return _start_round(core, plan or _planned_round(core))
 
@@ -78,8 +79,6 @@ def _planned_round(core: Core) -> RoundPlan:
     """No interrupted round continues: finish stopped passes, or form a new flotilla."""
     s = core.state
     plan = _catch_up_round(core)
-    if plan is None:
-        plan = _catch_up_round(core)
     if plan is None:
         plan = _new_round(core, s.live_ids(), s.next_pass, kept=s.kept)
     return plan
@@ -258,6 +257,10 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
         return True
     if finished + 1 < s.next_pass:
         return False  # the round had begun the next pass when it was interrupted: this was already decided
+    if must_measure(core) and core.cluster.num_gpus > 1:
+        return (
+            True  # a DNN was added to the run, or failed before it had a rate: a measuring round comes next
+        )
     leaving = {group.dnn_id for group in s.groups.values() if group.leaving == "converged"}
 
     def candidates() -> list[str]:

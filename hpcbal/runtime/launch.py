@@ -16,6 +16,7 @@ from hpcbal.cluster.crowding import crowding, slots_on_cores
 from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.balance import balances_of
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
 from hpcbal.runtime.handoff.activity import Activity
@@ -122,9 +123,11 @@ def _most_useful_slots(config: EnsembleConfig) -> int | None:
     """On how many cores the DNNs train at the same time, each on one; None: unlimited.
 
     With a limit in the configuration, each DNN may have so many. With partitioned data the number of slots is
-    the number of parts, and emulated slots need no core.
+    the number of parts, emulated slots need no core, and steps that are to be split need several slots.
     """
-    if config.data.access == "partitioned" or config.backend.name == "emulated":
+    is_split = any(not balance.policy.splits_evenly for balance in balances_of(config).values())
+    is_unlimited = config.schedule.max_gpus_per_dnn is None
+    if config.data.access == "partitioned" or config.backend.name == "emulated" or is_split or is_unlimited:
         return None
     return len(config.dnns) * (config.schedule.gpu_limit or 1)
 

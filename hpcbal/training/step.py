@@ -73,7 +73,8 @@ def train_step(
             every sample counts once.
 
     Raises:
-        GroupFailed: on all ranks, if any rank failed; this step has changed no weight.
+        GroupFailed: on all ranks, if any rank failed. Weights have not changed, except perhaps those of a
+            group of one rank whose memory ended; its replica is not used again.
 
     Source: weights samples/total as in [LBBSP] Eq. 7.
     """

@@ -258,7 +258,8 @@ class TensorFlowReplica(Replica):
         with tf.control_dependencies([stop_unless(all_finite(own.loss, own.gradients))]):
             self._optimizer.apply(own.gradients, self._trainable)
             for i, variable in self._statistics:  # all samples of the step are here: no difference to share
-                variable.value.assign(own.after[i])
+                # A copy, because a model may keep a part of its input, which lies in memory of the ring.
+                variable.value.assign(tf.raw_ops.DeepCopy(x=own.after[i]))
             self._advance_seeds()
             return tf.stack([tf.cast(n, tf.float64) for n in (own.loss, own.correct)])
 

@@ -144,9 +144,9 @@ runtime.start     | mpi4py                                | errors env forks com
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
-                  |                                       | telemetry.streams telemetry config runtime.handoff
-                  |                                       | runtime.health runtime.resuming runtime.rank
-                  |                                       | runtime.start
+                  |                                       | telemetry.streams telemetry config.balance config
+                  |                                       | runtime.handoff runtime.health runtime.resuming
+                  |                                       | runtime.rank runtime.start
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config

@@ -143,8 +143,16 @@ def _settings(
 
 
 def _is_one_slot_best(config: EnsembleConfig, roles: Roles) -> bool:
-    """What `schedule.max_gpus_per_dnn: auto` means here; steps that are to be split need several slots."""
+    """What `schedule.max_gpus_per_dnn: auto` means here.
+
+    Steps that are to be split need several slots, and so do few DNNs: each slot has its own cores.
+    """
     is_split = config.data.access == "partitioned" or any(
         not balance.policy.splits_evenly for balance in balances_of(config).values()
     )
-    return not is_split and slots_share_cores(roles, emulated=config.backend.name == "emulated")
+    has_enough_dnns = len(config.dnns) >= roles.cluster.num_gpus
+    return (
+        has_enough_dnns
+        and not is_split
+        and slots_share_cores(roles, emulated=config.backend.name == "emulated")
+    )

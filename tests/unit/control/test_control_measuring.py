@@ -66,6 +66,31 @@ def test_a_measuring_round_that_was_stopped_inside_its_pass_continues(drive: Dri
     assert set(gpus_of(after)) == {"a", "c"}
 
 
+@pytest.mark.parametrize("num_slots", [2, 3])
+def test_a_dnn_that_was_added_to_an_interrupted_round_is_measured_after_its_pass(
+    drive: Drive, num_slots: int
+) -> None:
+    """With three slots, one is idle while the interrupted round continues."""
+    rates = {"a": [100.0], "b": [95.0]}
+    driver = drive(dict.fromkeys("ab", 5), (num_slots,), rates, max_gpus_per_dnn=1, profile=True)
+    driver.start()
+    driver.send(SuspendRequested("walltime"))
+    for name in "ab":
+        driver.save(name, Position(0, 40))
+        driver.send(GroupLeft(name))
+    resume = driver.ensemble.resume_state()
+    again = drive(
+        dict.fromkeys("abc", 5), (num_slots,), rates, resume=resume, max_gpus_per_dnn=1, profile=True
+    )
+    plan = round_in(again.start())
+    assert set(gpus_of(plan)) == {"a", "b"}
+    assert again.ensemble.idle_slots() is None
+    again.epoch("a", "b")
+    after = round_in(again.leave("a", "b"))
+    assert after.last_pass == after.first_pass
+    assert "c" in gpus_of(after)
+
+
 def test_a_rate_that_was_not_measured_costs_another_pass(drive: Drive) -> None:
     driver = drive(dict.fromkeys("ab", 5), (2,), {}, max_gpus_per_dnn=1, profile=True)
     again = round_in(measure_and_leave(driver, round_in(driver.start()), {"a": 100.0}))

@@ -16,6 +16,7 @@ from hpcbal.control import (
     Instruction,
     Phase,
     Prediction,
+    RateMeasured,
     Schedule,
     ScheduleChosen,
     ScheduleSettings,
@@ -226,8 +227,20 @@ def test_training_alone_continues_on_like_nodes_and_is_chosen_again_on_others(dr
 
 
 def test_rates_that_a_choice_needs_are_measured_first(drive: Drive) -> None:
-    d = drive({"a": 1}, (1,), {}, **OPEN, profile=True)
+    d = drive({"a": 1}, (2,), {}, **OPEN, profile=True)
     assert type(d.start()[0]).__name__ == "StartProfiling"
+
+
+def test_a_choice_waits_for_the_rounds_that_measure(drive: Drive) -> None:
+    """With one slot per DNN, rates are measured in training: a round of one pass comes before the choice."""
+    d = drive(dict.fromkeys("ab", 5), (2,), {}, **OPEN, profile=True, max_gpus_per_dnn=1)
+    (first,) = d.start()
+    assert isinstance(first, StartRound)
+    assert first.plan.last_pass == 0
+    for name in "ab":
+        assert d.send(RateMeasured(name, 1, 100.0)) == []
+    d.epoch("a", "b")
+    assert any(isinstance(each, ChooseSchedule) for each in d.leave("a", "b"))
 
 
 # ---- idle slots -------------------------------------------------------------------------------

@@ -109,6 +109,9 @@ class Positions:
     def can_lend(self, num_samples: int) -> bool:
         return False
 
+    def bytes_to_lend(self, num_samples: int) -> None:
+        """No ring would do."""
+
     def read_selection(
         self, pass_index: int, selection: Selection, out: np.ndarray[Any, Any], *, in_place: bool
     ) -> Batch:
