@@ -2,8 +2,8 @@
 
     python bench/bench_dataplane.py --json dataplane.json
 
-Every consumer copies every block into memory of its own. The ways take turns, so that a noisy machine affects
-all of them equally:
+The ways take turns, so that a noisy machine affects all of them equally. In the first ones every consumer
+copies every block into memory of its own:
 
 - `ring`: one producer writes each block into the ring, and the consumers read it from there;
 - `tf.data service`: dispatcher and worker in one process; the consumers share one job through
@@ -15,6 +15,13 @@ all of them equally:
   (median). The rate is a bound: the number of cores over the sum of the copies, every hand-over between cores
   included. If a process finds a block in its own core's cache, the ring may be faster;
 - `hand-over, NumPy`: the same, but written with plain stores.
+
+In the others every consumer reads every byte of every block once, with NumPy:
+
+- `in place`: the ring, read in place, as a step does: each block becomes a `tf.Tensor`, whose buffer is read;
+- `tf.data service, read`: as above, and the buffer of each tensor is read;
+- `reads only`: as many processes (consumers and producer) only read the ring's memory, in no order;
+- `bare loop`: the order of the ring and nothing else: stamp, write, cursor, `sched_yield`. No tensor is made.
 
 Results are medians over the rounds of the ratios within each round. The limits show how much of a core each
 way takes, which decides if there are fewer cores than processes. Other load slows the ring and the plain
@@ -39,7 +46,18 @@ from support.provenance import provenance
 from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
 HERE = Path(__file__).resolve().parent
-WAYS = ("ring", "memcpy", "shared", "handover", "plain_handover", "tfdata")
+WAYS = (
+    "ring",
+    "memcpy",
+    "shared",
+    "handover",
+    "plain_handover",
+    "tfdata",
+    "in_place",
+    "tfdata_read",
+    "reads",
+    "bare",
+)
 TITLES = {
     "ring": "ring",
     "memcpy": "plain copies",
@@ -47,18 +65,32 @@ TITLES = {
     "handover": "hand-over",
     "plain_handover": "hand-over, NumPy",
     "tfdata": "tf.data service",
+    "in_place": "in place",
+    "tfdata_read": "tf.data, read",
+    "reads": "reads only",
+    "bare": "bare loop",
 }
 PAUSE_S = 1.0  # before each way, because the data service fills its buffers even after its turn
 NUM_HAND_OVERS = 100  # per round; enough for a median
-# The ways that the ring's rate is divided by, and the names of the ratios.
+# Which way's rate is divided by that of another one, and the name of the ratio.
 RATIOS = {
-    "tfdata": "vs_tfdata",
-    "memcpy": "of_memcpy",
-    "shared": "of_shared_copies",
-    "handover": "of_handover_bound",
-    "plain_handover": "of_plain_handover_bound",
+    "tfdata": ("ring", "vs_tfdata"),
+    "memcpy": ("ring", "of_memcpy"),
+    "shared": ("ring", "of_shared_copies"),
+    "handover": ("ring", "of_handover_bound"),
+    "plain_handover": ("ring", "of_plain_handover_bound"),
+    "tfdata_read": ("in_place", "in_place_vs_tfdata"),
+    "reads": ("in_place", "of_read_limit"),
+    "bare": ("in_place", "of_bare_loop"),
 }
-WANTED = {"vs_tfdata": 20.0, "of_memcpy": 0.6}
+WANTED = {
+    "vs_tfdata": 20.0,
+    "of_memcpy": 0.6,
+    "in_place_vs_tfdata": 30.0,
+    "of_read_limit": 0.6,
+    "of_bare_loop": 0.8,
+}
+COMMANDS = {"tfdata": "run", "tfdata_read": "read"}  # of the data service
 
 
 class Peer:
@@ -123,7 +155,7 @@ def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
         [*mpirun(), "-n", str(args.num_consumers + 1), sys.executable, *ring],
         environment(OMP_NUM_THREADS="1", **MPI_ENVIRONMENT),
     )
-    yield {way: service if way == "tfdata" else ranks for way in WAYS}
+    yield {way: service if way in COMMANDS else ranks for way in WAYS}
     ranks.tell("quit")
     ranks.wait()
     service.wait()
@@ -132,7 +164,8 @@ def peers(args: argparse.Namespace) -> Iterator[dict[str, Peer]]:
 def measure(args: argparse.Namespace) -> list[dict[str, float]]:
     """Blocks per second and CPU time of all ways, one entry per round."""
     num_blocks = dict.fromkeys(WAYS, args.num_blocks)
-    num_blocks["tfdata"] = max(1, args.num_blocks // 20)
+    for way in COMMANDS:
+        num_blocks[way] = max(1, args.num_blocks // 20)
     num_blocks["handover"] = num_blocks["plain_handover"] = min(args.num_blocks, NUM_HAND_OVERS)
     rounds = []
     with peers(args) as children:
@@ -140,7 +173,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, float]]:
             facts: dict[str, float] = {}
             for way in WAYS:
                 time.sleep(PAUSE_S)
-                answer = children[way].ask(f"{'run' if way == 'tfdata' else way} {num_blocks[way]}")
+                answer = children[way].ask(f"{COMMANDS.get(way, way)} {num_blocks[way]}")
                 facts |= {f"{way}_{name}": value for name, value in answer.items()}
             rounds.append(facts)
     return rounds
@@ -149,10 +182,10 @@ def measure(args: argparse.Namespace) -> list[dict[str, float]]:
 def summarise(rounds: list[dict[str, float]]) -> dict[str, float]:
     """Medians over the rounds: rates, and ratios within each round."""
     result = {
-        RATIOS[way]: statistics.median(
-            facts["ring_blocks_per_s"] / facts[f"{way}_blocks_per_s"] for facts in rounds
+        name: statistics.median(
+            facts[f"{ours}_blocks_per_s"] / facts[f"{way}_blocks_per_s"] for facts in rounds
         )
-        for way in RATIOS
+        for way, (ours, name) in RATIOS.items()
     }
     return result | {key: statistics.median(facts[key] for facts in rounds) for key in rounds[0]}
 
@@ -175,11 +208,11 @@ def main() -> None:
     args = parser.parse_args()
     load_before = os.getloadavg()[0]
     result = summarise(measure(args))
-    print(f"{'way':<16} {'blocks/s':>10} {'CPU us/block':>13} {'ring / way':>11}")
+    print(f"{'way':<16} {'blocks/s':>10} {'CPU us/block':>13} {'ours / way':>11}")
     for way in WAYS:
         rate = result[f"{way}_blocks_per_s"]
         cpu = f"{result[f'{way}_cpu_us_per_block']:.0f}" if f"{way}_cpu_us_per_block" in result else ""
-        ratio = result[RATIOS[way]] if way in RATIOS else 1.0
+        ratio = result[RATIOS[way][1]] if way in RATIOS else 1.0
         print(f"{TITLES[way]:<16} {rate:>10.0f} {cpu:>13} {ratio:>11.2f}")
     for way in ("handover", "plain_handover"):
         copies = f"write {result[f'{way}_write_us']:.0f} us, each reader {result[f'{way}_read_us']:.0f} us"

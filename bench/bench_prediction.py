@@ -2,10 +2,10 @@
 
     python bench/bench_prediction.py --json out.json
 
-Networks, data, stop rules and slots are those of configs/quickstart.yaml. First `hpcbal profile` measures the
-rates on one slot and on two, and the time to start each network; then `hpcbal run` trains. The prediction
-uses profile.json and, because stop rules cannot be foreseen, the number of epochs after which each network
-converged. It uses nothing else from the run.
+Networks, data and stop rules are those of configs/quickstart.yaml; a network has up to two slots. First
+`hpcbal profile` measures the rates on one slot and on two, and the time to start each network; then
+`hpcbal run` trains. The prediction uses profile.json and, because stop rules cannot be foreseen, the number
+of epochs after which each network converged. It uses nothing else from the run.
 
 `prediction_error`: |predicted / actual - 1| of the run's wall time (at most 0.15). The peer is a guess
 without the schedule: the work of all networks, divided by the slots. The bench also shows the run's own
@@ -46,6 +46,7 @@ def overrides(num_slots: int, folder: Path) -> list[str]:
     values = {
         "slots.per_node": num_slots,
         "schedule.profiling.max_gpus": 2,
+        "schedule.max_gpus_per_dnn": 2,
         "schedule.profiling.max_batches": 30,
         "schedule.profiling.timed_batches": 20,
         "output.dir": folder / "out",
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--slots", type=int, default=4, help="trainers (default: 4, as in the quick start)")
+    parser.add_argument("--slots", type=int, default=4, help="trainers (default: 4)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]

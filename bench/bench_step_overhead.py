@@ -59,7 +59,7 @@ def config_of(args: argparse.Namespace, output: Path) -> dict[str, object]:
         ],
         "backend": {"name": "emulated", "rates": {f"dnn{i}": {1: rate} for i in range(NUM_SLOTS)}},
         "slots": {"per_node": NUM_SLOTS},
-        "schedule": {"delta": "50%"},
+        "schedule": {"paradigm": "global", "delta": "50%"},
         "output": {"dir": str(output)},
     }
 

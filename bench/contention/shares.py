@@ -104,7 +104,7 @@ def config_of(setting: Setting, num_turns: int, channels: int, folder: Path) -> 
             "validation_fraction": NUM_VALIDATION / num_samples,
         },
         "dnns": dnns,
-        "schedule": {"delta": 0.0, "profiling": {"rates": str(folder / "rates.json")}},
+        "schedule": {"paradigm": "global", "delta": 0.0, "profiling": {"rates": str(folder / "rates.json")}},
         "slots": {"per_node": len(setting.cores)},
         "output": {"dir": str(folder / "out")},
     }

@@ -1,8 +1,8 @@
-"""Ranks of bench_dataplane.py: blocks through the ring, and the same copies with plain NumPy.
+"""Ranks of bench_dataplane.py: blocks through the ring, and the same copies and reads with plain NumPy.
 
 They are started under mpirun with one producer (rank 0) and the consumers. Rank 0 reads commands from stdin:
-"ring N", "memcpy N", "shared N", "handover N" and "plain_handover N" measure N blocks and print one JSON
-line; "quit" ends the ranks. mpirun does not pass on the end of stdin, so "quit" is needed.
+a way of `bench_dataplane.py` and N, such as "ring N", measures N blocks and prints one JSON line; "quit" ends
+the ranks. mpirun does not pass on the end of stdin, so "quit" is needed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 from ranks.dataplane_handover import hand_over
+from ranks.dataplane_in_place import bare_loop, consume_tensor, read_shared
 
 from hpcbal.comm.backoff import Backoff
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -80,11 +82,15 @@ def produce(world: MPI.Comm, producer: Producer, plan: StreamPlan) -> None:
 
 
 def consume(
-    world: MPI.Comm, reader: StreamReader, spec: StreamSpec, plan: StreamPlan, num_blocks: int
+    world: MPI.Comm,
+    reader: StreamReader,
+    spec: StreamSpec,
+    plan: StreamPlan,
+    num_blocks: int,
+    take: Callable[[StreamReader, int, int, int], None],
 ) -> float:
-    """Copy blocks into this process's memory; returns the seconds after warming up."""
+    """Take blocks, each a pass with start and stop; returns the seconds after warming up."""
     reader.begin(plan, Position(0))
-    buffer = spec.empty_batch(spec.block_samples)
     world.Barrier()
     began = 0.0
     for block in range(WARM_UP_BLOCKS + num_blocks):
@@ -92,13 +98,22 @@ def consume(
             began = time.perf_counter()
         pass_index, inside = divmod(block, BLOCKS_PER_PASS)
         start = inside * spec.block_samples
-        stop = start + spec.block_samples
-        reader.read(pass_index, start, stop, out=buffer)
-        reader.release(pass_index, stop)
+        take(reader, pass_index, start, start + spec.block_samples)
     took_s = time.perf_counter() - began
     reader.end()
     await_all(world)
     return took_s
+
+
+def copier(spec: StreamSpec) -> Callable[[StreamReader, int, int, int], None]:
+    """Copies blocks into this process's memory."""
+    buffer = spec.empty_batch(spec.block_samples)
+
+    def take(reader: StreamReader, pass_index: int, start: int, stop: int) -> None:
+        reader.read(pass_index, start, stop, out=buffer)
+        reader.release(pass_index, stop)
+
+    return take
 
 
 def copy(world: MPI.Comm, block: NDArray[np.uint8], num_blocks: int) -> float:
@@ -181,13 +196,21 @@ def main() -> None:
                 took_s = copy(world, source.block, num_blocks)
             elif command[0] == "shared":
                 took_s = copy_shared(world, ring, source.block, num_blocks)
+            elif command[0] == "reads":
+                took_s = read_shared(world, ring, num_blocks, WARM_UP_BLOCKS)
+                await_all(world)
+            elif command[0] == "bare":
+                generation += 1
+                took_s = bare_loop(world, ring, source.block, generation, num_blocks, WARM_UP_BLOCKS)
+                await_all(world)
             else:
                 generation += 1
                 plan = StreamPlan(generation, 0, 0, (0,), (0,))
                 if producer is not None:
                     produce(world, producer, plan)
                 if reader is not None:
-                    took_s = consume(world, reader, spec, plan, num_blocks)
+                    take = consume_tensor if command[0] == "in_place" else copier(spec)
+                    took_s = consume(world, reader, spec, plan, num_blocks, take)
             busy_s = world.allreduce(time.process_time() - busy_s)
             slowest_s = world.allreduce(took_s, MPI.MAX)
             cpu_us = 1e6 * busy_s / (num_blocks + WARM_UP_BLOCKS)

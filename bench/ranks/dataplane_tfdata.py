@@ -1,8 +1,8 @@
 """The peer of bench_dataplane.py: TensorFlow's data service with its cross-trainer cache.
 
 It serves one prepared block again and again, uncompressed, to consumer processes that share one job. It reads
-commands from stdin: "run N" makes every consumer take N blocks and prints the blocks per second of each; the
-end of stdin ends all processes.
+commands from stdin: "run N" makes every consumer take N blocks and prints the blocks per second of each;
+"read N" also makes it read every byte of each tensor's buffer; the end of stdin ends all processes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # keep its log lines out of 
 
 import numpy as np
 import tensorflow as tf
+from ranks.dataplane_in_place import read_all
 
 WARM_UP_BLOCKS = 10
 
@@ -91,10 +92,12 @@ def consume(address: str, index: int, shape: list[int]) -> None:
         assert next(blocks).shape == tuple(shape)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        num_blocks = int(line.split()[1])
+        command, num_blocks = line.split()
         began = time.perf_counter()
-        for _ in range(num_blocks):
-            next(blocks)
+        for _ in range(int(num_blocks)):
+            tensor = next(blocks)
+            if command == "read":
+                read_all(np.asarray(memoryview(tensor)))
         print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
 
 

@@ -70,6 +70,9 @@ class SleepingReplica:
         self.computed_s = time.monotonic()
         return Contribution(self.tensors, Sums(0.0, 0.0, len(batch.ids)))
 
+    def train_alone(self, batch: Any) -> Sums:
+        return self.compute(batch, len(batch.ids)).sums
+
     def zeros(self) -> Contribution:
         return Contribution(self.tensors, Sums())
 
@@ -145,6 +148,9 @@ class Numbered(Batches):
 
     def step_performed(self) -> None:
         """The numbers are the same in every step."""
+
+    def release(self, pass_index: int, step: Step) -> None:
+        """There is no memory to use again."""
 
 
 def take_steps(

@@ -14,7 +14,7 @@ _BASE: Mapping[str, Any] = {
     "name": "soak",
     "seed": 5,
     "data": {"dataset": "workloads.exact:points", "validation_fraction": 0.2},
-    "schedule": {"delta": "15%"},
+    "schedule": {"paradigm": "global", "delta": "15%"},
     "slots": {"per_node": NUM_SLOTS},
     "dataplane": {"ring_bytes": "8KiB", "block_samples": 8},
     "output": {"dir": "out"},

@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.config.checks.group_size import over_limit, told_limit
     from hpcbal.config.checks.shares import check_parts, check_shares
     from hpcbal.config.scheduling import specs_of
+    from hpcbal.planning.choosing import choice_to_dict, choose_for_plan, schedule_for_plan
     from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
     from hpcbal.planning.memory import node_memory
     from hpcbal.planning.rates import find_rates
@@ -80,11 +81,12 @@ def run(args: argparse.Namespace) -> int:
     check_shares(config, num_nodes * per_node)
     check_parts(config, num_nodes * per_node)
     rates = find_rates(config, per_node, args.profile, command=str(args.config))
-    plan = make_plan(
-        config, rates, num_nodes=num_nodes, gpus_per_node=per_node, cores_per_rank=args.cpus_per_task
-    )
-    sizes = {name: len(gpus) for f in plan.flotillas for name, gpus in f.placement.gpus.items()}
     facts = _facts(args, config)
+    size = {"num_nodes": num_nodes, "gpus_per_node": per_node}
+    choice = choose_for_plan(config, rates, facts, **size)
+    schedule = schedule_for_plan(config, choice)
+    plan = make_plan(config, rates, schedule, cores_per_rank=args.cpus_per_task, **size)
+    sizes = {name: len(gpus) for f in plan.flotillas for name, gpus in f.placement.gpus.items()}
     if facts is not None:
         check_parts(config, num_nodes * per_node, facts.num_train)
         if large := batches_above(config, facts.num_train):
@@ -93,8 +95,7 @@ def run(args: argparse.Namespace) -> int:
         print_warning(f"balance.max_samples_per_gpu: {told_limit(config.balance.max_samples_per_gpu, over)}")
     outlook: PlanForecast | str = NO_SIZE
     if facts is not None:
-        size = {"num_nodes": num_nodes, "gpus_per_node": per_node}
-        outlook = too_long(specs_of(config)) or forecast(config, rates, facts, **size)
+        outlook = too_long(specs_of(config)) or forecast(config, rates, facts, schedule, **size)
     memory = node_memory(config, [planned.placement for planned in plan.flotillas], plan.cluster)
     command = ["hpcbal", "run", str(args.config)]
     overrides = list(args.overrides)
@@ -104,11 +105,12 @@ def run(args: argparse.Namespace) -> int:
         command += ["--set", override]
     if args.json:
         result = plan_to_dict(plan, command)
+        result["candidates"] = None if choice is None else choice_to_dict(choice)
         result["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
         result["memory_per_node"] = memory.to_dict(args.memory)
         print_json(result)
     else:
-        print_text("\n".join(render_plan(plan, command, outlook, memory, args.memory)))
+        print_text("\n".join(render_plan(plan, command, outlook, memory, args.memory, choice)))
         say(f"hpcbal: rates from {rates.source}")
     return 0
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from hpcbal.control import Choice, Schedule
+from hpcbal.planning.choosing import ranked
 from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, gpu_map, launch_lines
 from hpcbal.planning.memory import NodeMemory
 from hpcbal.planning.wall_time import MOST_NODES_TRIED, PlanForecast
@@ -32,6 +34,7 @@ def render_plan(
     outlook: PlanForecast | str,
     memory: NodeMemory,
     bytes_per_node: int | None,
+    choice: Choice | None = None,
 ) -> list[str]:
     """The plan as text, line by line.
 
@@ -41,6 +44,7 @@ def render_plan(
         outlook: the predicted times, or why they are not known.
         memory: memory of the fullest node.
         bytes_per_node: memory that a node has; None if not given.
+        choice: how the schedule was chosen; None if it was given.
     """
     nodes = plan.cluster.nodes
     many = f" in {count_text(len(plan.flotillas), 'flotilla')}" if plan.paradigm == "global" else ""
@@ -51,12 +55,13 @@ def render_plan(
     lines = [
         f"{plan.name}: {count_text(plan.num_dnns, 'DNN')}{many} on "
         f"{count_text(len(nodes), 'node')} with {count_text(nodes[0].num_gpus, 'slot')} each",
-        f"schedule {plan.paradigm}: {_ORDER[plan.paradigm]}",
+        f"schedule {plan.schedule}: {_ORDER[plan.paradigm]}",
         "",
         *format_table(headers, rows, right=(0, 2, 3, 4, 6)),
         "",
         *_map_lines(plan),
         "",
+        *_candidate_lines(choice, has_size=outlook != NO_SIZE),
         f"ranks: {plan.num_ranks} = 1 scheduler + {count_text(plan.max_preprocessors, 'preprocessor')} + "
         f"{count_text(plan.cluster.num_gpus, 'trainer')} ({plan.ranks_per_node} per node)",
         f"preprocessors per node: {_counts_text(plan.preprocessors_per_node)}",
@@ -67,6 +72,40 @@ def render_plan(
     if plan.rates.preprocessing_samples_per_s is None:
         lines.append("note: preprocessing was not measured, so the plan uses all preprocessors")
     return lines
+
+
+def _candidate_lines(choice: Choice | None, *, has_size: bool) -> list[str]:
+    """The schedules that were compared, side by side; nothing if the configuration gives the schedule."""
+    if choice is None:
+        return []
+    first = choice.prediction.remaining_s
+    alike: dict[tuple[str, float, int], list[Schedule]] = {}
+    for p in ranked(choice):
+        alike.setdefault((p.schedule.paradigm, p.remaining_s, p.num_rounds), []).append(p.schedule)
+    rows = [
+        [
+            "*" if choice.schedule in schedules else "",
+            paradigm,
+            _different(str(s.delta) for s in schedules if s.delta is not None),
+            _different(f"{s.alpha:g}" for s in schedules if s.alpha is not None),
+            duration_text(seconds) if has_size else "-",
+            f"{100.0 * (seconds / first - 1.0):+.0f}%" if first > 0.0 else "-",
+            str(num_rounds),
+        ]
+        for (paradigm, seconds, num_rounds), schedules in alike.items()
+    ]
+    headers = ("", "schedule", "delta", "alpha", "wall time", "compared", "rounds")
+    return [
+        "Schedules that 'auto' compares, if every DNN trains to its max_epochs (* is chosen; the run",
+        "compares again before each round):",
+        *format_table(headers, rows, right=(4, 5, 6)),
+        "",
+    ]
+
+
+def _different(texts: Iterable[str]) -> str:
+    """`100%, 60%`: each text once; `-` if there is none."""
+    return ", ".join(dict.fromkeys(texts)) or "-"
 
 
 def _start_lines(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:

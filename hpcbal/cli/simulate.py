@@ -49,7 +49,10 @@ def add_parser(verbs: Subparsers) -> None:
         "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
     )
     parser.add_argument(
-        "--paradigm", type=_names, metavar="NAME,...", help="schedules, or all (default: schedule.paradigm)"
+        "--paradigm",
+        type=_names,
+        metavar="NAME,...",
+        help="schedules, auto, or all but auto (default: schedule.paradigm)",
     )
     parser.add_argument(
         "--seeds",
@@ -118,18 +121,18 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print the table."""
     from hpcbal.cli.simulation_text import render_rows, rows_to_dict
-    from hpcbal.control import PARADIGM_NAMES
+    from hpcbal.control import AUTO, PARADIGM_NAMES
     from hpcbal.errors import InputError
     from hpcbal.simulator import compare
 
     scenario = _with_costs(_scenario(args), args.costs)
     paradigms = args.paradigm or [scenario.settings.paradigm]
-    unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, "all")]
+    unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO, "all")]
     if unknown:
-        allowed = ", ".join((*PARADIGM_NAMES, "all"))
+        allowed = ", ".join((*PARADIGM_NAMES, AUTO, "all"))
         raise InputError(f"--paradigm: got {', '.join(map(repr, unknown))}, allowed: {allowed}")
     if "all" in paradigms:
-        paradigms = list(PARADIGM_NAMES)
+        paradigms = [*(name for name in paradigms if name == AUTO), *PARADIGM_NAMES]
     if args.output is not None:
         from hpcbal.cli.simulation_output import make_directory
 

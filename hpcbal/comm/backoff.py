@@ -13,6 +13,7 @@ NUM_YIELDS = 5
 
 FIRST_SLEEP_S = 50e-6
 MAX_SLEEP_S = 1e-3
+MAX_IDLE_S = 5e-3
 
 
 class Backoff:
@@ -55,6 +56,16 @@ class Backoff:
         holds enough blocks to make up for waking late.
         """
         return cls(num_spins=4, num_yields=1, first_sleep_s=100e-6)
+
+    @classmethod
+    def idle(cls) -> Backoff:
+        """For messages that come once a pass or less often: polls rarely, so that trainers have the cores.
+
+        A poll over MPI takes 0.2 ms, because it progresses all transports. Every millisecond, that would be a
+        sixth of a core for each rank that waits. Sleeps grow with the time waited, so a message is noticed
+        after at most twice the time that it took, and never later than `MAX_IDLE_S`.
+        """
+        return cls(max_sleep_s=MAX_IDLE_S, num_spins=4, num_yields=1)
 
     def reset(self) -> None:
         """Start again with spinning."""

@@ -54,7 +54,7 @@ class Channel(ABC):
         Args:
             meanwhile: called between polls; may raise an exception to end the wait.
         """
-        backoff = Backoff()
+        backoff = Backoff.idle()
         while True:
             found = self.receive()
             if found is not None:

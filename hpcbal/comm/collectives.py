@@ -51,7 +51,7 @@ def patient_barrier(comm: MPI.Intracomm) -> None:
 
 
 def _receive_from(comm: MPI.Intracomm, source: int) -> Any:
-    backoff = Backoff()
+    backoff = Backoff.idle()
     while not comm.iprobe(source, 0):
         backoff.wait()
     return comm.recv(source=source, tag=0)

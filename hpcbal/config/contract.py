@@ -64,7 +64,7 @@ def misfits(path: str, signature: Signature, given: Collection[str], contract: C
     parameters = list(signature.parameters.values())
     if not _takes_passed(parameters, contract):
         return [Misfit(_refusal(path, parameters, contract), about_args=False)]
-    taken = [p.name for p in parameters if p.kind in _BY_POSITION][: len(contract.passed)]
+    taken = _taken(parameters, contract)
     known = [p.name for p in parameters if p.kind in _BY_KEYWORD and p.name not in taken]
     is_open = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
     found = [
@@ -87,6 +87,20 @@ def misfits(path: str, signature: Signature, given: Collection[str], contract: C
     if needed:
         found.append(Misfit(f"{path} needs the argument {', '.join(needed)}"))
     return found
+
+
+def names_of_args(signature: Signature, contract: Contract) -> tuple[str, ...] | None:
+    """The names that `args` may have; None if they may be any."""
+    parameters = list(signature.parameters.values())
+    if any(p.kind is Parameter.VAR_KEYWORD for p in parameters):
+        return None
+    taken = _taken(parameters, contract)
+    return tuple(p.name for p in parameters if p.kind in _BY_KEYWORD and p.name not in taken)
+
+
+def _taken(parameters: list[Parameter], contract: Contract) -> list[str]:
+    """The names of the parameters that get what hpcbal passes by position."""
+    return [p.name for p in parameters if p.kind in _BY_POSITION][: len(contract.passed)]
 
 
 def _takes_passed(parameters: list[Parameter], contract: Contract) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpcbal.config.checks.import_check import arguments_of_model
 from hpcbal.config.dnn_keys import problem_of_swept_key
 from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
 from hpcbal.config.source.nodes import YamlNode, merged
@@ -107,6 +108,8 @@ def _axes(sweep: YamlNode, name: str, problems: list[str]) -> dict[str, list[Yam
         problems.append(node.problem(f"got {show(node.plain())}, allowed: {{dotted.key: [values]}}"))
         return {}
     axes: dict[str, list[YamlNode]] = {}
+    model = sweep.get("model")
+    arguments = None if model is None else arguments_of_model(model.value)
     for key, values in node.value.items():
         if not isinstance(key, str) or not values.is_list or not values.value:
             problems.append(
@@ -116,7 +119,7 @@ def _axes(sweep: YamlNode, name: str, problems: list[str]) -> dict[str, list[Yam
             problems.append(values.problem("allowed: keys of a DNN other than name, e.g. args.depth"))
         else:
             axes[key] = values.value
-            problem = problem_of_swept_key(key)
+            problem = problem_of_swept_key(key, arguments)
             if problem is not None:
                 problems.append(values.problem(problem))
     return axes

@@ -52,7 +52,7 @@ def load_object(path: str) -> Callable[..., Any]:
         except Exception as error:
             raise UserCodeError(f"{path}: looking up '{name}' failed: {summary(error)}") from error
     if not callable(value):
-        raise InputError(f"{path}: is {type(value).__name__}, allowed: a function or class")
+        raise InputError(f"{path} is of type {type(value).__name__}, allowed: a function or class")
     loaded: Callable[..., Any] = value
     return loaded
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from hpcbal.config.checks.import_check import arguments_of_model
 from hpcbal.config.dnn_keys import meant_in_dnn
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.section import CUSTOM_ERROR, Section
@@ -103,7 +104,7 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
         hint = did_you_mean(path[-1], known)
         if not hint:
             name = str(path[-1])
-            hint = meant_in_dnn(name) if owner is DnnConfig else _elsewhere(name, model)
+            hint = _meant_in(root, path[:-1], name) if owner is DnnConfig else _elsewhere(name, model)
         return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}")
     owner, field = _field_at(model, path)
     given = node.plain()
@@ -178,6 +179,13 @@ def _keys_allowed(section: type[BaseModel]) -> str:
     keys = keys_of(section)
     more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
     return f"a mapping with the keys {', '.join(keys[:_MOST_KEYS])}{more}"
+
+
+def _meant_in(root: YamlNode, dnn: Path, name: str) -> str:
+    """What an unknown key of this DNN was meant to be."""
+    node, rest = root.deepest(dnn)
+    path = node.get("model") if not rest and node.is_mapping else None
+    return meant_in_dnn(name, None if path is None else arguments_of_model(path.value))
 
 
 def _elsewhere(name: str, model: type[BaseModel]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hpcbal.config.schema.ensemble import EnsembleConfig
-from hpcbal.control import DnnSpec, ScheduleSettings
+from hpcbal.control import AUTO, DnnSpec, ScheduleSettings
+from hpcbal.control.candidates import PAPER_DELTA
 
 
 def specs_of(config: EnsembleConfig) -> tuple[DnnSpec, ...]:
@@ -20,15 +21,17 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
         num_positions: samples of a pass, including validation.
     """
     schedule = config.schedule
+    # Parts of the data stay on their slots: one DNN, one group, no stream of its own.
+    is_partitioned = config.data.access == "partitioned"
     is_given = schedule.profiling.rates is not None or config.backend.name == "emulated"
     return ScheduleSettings(
         num_positions=num_positions,
-        delta=schedule.delta_rule(),
-        alpha=schedule.alpha,
-        max_gpus_per_dnn=schedule.max_gpus_per_dnn,
+        delta=PAPER_DELTA if is_partitioned and schedule.delta == AUTO else schedule.delta_rule(),
+        alpha=schedule.alpha_rule(),
+        max_gpus_per_dnn=schedule.gpu_limit,
         profile=not is_given,
         max_profile_gpus=schedule.profiling.max_gpus,
-        paradigm=schedule.paradigm,
+        paradigm="global" if is_partitioned else schedule.paradigm,
         seed=config.seed,
         regroup=config.balance.regroup,
     )

@@ -1,9 +1,12 @@
 """The ensemble's state machine: messages, states, transitions, instructions; no IO."""
 
+from hpcbal.control.candidates import candidates
 from hpcbal.control.ensemble import Ensemble, replay
 from hpcbal.control.error import ControlError
+from hpcbal.control.idle import IdleSlots
 from hpcbal.control.messages import (
     CheckpointWritten,
+    ChooseSchedule,
     DnnFailed,
     EpochDone,
     Event,
@@ -17,6 +20,7 @@ from hpcbal.control.messages import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    ScheduleChosen,
     StartAlone,
     Started,
     StartProfiling,
@@ -32,13 +36,17 @@ from hpcbal.control.progress import (
     ResumeState,
     ScheduleSettings,
 )
+from hpcbal.control.schedules import AUTO, Choice, Prediction, Schedule, choose
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import StopDecision, StopRule, evaluate
 
 __all__ = [
+    "AUTO",
     "INDEPENDENT",
     "PARADIGM_NAMES",
     "CheckpointWritten",
+    "Choice",
+    "ChooseSchedule",
     "ControlError",
     "DnnFailed",
     "DnnProgress",
@@ -50,15 +58,19 @@ __all__ = [
     "Finish",
     "GroupLeft",
     "GroupPlan",
+    "IdleSlots",
     "Instruction",
     "LeaveOut",
     "LeaveRound",
     "NextPass",
     "Phase",
+    "Prediction",
     "PreprocessingMeasured",
     "RateMeasured",
     "ResumeState",
     "RoundPlan",
+    "Schedule",
+    "ScheduleChosen",
     "ScheduleSettings",
     "StartAlone",
     "StartProfiling",
@@ -69,6 +81,8 @@ __all__ = [
     "StopStream",
     "SuspendGroups",
     "SuspendRequested",
+    "candidates",
+    "choose",
     "evaluate",
     "is_random",
     "replay",

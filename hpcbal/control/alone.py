@@ -14,7 +14,8 @@ def fill_gpus(core: Core) -> list[Instruction]:
     """Give free GPUs to the next DNNs; finish when no DNN is left.
 
     DNNs that an earlier start began come first; the others follow in a random order that is fixed for the
-    run. So the choice for a free GPU is as random as in the paper, and the same after a resume.
+    run. So the choice for a free GPU is as random as in the paper, and the same after a resume. If several
+    GPUs are free, a DNN gets one where its network is built.
 
     Source: [FLEET] Sec. 6.1, "Baseline": a GPU randomly picks one yet-to-be-trained DNN whenever it becomes
         free until there are no DNN left.
@@ -24,11 +25,12 @@ def fill_gpus(core: Core) -> list[Instruction]:
     if not s.suspend_reason:
         taken = {gpu for group in s.groups.values() for gpu in group.gpus}
         free = [gpu for gpu in range(core.cluster.num_gpus) if gpu not in taken]
-        for gpu in free:
-            waiting = core.waiting_alone()
-            if not waiting:
-                break
-            instructions.append(_start(core, waiting.popleft(), gpu))
+        while free and (waiting := core.waiting_alone()):
+            dnn = waiting.popleft()
+            built = s.built.get(dnn.spec.dnn_id, ())
+            gpu = next((gpu for gpu in free if gpu in built), free[0])
+            free.remove(gpu)
+            instructions.append(_start(core, dnn, gpu))
     return instructions if s.groups else core.finish()
 
 
@@ -48,6 +50,7 @@ def _start(core: Core, dnn: Dnn, gpu: int) -> StartAlone:
     )
     core.move(dnn, DnnState.RUNNING)
     dnn.position = None
+    s.note_built(name, (gpu,))
     s.phase = Phase.ROUND
     s.next_round_index += 1
     s.next_pass = max(s.next_pass, position.pass_index + 1)

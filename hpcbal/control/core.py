@@ -8,22 +8,27 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds
+from hpcbal.control.candidates import candidates
 from hpcbal.control.error import ControlError, subject_of
+from hpcbal.control.measuring_round import measures_in_rounds
 from hpcbal.control.messages import Event, Finish, Instruction, Started
-from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES
+from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, needs_rates
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
+from hpcbal.control.schedules import AUTO, Choice, Schedule
 from hpcbal.control.state import Dnn, EnsembleState
 from hpcbal.control.states import TERMINAL, TRANSITIONS, DnnState, Phase
 from hpcbal.errors import ClusterError
 from hpcbal.machines import EventLog
-from hpcbal.policies import FlotillaPlanner, RateTable, random_order
+from hpcbal.policies import Delta, FlotillaPlanner, RateTable, random_order
 
 
 class Core:
     """The inside of `Ensemble`, with the same arguments and errors.
 
     Attributes:
-        specs, cluster, settings: as given.
+        specs, cluster: as given.
+        given: the settings as given; parts of the schedule may be left open.
+        candidates: the schedules that the settings leave open.
         origin_rates, origin_resume: where the event log starts.
         batch_sizes: samples per step, by DNN.
         log: the bounded event log.
@@ -43,19 +48,27 @@ class Core:
     ) -> None:
         self.specs = tuple(specs)
         self.cluster = cluster
-        self.settings = settings
+        self.given = settings
         self.origin_rates = rates
         self.origin_resume = resume
         self.batch_sizes = {spec.dnn_id: spec.batch_size for spec in self.specs}
         self.log = EventLog(settings.max_events, subject_of)
-        self._flotillas: tuple[RateTable, FlotillaPlanner] | None = None
+        self._flotillas: tuple[RateTable, Delta, FlotillaPlanner] | None = None
+        self._settings: tuple[Choice | None, ScheduleSettings] | None = None
         self._waiting: deque[Dnn] | None = None
         self._check_input()
+        self.candidates = candidates(settings)
         self.state = EnsembleState.begin(self.specs, rates, resume)
+        if resume.choice is not None and not (
+            self.is_auto
+            and resume.choice.schedule in self.candidates
+            and rounds.is_alike(resume.cluster, cluster)
+        ):
+            self.state.choice = None
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
             self.state.interrupted = None
         if not rounds.is_alike(resume.cluster, cluster):
-            self.state.kept = {}
+            self.state.kept, self.state.built = {}, {}
         for dnn_id in self.state.left_out.keys() - self.state.dnns.keys():
             del self.state.left_out[dnn_id]
         self.has_resumed = any(dnn.position is not None for dnn in self.state.dnns.values())
@@ -67,6 +80,20 @@ class Core:
             self.state.interrupted = None
         if self._above_limit(self.state.kept):
             self.state.kept = {}
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether schedules are chosen."""
+        return len(self.candidates) > 1
+
+    @property
+    def settings(self) -> ScheduleSettings:
+        """The settings with the schedule of now; before the first choice, with the first candidate."""
+        choice = self.state.choice
+        if self._settings is None or self._settings[0] is not choice:
+            schedule = self.candidates[0] if choice is None else choice.schedule
+            self._settings = choice, self.given.under(schedule)
+        return self._settings[1]
 
     @property
     def is_independent(self) -> bool:
@@ -83,22 +110,32 @@ class Core:
             self.flotillas,
             s.preprocessing_samples_per_s,
             s.left_out,
+            s.built,
         )
 
     def flotillas(self) -> FlotillaPlanner:
         """The planner of flotillas for the present rates, of the DNNs that are live: there will be fewer."""
         s, settings = self.state, self.settings
-        if self._flotillas is None or self._flotillas[0] is not s.rates:
+        delta = settings.delta
+        assert delta is not None, "a schedule that forms flotillas has a delta"
+        if self._flotillas is None or self._flotillas[0] is not s.rates or self._flotillas[1] != delta:
             planner = FlotillaPlanner(
                 s.live_ids(),
                 s.rates,
                 self.cluster.num_gpus,
-                settings.delta,
+                delta,
                 settings.max_gpus_per_dnn,
                 self.batch_sizes,
             )
-            self._flotillas = s.rates, planner
-        return self._flotillas[1]
+            self._flotillas = s.rates, delta, planner
+        return self._flotillas[2]
+
+    def would_do_the_same(self, schedule: Schedule) -> bool:
+        """See `Ensemble.would_do_the_same`."""
+        now = self.settings
+        if schedule.delta is None or (schedule.paradigm, schedule.alpha) != (now.paradigm, now.alpha):
+            return False
+        return self._flotillas is not None and self._flotillas[2].gives_same(schedule.delta)
 
     def waiting_alone(self) -> deque[Dnn]:
         """DNNs in the order in which they train alone, from the first one that waits on; see `fill_gpus`.
@@ -169,6 +206,8 @@ class Core:
             preprocessing_samples_per_s=s.preprocessing_samples_per_s,
             kept=dict(s.kept),
             left_out=dict(s.left_out),
+            built=dict(s.built),
+            choice=s.choice,
         )
 
     def bound_log(self) -> None:
@@ -190,16 +229,16 @@ class Core:
 
     def _above_limit(self, gpus: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
         """Live DNNs that would have more GPUs than allowed, if they continued on these."""
-        s, limit, batch_sizes = self.state, self.settings.max_gpus_per_dnn, self.batch_sizes
+        s, limit, batch_sizes = self.state, self.given.max_gpus_per_dnn, self.batch_sizes
         most = {d: size if limit is None else min(size, limit) for d, size in batch_sizes.items()}
         return tuple(d for d in s.live_ids() if d in gpus and len(s.remaining(d, gpus[d])) > most[d])
 
     def _check_input(self) -> None:
         if self.cluster.num_gpus < 1:
             raise ClusterError("the allocation has no slot; give every node at least one, or ask for more")
-        if self.settings.paradigm not in PARADIGM_NAMES:
-            allowed = ", ".join(PARADIGM_NAMES)
-            raise self.error(f"schedule.paradigm: got {self.settings.paradigm!r}, allowed: {allowed}")
+        if self.given.paradigm not in (*PARADIGM_NAMES, AUTO):
+            allowed = ", ".join((*PARADIGM_NAMES, AUTO))
+            raise self.error(f"schedule.paradigm: got {self.given.paradigm!r}, allowed: {allowed}")
         counts = Counter(spec.dnn_id for spec in self.specs)
         repeated = sorted(dnn_id for dnn_id, count in counts.items() if count > 1)
         if repeated:
@@ -210,3 +249,13 @@ class Core:
                     f"{dnn_id} has completed {progress.epochs} epochs, but its history holds "
                     f"{len(progress.history)}; restore both from one checkpoint"
                 )
+
+
+def must_measure(core: Core) -> bool:
+    """Whether the next round has to measure rates, without which paradigms and choices cannot decide."""
+    s = core.state
+    return (
+        needs_rates(core.given.paradigm)
+        and measures_in_rounds(core.settings, core.cluster.num_gpus)
+        and not all(s.rates.is_measured(dnn_id, 1) for dnn_id in s.live_ids())
+    )

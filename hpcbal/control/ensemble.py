@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import invariants, rounds, snapshot
 from hpcbal.control.alone import fill_gpus
 from hpcbal.control.core import Core
+from hpcbal.control.idle import IdleSlots, idle_slots
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
@@ -19,6 +20,7 @@ from hpcbal.control.messages import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    ScheduleChosen,
     Started,
     StopStream,
     SuspendGroups,
@@ -26,7 +28,9 @@ from hpcbal.control.messages import (
 )
 from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
-from hpcbal.control.round_phase import decide, next_round, on_epoch_done
+from hpcbal.control.round_phase import decide, next_round, on_epoch_done, on_schedule_chosen
+from hpcbal.control.schedules import Schedule
+from hpcbal.control.skipping import skip_passes
 from hpcbal.control.state import EnsembleState
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import evaluate
@@ -107,6 +111,11 @@ class Ensemble:
         return self._core.state.plan
 
     @property
+    def settings(self) -> ScheduleSettings:
+        """The settings with the schedule of now: nothing in them is left open."""
+        return self._core.settings
+
+    @property
     def forgotten(self) -> tuple[str, ...]:
         """Live DNNs that may use GPUs again that they had dropped, because the hosts have changed."""
         return self._core.forgotten
@@ -130,12 +139,28 @@ class Ensemble:
     def origin(self) -> tuple[tuple[DnnSpec, ...], Cluster, ScheduleSettings, RateTable, ResumeState]:
         """Where the event log starts."""
         core = self._core
-        return (core.specs, core.cluster, core.settings, core.origin_rates, core.origin_resume)
+        return (core.specs, core.cluster, core.given, core.origin_rates, core.origin_resume)
 
     @property
     def state(self) -> EnsembleState:
         """The state itself, for tests and reports; do not change it."""
         return self._core.state
+
+    def idle_slots(self) -> IdleSlots | None:
+        """Slots that are idle in the round that runs although DNNs wait, and why; None if there are none."""
+        return idle_slots(self._core)
+
+    def would_do_the_same(self, schedule: Schedule) -> bool:
+        """Whether this schedule, which differs in delta, would have led to the same rounds so far."""
+        return self._core.would_do_the_same(schedule)
+
+    def skip_passes(self, dnn_ids: Sequence[str], number: int) -> None:
+        """Let groups that train the same pass be this many passes further, for simulations; see `skipping`.
+
+        Raises:
+            ControlError: if something would be decided in these passes.
+        """
+        skip_passes(self._core, dnn_ids, number)
 
     def resume_state(self) -> ResumeState:
         """What the next run needs to know about the schedule.
@@ -280,5 +305,6 @@ _HANDLERS: dict[type[Event], Callable[[Core, Any], list[Instruction]]] = {
     CheckpointWritten: _on_checkpoint_written,
     GroupLeft: _on_group_left,
     DnnFailed: _on_dnn_failed,
+    ScheduleChosen: on_schedule_chosen,
     SuspendRequested: _on_suspend_requested,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpcbal.control.schedules import Choice, Schedule
 from hpcbal.values import Position
 
 
@@ -64,7 +65,7 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True)
 class RateMeasured(Event):
-    """A profiling run of `dnn_id` on `num_gpus` trainers measured `samples_per_s`."""
+    """A profiling run of `dnn_id` on `num_gpus` trainers, or its first pass, measured `samples_per_s`."""
 
     dnn_id: str
     num_gpus: int
@@ -131,6 +132,13 @@ class DnnFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleChosen(Event):
+    """The answer to ChooseSchedule."""
+
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendRequested(Event):
     """A signal or the walltime asks for a clean stop with exit code 75."""
 
@@ -150,6 +158,22 @@ class StartProfiling(Instruction):
     """Time these groups side by side; each answers with RateMeasured or DnnFailed, then GroupLeft."""
 
     groups: tuple[GroupPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseSchedule(Instruction):
+    """Predict what the candidates would lead to and answer with ScheduleChosen; no group trains meanwhile.
+
+    The answer must follow from the ensemble's state alone, so that a run that is repeated or resumed makes
+    the same choices.
+
+    Attributes:
+        candidates: at least two.
+        current: the schedule until now; None at the first choice.
+    """
+
+    candidates: tuple[Schedule, ...]
+    current: Schedule | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,15 @@ from typing import Protocol
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.messages import GroupPlan
 from hpcbal.control.progress import ScheduleSettings
+from hpcbal.control.schedules import AUTO
 from hpcbal.policies import (
     Flotilla,
     FlotillaPlanner,
     RateTable,
+    assign_gpus_roughly,
     assign_gpus_staying,
     avoid_left_out,
+    free_where_built,
     random_order,
     without_left_out,
 )
@@ -30,6 +33,7 @@ class View:
     Attributes:
         flotillas: returns the planner of flotillas for the rates of now.
         left_out: GPUs per DNN that it trains faster without.
+        built: GPUs whose ranks hold the network of a DNN, built and traced, by DNN.
     """
 
     cluster: Cluster
@@ -37,6 +41,7 @@ class View:
     rates: RateTable
     flotillas: Callable[[], FlotillaPlanner]
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    built: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
         """The flotilla that [FLEET] Alg. 2 forms from `candidates` (at least one) for `num_gpus` GPUs."""
@@ -47,14 +52,22 @@ class View:
     ) -> Choice:
         """Place the flotilla on `gpus` (ascending); a DNN may get fewer GPUs than planned, to avoid some.
 
-        A DNN in `kept` stays on its GPUs listed there, where that makes no placement worse.
+        A DNN in `kept` stays on its GPUs listed there, and any other goes where it is built, where that makes
+        no placement worse.
         """
         index_of = {gpu: j for j, gpu in enumerate(gpus)}
-        had = {
+        had: dict[str, Sequence[int]] = {
             d: [index_of[gpu] for gpu in own if gpu in index_of and gpu not in self.left_out.get(d, ())]
             for d, own in (kept or {}).items()
         }
-        placed = assign_gpus_staying(flotilla, self.cluster.part(gpus), had).gpus
+        moving = {
+            d: m for d, m in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True) if len(had.get(d, ())) < m
+        }
+        built = {d: [index_of[gpu] for gpu in own if gpu in index_of] for d, own in self.built.items()}
+        staying = [j for d in flotilla.dnn_ids if d not in moving for j in had[d]]
+        had |= free_where_built(moving, built, staying)
+        place = assign_gpus_roughly if self.settings.rough_placement else assign_gpus_staying
+        placed = place(flotilla, self.cluster.part(gpus), had).gpus
         by_dnn = {d: tuple(gpus[j] for j in placed[d]) for d in flotilla.dnn_ids}
         free = set(gpus).difference(*by_dnn.values())
         by_dnn = avoid_left_out(by_dnn, self.left_out, free, self.cluster.node_of_gpus())
@@ -83,10 +96,12 @@ class Paradigm(Protocol):
     Attributes:
         needs_rates: whether it decides by training rates, so that these must be profiled first.
         is_random: whether it depends on the seed.
+        has_alpha: whether alpha decides when a round ends.
     """
 
     needs_rates: bool
     is_random: bool
+    has_alpha: bool
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """Choose the groups of the next round.
@@ -118,6 +133,7 @@ class Global:
 
     needs_rates = True
     is_random = False
+    has_alpha = True
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """A flotilla of any candidates on all GPUs; DNNs that can stay in place at no cost do so.
@@ -141,7 +157,9 @@ class Global:
             and a round does not end if the next flotilla would be the same DNNs with the same numbers of
             GPUs, because stopping and starting would change nothing.
         """
-        if sum(going_on.values()) >= view.settings.alpha * num_gpus_of_round - ROUNDING:
+        alpha = view.settings.alpha
+        assert alpha is not None, "a schedule with this paradigm has an alpha"
+        if sum(going_on.values()) >= alpha * num_gpus_of_round - ROUNDING:
             return False
         if view.left_out:  # a DNN may get fewer GPUs than its flotilla wants: only placement decides
             chosen = self.choose(view, candidates(), {}).groups
@@ -155,6 +173,7 @@ class Local:
 
     needs_rates = True
     is_random = False
+    has_alpha = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """DNNs in training stay on their GPUs; a flotilla of the others gets the remaining GPUs.
@@ -193,6 +212,7 @@ class Homogeneous:
 
     needs_rates = False
     is_random = True
+    has_alpha = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """As many DNNs as there are GPUs, taken from a random order that is fixed for the run."""
@@ -221,10 +241,10 @@ PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
 
 
 def needs_rates(paradigm: str) -> bool:
-    """Whether a paradigm decides by training rates."""
-    return paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates
+    """Whether a paradigm, or the choice of one, needs training rates."""
+    return paradigm == AUTO or (paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates)
 
 
 def is_random(paradigm: str) -> bool:
-    """Whether the seed changes what a paradigm decides."""
-    return paradigm == INDEPENDENT or PARADIGMS[paradigm].is_random
+    """Whether the seed may change what a paradigm decides."""
+    return paradigm in (AUTO, INDEPENDENT) or PARADIGMS[paradigm].is_random

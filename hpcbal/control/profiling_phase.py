@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpcbal.control.core import Core
+from hpcbal.control.measuring_round import measures_in_rounds
 from hpcbal.control.messages import Instruction, RateMeasured, StartProfiling
 from hpcbal.control.paradigms import needs_rates
 from hpcbal.control.profiling import missing_jobs, next_wave, place_wave
@@ -23,7 +24,7 @@ def profile_or_train(core: Core) -> list[Instruction]:
     s.rates, s.fresh_rates = s.all_rates(), {}
     if s.suspend_reason or not s.live_ids():
         return core.finish()
-    if not needs_rates(core.settings.paradigm):
+    if not needs_rates(core.given.paradigm):
         return next_round(core)
     if not core.settings.profile:
         unknown = [dnn_id for dnn_id in s.live_ids() if not s.rates.is_measured(dnn_id, 1)]
@@ -33,6 +34,8 @@ def profile_or_train(core: Core) -> list[Instruction]:
                 "give them in the rate table or let hpcbal profile"
             )
         return next_round(core)
+    if measures_in_rounds(core.settings, core.cluster.num_gpus):
+        return next_round(core)
     jobs = missing_jobs(s.live_ids(), list(s.dnns), s.rates, core.cluster, core.settings, core.batch_sizes)
     if not jobs:
         return next_round(core)
@@ -41,19 +44,23 @@ def profile_or_train(core: Core) -> list[Instruction]:
     for group in groups:
         core.move(s.dnns[group.dnn_id], DnnState.PROFILING)
         s.groups[group.dnn_id] = Group(group.dnn_id, group.gpus, is_profiling=True)
+        s.note_built(group.dnn_id, group.gpus)
     return [StartProfiling(groups)]
 
 
 def on_rate_measured(core: Core, event: RateMeasured) -> list[Instruction]:
-    """A group of the running wave has measured its rate."""
+    """A group of the running wave, or of a round, has measured its rate."""
     s, dnn = core.state, core.dnn_of(event)
     if dnn.state is DnnState.FAILED:
         return []
     group = s.groups.get(event.dnn_id)
-    if group is None or not group.is_profiling or group.is_measured:
-        raise core.unexpected(event, dnn, "one RateMeasured of a DNN in the running profiling wave")
+    if group is None or group.is_measured:
+        raise core.unexpected(event, dnn, "one RateMeasured of a DNN in a profiling wave or a round")
     if event.num_gpus != len(group.gpus) or not 0.0 < event.samples_per_s < float("inf"):
         raise core.unexpected(event, dnn, f"a rate > 0 on {len(group.gpus)} slots")
     group.is_measured = True
+    if not group.is_profiling:
+        s.rates = s.rates.with_measurement(event.dnn_id, event.num_gpus, event.samples_per_s)
+        return []
     s.fresh_rates[event.dnn_id, event.num_gpus] = event.samples_per_s
     return []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.messages import RoundPlan
+from hpcbal.control.schedules import Choice, Schedule
 from hpcbal.control.states import DnnState
 from hpcbal.control.stopping import StopRule
 from hpcbal.errors import InputError
@@ -37,23 +38,26 @@ class ScheduleSettings:
     Attributes:
         num_positions: samples of one pass, training and validation, >= 1; a position with this offset is the
             end of its pass.
-        delta: how close rates in a flotilla must be ([FLEET] Eq. 3).
-        alpha: a round ends when fewer than this share of its GPUs stay busy, 0..1 ([FLEET] Sec. 4.3.2).
+        delta: how close rates in a flotilla must be ([FLEET] Eq. 3); None: to be chosen.
+        alpha: a round ends when fewer than this share of its GPUs stay busy, 0..1 ([FLEET] Sec. 4.3.2); None:
+            to be chosen, see `candidates`.
         max_gpus_per_dnn: most GPUs of one DNN; None: all.
         profile: whether missing rates are measured; if not, all must be known.
         max_profile_gpus: most GPUs of a profiling run; None: M_t of [FLEET] App. B.3.
         max_preprocessors: number of preprocessor ranks, >= 1.
         checkpoint_every_pass: whether NextPass requests a checkpoint of every DNN that continues.
         max_events: bound of the event log, >= 2.
-        paradigm: one of `paradigms.PARADIGM_NAMES`.
+        paradigm: one of `paradigms.PARADIGM_NAMES`, or `schedules.AUTO`: to be chosen.
         seed: seed of everything that a paradigm draws at random, >= 0.
         profile_only: whether the run ends when all rates are known.
         regroup: whether a DNN may continue without a GPU if its group trains faster without it.
+        rough_placement: whether flotillas are placed without a search, for predictions; see
+            `assign_gpus_roughly`.
     """
 
     num_positions: int
-    delta: Delta = field(default_factory=lambda: Delta(absolute=20.0))
-    alpha: float = 0.8
+    delta: Delta | None = field(default_factory=lambda: Delta(absolute=20.0))
+    alpha: float | None = 0.8
     max_gpus_per_dnn: int | None = None
     profile: bool = True
     max_profile_gpus: int | None = None
@@ -64,9 +68,10 @@ class ScheduleSettings:
     seed: int = 0
     profile_only: bool = False
     regroup: bool = True
+    rough_placement: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.alpha) and 0.0 <= self.alpha <= 1.0):
+        if self.alpha is not None and not (math.isfinite(self.alpha) and 0.0 <= self.alpha <= 1.0):
             raise InputError(f"schedule.alpha: got {self.alpha}, allowed: 0 to 1")
         bounds = (
             ("num_positions", self.num_positions, 1),
@@ -79,6 +84,10 @@ class ScheduleSettings:
         for name, value, least in bounds:
             if value is not None and value < least:
                 raise InputError(f"{name}: got {value}, allowed: an integer >= {least}")
+
+    def under(self, schedule: Schedule) -> ScheduleSettings:
+        """These settings with a chosen schedule: nothing is left to be chosen."""
+        return replace(self, paradigm=schedule.paradigm, delta=schedule.delta, alpha=schedule.alpha)
 
     def for_profiling(self) -> ScheduleSettings:
         """These settings for a run that only measures rates, whatever schedule they are for.
@@ -122,6 +131,8 @@ class ResumeState:
         preprocessing_samples_per_s: rate of one preprocessor; None if not measured.
         kept: GPUs of the DNNs that continue in place in the next round; see `EnsembleState`.
         left_out: GPUs per DNN that it goes on without; see `hpcbal.control.removal`.
+        built: GPUs whose ranks hold the network of a DNN; empty for new processes. See `EnsembleState`.
+        choice: the last choice of a schedule; None if the schedule was given.
     """
 
     dnns: Mapping[str, DnnProgress] = field(default_factory=dict)
@@ -132,3 +143,5 @@ class ResumeState:
     preprocessing_samples_per_s: float | None = None
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    built: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    choice: Choice | None = None

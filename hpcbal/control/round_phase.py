@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpcbal.control import alone, rounds
-from hpcbal.control.core import Core
+from hpcbal.control.core import Core, must_measure
 from hpcbal.control.messages import (
+    ChooseSchedule,
     EpochDone,
     GroupPlan,
     Instruction,
     LeaveRound,
     NextPass,
     RoundPlan,
+    ScheduleChosen,
     StartRound,
 )
 from hpcbal.control.removal import leave_out, offer_of, what_shrinks
@@ -33,17 +35,53 @@ def next_round(core: Core) -> list[Instruction]:
     if s.suspend_reason or core.settings.profile_only or not s.live_ids():
         return core.finish()
     core.bound_log()
-    if core.is_independent:
-        s.interrupted = None  # every DNN continues at its own position, whatever rounds there were
-        return alone.fill_gpus(core)
+    can_choose = core.is_auto and not must_measure(core)
+    if can_choose and s.choice is None:
+        return _ask(core)
+    if core.is_independent:  # until the last DNN: without rounds there is no moment to choose again
+        return _train_alone(core)
     interrupted, s.interrupted = s.interrupted, None
     plan = _continued_round(core, interrupted) if interrupted is not None else None
-    if plan is None:
-        plan = _catch_up_round(core)
+    if plan is None and can_choose:
+        return _ask(core)
+    return _start_round(core, plan or _planned_round(core))
+
+
+def _ask(core: Core) -> list[Instruction]:
+    core.state.phase = Phase.CHOOSING
+    choice = core.state.choice
+    return [ChooseSchedule(core.candidates, None if choice is None else choice.schedule)]
+
+
+def on_schedule_chosen(core: Core, event: ScheduleChosen) -> list[Instruction]:
+    """The schedule of the next round is known."""
+    s = core.state
+    if s.phase is not Phase.CHOOSING or event.choice.schedule not in core.candidates:
+        allowed = "one of the candidates, once, after ChooseSchedule"
+        raise core.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
+    s.choice = event.choice
+    if s.suspend_reason:
+        return core.finish()
+    if core.is_independent:
+        return _train_alone(core)
+    interrupted, s.interrupted = s.interrupted, None
+    plan = _continued_round(core, interrupted) if interrupted is not None else None
+    return _start_round(core, plan or _planned_round(core))
+
+
+def _train_alone(core: Core) -> list[Instruction]:
+    """Every DNN continues at its own position, whatever rounds there were."""
+    core.state.interrupted, core.state.kept = None, {}
+    return alone.fill_gpus(core)
+
+
+def _planned_round(core: Core) -> RoundPlan:
+    """No interrupted round continues: finish stopped passes, or form a new flotilla."""
+    s = core.state
+    plan = _catch_up_round(core)
     if plan is None:
         plan = _new_round(core, s.live_ids(), s.next_pass, kept=s.kept)
-    s.kept = {}
-    return _start_round(core, plan)
+    return plan
 
 
 def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
@@ -127,6 +165,7 @@ def _new_round(
 
 def _start_round(core: Core, plan: RoundPlan) -> list[Instruction]:
     s = core.state
+    s.kept = {}
     s.phase, s.plan, s.pass_index = Phase.ROUND, plan, plan.first_pass
     s.next_round_index = plan.index + 1
     s.next_pass = max(s.next_pass, plan.first_pass + 1)
@@ -140,6 +179,7 @@ def _start_round(core: Core, plan: RoundPlan) -> list[Instruction]:
         else:
             group.training_pass, group.reported_pass = start.pass_index, start.pass_index - 1
         s.groups[planned.dnn_id] = group
+        s.note_built(planned.dnn_id, planned.gpus)
     return [StartRound(plan)]
 
 
@@ -178,6 +218,8 @@ def decide(core: Core) -> list[Instruction]:
     if s.phase is not Phase.ROUND or core.is_independent:
         return instructions
     assert s.plan is not None
+    if any(not g.leaving and g.reported_pass < s.pass_index for g in reversed(s.groups.values())):
+        return instructions  # most reports are not the last one of a pass
     while staying := s.staying_groups():
         finished = min(group.reported_pass for group in staying)
         if finished < s.pass_index:
@@ -215,6 +257,10 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
         return True
     if finished + 1 < s.next_pass:
         return False  # the round had begun the next pass when it was interrupted: this was already decided
+    if must_measure(core) and core.cluster.num_gpus > 1:
+        return (
+            True  # a DNN was added to the run, or failed before it had a rate: a measuring round comes next
+        )
     leaving = {group.dnn_id for group in s.groups.values() if group.leaving == "converged"}
 
     def candidates() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hpcbal.cluster.layout import Cluster
+from hpcbal.control.measuring_round import choose_unmeasured
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.paradigms import PARADIGMS, View
 from hpcbal.control.progress import ScheduleSettings
@@ -23,11 +24,12 @@ class Planner:
         flotillas: Callable[[], FlotillaPlanner],
         preprocessing_samples_per_s: float | None,
         left_out: Mapping[str, tuple[int, ...]] | None = None,
+        built: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._paradigm = PARADIGMS[settings.paradigm]
-        self._view = View(cluster, settings, rates, flotillas, left_out or {})
+        self._view = View(cluster, settings, rates, flotillas, left_out or {}, built or {})
         self._preprocessing_samples_per_s = preprocessing_samples_per_s
 
     def new_round(
@@ -43,6 +45,9 @@ class Planner:
     ) -> RoundPlan:
         """Choose from `candidates` by the paradigm and place them.
 
+        If it needs rates that are not known, choose DNNs without a rate for a round of one pass, see
+        `measuring_round`. A single GPU leaves nothing to choose later, so the round goes on.
+
         Args:
             candidates: DNNs that may be chosen, at least one.
             index, first_pass, last_pass: fields of the plan.
@@ -52,7 +57,12 @@ class Planner:
 
         Source: [FLEET] Alg. 1, lines 4 and 5.
         """
-        choice = self._paradigm.choose(self._view, candidates, kept or {})
+        rates = self._view.rates
+        if self._paradigm.needs_rates and not all(rates.is_measured(d, 1) for d in candidates):
+            choice = choose_unmeasured(self._view, candidates, self._view.built)
+            last_pass = first_pass if self._cluster.num_gpus > 1 else last_pass
+        else:
+            choice = self._paradigm.choose(self._view, candidates, kept or {})
         chosen = [group.dnn_id for group in choice.groups]
         beginning = Position(first_pass)
         return RoundPlan(

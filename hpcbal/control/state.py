@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
+from hpcbal.control.schedules import Choice
 from hpcbal.control.states import TERMINAL, DnnState, Phase
 from hpcbal.policies import RateTable, without_left_out
 from hpcbal.values import EpochRecord, Position
@@ -63,7 +64,7 @@ class Group:
 
     Attributes:
         is_profiling: whether it belongs to a profiling wave, not to a round.
-        is_measured: in a profiling wave, whether its rate has been reported.
+        is_measured: whether its rate has been reported, in a profiling wave or in this round.
         training_pass: the pass that it trains; None while it waits at the end of `reported_pass`.
         reported_pass: the last pass that it has finished.
         leaving: why it will leave: 'converged', 'regroup', 'suspended' or 'failed'; empty if it stays.
@@ -108,6 +109,9 @@ class EnsembleState:
         kept: GPUs of the DNNs that were in training when the last round ended; a paradigm may leave them in
             place.
         left_out: GPUs per DNN that it goes on without, in the order in which they were left out.
+        built: GPUs whose ranks have built and traced the network of a DNN since this start, by DNN,
+            ascending. They may have dropped it to make room for others.
+        choice: the last choice of a schedule; None if there was none.
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
         live: DNNs that are neither done nor failed, in the order of the config. Kept, because looking through
@@ -127,6 +131,8 @@ class EnsembleState:
     next_round_index: int = 0
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    built: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    choice: Choice | None = None
     suspend_reason: str = ""
     outcome: str = ""
     live: dict[str, None] = field(init=False)
@@ -147,7 +153,13 @@ class EnsembleState:
             next_round_index=_next_round_index(resume),
             kept=dict(resume.kept),
             left_out=dict(resume.left_out),
+            built=dict(resume.built),
+            choice=resume.choice,
         )
+
+    def note_built(self, dnn_id: str, gpus: tuple[int, ...]) -> None:
+        """A group on these GPUs builds the network of the DNN, unless its ranks have it."""
+        self.built[dnn_id] = tuple(sorted({*self.built.get(dnn_id, ()), *gpus}))
 
     def live_ids(self) -> list[str]:
         """DNNs that are neither done nor failed, in the order of the config."""

@@ -24,6 +24,7 @@ class Phase(enum.StrEnum):
 
     NEW = "new"
     PROFILING = "profiling"
+    CHOOSING = "choosing"
     ROUND = "round"
     FINISHED = "finished"
 

@@ -132,7 +132,11 @@ def evaluate(rule: StopRule, history: Sequence[EpochRecord]) -> StopDecision | N
     """
     if not history:
         return None
-    found, epoch = best(rule, history), history[-1].epoch
+    epoch = history[-1].epoch
+    if rule.target is None and rule.patience is None and epoch < rule.max_epochs:
+        check_monitored(rule, history[-1])
+        return None  # at once: a simulated run asks at the end of every pass
+    found = best(rule, history)
     reason, detail = "", ""
     if rule.target is not None and found.value is not None and _reached(rule, found.value):
         sign = ">=" if rule.mode == "max" else "<="

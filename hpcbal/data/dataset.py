@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import reprlib
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -11,6 +14,9 @@ from hpcbal.errors import DataError
 
 MAX_SAMPLES = 10**9
 """Every rank holds the ids of all samples, 8 bytes each."""
+
+MAX_CLASSES = 10**7
+"""Every network has a row of weights for each class; the largest published tasks have a few million."""
 
 RawSample = bytes | NDArray[Any]
 """What `Dataset.read` returns: an encoded image (PNG, JPEG) or an array."""
@@ -37,7 +43,7 @@ class Dataset(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """Labels that are classes are in 0..num_classes-1; at least 1."""
+        """Labels that are classes are in 0..num_classes-1; from 1 to `MAX_CLASSES`."""
         ...
 
     @property
@@ -62,15 +68,15 @@ class Dataset(Protocol):
 MEMBERS = ("__len__", "num_classes", "sample_spec", "label_spec", "read", "describe")
 
 
-def check_dataset(dataset: object, name: str) -> None:
-    """Check that `dataset` has every member of `Dataset`.
+def check_dataset(dataset: Any, name: str) -> None:
+    """Check that `dataset` has every member of `Dataset`, and that a run can use their values.
 
     Args:
         dataset: what the callable in `data.dataset` returned.
         name: its import path, for the message.
 
     Raises:
-        DataError: if members are missing (all are named), or its length is not one that a run can use.
+        DataError: if members are missing (all are named), or one of them has another value.
     """
     missing = [member for member in MEMBERS if not hasattr(dataset, member)]
     if missing:
@@ -86,6 +92,52 @@ def check_dataset(dataset: object, name: str) -> None:
             f"data.dataset {name}: __len__ returns {num_samples}, allowed: at most {MAX_SAMPLES} samples, "
             "because every rank keeps their order in memory"
         )
+    wrong = [
+        f"{member} is {_shown(getattr(dataset, member))}, allowed: {allowed}"
+        for member, is_usable, allowed in (
+            ("num_classes", _is_number_of_classes, f"a whole number from 1 to {MAX_CLASSES}"),
+            ("sample_spec", _is_spec_of_samples, "SampleSpec.of(shape, dtype), or None for encoded images"),
+            ("label_spec", _is_spec_of_labels, "LabelSpec(), or LabelSpec(shape, dtype) with a numeric type"),
+        )
+        if not is_usable(getattr(dataset, member))
+    ]
+    if wrong:
+        raise DataError(f"data.dataset {name}: {'; '.join(wrong)}")
+
+
+def _is_number_of_classes(value: Any) -> bool:
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_whole and bool(1 <= value <= MAX_CLASSES)
+
+
+def _is_spec_of_samples(value: Any) -> bool:
+    """Whether this is None, or equals what `SampleSpec.of` makes of the same shape and type."""
+    if not isinstance(value, SampleSpec):
+        return value is None
+    try:
+        return value == SampleSpec.of(value.shape, value.dtype, value.max_bytes)
+    except DataError:
+        return False
+
+
+def _is_spec_of_labels(value: Any) -> bool:
+    if not isinstance(value, LabelSpec) or not isinstance(value.shape, tuple):
+        return False
+    try:
+        kind = np.dtype(value.dtype).kind
+    except (TypeError, ValueError):
+        return False
+    return kind in "biuf" and all(
+        isinstance(length, int | np.integer) and length >= 1 for length in value.shape
+    )
+
+
+def _shown(value: Any) -> str:
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    if callable(value):
+        return "a method (does it lack @property?)"
+    return repr(value) if isinstance(value, SampleSpec | LabelSpec) else reprlib.repr(value)
 
 
 def _length(dataset: Any, name: str) -> int:

@@ -30,14 +30,13 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
     _check_args(factory, path, args)
     try:
         dataset = factory(**args)
+        check_dataset(dataset, path)
     except (HpcbalError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything
         raise UserCodeError(f"data.dataset {path}: cannot be opened: {summary(error)}") from error
     finally:
         leave_if_forked("the dataset")
-    check_dataset(dataset, path)
-    leave_if_forked("the dataset")
     return cast(Dataset, dataset)
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import RawSample
-from hpcbal.data.operations import OPERATIONS, Operation, OperationError
+from hpcbal.data.operations import OPERATIONS, ElementwiseOperation, Operation, OperationError
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError
+from hpcbal.values.affine import Affine
 
 
 class Pipeline:
@@ -22,7 +23,9 @@ class Pipeline:
     Attributes:
         operations: as given.
         input_spec: what the dataset returns; None for encoded images.
-        output_spec: spec of the result; always bounded.
+        output_spec: spec of what the model is called with, after all operations; always bounded.
+        host_spec: spec of what `run` returns: `output_spec`, unless operations are left for the device.
+        on_device: the operations left for the device, in order; they turn `host_spec` into `output_spec`.
         is_random: whether training samples differ from pass to pass.
     """
 
@@ -31,13 +34,17 @@ class Pipeline:
         operations: Sequence[Operation],
         input_spec: SampleSpec | None,
         max_sample_bytes: int | None = None,
+        *,
+        on_device: bool = False,
     ) -> None:
         """Check that each operation can work on the output of the one before it.
 
         Args:
             operations: may be empty if the dataset returns arrays.
             input_spec: the dataset's `sample_spec`.
-            max_sample_bytes: upper bound for samples whose size is not known in advance.
+            max_sample_bytes: upper bound of the result for samples whose size is not known in advance.
+            on_device: whether to leave the elementwise operations at the end for the device, if they make
+                samples larger.
 
         Raises:
             ConfigError: if an operation does not fit; the message names its place in `preprocessing`.
@@ -47,9 +54,11 @@ class Pipeline:
         self.input_spec = input_spec
         self.is_random = any(operation.is_random for operation in operations)
         spec = input_spec
+        specs = [spec]
         for index, operation in enumerate(operations):
             try:
                 spec = operation.output_spec(spec)
+                specs.append(spec)
             except OperationError as error:
                 raise ConfigError((f"preprocessing[{index}].{error}",)) from None
         if spec is None:
@@ -57,21 +66,31 @@ class Pipeline:
                 "preprocessing: the dataset gives encoded images; put 'decode: {mode: rgb}' (or gray) first"
             )
         self.output_spec = _bounded(spec, max_sample_bytes)
-        self._dtype = np.dtype(self.output_spec.dtype)
+        num_on_host = _num_on_host(self.operations, specs) if on_device else len(self.operations)
+        self._on_host = self.operations[:num_on_host]
+        left = self.operations[num_on_host:]
+        self.on_device: tuple[Affine, ...] = tuple(
+            operation.affine for operation in left if isinstance(operation, ElementwiseOperation)
+        )
+        last = specs[num_on_host]
+        self.host_spec = self.output_spec
+        if left and last is not None:  # elementwise operations change the type, and nothing else
+            self.host_spec = self.output_spec.with_dtype(last.dtype)
+        self._dtype = np.dtype(self.host_spec.dtype)
 
     def run(self, sample: RawSample, rng: np.random.Generator | None) -> NDArray[Any]:
-        """Preprocess one sample.
+        """Preprocess one sample, except for the operations left for the device.
 
         Args:
             sample: a sample of `input_spec`.
             rng: the sample's random stream; None in validation.
 
-        Returns: a C-contiguous array of `output_spec`, in the machine's byte order.
+        Returns: a C-contiguous array of `host_spec`, in the machine's byte order.
 
         Raises:
             UnusableSampleError: if an operation cannot use this sample.
         """
-        for operation in self.operations:
+        for operation in self._on_host:
             sample = operation.apply(sample, rng)
         return np.ascontiguousarray(sample, self._dtype)
 
@@ -109,6 +128,28 @@ def _build(name: str, args: Mapping[str, Any]) -> Operation:
     if missing:
         raise OperationError(f"{name}: missing {', '.join(missing)}")
     return operation(**args)
+
+
+def _num_on_host(operations: Sequence[Operation], specs: Sequence[SampleSpec | None]) -> int:
+    """How many operations must run before samples travel.
+
+    Operations are left for the device only as far as samples grow by them, and only if they start from
+    integers: other samples are checked for NaN and infinite values after the last operation.
+
+    Args:
+        operations: all of them, in order.
+        specs: spec before each operation, and after the last one.
+    """
+    best = first = len(operations)
+    while first > 0 and isinstance(operations[first - 1], ElementwiseOperation):
+        first -= 1
+        spec, best_spec = specs[first], specs[best]
+        assert spec is not None
+        assert best_spec is not None
+        dtype = np.dtype(spec.dtype)
+        if dtype.kind in "biu" and dtype.itemsize < np.dtype(best_spec.dtype).itemsize:
+            best = first
+    return best
 
 
 def _allowed(given: str, names: list[str]) -> str:

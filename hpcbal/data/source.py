@@ -19,6 +19,7 @@ from hpcbal.data.dataset import Dataset, RawSample
 from hpcbal.data.finite import describe_nonfinite, is_finite
 from hpcbal.data.operations import Operation
 from hpcbal.data.pipeline import Pipeline, build_operations
+from hpcbal.data.promises import Promises
 from hpcbal.data.random_stream import SampleStreams
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -43,6 +44,7 @@ class SampleSource:
         num_validation: validation samples.
         num_classes: number of classes of the dataset.
         sample_spec: spec of what `sample` returns.
+        on_device: elementwise operations that are left for the trainers; see `Pipeline`.
         label_spec: spec of its labels.
         sizes: relative size of each sample by id, as the dataset declares it, shape (len(dataset),); None if
             it declares none.
@@ -61,6 +63,8 @@ class SampleSource:
         validation_fraction: float,
         max_sample_bytes: int | None = None,
         order: SizeOrder = RANDOM_ORDER,
+        *,
+        on_device: bool = False,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -70,8 +74,10 @@ class SampleSource:
             seed: seed of the run, >= 0; fixes the split, the order and all random operations.
             validation_fraction: share of the samples held out, in [0, 1), 0 for none; unused if the dataset
                 has its own `validation_ids`.
-            max_sample_bytes: upper bound for samples whose size is not known in advance.
+            max_sample_bytes: upper bound, after all operations, for samples whose size is not known in
+                advance.
             order: of the training samples of a pass.
+            on_device: whether elementwise operations at the end are left for the trainers.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
@@ -80,14 +86,15 @@ class SampleSource:
                 `order` needs them.
         """
         self._dataset = dataset
-        self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes)
+        self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes, on_device=on_device)
         self._train_ids, self._validation_ids = split_ids(dataset, seed, validation_fraction)
         self._seed = seed
         self._streams = SampleStreams(seed)
         self.num_train = len(self._train_ids)
         self.num_validation = len(self._validation_ids)
-        self.num_classes = dataset.num_classes
-        self.sample_spec: SampleSpec = self._pipeline.output_spec
+        self.num_classes = int(dataset.num_classes)
+        self.sample_spec: SampleSpec = self._pipeline.host_spec
+        self.on_device = self._pipeline.on_device
         self.label_spec: LabelSpec = dataset.label_spec
         self.sizes = declared_sizes(dataset)
         self.order = order
@@ -97,7 +104,7 @@ class SampleSource:
                 "samples are; give it the attribute 'sizes', one number above 0 for each sample, or use 1"
             )
         self.reading: tuple[int, float] | None = None
-        self._label_dtype = np.dtype(self.label_spec.dtype)
+        self._promises = Promises(self._pipeline.input_spec, self.label_spec, self.num_classes)
         # Operations turn finite numbers into finite ones, so samples made of integers need no check.
         raw = self._pipeline.input_spec
         self._may_be_nonfinite = raw is not None and np.dtype(raw.dtype).kind == "f"
@@ -177,7 +184,7 @@ class SampleSource:
         return np.concatenate([self._train_ids[order], self._validation_ids])
 
     def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Read and preprocess one sample.
+        """Read and preprocess one sample, except for the operations in `on_device`.
 
         Args:
             sample_id: 0..len(dataset)-1.
@@ -200,9 +207,11 @@ class SampleSource:
             if not array.size:  # a model's mean over no time steps would be NaN, and its network would fail
                 raise UnusableSampleError(f"it is empty (shape {array.shape} after preprocessing)")
             if array.nbytes > self.sample_spec.max_bytes:
+                output = self._pipeline.output_spec
+                num_bytes = array.size * np.dtype(output.dtype).itemsize
                 raise UnusableSampleError(
-                    f"{array.nbytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
-                    f"{self.sample_spec.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
+                    f"{num_bytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
+                    f"{output.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
                 )
             if self._may_be_nonfinite and not is_finite(array):
                 raise UnusableSampleError(describe_nonfinite(array))
@@ -232,33 +241,11 @@ class SampleSource:
     def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
         self.reading = (sample_id, time.monotonic())
         try:
-            raw, label = self._dataset.read(sample_id)
+            returned = self._dataset.read(sample_id)
         finally:
             self.reading = None
             leave_if_forked("the dataset")
-        return self._check_raw(raw), self._check_label(label)
-
-    def _check_raw(self, raw: RawSample) -> RawSample:
-        promised = self._pipeline.input_spec
-        if promised is None:
-            if isinstance(raw, bytes | bytearray | memoryview):
-                return raw
-            if isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 1:
-                return raw.tobytes()
-            raise UnusableSampleError(f"the dataset returned {_kind(raw)}, promised: encoded image bytes")
-        if not isinstance(raw, np.ndarray) or not promised.admits(raw):
-            raise UnusableSampleError(f"the dataset returned {_kind(raw)}, promised: an array {promised}")
-        return raw
-
-    def _check_label(self, label: object) -> NDArray[Any]:
-        array: NDArray[Any] = np.array(label, self._label_dtype)
-        if array.shape != self.label_spec.shape:
-            raise UnusableSampleError(f"label of shape {array.shape}, promised: {self.label_spec.shape}")
-        if array.dtype.kind == "f" and not is_finite(array):
-            raise UnusableSampleError(f"label: {describe_nonfinite(array)}")
-        if self.label_spec.is_class and not 0 <= array < self.num_classes:
-            raise UnusableSampleError(f"label {label}, allowed: 0..{self.num_classes - 1}")
-        return array
+        return self._promises.check(returned)
 
     def where(self, sample_id: int) -> str:
         """What the dataset calls a sample, such as a file name."""
@@ -273,7 +260,7 @@ class SampleSource:
             "num_classes": self.num_classes,
             "input": str(self._dataset.sample_spec),
             "label": repr(self.label_spec),
-            "output": str(self.sample_spec),
+            "output": str(self._pipeline.output_spec),
             "operations": [repr(operation) for operation in self._pipeline.operations],
             "seed": self._seed,
             "dataset": str(getattr(self._dataset, "fingerprint", "")),
@@ -292,8 +279,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
     """Open the dataset that the config names, with its split and preprocessing.
 
     Args:
-        config: uses `data`, `preprocessing`, `seed`, `dataplane.max_sample_bytes`, and of `balance` the limit
-            of work.
+        config: uses `data`, `preprocessing`, `seed`, `dataplane`, and of `balance` the limit of work.
 
     Raises:
         ConfigError: if an operation is wrong.
@@ -304,6 +290,12 @@ def open_source(config: EnsembleConfig) -> SampleSource:
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
     dataset = open_dataset(config.data.dataset, config.data.args)
+    if config.backend.name == "tensorflow" and not dataset.label_spec.is_class:
+        raise DataError(
+            f"data.dataset {config.data.dataset}: label_spec is {dataset.label_spec}, allowed with "
+            "backend.name: tensorflow: LabelSpec(), one class per sample as a whole number, because the loss "
+            "is the cross entropy over classes"
+        )
     source = SampleSource(
         dataset,
         operations,
@@ -311,6 +303,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         validation_fraction=config.data.validation_fraction,
         max_sample_bytes=config.dataplane.max_sample_bytes,
         order=SizeOrder(max(dnn.batch_size for dnn in config.dnns), config.data.lookahead),
+        on_device=config.dataplane.on_device,
     )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
         check_largest(source, config.balance.max_work_per_gpu)
@@ -336,12 +329,6 @@ def check_largest(source: SampleSource, max_work: float | None) -> None:
             f"samples are larger, the largest with {source.sizes[largest]:g}: {source.where(largest)}; raise "
             "the limit, or leave these samples out"
         )
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and type {value.dtype}"
-    return f"a {type(value).__name__}"
 
 
 def _reason(error: BaseException) -> str:

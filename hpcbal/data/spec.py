@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +44,8 @@ class SampleSpec:
             DataError: if an axis has no elements, or the type is neither numeric nor boolean.
         """
         resolved = _resolve_dtype(dtype)
-        if any(length is not None and length < 1 for length in shape):
-            raise DataError(f"sample shape: got {shape}, allowed: lengths >= 1, or None where they differ")
+        if not isinstance(shape, Iterable) or not all(_is_length(length) for length in shape):
+            raise DataError(f"sample shape: got {shape!r}, allowed: lengths >= 1, or None where they differ")
         static = [length for length in shape if length is not None]
         if len(static) == len(shape):
             max_bytes = math.prod(static) * resolved.itemsize
@@ -99,10 +100,14 @@ class LabelSpec:
         return self.shape == () and np.dtype(self.dtype).kind in "iu"
 
 
+def _is_length(length: object) -> bool:
+    return length is None or (isinstance(length, int | np.integer) and bool(length >= 1))
+
+
 def _resolve_dtype(dtype: str) -> np.dtype[Any]:
     try:
         resolved = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         raise DataError(f"sample dtype: got {dtype!r}, allowed: a NumPy type such as 'uint8'") from None
     if resolved.kind not in "biuf":
         raise DataError(f"sample dtype: got {dtype!r}, allowed: booleans, integers and floating point")

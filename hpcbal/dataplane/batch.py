@@ -16,7 +16,8 @@ class Batch:
 
     Attributes:
         ids: int64, shape (n,).
-        x: samples, shape (n, *sample shape); a list of n arrays if the spec's shape is not static.
+        x: samples, shape (n, *sample shape); a list of n arrays if the spec's shape is not static. They may
+            lie in the ring, and are read-only then (`StreamReader.read_selection`).
         y: labels, shape (n, *label shape).
         work: the work of the batch, in samples of mean size; by default its number of samples.
         padding_limit: how many times as long as the longest sample padding may make all samples, >= 1; inf:

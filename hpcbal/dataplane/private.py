@@ -14,8 +14,11 @@ from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec, round_block
 from hpcbal.values import Position
 
+NUM_BATCHES_IN_RING = 2
+"""One in use, and the next one, which is made meanwhile."""
+
 NUM_BLOCKS_AHEAD = 1
-"""Blocks that fit into the ring in addition to those of the current batch."""
+"""Blocks that fit into the ring in addition to those of these batches."""
 
 
 class PrivateStream(StreamReader):
@@ -38,7 +41,8 @@ class PrivateStream(StreamReader):
             InputError: if there is not enough memory.
         """
         most = min(max_batch_size, spec.num_positions)
-        num_blocks = math.ceil((most - 1) / spec.block_samples) + 1 + NUM_BLOCKS_AHEAD
+        held = NUM_BATCHES_IN_RING * most
+        num_blocks = math.ceil((held - 1) / spec.block_samples) + 1 + NUM_BLOCKS_AHEAD
         own_spec = dataclasses.replace(spec, ring_bytes=max(2, num_blocks) * spec.slot_bytes)
         self._own_ring = NodeRing.private(own_spec, num_readers=1, num_producers=1)
         self._producer = Producer(self._own_ring, OneNode(0), NodeTopology((0,), (0,)), source, 0)
@@ -58,6 +62,10 @@ class PrivateStream(StreamReader):
     def take_bad(self) -> list[tuple[int, str, str]]:
         """(id, where, reason) of the broken samples found since the last call."""
         return self._producer.take_bad()
+
+    def can_lend(self, num_samples: int) -> bool:
+        """True for steps of at most the argument `max_batch_size`."""
+        return self._has_room_for(NUM_BATCHES_IN_RING, num_samples)
 
     def open(self, start: Position) -> None:
         """Start a stream at `start`; `end` closes it."""

@@ -1,7 +1,8 @@
-"""A trainer rank's end of the stream: wait for positions, copy them out, advance the cursor."""
+"""A trainer rank's end of the stream: wait for positions, read them in place or copy them, release them."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,9 +21,15 @@ from hpcbal.values.selection import Selection
 
 __all__ = ["Batch", "StreamReader"]
 
+NUM_BATCHES_IN_RING = 3
+"""Where batches are read in place: one in use, the next one, and one that preprocessors make meanwhile."""
+
 
 class StreamReader:
     """Reads positions of the running pass, in any order above its cursor.
+
+    What is at or above the cursor is not overwritten. So a batch read in place is valid until it is released.
+    One thread may release while another one reads positions that stay above the cursor.
 
     Attributes:
         wait_s: seconds spent waiting for blocks so far, over all rounds.
@@ -40,6 +47,7 @@ class StreamReader:
         self._spec = spec = ring.spec
         # Derived sizes are computed on every access, and a read needs them thousands of times a second.
         self._blocks_per_pass = spec.blocks_per_pass
+        self._block_samples = spec.block_samples
         self._max_read_samples = spec.max_read_samples
         self._is_static = spec.sample.is_static
         self._index = reader_index
@@ -47,6 +55,25 @@ class StreamReader:
         self._plan: StreamPlan | None = None
         self._cursor = INACTIVE
         self.wait_s = 0.0
+
+    def can_lend(self, num_samples: int) -> bool:
+        """Whether the ring has room for steps of `num_samples` that read their batches in place.
+
+        In a smaller ring, preprocessors would have to wait for each step to end.
+        """
+        return self._has_room_for(NUM_BATCHES_IN_RING, num_samples)
+
+    def bytes_to_lend(self, num_samples: int) -> int | None:
+        """Size of a ring (`dataplane.ring_bytes`) that has this room; None if a pass is too short for it.
+
+        No ring holds much more than one pass.
+        """
+        num_slots = math.ceil(NUM_BATCHES_IN_RING * num_samples / self._spec.block_samples) + 1
+        return num_slots * self._spec.slot_bytes if num_slots <= self._spec.most_slots else None
+
+    def _has_room_for(self, num_batches: int, num_samples: int) -> bool:
+        size = self._spec.block_samples  # added because a batch may start inside a block
+        return num_batches * num_samples + size <= self._ring.num_slots * size
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         """Call `poll` while waiting from now on, instead of the earlier one."""
@@ -81,17 +108,32 @@ class StreamReader:
         """
         return self.read_selection(pass_index, Selection(start, stop), out)
 
-    def read_selection(self, pass_index: int, selection: Selection, out: NDArray[Any] | None = None) -> Batch:
+    def read_selection(
+        self,
+        pass_index: int,
+        selection: Selection,
+        out: NDArray[Any] | None = None,
+        *,
+        in_place: bool = False,
+    ) -> Batch:
         """Wait for all positions around a selection, and copy out the valid ones of it; else as `read`.
 
         Args:
             pass_index: a pass of the round.
             selection: of positions 0..num_positions-1.
             out: memory for the samples, shape (>= len(selection), *sample shape), as for `read`.
+            in_place: whether samples may stay in the ring: then the batch is valid until the positions are
+                released, and its arrays are read-only. All samples of unequal shape stay. Samples of equal
+                shape stay if they are neighbours without a hole, and the ring does not wrap between them;
+                they are copied otherwise.
 
         Raises:
             InputError, HpcbalError: as `read`, about the range from the selection's start to its stop.
         """
+        if in_place and self._is_static and selection.picked is None:
+            lent = self._lend(pass_index, selection.start, selection.stop)
+            if lent is not None:
+                return lent
         room = len(selection)
         ids, y = np.empty(room, np.int64), self._empty_labels(room)
         x: NDArray[Any] | None = None
@@ -115,9 +157,34 @@ class StreamReader:
                 x[filled:end] = slot.x[chosen]
             else:
                 each = range(first, last) if isinstance(chosen, slice) else chosen.tolist()
-                samples += [slot.sample(i).copy() for i in each]
+                views = [slot.sample(i) for i in each]
+                samples += views if in_place else [view.copy() for view in views]
             filled = end
         return Batch(ids[:filled], samples if x is None else x[:filled], y[:filled])
+
+    def _lend(self, pass_index: int, start: int, stop: int) -> Batch | None:
+        """Positions start..stop-1 where they lie in the ring; None if they are not one whole range."""
+        samples, size = self._ring.samples, self._block_samples
+        block, skipped = self._block_of(pass_index, start), start % size
+        slot = block % self._ring.num_slots
+        if (
+            samples is None
+            or start == stop
+            or slot + (skipped + stop - start - 1) // size >= self._ring.num_slots
+        ):
+            return None
+        portions = list(self._portions(pass_index, start, stop))
+        for each, _, _, _ in portions:
+            if not each.is_whole():
+                return None
+        at = slot * size + skipped
+        x = samples[at : at + stop - start]
+        ids = [each.ids[first:last] for each, _, first, last in portions]
+        y = [each.y[first:last] for each, _, first, last in portions]
+        if len(portions) > 1:
+            return Batch(np.concatenate(ids), x, np.concatenate(y))
+        ids[0].flags.writeable = y[0].flags.writeable = False
+        return Batch(ids[0], x, y[0])
 
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         """Wait for positions start..stop-1 of a pass and count the valid ones; same errors as `read`."""
@@ -164,6 +231,11 @@ class StreamReader:
             raise HpcbalError("the stream was read outside a round: call begin() first")
         return self._plan
 
+    def _block_of(self, pass_index: int, position: int) -> int:
+        """The block of a position, counted from the round's first pass."""
+        first_pass = self._running().first_pass
+        return (pass_index - first_pass) * self._blocks_per_pass + position // self._block_samples
+
     def _empty_labels(self, num_samples: int) -> NDArray[Any]:
         label = self._spec.label
         return np.empty((num_samples, *label.shape), label.dtype)
@@ -178,7 +250,7 @@ class StreamReader:
         if stop - start > self._max_read_samples:
             spec.check_read(stop - start)
         size = spec.block_samples
-        block = (pass_index - plan.first_pass) * self._blocks_per_pass + start // size
+        block = self._block_of(pass_index, start)
         if block < self._cursor:
             raise HpcbalError(
                 f"position {start} of pass {pass_index} (block {block}) was read after its release "

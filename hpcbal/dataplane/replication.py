@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Tag(enum.IntEnum):
     """Message tags of the data plane's own communicator."""
 
-    BLOCK = 1  # producer -> gateway of another node: a block, or a bare header that ends the stream
+    BLOCK = 1  # producer -> gateway of another node: a part of a block, or of what ends the stream
     CLOSE = 2  # gateway -> producer: this node needs no more blocks of this generation
 
 
@@ -66,7 +66,8 @@ class BlockSender:
     """A producer's side: sends blocks to the gateways of other nodes.
 
     Sends are synchronous (Issend): small sends would otherwise complete before the receiver wants them, and
-    fill its memory without bound. Every stream from a producer to a gateway ends with one bare header, and
+    fill its memory without bound. A block is two messages, metadata and payload, so each goes straight from
+    slot to slot. Every stream from a producer to a gateway ends with a bare header and an empty payload, and
     every gateway notifies every producer exactly once that it needs no more blocks. So a generation leaves no
     message behind.
     """
@@ -75,7 +76,8 @@ class BlockSender:
         """Send to `gateways` (ranks of `comm`, without this rank)."""
         self._comm = comm
         self._generation = generation
-        self._end = np.array([generation, NO_BLOCK] + [0] * (NUM_END_WORDS - 2), np.int64)
+        header = np.array([generation, NO_BLOCK] + [0] * (NUM_END_WORDS - 2), np.int64)
+        self._end = header, np.empty(0, np.int64)
         self._open = set(gateways)
         self._requests: list[MPI.Request] = []
         self._block_of_request: list[int] = []
@@ -107,9 +109,10 @@ class BlockSender:
         """Start sending a finished block to every node that wants it; `slot` must not change until sent."""
         from mpi4py import MPI  # imported here: without other nodes a producer needs no MPI
 
-        message = slot.message()
+        message = slot.message()  # MPI keeps the order of its parts
         for rank in self._open:
-            self._add(self._comm.Issend([message, MPI.BYTE], dest=rank, tag=Tag.BLOCK), block)
+            for part in message:
+                self._add(self._comm.Issend([part, MPI.BYTE], dest=rank, tag=Tag.BLOCK), block)
 
     def end(self) -> None:
         """Send no more blocks in this generation."""
@@ -137,7 +140,8 @@ class BlockSender:
     def _end_stream(self, rank: int) -> None:
         self._open.discard(rank)
         # Arrives after the blocks: MPI keeps the order of messages with one source, tag and communicator.
-        self._add(self._comm.Issend(self._end, dest=rank, tag=Tag.BLOCK), INACTIVE)
+        for part in self._end:
+            self._add(self._comm.Issend(part, dest=rank, tag=Tag.BLOCK), INACTIVE)
 
     def _add(self, request: MPI.Request, block: int) -> None:
         self._requests.append(request)
@@ -150,14 +154,14 @@ class _Stream:
 
     rank: int
     block: int
-    request: MPI.Request | None = None
+    requests: Sequence[MPI.Request] = ()
     slot: Slot | None = None
 
 
 class BlockReceiver:
     """A gateway's side: receives blocks from other nodes' producers into this node's ring.
 
-    One receive per producer is posted at a time, straight into the slot, as soon as the slot is free. Blocks
+    One block per producer is received at a time, straight into the slot, as soon as the slot is free. Blocks
     that no reader here needs are received into scratch memory, so that their senders can continue.
     """
 
@@ -214,16 +218,17 @@ class BlockReceiver:
     def poll(self) -> list[int]:
         """Progress the transfers; return the blocks that are now complete in the ring."""
         arrived: list[int] = []
-        for stream in tuple(self._streams):
-            if stream.request is None:
-                self._post(stream)
-            elif stream.request.Test():
-                self._take(stream, arrived)
-        if self._notice_requests:
-            from mpi4py import MPI
+        if not (self._streams or self._notice_requests):
+            return arrived
+        from mpi4py import MPI
 
-            if MPI.Request.Testall(self._notice_requests):
-                self._notice_requests = []
+        for stream in tuple(self._streams):
+            if not stream.requests:
+                self._post(stream)
+            elif MPI.Request.Testall(stream.requests):
+                self._take(stream, arrived)
+        if self._notice_requests and MPI.Request.Testall(self._notice_requests):
+            self._notice_requests = []
         return arrived
 
     def _post(self, stream: _Stream) -> None:
@@ -235,8 +240,10 @@ class BlockReceiver:
         if stream.slot is not None:
             from mpi4py import MPI
 
-            memory = [stream.slot.memory, MPI.BYTE]
-            stream.request = self._comm.Irecv(memory, source=stream.rank, tag=Tag.BLOCK)
+            stream.requests = [
+                self._comm.Irecv([part, MPI.BYTE], source=stream.rank, tag=Tag.BLOCK)
+                for part in stream.slot.parts
+            ]
 
     def _take(self, stream: _Stream, arrived: list[int]) -> None:
         """Handle a finished receive."""
@@ -253,4 +260,4 @@ class BlockReceiver:
             stream.block += self._step
         if stream is self._scratch_stream:
             self._scratch_stream = None
-        stream.request = stream.slot = None
+        stream.requests, stream.slot = (), None

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.dataplane.nontemporal import Copy, QuickerWrite
-from hpcbal.dataplane.slot import LINE_BYTES, Slot
+from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
+from hpcbal.values.aligned import LINE_BYTES
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -40,6 +41,9 @@ class NodeRing:
 
     The *floor* is the minimum of all cursors and marks. Nobody needs a block below it, and nobody is writing
     or sending one, so block b may be written to its slot as soon as `b - num_slots` is below the floor.
+
+    Samples of equal shape follow each other through all slots without a gap (`samples`), so that a reader may
+    use a range of them where it lies.
 
     Every word is written after, and read before, a full memory barrier (`MPI.Win.Sync`): processors such as
     POWER and Arm reorder stores, and could show a stamp before its samples.
@@ -68,8 +72,18 @@ class NodeRing:
         self._marks = words[num_readers : num_readers + num_producers]
         self._stamps = words[num_readers + num_producers :]
         layout = spec.layout
-        starts = range(slots_at, slots_at + self.num_slots * layout.num_bytes, layout.num_bytes)
-        self.slots = tuple(Slot(layout, memory[at : at + layout.num_bytes], write) for at in starts)
+        payloads_at = slots_at + self.num_slots * layout.meta_bytes
+        metas = memory[slots_at:payloads_at].reshape(self.num_slots, -1)
+        end = payloads_at + self.num_slots * layout.payload_bytes
+        payloads = memory[payloads_at:end].reshape(self.num_slots, -1)
+        self.slots = tuple(
+            Slot(layout, meta, payload, write) for meta, payload in zip(metas, payloads, strict=True)
+        )
+        shape = spec.static_shape()
+        self.samples: NDArray[Any] | None = None
+        if shape is not None:
+            self.samples = memory[payloads_at:end].view(spec.sample.dtype).reshape(-1, *shape)
+            self.samples.flags.writeable = False  # for readers, and so for users' models
         self.sync = sync
 
     @classmethod
@@ -165,7 +179,7 @@ class NodeRing:
             return
         self._is_open = False
         # Views of freed memory would crash the process: drop the views first.
-        self.slots = ()
+        self.slots, self.samples = (), None
         self._cursors, self._marks, self._stamps = [], [], []
         del self.sync
         if self._free is not None:

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import nontemporal
-
-LINE_BYTES = 64
-"""A cache line; parts start on one, so that two ranks never write to the same line."""
+from hpcbal.values.aligned import LINE_BYTES, aligned_empty
 
 # Words of a slot's header, int64.
-GENERATION, BLOCK, NUM_SAMPLES, NUM_VALID, MESSAGE_BYTES = range(5)
+GENERATION, BLOCK, NUM_SAMPLES, NUM_VALID, PAYLOAD_BYTES = range(5)
 
 NO_BLOCK = -1
 """Block number in a header that ends a producer's blocks."""
@@ -24,10 +22,11 @@ NO_BLOCK = -1
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """Byte offsets of a slot's parts: header, metadata per sample, labels, payload.
+    """Sizes of a slot's two memories, and byte offsets in the first one.
 
-    The payload comes last, so that a message is the slot's first `header[MESSAGE_BYTES]` bytes: blocks whose
-    samples are smaller than the bound travel without unused bytes.
+    The metadata are header, flags, extents, sizes and labels; each starts on a cache line. The payload, the
+    samples, is separate: samples of equal shape follow each other without a gap, from one slot of a ring to
+    the next. Blocks whose samples are smaller than the bound travel without unused bytes.
 
     Attributes:
         block_samples: samples of a full block.
@@ -39,8 +38,8 @@ class SlotLayout:
             used only if shapes differ.
         sizes: offset of the relative sizes, float64 (block_samples,); takes no space if all are equal.
         labels: offset of the labels, (block_samples, *label shape).
-        payload: offset of the samples.
-        num_bytes: size of the slot, a multiple of a cache line.
+        meta_bytes: size of the metadata, a multiple of a cache line.
+        payload_bytes: size of the payload.
     """
 
     block_samples: int
@@ -51,8 +50,8 @@ class SlotLayout:
     extents: int
     sizes: int
     labels: int
-    payload: int
-    num_bytes: int
+    meta_bytes: int
+    payload_bytes: int
 
     @classmethod
     def of(
@@ -64,18 +63,23 @@ class SlotLayout:
         num_axes = 0 if sample.is_static else 1 + len(sample.shape)
         sizes = extents + aligned(8 * num_axes * block_samples)
         labels = sizes + aligned(8 * is_sized * block_samples)
-        payload = labels + aligned(label.num_bytes * block_samples)
+        meta = labels + aligned(label.num_bytes * block_samples)
         # Samples of different size are each aligned to 16 bytes, which is enough for every dtype.
         share = sample.max_bytes if sample.is_static else aligned(sample.max_bytes, 16)
-        num_bytes = payload + aligned(share * block_samples)
-        return cls(block_samples, sample, label, is_sized, valid, extents, sizes, labels, payload, num_bytes)
+        payload = share * block_samples
+        return cls(block_samples, sample, label, is_sized, valid, extents, sizes, labels, meta, payload)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the slot."""
+        return self.meta_bytes + self.payload_bytes
 
 
 class Slot:
     """Views of one slot's memory, in the ring or in private memory.
 
     Attributes:
-        memory: uint8, the whole slot.
+        parts: uint8, the whole metadata and the whole payload.
         header: int64 words as Python ints (a memoryview takes an eighth of NumPy's time per word).
         ids: int64, shape (block_samples,).
         valid: bool, shape (block_samples,).
@@ -94,7 +98,7 @@ class Slot:
         "_write",
         "header",
         "ids",
-        "memory",
+        "parts",
         "sizes",
         "valid",
         "x",
@@ -102,13 +106,18 @@ class Slot:
     )
 
     def __init__(
-        self, layout: SlotLayout, memory: NDArray[np.uint8], write: nontemporal.Copy = np.copyto
+        self,
+        layout: SlotLayout,
+        memory: NDArray[np.uint8],
+        payload: NDArray[np.uint8],
+        write: nontemporal.Copy = np.copyto,
     ) -> None:
         """View the memory of a slot.
 
         Args:
             layout: layout of the slot.
-            memory: uint8 of shape (layout.num_bytes,) that starts on a cache line.
+            memory: of the metadata, uint8 of shape (layout.meta_bytes,) that starts on a cache line.
+            payload: of the samples, uint8 of shape (layout.payload_bytes,).
             write: writes large samples into it.
         """
         num, sample = layout.block_samples, layout.sample
@@ -117,18 +126,17 @@ class Slot:
         self._write = write
         self._is_large = sample.max_bytes >= nontemporal.MIN_BYTES
         self._used = 0
-        self.memory = memory
+        self.parts = memory, payload
         self.header = memory[:LINE_BYTES].view(np.int64).data
         self.ids = memory[LINE_BYTES : LINE_BYTES + 8 * num].view(np.int64)
         self.valid = memory[layout.valid : layout.valid + num].view(np.bool_)
         self.sizes = memory[layout.sizes : layout.sizes + 8 * num * layout.is_sized].view(np.float64)
         labels = memory[layout.labels : layout.labels + num * layout.label.num_bytes]
         self.y = labels.view(layout.label.dtype).reshape(num, *layout.label.shape)
-        self._payload = memory[layout.payload :]
+        self._payload = payload
         if self._static:
             static = tuple(length for length in sample.shape if length is not None)
-            used = num * math.prod(static) * np.dtype(sample.dtype).itemsize
-            self.x: NDArray[Any] = self._payload[:used].view(sample.dtype).reshape(num, *static)
+            self.x: NDArray[Any] = payload.view(sample.dtype).reshape(num, *static)
             self._extents = np.empty((0, 0), np.int64)
         else:
             self.x = np.empty(0, sample.dtype)
@@ -139,9 +147,10 @@ class Slot:
     @classmethod
     def private(cls, layout: SlotLayout) -> Slot:
         """Make a slot in private memory of this rank."""
-        raw = np.empty(layout.num_bytes + LINE_BYTES, np.uint8)
-        shift = -raw.ctypes.data % LINE_BYTES
-        return cls(layout, raw[shift : shift + layout.num_bytes])
+        memory, payload = (
+            aligned_empty((num_bytes,), "uint8") for num_bytes in (layout.meta_bytes, layout.payload_bytes)
+        )
+        return cls(layout, memory, payload)
 
     def begin(self, generation: int, block: int, ids: NDArray[np.int64]) -> None:
         """Start a new block with these ids, shape (1..block_samples,); all samples begin as broken."""
@@ -199,26 +208,29 @@ class Slot:
         self.header[NUM_VALID] += len(samples)
 
     def finish(self) -> None:
-        """Record how many bytes of the slot the block takes."""
+        """Record how many bytes of the payload the block takes."""
         used = self._used
         if self._static:
             used = self.header[NUM_SAMPLES] * self._layout.sample.max_bytes
-        self.header[MESSAGE_BYTES] = self._layout.payload + used
+        self.header[PAYLOAD_BYTES] = used
 
-    def message(self) -> NDArray[np.uint8]:
-        """The bytes to send after `finish`."""
-        return self.memory[: self.header[MESSAGE_BYTES]]
+    def message(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """The bytes to send after `finish`: the metadata, and the used part of the payload."""
+        memory, payload = self.parts
+        return memory, payload[: self.header[PAYLOAD_BYTES]]
 
     def is_whole(self) -> bool:
         """Whether no sample of the block is broken."""
         return self.header[NUM_VALID] == self.header[NUM_SAMPLES]
 
     def sample(self, index: int) -> NDArray[Any]:
-        """View of one valid sample if shapes differ; invalid once the slot is reused."""
+        """Read-only view of one valid sample if shapes differ; invalid once the slot is reused."""
         offset, *shape = self._extents[index].tolist()
         num_bytes = math.prod(shape) * np.dtype(self._layout.sample.dtype).itemsize
         view: NDArray[Any] = self._payload[offset : offset + num_bytes].view(self._layout.sample.dtype)
-        return view.reshape(shape)
+        view = view.reshape(shape)
+        view.flags.writeable = False
+        return view
 
 
 def aligned(num_bytes: int, unit: int = LINE_BYTES) -> int:

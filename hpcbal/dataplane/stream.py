@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.slot import LINE_BYTES, SlotLayout
+from hpcbal.dataplane.slot import SlotLayout
 from hpcbal.errors import InputError
+from hpcbal.values.aligned import LINE_BYTES, aligned_empty
 
 if TYPE_CHECKING:
     from hpcbal.config import DataplaneConfig
@@ -115,7 +115,12 @@ class StreamSpec:
         Blocks that were made ahead are lost when a round ends, so small datasets do not fill a large ring
         with many passes.
         """
-        return min(self.ring_bytes // self.slot_bytes, max(MIN_SLOTS, self.blocks_per_pass + 1))
+        return min(self.ring_bytes // self.slot_bytes, self.most_slots)
+
+    @property
+    def most_slots(self) -> int:
+        """Slots of the largest ring, whatever its memory."""
+        return max(MIN_SLOTS, self.blocks_per_pass + 1)
 
     @property
     def max_read_samples(self) -> int:
@@ -147,11 +152,11 @@ class StreamSpec:
         return shape if self.sample.is_static else None
 
     def empty_batch(self, num_samples: int) -> NDArray[Any]:
-        """Fresh uninitialised memory for `num_samples` samples of static shape."""
+        """Fresh uninitialised memory for `num_samples` samples of static shape; starts on a cache line."""
         shape = self.static_shape()
         if shape is None:
             raise InputError(f"samples of shape {self.sample.shape} differ in size; there is no batch array")
-        return np.empty((num_samples, *shape), self.sample.dtype)
+        return aligned_empty((num_samples, *shape), self.sample.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ class EmulatedModel:
 
         Args:
             parameters: weights, with the names of `initial_parameters`.
-            x: samples, shape (n, ...), or a list of n arrays of different shapes.
+            x: samples, shape (n, ...), or a list of n arrays of different shapes; read-only, and valid only
+                during the call.
             y: classes, shape (n,).
         """
         loss, correct, _, _ = self._forward(parameters, x, y)

@@ -12,7 +12,7 @@ from hpcbal.cluster.launch_line import RanksToStart
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
-from hpcbal.control import INDEPENDENT
+from hpcbal.control import INDEPENDENT, Schedule
 from hpcbal.errors import InputError
 from hpcbal.planning.rates import PlanRates
 from hpcbal.policies import (
@@ -43,7 +43,7 @@ class EnsemblePlan:
 
     Attributes:
         name: name of the ensemble.
-        paradigm: paradigm of the schedule.
+        schedule: the schedule, given or chosen.
         num_dnns: number of DNNs in the ensemble.
         cluster: nodes with their trainer slots.
         ranks_per_node: ranks to start on each node; the same number on all nodes, as launchers prefer.
@@ -57,7 +57,7 @@ class EnsemblePlan:
     """
 
     name: str
-    paradigm: str
+    schedule: Schedule
     num_dnns: int
     cluster: Cluster
     ranks_per_node: int
@@ -66,6 +66,10 @@ class EnsemblePlan:
     flotillas: tuple[PlannedFlotilla, ...]
     device: str = "auto"
     cores_per_rank: int | None = None
+
+    @property
+    def paradigm(self) -> str:
+        return self.schedule.paradigm
 
     @property
     def num_ranks(self) -> int:
@@ -115,6 +119,7 @@ def nodes_for(num_gpus: int, per_node: int) -> tuple[int, int]:
 def make_plan(
     config: EnsembleConfig,
     rates: PlanRates,
+    schedule: Schedule,
     *,
     num_nodes: int,
     gpus_per_node: int,
@@ -125,6 +130,7 @@ def make_plan(
     Args:
         config: the ensemble.
         rates: rates of all its DNNs.
+        schedule: the schedule, given or chosen.
         num_nodes: number of equal nodes, >= 1.
         gpus_per_node: trainer slots of each node, >= 1.
         cores_per_rank: cores to request for each rank, for the command that starts the run.
@@ -136,14 +142,14 @@ def make_plan(
     # The scheduler's rank exists only on the first node; on other nodes that rank preprocesses too.
     ranks_per_node = num_ranks_needed(gpus_per_node, config.slots.preprocessors_per_node)
     max_preprocessors = ranks_per_node * num_nodes - 1 - cluster.num_gpus
-    flotillas = _flotillas(config, rates, cluster)
+    flotillas = _flotillas(config, rates, schedule, cluster)
     planned = tuple(
         PlannedFlotilla(f, assign_gpus(f, cluster), _preprocessors(f, rates, cluster, max_preprocessors))
         for f in flotillas
     )
     return EnsemblePlan(
         name=config.name,
-        paradigm=config.schedule.paradigm,
+        schedule=schedule,
         num_dnns=len(config.dnns),
         cluster=cluster,
         ranks_per_node=ranks_per_node,
@@ -155,16 +161,18 @@ def make_plan(
     )
 
 
-def _flotillas(config: EnsembleConfig, rates: PlanRates, cluster: Cluster) -> list[Flotilla]:
+def _flotillas(
+    config: EnsembleConfig, rates: PlanRates, schedule: Schedule, cluster: Cluster
+) -> list[Flotilla]:
     """The flotillas that are certain under the schedule's rule."""
-    names, schedule = [dnn.name for dnn in config.dnns], config.schedule
-    if schedule.paradigm in ("global", "local"):
+    names = [dnn.name for dnn in config.dnns]
+    if schedule.delta is not None:
         flotillas = plan_all_flotillas(
             names,
             rates.table,
             cluster.num_gpus,
-            schedule.delta_rule(),
-            schedule.max_gpus_per_dnn,
+            schedule.delta,
+            config.schedule.gpu_limit,
             {dnn.name: dnn.batch_size for dnn in config.dnns},
         )
         return flotillas if schedule.paradigm == "global" else flotillas[:1]
@@ -210,6 +218,8 @@ def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
         "format": FORMAT,
         "ensemble": plan.name,
         "paradigm": plan.paradigm,
+        "delta": None if plan.schedule.delta is None else str(plan.schedule.delta),
+        "alpha": plan.schedule.alpha,
         "rates_from": plan.rates.source,
         "preprocessing_samples_per_s": plan.rates.preprocessing_samples_per_s,
         "nodes": [{"name": node.host, "num_gpus": node.num_gpus} for node in plan.cluster.nodes],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import DnnSpec, ScheduleSettings
+from hpcbal.control import DnnSpec, Schedule, ScheduleSettings
 from hpcbal.planning.rates import PlanRates
 from hpcbal.planning.scenario import PassFacts, balancing_of, known_costs, pass_model, preprocessor_ranks
 from hpcbal.simulator import Balancing, Costs, PassModel, SimulatedRun, cluster_of, lower_bound, simulate
@@ -59,21 +59,30 @@ class PlanForecast:
 
 
 def forecast(
-    config: EnsembleConfig, rates: PlanRates, facts: PassFacts, *, num_nodes: int, gpus_per_node: int
+    config: EnsembleConfig,
+    rates: PlanRates,
+    facts: PassFacts,
+    schedule: Schedule,
+    *,
+    num_nodes: int,
+    gpus_per_node: int,
 ) -> PlanForecast:
     """Simulate the plan; if it does not fit, search for the number of nodes that does.
+
+    A schedule that was chosen is kept to the end; the run may choose a faster one from round to round.
 
     Args:
         config: the ensemble.
         rates: rates of all its DNNs.
         facts: size of its dataset.
+        schedule: the schedule, given or chosen.
         num_nodes, gpus_per_node: the planned allocation.
     """
 
     passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
     costs = known_costs(config, rates)
     specs = specs_of(config)
-    settings = settings_of(config, passes.num_positions)
+    settings = settings_of(config, passes.num_positions).under(schedule)
     balancing = balancing_of(config)
 
     def run(nodes: int) -> SimulatedRun:

@@ -40,6 +40,13 @@ class Delta:
         if value is None or not (math.isfinite(value) and value >= 0):
             raise PolicyError(f"delta: got {value}, allowed: finite and not negative")
 
+    def __str__(self) -> str:
+        """For people: `20 samples/s` or `35%`."""
+        if self.absolute is not None:
+            return f"{self.absolute:g} samples/s"
+        assert self.relative is not None
+        return f"{100.0 * self.relative:g}%"
+
     def samples_per_s(self, reference_rate: float) -> float:
         """The threshold for a flotilla with this reference rate."""
         if self.absolute is not None:
@@ -193,6 +200,9 @@ class FlotillaPlanner:
                 self._rates[row, batch_size:] = 0.0  # slower than on one GPU, so these counts are no rungs
         self._ladders = Ladders(self._rates)
         self._last: tuple[tuple[str, ...], int, Flotilla] | None = None
+        self._scopes: list[
+            tuple[float, float, float]
+        ] = []  # reference, farthest member, nearest of the others
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
         """The flotilla that `create_flotilla` forms of these candidates.
@@ -217,6 +227,13 @@ class FlotillaPlanner:
             self._last = (asked, num_gpus, self._form(rows, num_gpus))
         return self._last[2]
 
+    def gives_same(self, delta: Delta) -> bool:
+        """Whether this delta would have given all flotillas that were formed so far."""
+        return all(
+            farthest <= delta.samples_per_s(reference) < nearest
+            for reference, farthest, nearest in self._scopes
+        )
+
     def _form(self, rows: npt.NDArray[np.int64], num_gpus: int) -> Flotilla:
         chosen = self._choose(rows, num_gpus)
         counts = self._give_extra_gpus(chosen, num_gpus)
@@ -235,6 +252,7 @@ class FlotillaPlanner:
         reference = float(self._rates[fastest, 0])
         delta = self._delta.samples_per_s(reference)
         chosen, free = [(fastest, 1)], num_gpus - 1
+        farthest, nearest = 0.0, np.inf
         others = rows[rows != fastest]
         # Best (distance, count) of each DNN under a limit that only falls: it stays the best until its count
         # no longer fits, and only then is it computed again.
@@ -245,12 +263,15 @@ class FlotillaPlanner:
             distance[stale], count[stale] = self._ladders.nearest(others[stale], reference, free)
             least = distance.min()
             if least > delta:
+                nearest = least
                 break
+            farthest = max(farthest, float(least))
             ties = np.flatnonzero(distance == least)
             best = int(ties[np.argmin(count[ties])])
             chosen.append((int(others[best]), int(count[best])))
             free -= int(count[best])
             distance[best] = np.inf
+        self._scopes.append((reference, farthest, float(nearest)))
         return chosen
 
     def _give_extra_gpus(self, chosen: Sequence[tuple[int, int]], num_gpus: int) -> list[int]:

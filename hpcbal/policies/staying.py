@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from hpcbal.cluster.layout import Cluster, num_nodes_used
@@ -64,6 +64,28 @@ def assign_gpus_staying(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, 
             half = len(block) // 2
             blocks += [block[half:], block[:half]]
     return best
+
+
+def free_where_built(
+    needs: Mapping[str, int], built: Mapping[str, Sequence[int]], taken: Collection[int]
+) -> dict[str, Gpus]:
+    """GPUs where networks are built already, for as many DNNs as possible, no GPU for two of them.
+
+    Args:
+        needs: number of GPUs of each DNN.
+        built: GPUs whose ranks hold the network of a DNN, by DNN.
+        taken: GPUs that are not free.
+
+    Returns: GPUs by DNN, ascending; DNNs whose network is built on too few free GPUs are left out.
+    """
+    found: dict[str, Gpus] = {}
+    gone = set(taken)
+    for dnn_id in sorted(needs, key=lambda dnn_id: len(built.get(dnn_id, ()))):  # few choices first
+        own = [gpu for gpu in built.get(dnn_id, ()) if gpu not in gone]
+        if len(own) >= needs[dnn_id]:
+            found[dnn_id] = tuple(own[: needs[dnn_id]])
+            gone.update(found[dnn_id])
+    return found
 
 
 def _around(

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpcbal.cluster.accelerators import visible_gpus
-from hpcbal.cluster.crowding import crowding
+from hpcbal.cluster.crowding import crowding, slots_on_cores
 from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.balance import balances_of
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
 from hpcbal.runtime.handoff.activity import Activity
@@ -101,19 +102,34 @@ def num_ranks(config: EnsembleConfig, num_gpus: int, num_cores: int) -> int:
     """Number of ranks to start on this machine.
 
     With `slots.per_node: auto` it follows from the number of GPUs, or from the number of cores if there are
-    no GPUs.
+    no GPUs; see `slots_on_cores`.
 
     Raises:
         ClusterError: if `slots.ranks_per_node` is set. It divides the machine into several nodes, and only
             the user knows how many, so the run must be started under mpirun.
     """
-    slots = config.slots.per_node if isinstance(config.slots.per_node, int) else (num_gpus or num_cores)
+    preprocessors = config.slots.preprocessors_per_node
+    slots = config.slots.per_node if isinstance(config.slots.per_node, int) else num_gpus
+    slots = slots or slots_on_cores(num_cores, preprocessors, _most_useful_slots(config))
     if config.slots.ranks_per_node is not None:
         raise ClusterError(
             f"slots.ranks_per_node ({config.slots.ranks_per_node}) divides one machine into several nodes, "
             "so hpcbal cannot choose the number of ranks: start it as 'mpirun -n N hpcbal run ...'"
         )
-    return num_ranks_needed(slots, config.slots.preprocessors_per_node)
+    return num_ranks_needed(slots, preprocessors)
+
+
+def _most_useful_slots(config: EnsembleConfig) -> int | None:
+    """On how many cores the DNNs train at the same time, each on one; None: unlimited.
+
+    With a limit in the configuration, each DNN may have so many. With partitioned data the number of slots is
+    the number of parts, emulated slots need no core, and steps that are to be split need several slots.
+    """
+    is_split = any(not balance.policy.splits_evenly for balance in balances_of(config).values())
+    is_unlimited = config.schedule.max_gpus_per_dnn is None
+    if config.data.access == "partitioned" or config.backend.name == "emulated" or is_split or is_unlimited:
+        return None
+    return len(config.dnns) * (config.schedule.gpu_limit or 1)
 
 
 def num_busy_ranks(config: EnsembleConfig, ranks: int) -> int:

@@ -112,7 +112,8 @@ def _run(
         end.share(node_comm)
         watchdog = watch_peers(world.rank, roles, end, start, RunDirectory(output).status)
         stack.callback(watchdog.stop)  # after an error; otherwise it stops when all ranks agree to leave
-        data = open_data(world, node_comm, config, roles)
+        recipe = RECIPES[roles.role_of(world.rank)]
+        data = open_data(world, node_comm, config, roles, meanwhile=lambda: recipe.load_libraries(config))
         timeline = config.timeline
         context = RankContext(
             config=config,

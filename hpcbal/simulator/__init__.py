@@ -2,6 +2,7 @@
 
 from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.bound import lower_bound
+from hpcbal.simulator.choosing import ASSUMED_COSTS, Outset, choose_schedule, predict_schedules
 from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.group_rates import GroupRates, varied_rates
@@ -13,12 +14,14 @@ from hpcbal.simulator.run import RemainingRun, predict, simulate
 from hpcbal.simulator.scenario import Published, Scenario, Workload, cluster_of
 
 __all__ = [
+    "ASSUMED_COSTS",
     "Balancing",
     "Costs",
     "DnnRecord",
     "EnsembleLaw",
     "FlotillaRow",
     "GroupRates",
+    "Outset",
     "PassModel",
     "Published",
     "Reader",
@@ -30,11 +33,13 @@ __all__ = [
     "Span",
     "TimedEvent",
     "Workload",
+    "choose_schedule",
     "cluster_of",
     "compare",
     "load_preset",
     "lower_bound",
     "predict",
+    "predict_schedules",
     "preset_names",
     "simulate",
     "too_long",

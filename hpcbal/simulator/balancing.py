@@ -76,15 +76,17 @@ class RatePace(Pace):
 
     def __init__(self, rates: GroupRates) -> None:
         self._rates = rates
+        self._rate_of: dict[str, float] = {}  # in its round
 
     def begin_round(self, group: GroupPlan) -> None:
-        """Nothing changes from round to round."""
+        """Look up the rate: it stays the same for the whole round."""
+        self._rate_of[group.dnn_id] = self._rates.rate(group.dnn_id, group.gpus)
 
     def profiled_rate(self, group: GroupPlan) -> float:
         return self._rates.rate(group.dnn_id, group.gpus)
 
     def pass_rate(self, group: GroupPlan, offset: int) -> float:
-        return self._rates.rate(group.dnn_id, group.gpus)
+        return self._rate_of[group.dnn_id]
 
     def offered_gpu(self, group: GroupPlan) -> None:
         return None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpcbal.control import INDEPENDENT, PARADIGM_NAMES
+from hpcbal.control import AUTO, INDEPENDENT, PARADIGM_NAMES
 from hpcbal.errors import InputError
 from hpcbal.simulator.record import SimulatedRun
 from hpcbal.simulator.scenario import Scenario
@@ -93,9 +93,11 @@ def compare(
     Raises:
         InputError: if a paradigm is unknown, or a number of GPUs is below 1.
     """
-    unknown = [name for name in paradigms if name not in PARADIGM_NAMES]
+    unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO)]
     if unknown:
-        raise InputError(f"paradigm: got {unknown[0]!r}, allowed: {', '.join(PARADIGM_NAMES)}, or all")
+        raise InputError(
+            f"paradigm: got {unknown[0]!r}, allowed: {', '.join((*PARADIGM_NAMES, AUTO))}, or all"
+        )
     wrong = [number for number in gpus if number < 1]
     if wrong:
         raise InputError(f"gpus: got {wrong[0]}, allowed: 1 or more")

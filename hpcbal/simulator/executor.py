@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hpcbal.control import (
     CheckpointWritten,
+    Choice,
+    ChooseSchedule,
     DnnSpec,
     Ensemble,
     EpochDone,
@@ -23,17 +25,23 @@ from hpcbal.control import (
     NextPass,
     RateMeasured,
     RoundPlan,
+    ScheduleChosen,
     StartAlone,
     Started,
     StartProfiling,
     StartRound,
     StopStream,
 )
+from hpcbal.control.paradigms import needs_rates
 from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.cutoff import Remaining
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
 from hpcbal.values import Position
+
+CUT = "cut"
+"""The outcome of a run that was cut off."""
 
 
 @dataclass(slots=True)
@@ -75,7 +83,15 @@ class Executor:
         pace: speed of the trainer groups.
         passes: model of a pass.
         costs: costs of everything else.
+        choose: answers ChooseSchedule; None: the schedule is given.
+        in_memory: GPUs that hold a DNN when the run starts; None: none does.
         keep_events: whether `events` is filled.
+        is_brief: whether only the end of the run is of interest: `spans` stays empty, and passes in which
+            nothing is decided are skipped. Needs constant rates, no checkpoints during rounds, and DNNs that
+            train to their max_epochs.
+        until_s: the run is cut off when it is certain to end later.
+        remaining: the least time that is left; None: not known.
+        most_events: the run is also cut off after this many events; None: any number.
 
     Attributes:
         now_s: virtual time.
@@ -92,7 +108,13 @@ class Executor:
         passes: PassModel,
         costs: Costs,
         *,
+        choose: Callable[[ChooseSchedule], Choice] | None = None,
+        in_memory: Mapping[str, tuple[int, ...]] | None = None,
         keep_events: bool = False,
+        is_brief: bool = False,
+        until_s: float = math.inf,
+        remaining: Remaining | None = None,
+        most_events: int | None = None,
     ) -> None:
         self.now_s = 0.0
         self.rounds: list[RoundRecord] = []
@@ -102,27 +124,37 @@ class Executor:
         self.scheduling_s = 0.0
         self.profiled_until_s = 0.0
         self._ensemble = ensemble
+        self._needs_rates = needs_rates(ensemble.origin[2].paradigm)
         self._specs = specs
         self._pace = pace
         self._passes = passes
         self._costs = costs
+        self._choose = choose
         self._keep_events = keep_events
+        self._is_brief = is_brief
+        self._until_s = until_s
+        self._remaining = remaining
+        self._most_events = most_events
         self._heap: list[tuple[float, int, Event]] = []
         self._num_scheduled = 0
+        self._is_hopeless = False
         self._stream_of: dict[str, _Stream] = {}
         self._profiled: dict[str, GroupPlan] = {}
-        self._last_gpus: dict[str, tuple[int, ...]] = {}  # where a DNN was trained last
+        self._last_gpus = dict(in_memory or {})  # where a DNN was trained last
 
     def run(self) -> str:
         """Run from Started to Finish.
 
-        Returns: the outcome.
+        Returns: the outcome; `CUT` if the run was cut off.
         Raises:
             HpcbalError: raised by `Ensemble.handle`.
         """
         self._at(0.0, Started())
         while self._heap:
             self.now_s, _, event = heapq.heappop(self._heap)
+            is_long = self._most_events is not None and self.num_events > self._most_events
+            if is_long or self.now_s > self._until_s or self._is_hopeless:
+                return CUT
             self.num_events += 1
             if self._keep_events:
                 self.events.append(TimedEvent(self.now_s, event))
@@ -149,8 +181,12 @@ class Executor:
         self._num_scheduled += 1
 
     def _span(self, kind: str, group: GroupPlan, start_s: float, end_s: float) -> None:
-        if end_s > start_s:
+        if end_s > start_s and not self._is_brief:
             self.spans.append(Span(kind, group.dnn_id, group.gpus, start_s, end_s))
+
+    def _choose_schedule(self, instruction: ChooseSchedule) -> None:
+        assert self._choose is not None, "a schedule must be chosen, but nobody does"
+        self._at(self.now_s, ScheduleChosen(self._choose(instruction)))
 
     # ---- profiling ---------------------------------------------------------------------------
 
@@ -173,6 +209,9 @@ class Executor:
 
     def _start_round(self, instruction: StartRound | StartAlone) -> None:
         plan = instruction.plan
+        if self._remaining is not None and isinstance(instruction, StartRound):
+            least_s = self._remaining.least_s(self._ensemble.state)
+            self._is_hopeless = self.now_s + least_s > self._until_s
         decided_s = self._costs.scheduling_s if isinstance(instruction, StartRound) else 0.0
         self.scheduling_s += decided_s
         stream = _Stream(plan, self.now_s)
@@ -187,6 +226,10 @@ class Executor:
             self._last_gpus[group.dnn_id] = group.gpus
             if start.offset >= self._passes.num_positions:
                 stream.groups[group.dnn_id].held_since_s = ready_s
+        is_new = plan.num_gpus == sum(len(group.gpus) for group in plan.groups)
+        if is_new and self._is_brief and self._num_alike(stream) > 0:
+            self._train_alike(stream, plan.first_pass)
+            return
         self._begin_pass(stream, plan.first_pass)
         self._begin_next_if_none_trains(stream)
 
@@ -225,7 +268,15 @@ class Executor:
             metrics = {self._specs[group.plan.dnn_id].stop.monitor: math.nan}
             seconds = end_s - reader.start_s
             offered = self._pace.offered_gpu(group.plan)
+            self._measure(stream.plan, group.plan, end_s)
             self._at(end_s, EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered))
+
+    def _measure(self, plan: RoundPlan, group: GroupPlan, end_s: float) -> None:
+        """A pass on one GPU also measures the rate, if the schedule needs it and lacks it."""
+        if not self._needs_rates or len(group.gpus) > 1 or group.dnn_id in plan.predicted_rate_samples_per_s:
+            return
+        if not self._ensemble.rates.is_measured(group.dnn_id, 1):
+            self._at(end_s, RateMeasured(group.dnn_id, 1, self._pace.profiled_rate(group)))
 
     def _next_pass(self, instruction: NextPass) -> None:
         streams: dict[int, _Stream] = {}
@@ -236,7 +287,42 @@ class Executor:
             group.pass_index, group.offset = instruction.pass_index, 0
             group.ready_s = self.now_s + self._costs.snapshot_s * (dnn_id in instruction.checkpoint)
         for stream in streams.values():
-            self._begin_pass(stream, instruction.pass_index)
+            if self._is_brief and stream.groups.keys() <= set(instruction.dnn_ids):
+                self._train_alike(stream, instruction.pass_index)
+            else:
+                self._begin_pass(stream, instruction.pass_index)
+
+    def _num_alike(self, stream: _Stream) -> int:
+        """How many passes end without a decision, if all groups are at the beginning of the same pass."""
+        dnns = self._ensemble.state.dnns
+        starts = {(group.pass_index, group.offset) for group in stream.groups.values()}
+        if stream.plan.last_pass is not None or len(starts) != 1:
+            return 0
+        return min(dnns[name].spec.stop.max_epochs - dnns[name].epochs for name in stream.groups) - 1
+
+    def _train_alike(self, stream: _Stream, pass_index: int) -> None:
+        """Train the passes that end without a decision, at once, and then the next pass.
+
+        The first of them may be longer, because groups get ready one after another. The others are all alike.
+        """
+        groups, makers = list(stream.groups.values()), stream.plan.num_preprocessors
+        number = self._num_alike(stream)
+
+        def ends_s(ready_s: Sequence[float]) -> list[float]:
+            readers = [
+                Reader(ready, 0, self._pace.pass_rate(group.plan, 0))
+                for group, ready in zip(groups, ready_s, strict=True)
+            ]
+            return [end_s + self._costs.pass_s for end_s in self._passes.finish_times(readers, makers)]
+
+        if number > 0:
+            self._ensemble.skip_passes(tuple(stream.groups), number)
+            end_s = max(ends_s([group.ready_s for group in groups]))
+            end_s += (number - 1) * max(ends_s([0.0] * len(groups)))
+            for group in groups:
+                group.pass_index += number
+                group.ready_s = end_s
+        self._begin_pass(stream, pass_index + number)
 
     def _begin_next_if_none_trains(self, stream: _Stream) -> None:
         """Groups that started ahead (after a crash) train once the groups behind have dropped out."""
@@ -278,6 +364,7 @@ class Executor:
 
 
 _PERFORM: dict[type[Instruction], Callable[[Executor, Any], None]] = {
+    ChooseSchedule: Executor._choose_schedule,
     StartProfiling: Executor._profile,
     StartRound: Executor._start_round,
     StartAlone: Executor._start_round,

@@ -59,10 +59,13 @@ class PassModel:
             rate_samples_per_s: > 0.
             start, end: offsets in the pass, 0..num_positions; None: the end of the pass.
         """
-        stop = self.num_positions if end is None else end
-        training = max(0, min(stop, self.num_train) - start)
-        validation = max(0, stop - max(start, self.num_train))
-        return (training + validation / self.validation_speedup) / rate_samples_per_s
+        return self._work(start, self.num_positions if end is None else end) / rate_samples_per_s
+
+    def _work(self, start: int, end: int) -> float:
+        """The positions start..end in training samples: so many take as long."""
+        training = max(0, min(end, self.num_train) - start)
+        validation = max(0, end - max(start, self.num_train))
+        return training + validation / self.validation_speedup
 
     def finish_times(self, readers: Sequence[Reader], num_preprocessors: int) -> list[float]:
         """When each reader of a stream reaches the end of the pass.
@@ -77,19 +80,27 @@ class PassModel:
 
         Returns: seconds on the readers' clock, in their order.
         """
+        num_positions, released = self.num_positions, self._released
+        works = {
+            offset: (self._work(offset, released), self._work(offset, num_positions))
+            for offset in {reader.offset for reader in readers}
+        }
         limit = max(
             (
-                reader.start_s + self.seconds(reader.rate_samples_per_s, reader.offset, self._released)
+                reader.start_s + works[reader.offset][0] / reader.rate_samples_per_s
                 for reader in readers
-                if reader.offset < self._released
+                if reader.offset < released
             ),
             default=0.0,
         )
         if self.preprocessing_samples_per_s is not None:
             begun = min(reader.start_s for reader in readers)
-            to_make = self.num_positions - min(reader.offset for reader in readers)
+            to_make = num_positions - min(reader.offset for reader in readers)
             limit = max(limit, begun + to_make / (num_preprocessors * self.preprocessing_samples_per_s))
-        return [max(limit, reader.start_s + self.own_seconds(reader)) for reader in readers]
+        return [
+            max(limit, reader.start_s + works[reader.offset][1] / reader.rate_samples_per_s)
+            for reader in readers
+        ]
 
     def own_seconds(self, reader: Reader) -> float:
         """Time from the reader's start to the end of the pass if it never waits."""

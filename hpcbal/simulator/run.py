@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from hpcbal.cluster.layout import Cluster
 from hpcbal.collector import without_garbage_collection
 from hpcbal.control import (
+    Choice,
+    ChooseSchedule,
     DnnProgress,
     DnnSpec,
     DnnState,
@@ -21,6 +23,7 @@ from hpcbal.errors import InputError
 from hpcbal.policies import RateTable
 from hpcbal.simulator.balancing import Balancing, Pace, RatePace
 from hpcbal.simulator.bound import lower_bound
+from hpcbal.simulator.choosing import Outset, choose_schedule
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.executor import Executor
 from hpcbal.simulator.group_rates import GroupRates
@@ -51,7 +54,8 @@ def simulate(
     Args:
         specs: the DNNs, in the order of the config.
         cluster: the allocation.
-        settings: how to schedule; `num_positions` is taken from `passes`.
+        settings: how to schedule; `num_positions` is taken from `passes`. Schedules are chosen as in a run,
+            which knows max_epochs but not `epochs`.
         rates: real rates of the DNNs on the fewest nodes that hold their GPUs; at least on one GPU each, the
             rest by Eq. 5.
         passes: samples of a pass, and how they flow.
@@ -85,12 +89,19 @@ def simulate(
         from hpcbal.simulator.step_pace import StepPace  # with the policies, which plans do not need
 
         pace = StepPace(by_name, rates, passes, balancing)
+    ensemble = Ensemble(converging, cluster, settings, rates if known is None else known, start)
+
+    def choose(asked: ChooseSchedule) -> Choice:
+        outset = replace(Outset.of(ensemble, passes, costs or Costs()), specs=tuple(specs))
+        return choose_schedule(outset, asked)
+
     executor = Executor(
-        Ensemble(converging, cluster, settings, rates if known is None else known, start),
+        ensemble,
         by_name,
         pace,
         passes,
         costs or Costs(),
+        choose=choose,
         keep_events=keep_events,
     )
     with without_garbage_collection():

@@ -10,6 +10,7 @@ from hpcbal.training.arrays import Array, Arrays
 
 if TYPE_CHECKING:
     from hpcbal.training.step_exchange import StepExchange
+    from hpcbal.values.affine import Affine
 
 
 class Batch(Protocol):
@@ -168,6 +169,22 @@ class Replica(Protocol):
     def apply(self, tensors: Sequence[Any]) -> None:
         """Update the weights with contributions summed over the group."""
 
+    def train_alone(self, batch: Batch) -> Sums:
+        """Do the whole step of a group of one rank: `compute` and `apply`, with the same result.
+
+        A backend that can do both in one call overrides this.
+
+        Args:
+            batch: all samples of the step, at least one.
+
+        Raises:
+            NonFiniteError: as for `compute`; no weight has changed then.
+            MemoryError: as for `compute`; the weights may have changed in part.
+        """
+        contribution = self.compute(batch, len(batch.ids))
+        self.apply(contribution.tensors)
+        return contribution.sums
+
     def evaluate(self, batch: Batch) -> Sums:
         """Evaluate at least one sample in inference mode: loss and correct predictions.
 
@@ -204,14 +221,22 @@ class Backend(Protocol):
     name: str
     device: str
 
-    def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> Replica:
+    def build(
+        self,
+        dnn: DnnSettings,
+        sample: SampleShape,
+        num_classes: int,
+        seed: int,
+        on_device: Sequence[Affine] = (),
+    ) -> Replica:
         """Build a replica with initial weights that depend only on `seed` and `dnn.name`, or on `dnn.seed`.
 
         Args:
             dnn: the model, its arguments and its optimizer.
-            sample: shape and type of one sample.
+            sample: shape and type of one sample, as batches hold it.
             num_classes: labels are 0..num_classes-1.
             seed: seed of the run.
+            on_device: what the replica does to samples before its model sees them, in order.
 
         Raises:
             InputError: if the model cannot be built from this config.

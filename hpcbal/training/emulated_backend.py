@@ -28,6 +28,7 @@ from hpcbal.training.model_change import check_fit
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.user_model import make_model
+from hpcbal.values.affine import Affine
 
 EVALUATION_SPEEDUP = 3.0
 """Inference needs one forward pass, training about three (forward, and twice backward)."""
@@ -80,6 +81,7 @@ class EmulatedReplica(Replica):
         worker: how this rank differs from others; a step then takes the time of the rank's own share, plus
             the sum of the gradients.
         by_share: the same without a worker; each rank of the group has an equal part of the group's rate.
+        on_device: applied to samples before the model sees them.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class EmulatedReplica(Replica):
         group_rate: Callable[[int], float] | None,
         worker: WorkerSettings | None = None,
         by_share: bool = False,
+        on_device: Sequence[Affine] = (),
     ) -> None:
         self.broken: Exception | None = None
         self.exchange: StepExchange | None = None
@@ -102,6 +105,7 @@ class EmulatedReplica(Replica):
         self._group_rate = group_rate
         self._worker = worker
         self._by_share = by_share
+        self._on_device = tuple(on_device)
         self._num_trainers = 1
         self._computed_s: float | None = None  # when the last step's own gradient was ready
         self._summing_s = 0.0  # time that the last step spent on the sum
@@ -121,7 +125,7 @@ class EmulatedReplica(Replica):
             deadline_s = self._deadline(num_samples_total) - self._summing_s
         self._summing_s = 0.0
         y = np.asarray(batch.y).reshape(-1)
-        loss, correct, gradients = self._model.loss_and_gradient(self._parameters, batch.x, y)
+        loss, correct, gradients = self._model.loss_and_gradient(self._parameters, self._inputs(batch), y)
         divisor = num_samples_total if weight is None else len(y) / weight
         tensors = []
         for name, own in self._parameters.items():
@@ -157,11 +161,18 @@ class EmulatedReplica(Replica):
             deadline_s = self._deadline(batch.work * self._num_trainers / EVALUATION_SPEEDUP)
         else:
             deadline_s = self._own_deadline(self._worker, batch.work, EVALUATION_SPEEDUP)
-        loss, correct = self._model.loss(self._parameters, batch.x, y)
+        loss, correct = self._model.loss(self._parameters, self._inputs(batch), y)
         if not np.isfinite(loss):
             raise NonFiniteError(f"the validation loss is {loss / len(y)}")
         _sleep_until(deadline_s)
         return Sums(float(loss), float(correct), len(y))
+
+    def _inputs(self, batch: Batch) -> Array | list[Array]:
+        """What the model is called with."""
+        x = batch.x
+        for operation in self._on_device:
+            x = [operation.apply(each) for each in x] if isinstance(x, list) else operation.apply(x)
+        return x
 
     def _deadline(self, num_samples: float) -> float:
         start_s = time.perf_counter()
@@ -230,7 +241,14 @@ class EmulatedBackend(Backend):
         self._worker = worker
         self._by_share = frozenset(by_share)
 
-    def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> EmulatedReplica:
+    def build(
+        self,
+        dnn: DnnSettings,
+        sample: SampleShape,
+        num_classes: int,
+        seed: int,
+        on_device: Sequence[Affine] = (),
+    ) -> EmulatedReplica:
         """A replica of a model with `loss_and_gradient`.
 
         Raises:
@@ -253,7 +271,9 @@ class EmulatedBackend(Backend):
         known = self._rates.measured.get(dnn.name)
         group_rate = partial(self._rates.rate, dnn.name) if known else None
         by_share = dnn.name in self._by_share
-        return EmulatedReplica(model, parameters, dnn.optimizer, group_rate, self._worker, by_share)
+        return EmulatedReplica(
+            model, parameters, dnn.optimizer, group_rate, self._worker, by_share, on_device
+        )
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""

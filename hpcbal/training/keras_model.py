@@ -30,6 +30,8 @@ SUM_TOLERANCE = 1e-4
 """How far from 1 the outputs of a softmax may sum to; in float32 they differ by some 1e-6."""
 
 _SQUASHING = ("softmax", "sigmoid")
+_FOR_LOGITS = ("linear", "log_softmax")
+"""Activations after which a softmax loss trains as it should."""
 _WITH_ACTIVATION = ("Activation", "Conv1D", "Conv2D", "Conv3D", "Dense", "EinsumDense")
 _UNCHANGING = ("Activation", "Dropout", "Flatten", "Identity", "Reshape")
 
@@ -130,7 +132,12 @@ def _check(
         ending = None
     if ending in _SQUASHING:
         raise InputError(_not_logits(who, f"ends in {ending}"))
-    if ending is None:
+    if ending not in (*_FOR_LOGITS, None):
+        warned.append(
+            f"it ends in {ending}, but the loss takes logits, which may be any numbers, so it may not learn; "
+            "remove the activation of the last layer: Dense(num_classes)"
+        )
+    if ending != "linear":
         probes = _probes(shape, length)
         try:
             with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
@@ -256,20 +263,25 @@ def _ending(output: Any) -> str | None:
     while True:
         operation, node, _ = output._keras_history
         kind = type(operation).__name__
-        if kind.lower() in _SQUASHING:
-            return kind.lower()
+        by_itself = _name_of_activation(kind)  # a layer, or an operation such as keras.ops.relu
+        if by_itself is not None:
+            return by_itself
         own = getattr(operation, "activation", None)
         name = getattr(own, "__name__", type(own).__name__).lower()
-        if kind in _WITH_ACTIVATION and name in _SQUASHING:
+        if kind in _WITH_ACTIVATION and (kind != "Activation" or name != "linear"):
             return name
-        if kind in _WITH_ACTIVATION and kind != "Activation":
-            return "linear" if name == "linear" else None
         if isinstance(operation, keras.Model) and _is_of_keras(operation):
             output = operation.outputs[0]
         elif kind in _UNCHANGING and (own is None or name == "linear"):
             output = operation._inbound_nodes[node].input_tensors[0]
         else:
             return None
+
+
+def _name_of_activation(kind: str) -> str | None:
+    """The activation that a class of layers or operations computes; None if it computes something else."""
+    names = (*dir(keras.activations), "prelu")
+    return next((name for name in names if name.replace("_", "") == kind.lower()), None)
 
 
 def _are_probabilities(outputs: Any) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hpcbal.training.arrays import Array
+from hpcbal.values.aligned import aligned_empty
 
 LENGTHS_PER_OCTAVE = 8
 """Padded lengths between n and 2 n; they are at most 1/8 longer than the longest sample."""
@@ -58,7 +59,8 @@ def padded(
         longest = lengths[axis]
         lengths[axis] = padded_length(longest, limit)
         limit *= longest / max(lengths[axis], 1)
-    x = np.zeros((len(samples), *lengths), dtype)
+    x = aligned_empty((len(samples), *lengths), dtype)
+    x[:] = 0
     mask = np.zeros((len(samples), *(lengths[axis] for axis in axes)), np.bool_)
     for i, sample in enumerate(samples):
         x[(i, *map(slice, sample.shape))] = sample

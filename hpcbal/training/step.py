@@ -57,7 +57,7 @@ def train_step(
     applies an update that another one lacks; `StepExchange` does the same for the sums within the step in
     models with synchronised layers. If the update itself fails, after the sum, the peers cannot learn of it
     in this step. They learn of it in the next step (or in `evaluate_step`), which fails before anything is
-    saved.
+    saved. A group of one rank computes and applies at once.
 
     Args:
         replica: weights that are equal on all ranks of the group.
@@ -73,10 +73,18 @@ def train_step(
             every sample counts once.
 
     Raises:
-        GroupFailed: on all ranks, if any rank failed; this step has changed no weight.
+        GroupFailed: on all ranks, if any rank failed. Weights have not changed, except perhaps those of a
+            group of one rank whose memory ended; its replica is not used again.
 
     Source: weights samples/total as in [LBBSP] Eq. 7.
     """
+    if (
+        collective.size == 1
+        and report is None
+        and weight in (None, 1.0)
+        and len(batch.ids) == num_samples_total
+    ):
+        return _train_alone(replica, batch, collective, suspend)
     exchange = replica.exchange if collective.size > 1 else None
     if exchange is not None:
         exchange.begin(collective)
@@ -102,6 +110,16 @@ def train_step(
         except USER_ERRORS as failed_update:
             replica.broken = as_exception(failed_update)
     return outcome
+
+
+def _train_alone(
+    replica: Replica, batch: Batch, collective: GradientCollective, suspend: bool
+) -> StepOutcome:
+    """The step of a group of one rank; an update that fails is known at once, as there is nothing to sum."""
+    contribution, error = _attempt(
+        replica, batch, lambda: Contribution((), replica.train_alone(batch)), Contribution((), Sums())
+    )
+    return reduce_step(collective, contribution, error, suspend)[1]
 
 
 def evaluate_step(

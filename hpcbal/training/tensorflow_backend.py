@@ -1,19 +1,19 @@
 """Train Keras 3 models with TensorFlow: one traced function computes, another applies.
 
 Between the two is the all-reduce, outside the traced code: trainer groups can change without a new trace. The
-batch axis has no fixed length, so shares of changing size are also traced only once.
+batch axis has no fixed length, so shares of changing size are also traced only once. A group of one rank has
+nothing to reduce, so a single function computes and applies there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ import keras
 import tensorflow as tf
 
 from hpcbal.config.imports import load_object
-from hpcbal.errors import UserCodeError
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
 from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
@@ -39,25 +38,30 @@ from hpcbal.training.backend import (
     SampleShape,
     Sums,
 )
+from hpcbal.training.device_input import DeviceInput, Tensors
 from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.keras_model import IGNORES_MASK, checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
 from hpcbal.training.model_change import check_fit
-from hpcbal.training.padding import padded, varying_axes
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.tensorflow_errors import (
+    all_finite,
+    hint_at_sizes,
+    is_not_finite,
+    memory_errors,
+    stop_unless,
+)
 from hpcbal.training.traced_exchange import TracedExchange, check_threads
 from hpcbal.training.user_model import make_model, user_errors
+from hpcbal.values.affine import Affine
 
 SEED_STATE = "seed_generator_state"
 """How Keras calls the state of a random layer: a seed, and a counter of draws."""
 
 MAX_DRAWS_PER_STEP = 1024
 """`apply` advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
-
-Tensors: TypeAlias = tuple[tf.Tensor, ...]
-"""Samples, and their mask if they were padded."""
 
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
@@ -105,6 +109,24 @@ def setup_tensorflow(
     return str(tf.config.experimental.get_device_details(gpus[index]).get("device_name", "gpu"))
 
 
+class _Gradients(NamedTuple):
+    """What a traced step computes on this rank's samples.
+
+    Attributes:
+        gradients: of the rank's part of the mean loss, by trainable variable.
+        loss, correct: sums over the samples.
+        share: number of samples over that of the whole step.
+        before, after: values of the other variables around the forward pass.
+    """
+
+    gradients: list[tf.Tensor]
+    loss: tf.Tensor
+    correct: tf.Tensor
+    share: tf.Tensor
+    before: list[tf.Tensor]
+    after: Sequence[tf.Tensor]
+
+
 class TensorFlowReplica(Replica):
     """A Keras model and its optimizer; see `hpcbal.training.backend.Replica`.
 
@@ -121,10 +143,15 @@ class TensorFlowReplica(Replica):
         model: a built model that returns logits of shape (n, num_classes).
         optimizer: not built yet.
         sample: shape and type of a sample.
+        on_device: applied to samples before the model sees them.
     """
 
     def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, sample: SampleShape
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        sample: SampleShape,
+        on_device: Sequence[Affine] = (),
     ) -> None:
         self.broken: Exception | None = None
         synchronised = synchronised_layers(model)
@@ -147,15 +174,10 @@ class TensorFlowReplica(Replica):
             names = ", ".join(left)
             self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
         self._dtype = keras.config.floatx()
-        self._sample_dtype = sample.dtype
-        self._sample_shape = tuple(sample.shape)
+        self._input = DeviceInput(sample, on_device, self._dtype)
         variables = self._trainable + [v for _, v in self._statistics]
         self._zeros = [tf.zeros(v.shape, self._dtype) for v in variables]
-        samples: tuple[tf.TensorSpec, ...] = (tf.TensorSpec([None, *sample.shape], sample.dtype),)
-        axes = varying_axes(sample.shape)
-        if axes:
-            samples += (tf.TensorSpec([None, *(None for _ in axes)], tf.bool),)
-        labels = tf.TensorSpec([None], tf.int64)
+        samples, labels = self._input.signature
         total = tf.TensorSpec([], self._dtype)
         sums = [tf.TensorSpec(v.shape, self._dtype) for v in variables]
         salt = tf.TensorSpec([], tf.int64)
@@ -165,27 +187,41 @@ class TensorFlowReplica(Replica):
         self._compute = traced(self._traced_compute, input_signature=steps)
         self._compute_together = traced(self._traced_compute_together, input_signature=steps)
         self._apply = traced(self._traced_apply, input_signature=[sums])
+        self._train_alone = traced(self._traced_train_alone, input_signature=steps)
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
         self._named = named_variables(model, optimizer)
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
 
     def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
-        x, y = self._tensors_of(batch)
-        divisor = num_samples_total if weight is None else len(y) / weight
         is_met = self.exchange is not None and self.exchange.is_open
         compute = self._compute_together if is_met else self._compute
-        with _memory_errors():
-            total = tf.constant(divisor, self._dtype)
-            tensors, numbers = compute(x, y, total, tf.constant(int(batch.ids[0]), tf.int64))
-        loss, correct, finite = numbers.numpy()
+        with memory_errors():
+            tensors, numbers = compute(*self._step_of(batch, num_samples_total, weight))
+            loss, correct, finite = numbers.numpy()
         if not finite:
-            raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
-        return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
+            raise NonFiniteError(f"the loss ({loss / len(batch.ids)} per sample) or a gradient is not finite")
+        return Contribution(tensors, Sums(float(loss), float(correct), len(batch.ids)))
+
+    def _step_of(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> tuple[Any, ...]:
+        """Arguments of a traced step: samples, labels, divisor of the loss, salt of random layers."""
+        x, y = self._input.tensors(batch)
+        divisor = num_samples_total if weight is None else len(batch.ids) / weight
+        return x, y, tf.constant(divisor, self._dtype), tf.constant(int(batch.ids[0]), tf.int64)
 
     def _traced_compute(
         self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        own = self._traced_gradients(x, y, total, salt)
+        finite = all_finite(own.loss, own.gradients)
+        differences = [own.after[i] - own.before[i] for i, _ in self._statistics]
+        for variance, (mean, rate) in self._variances.items():
+            differences[variance] += tf.square(differences[mean]) / rate
+        differences = [own.share * difference for difference in differences]
+        numbers = tf.stack([tf.cast(n, tf.float64) for n in (own.loss, own.correct, finite)])
+        return own.gradients + differences, numbers
+
+    def _traced_gradients(self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor) -> _Gradients:
         self.num_traces += 1  # Python runs only while TensorFlow traces
         trainable = [tf.convert_to_tensor(v.value) for v in self._trainable]
         others = [tf.convert_to_tensor(v.value) for v in self._model.non_trainable_variables]
@@ -194,7 +230,7 @@ class TensorFlowReplica(Replica):
         with tf.GradientTape() as tape:
             tape.watch(trainable)
             logits, moved, extra_losses = self._model.stateless_call(
-                trainable, others, *self._inputs(x), training=True, return_losses=True
+                trainable, others, *self._input.for_model(x), training=True, return_losses=True
             )
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
             loss = tf.reduce_sum(losses)
@@ -204,15 +240,28 @@ class TensorFlowReplica(Replica):
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
             for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
         ]
-        finite = tf.math.is_finite(loss)
-        for gradient in gradients:  # a sum is not finite if one of its terms is not
-            finite &= tf.math.is_finite(tf.reduce_sum(gradient))
-        differences = [moved[i] - others[i] for i, _ in self._statistics]
-        for variance, (mean, rate) in self._variances.items():
-            differences[variance] += tf.square(differences[mean]) / rate
-        differences = [share * difference for difference in differences]
-        numbers = tf.stack([tf.cast(n, tf.float64) for n in (loss, _num_correct(logits, y), finite)])
-        return gradients + differences, numbers
+        return _Gradients(gradients, loss, _num_correct(logits, y), share, others, moved)
+
+    def train_alone(self, batch: Batch) -> Sums:
+        """One traced call. If the loss or a gradient is not finite, the call ends before any update."""
+        try:
+            with memory_errors():
+                loss, correct = self._train_alone(*self._step_of(batch, len(batch.ids))).numpy()
+        except tf.errors.InvalidArgumentError as error:
+            if is_not_finite(error):
+                self.compute(batch, len(batch.ids))  # finds the same, and raises with the loss
+            raise
+        return Sums(float(loss), float(correct), len(batch.ids))
+
+    def _traced_train_alone(self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+        own = self._traced_gradients(x, y, total, salt)
+        with tf.control_dependencies([stop_unless(all_finite(own.loss, own.gradients))]):
+            self._optimizer.apply(own.gradients, self._trainable)
+            for i, variable in self._statistics:  # all samples of the step are here: no difference to share
+                # A copy, because a model may keep a part of its input, which lies in memory of the ring.
+                variable.value.assign(tf.raw_ops.DeepCopy(x=own.after[i]))
+            self._advance_seeds()
+            return tf.stack([tf.cast(n, tf.float64) for n in (own.loss, own.correct)])
 
     def _traced_compute_together(
         self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
@@ -227,7 +276,7 @@ class TensorFlowReplica(Replica):
         return Contribution(self._zeros, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
-        with _memory_errors():
+        with memory_errors():
             self._apply([tf.convert_to_tensor(tensor) for tensor in tensors])
 
     def _traced_apply(self, sums: list[tf.Tensor]) -> None:
@@ -240,12 +289,15 @@ class TensorFlowReplica(Replica):
             differences[variance] = tf.maximum(difference, least)
         for (_, variable), difference in zip(self._statistics, differences, strict=True):
             variable.value.assign_add(difference)
+        self._advance_seeds()
+
+    def _advance_seeds(self) -> None:
         for _, variable in self._seeds:
             variable.value.assign_add(tf.constant([0, MAX_DRAWS_PER_STEP], variable.value.dtype))
 
     def evaluate(self, batch: Batch) -> Sums:
-        x, y = self._tensors_of(batch)
-        with _memory_errors():
+        x, y = self._input.tensors(batch)
+        with memory_errors():
             loss, correct = self._evaluate(x, y).numpy()
         if not np.isfinite(loss):
             raise NonFiniteError(f"the validation loss is {loss / len(y)}")
@@ -253,24 +305,9 @@ class TensorFlowReplica(Replica):
 
     def _traced_evaluate(self, x: Tensors, y: tf.Tensor) -> tf.Tensor:
         self.num_traces += 1
-        logits = self._model(*self._inputs(x), training=False)
+        logits = self._model(*self._input.for_model(x), training=False)
         loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
         return tf.stack([tf.cast(loss, tf.float64), tf.cast(_num_correct(logits, y), tf.float64)])
-
-    def _tensors_of(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
-        """The samples, with their mask if they were padded, and the labels."""
-        if isinstance(batch.x, list):
-            arrays: tuple[Array, ...] = padded(
-                batch.x, self._sample_shape, self._sample_dtype, batch.padding_limit
-            )
-        else:
-            arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
-        labels = np.asarray(batch.y, np.int64).reshape(-1)
-        return tuple(map(tf.convert_to_tensor, arrays)), tf.convert_to_tensor(labels)
-
-    def _inputs(self, x: Tensors) -> Tensors:
-        """What the model is called with: samples in its own type, and the mask."""
-        return (tf.cast(x[0], self._dtype), *x[1:])
 
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
@@ -291,7 +328,8 @@ class TensorFlowReplica(Replica):
 
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which have circular references."""
-        for name in ("_model", "_optimizer", "_compute", "_compute_together", "_apply", "_evaluate"):
+        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate")
+        for name in ("_model", "_optimizer", *traced):
             self.__dict__.pop(name, None)
         self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
         gc.collect()
@@ -311,7 +349,14 @@ class TensorFlowBackend(Backend):
         self.device = device
         self._precision = precision
 
-    def build(self, dnn: DnnSettings, sample: SampleShape, num_classes: int, seed: int) -> TensorFlowReplica:
+    def build(
+        self,
+        dnn: DnnSettings,
+        sample: SampleShape,
+        num_classes: int,
+        seed: int,
+        on_device: Sequence[Affine] = (),
+    ) -> TensorFlowReplica:
         """Build a replica of a Keras model. Clears the session, so layers get the same names every time.
 
         Raises:
@@ -325,10 +370,11 @@ class TensorFlowBackend(Backend):
         keras.config.set_floatx(self._precision)
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
-        with _memory_errors(), _hint_at_sizes(sample):
+        with memory_errors(), hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
             model, found = checked(dnn, model, sample, num_classes)
-            replica = TensorFlowReplica(model, make_optimizer(dnn.name, dnn.optimizer), sample)
+            optimizer = make_optimizer(dnn.name, dnn.optimizer)
+            replica = TensorFlowReplica(model, optimizer, sample, on_device)
             of_model = f"DNN {dnn.name}: model {dnn.model}"
             replica.warnings = [f"{of_model}: {text}" for text in (*found, *replica.warnings)]
         if replica.exchange is not None:
@@ -343,29 +389,3 @@ class TensorFlowBackend(Backend):
 
 def _num_correct(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), y), tf.int64))
-
-
-@contextlib.contextmanager
-def _hint_at_sizes(sample: SampleShape) -> Iterator[None]:
-    """Add to errors of a user's model that its samples differ in size."""
-    try:
-        yield
-    except UserCodeError as error:
-        if None not in sample.shape:
-            raise
-        raise UserCodeError(
-            f"{error}. Samples of shape {tuple(sample.shape)} differ in size: use a model that takes such "
-            "samples, or add resize, center_crop or random_crop to preprocessing"
-        ) from error
-
-
-@contextlib.contextmanager
-def _memory_errors() -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.ResourceExhaustedError as error:
-        raise MemoryError(str(error)) from error
-    except UserCodeError as error:  # the memory ended while a user's code was running
-        if isinstance(error.__cause__, tf.errors.ResourceExhaustedError):
-            raise MemoryError(str(error)) from error
-        raise

@@ -141,7 +141,7 @@ BASE: dict[str, Any] = {
             "c": {1: 820, 2: 1550, 3: 2100},
         },
     },
-    "schedule": {"delta": "15%"},
+    "schedule": {"paradigm": "global", "delta": "15%"},
     "slots": {"per_node": 3},
     "dataplane": {"ring_bytes": "8KiB", "block_samples": 8},
     "checkpoint": {"interval_s": 0.0},

@@ -267,7 +267,7 @@ def test_the_page_of_a_balanced_run_names_who_was_late_left_out_and_failed(
             "rates": {"a": {1: 800, 2: 1500, 3: 2000}, "b": {1: 200, 2: 220, 3: 240}},
             "workers": [{}, {}, {"launch_s": 0.1}],
         },
-        schedule={"delta": "1%"},
+        schedule={"paradigm": "global", "delta": "1%"},
         balance={"policy": "fitted"},
     )
     done = lab.run()

@@ -19,13 +19,22 @@ TROUBLES = {
         "error: array name 'weights/odd//name' is not allowed in a checkpoint: the parts between '/' must be "
         r"printable, not empty and not '\.'",
     ),
-    "raises": ({"trouble": "raise", "at": 4}, r"error: toys.py:\d+: RuntimeError: the layers do not fit"),
-    "exits": ({"trouble": "exit", "at": 3}, r"error: toys.py:\d+: SystemExit: 4"),
+    "raises": (
+        {"trouble": "raise", "at": 4},
+        r"error: DNN raises: model toys:toy: a step failed: toys.py:\d+: RuntimeError: the layers do not fit",
+    ),
+    "exits": (
+        {"trouble": "exit", "at": 3},
+        r"error: DNN exits: model toys:toy: a step failed: toys.py:\d+: SystemExit: 4",
+    ),
     "turns-nan": (
         {"trouble": "nan", "at": 11},
         r"nan: the loss \(nan per sample\) or a gradient is not finite",
     ),
-    "too-large": ({"trouble": "memory", "at": 2}, r"oom: toys.py:\d+: MemoryError: 17 GiB asked for"),
+    "too-large": (
+        {"trouble": "memory", "at": 2},
+        r"oom: DNN too-large: model toys:toy: a step failed: toys.py:\d+: MemoryError: 17 GiB asked for",
+    ),
 }
 
 

@@ -170,7 +170,10 @@ def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
     ("change", "reported"),
     [
         ({"dnns": [{"name": n, "model": "toys:toy"} for n in "ab"]}, "got 'partitioned' for 2 DNNs"),
-        ({"schedule": {"paradigm": "local"}}, "got 'local', allowed: global with data.access 'partitioned'"),
+        (
+            {"schedule": {"paradigm": "local"}},
+            "got 'local', allowed: auto or global with data.access 'partitioned'",
+        ),
     ],
 )
 def test_what_partitioned_data_is_not_for_is_refused(lab, change, reported):

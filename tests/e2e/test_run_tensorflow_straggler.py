@@ -59,7 +59,11 @@ def test_a_sleep_in_the_backward_pass_of_a_rank_is_its_compute(lab: Any, collect
         dnns=[dnn],
         backend={"name": "tensorflow", "collective": collective},
         slots={"per_node": 2},
-        schedule={"profiling": lab.known_rates({"a": {1: 1000.0, 2: 1900.0}})},
+        schedule={
+            "paradigm": "global",
+            "max_gpus_per_dnn": 2,
+            "profiling": lab.known_rates({"a": {1: 1000.0, 2: 1900.0}}),
+        },
     )
     done = lab.start().wait(timeout_s=150)  # TensorFlow takes its time to start
     assert done.code == 0, done

@@ -64,7 +64,7 @@ def test_a_preset_under_every_schedule(capsys: Capture) -> None:
 
 def test_a_configuration_with_more_gpus_and_fewer(capsys: Capture, config: str) -> None:
     rows = simulated(capsys, config, "--samples", "1000", "--gpus", "1,2,4")["rows"]
-    assert [(row["gpus"], row["paradigm"]) for row in rows] == [(n, "global") for n in (1, 2, 4)]
+    assert [(row["gpus"], row["paradigm"]) for row in rows] == [(n, "auto") for n in (1, 2, 4)]
     makespans = [row["makespan_s"] for row in rows]
     assert makespans == sorted(makespans, reverse=True)
     # On one GPU: 4 epochs of 800 training and 200 validation samples, one DNN after the other.

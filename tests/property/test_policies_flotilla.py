@@ -191,3 +191,19 @@ def test_a_planner_of_all_dnns_forms_the_flotillas_of_any_of_them(
         alone = create_flotilla(candidates, table, num_gpus, delta, max_gpus_per_dnn, sizes)
         assert planner.flotilla(candidates, num_gpus) == alone
         assert planner.flotilla(candidates, num_gpus) == alone  # the one that is kept
+
+
+@given(case=rate_tables(), delta=deltas, other=deltas)
+def test_deltas_that_are_said_to_give_the_same_flotillas_do(
+    case: tuple[RateTable, int], delta: Delta, other: Delta
+) -> None:
+    table, num_gpus = case
+    waiting = tuple(table.measured)
+    planner = FlotillaPlanner(waiting, table, num_gpus, delta)
+    formed = []
+    while waiting:
+        formed.append(planner.flotilla(waiting, num_gpus))
+        waiting = tuple(d for d in waiting if d not in formed[-1].dnn_ids)
+    assert planner.gives_same(delta)
+    if planner.gives_same(other):
+        assert plan_all_flotillas(tuple(table.measured), table, num_gpus, other) == formed

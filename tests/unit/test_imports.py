@@ -55,10 +55,10 @@ control           | -                                     | errors values cluste
 telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
 telemetry.streams | -                                     | printable errors values telemetry.files
-telemetry.ledger  | pydantic pydantic_core                | errors values control telemetry.files
+telemetry.ledger  | pydantic pydantic_core                | errors values policies control telemetry.files
 telemetry.views   | -                                     | printable errors control telemetry.files
                   |                                       | telemetry.host telemetry.ledger
-telemetry.claim   | yaml                                  | errors telemetry.files telemetry.host
+telemetry.claim   | yaml                                  | printable errors telemetry.files telemetry.host
                   |                                       | telemetry.ledger
 telemetry         | -                                     | -
 checkpoint        | h5py numpy                            | errors values telemetry.files
@@ -68,26 +68,28 @@ simulator         | numpy yaml                            | errors collector val
                   |                                       | telemetry.ledger
 config.source     | yaml                                  | printable errors
 config.schema     | pydantic pydantic_core                | policies control
-config.dnn_keys   | -                                     | config.source config.schema
-config.messages   | pydantic pydantic_core                | errors config.source config.schema config.dnn_keys
-config.expand     | -                                     | config.source config.schema config.dnn_keys
-config.imports    | -                                     | errors user_code config.source
 config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
-config.checks     | pydantic                              | errors policies.batching config.source
+config.checks     | pydantic                              | printable errors policies.batching config.source
                   |                                       | config.schema config.contract config.balance
-config.kinds      | pydantic                              | errors config.source config.schema config.expand
-                  |                                       | config.checks
+config.dnn_keys   | -                                     | config.source config.schema
+config.messages   | pydantic pydantic_core                | errors config.source config.schema config.checks
+                  |                                       | config.dnn_keys
+config.expand     | -                                     | config.source config.schema config.checks
+                  |                                       | config.dnn_keys
+config.imports    | -                                     | errors user_code config.source
+config.kinds      | pydantic                              | errors config.source config.schema config.checks
+                  |                                       | config.expand
 config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema
                   |                                       | config.messages config.imports config.kinds
 config            | -                                     | config.schema config.imports config.load
 config.scheduling | -                                     | control config.schema
 models            | keras numpy tensorflow                | errors
-data              | PIL h5py numpy sklearn                | errors forks user_code policies.samples policies
-                  |                                       | config.imports config.contract
+data              | PIL h5py numpy sklearn                | errors forks user_code values policies.samples
+                  |                                       | policies config.contract config.imports
 dataplane         | mpi4py numpy                          | errors values comm data
-training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code comm policies
-                  |                                       | config.imports config.contract models
+training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
+                  |                                       | config.contract config.imports models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
@@ -115,9 +117,9 @@ runtime.resuming  | -                                     | errors cluster.layou
                   |                                       | telemetry.files telemetry.ledger telemetry.views
                   |                                       | telemetry checkpoint config config.scheduling
                   |                                       | runtime.handoff
-runtime.rank      | mpi4py                                | errors comm cluster control telemetry.streams
-                  |                                       | config data dataplane runtime.handoff runtime.wire
-                  |                                       | runtime.health
+runtime.rank      | mpi4py                                | errors values comm cluster control
+                  |                                       | telemetry.streams config data dataplane
+                  |                                       | runtime.handoff runtime.wire runtime.health
 runtime.record    | -                                     | printable errors env cluster.layout cluster
                   |                                       | control telemetry.files telemetry.streams
                   |                                       | telemetry.ledger telemetry.views telemetry
@@ -132,19 +134,19 @@ runtime.parts     | numpy                                 | errors values comm c
                   |                                       | runtime.balance runtime.rank runtime.group
 runtime.roles     | mpi4py numpy                          | errors values comm cluster policies.batching
                   |                                       | control telemetry.streams telemetry.ledger
-                  |                                       | telemetry checkpoint config dataplane training
-                  |                                       | runtime.handoff runtime.wire runtime.health
-                  |                                       | runtime.balance runtime.rank runtime.record
-                  |                                       | runtime.group runtime.parts
+                  |                                       | telemetry checkpoint simulator config dataplane
+                  |                                       | training runtime.handoff runtime.wire
+                  |                                       | runtime.health runtime.balance runtime.rank
+                  |                                       | runtime.record runtime.group runtime.parts
 runtime.start     | mpi4py                                | errors env forks comm cluster control telemetry
                   |                                       | config.balance config.checks config
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
-                  |                                       | telemetry.streams telemetry config runtime.handoff
-                  |                                       | runtime.health runtime.resuming runtime.rank
-                  |                                       | runtime.start
+                  |                                       | telemetry.streams telemetry config.balance config
+                  |                                       | runtime.handoff runtime.health runtime.resuming
+                  |                                       | runtime.rank runtime.start
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
@@ -177,6 +179,8 @@ MOST_LINES = 400
 PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "training.tensorflow_backend",
+        "training.device_input",
+        "training.tensorflow_errors",
         "training.traced_exchange",
         "training.horovod_collective",
         "models",

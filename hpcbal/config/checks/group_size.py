@@ -84,7 +84,7 @@ def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[st
 
 def _limit_never_kept(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """Warn of a limit below an even share in the largest group that a DNN may have."""
-    most = config.schedule.max_gpus_per_dnn
+    most = config.schedule.gpu_limit
     over = {} if most is None else over_limit(config, {dnn.name: most for dnn in config.dnns})
     if not over:
         return []

@@ -18,8 +18,10 @@ from pathlib import Path
 
 from hpcbal.config.checks.annotations import allowed_by_name
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
-from hpcbal.config.contract import DATASET, MODEL, Contract, Misfit, misfits
+from hpcbal.config.checks.uncallable import why_uncallable
+from hpcbal.config.contract import DATASET, MODEL, Contract, Misfit, misfits, names_of_args
 from hpcbal.config.schema.ensemble import DataConfig
+from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
@@ -33,6 +35,7 @@ class _Names:
     """What a module's source defines at top level."""
 
     file: str
+    tree: ast.Module
     is_package: bool = False
     open: bool = False  # may define names that its source does not show
     names: set[str] = field(default_factory=set)
@@ -58,11 +61,24 @@ def import_problems(root: YamlNode) -> list[str]:
     return list(problems)
 
 
+def arguments_of_model(path: object) -> tuple[str, ...] | None:
+    """The names that `args` of a model may have; None if its source does not show them.
+
+    Args:
+        path: its import path, or what is given for it.
+    """
+    if not isinstance(path, str) or not is_import_path(path):
+        return None
+    _, definition = _look_up(path)
+    known = None if definition is None else _known_arguments(definition)
+    return None if known is None else names_of_args(known[1], MODEL)
+
+
 def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     """Problems with one import path and its `args`."""
     path = entry.get(key)
-    if path is None or not isinstance(path.value, str) or path.value.count(":") != 1:
-        return []
+    if path is None or not isinstance(path.value, str) or not is_import_path(path.value):
+        return []  # the schema refuses it
     problem, definition = _look_up(path.value)
     if problem is not None:
         return [path.problem(problem)]
@@ -128,6 +144,9 @@ def _look_up(path: str) -> tuple[str | None, ast.stmt | None]:
             return f"got {show(path)}: {names.file} defines no '{first}'{hint}", None
         if rest:
             return None, None
+        why = None if names.open else why_uncallable(names.tree, first)
+        if why is not None:
+            return f"got {show(path)}: {names.file}: {why}, allowed: a function or class", None
         if first in names.definitions:
             return None, names.definitions[first]
         if first not in names.imported:
@@ -171,7 +190,7 @@ def _read(module: str) -> tuple[_Names | None, str | None]:
         return None, f"{spec.origin}:{error.lineno}: syntax error: {error.msg}"
     except (OSError, ValueError) as error:
         return None, f"{spec.origin} cannot be read: {error}"
-    names = _Names(spec.origin, is_package=spec.submodule_search_locations is not None)
+    names = _Names(spec.origin, tree, is_package=spec.submodule_search_locations is not None)
     _collect(tree.body, names, module)
     return names, None
 

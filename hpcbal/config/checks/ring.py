@@ -9,20 +9,23 @@ from hpcbal.config.schema.values import parse_bytes
 from hpcbal.config.source.nodes import YamlNode
 
 _SIZED = ("resize", "random_crop", "center_crop")
+_ELEMENTWISE = "normalize"
 _FLOAT_BYTES = 4
 
 
 def ring_problems(root: YamlNode) -> list[str]:
     """Problems with `dataplane.ring_bytes`, in a written-out configuration that may have others, too.
 
-    A sample has at least one byte, or those of one channel after the last operation that fixes its size. Only
-    the run knows the rest.
+    A sample has at least one byte, or those of one channel after the last operation that fixes its size and
+    runs before samples travel. Only the run knows the rest.
     """
     defaults = DataplaneConfig()
     dataplane = root.get("dataplane")
     ring_bytes = _number(dataplane, "ring_bytes", defaults.ring_bytes, MOST_BYTES)
     block_samples = _number(dataplane, "block_samples", defaults.block_samples, MOST_BLOCK_SAMPLES)
-    sample_bytes, cause = _least_sample(root.get("preprocessing"))
+    on_device = None if dataplane is None else dataplane.get("on_device")
+    leaves = defaults.on_device if on_device is None else on_device.value is not False
+    sample_bytes, cause = _least_sample(root.get("preprocessing"), leaves_last=leaves)
     if ring_bytes is None or block_samples is None or 2 * block_samples * sample_bytes <= ring_bytes:
         return []
     needed = 2 * block_samples * sample_bytes
@@ -47,15 +50,22 @@ def _number(section: YamlNode | None, name: str, default: int, most: int) -> int
     return value if type(value) is int and 0 < value <= most else None
 
 
-def _least_sample(operations: YamlNode | None) -> tuple[int, YamlNode | None]:
-    """(fewest bytes of a preprocessed sample, the operation that fixes them)."""
+def _least_sample(operations: YamlNode | None, *, leaves_last: bool) -> tuple[int, YamlNode | None]:
+    """(fewest bytes of a sample that travels, the operation that fixes them).
+
+    Args:
+        leaves_last: whether elementwise operations at the end run on the device.
+    """
     num_pixels, pixel_bytes, cause = 1, 1, None
-    for item in operations.value if operations is not None and operations.is_list else ():
+    items = list(operations.value) if operations is not None and operations.is_list else []
+    while leaves_last and items and items[-1].get(_ELEMENTWISE) is not None:
+        items.pop()
+    for item in items:
         for name in _SIZED:
             size = item.get(name)
             sides = [_number(size, side, 0, MOST_PIXELS) for side in ("height", "width")]
             if size is not None and sides[0] and sides[1]:
                 num_pixels, cause = sides[0] * sides[1], size
-        if item.get("normalize") is not None:
+        if item.get(_ELEMENTWISE) is not None:
             pixel_bytes = _FLOAT_BYTES
     return num_pixels * pixel_bytes, cause

@@ -202,9 +202,11 @@ def _partitioned(root: YamlNode) -> list[str]:
             access.problem(f"got 'partitioned' for {num_dnns} DNNs, allowed: for a single DNN; use 'shared'")
         )
     paradigm, rest = root.deepest(("schedule", "paradigm"))
-    if not rest and paradigm.value != "global":
+    if not rest and paradigm.value not in ("auto", "global"):
         problems.append(
-            paradigm.problem(f"got {show(paradigm.value)}, allowed: global with data.access 'partitioned'")
+            paradigm.problem(
+                f"got {show(paradigm.value)}, allowed: auto or global with data.access 'partitioned'"
+            )
         )
     return problems
 

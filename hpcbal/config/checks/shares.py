@@ -47,7 +47,7 @@ def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = N
     """
     if config.data.access != "partitioned":
         return
-    most = min(num_gpus, config.schedule.max_gpus_per_dnn or num_gpus)
+    most = min(num_gpus, config.schedule.gpu_limit or num_gpus)
     problems = [
         f"dnns.{dnn.name}.batch_size: {too_few_samples(dnn.batch_size, most)}"
         for dnn in config.dnns

@@ -52,6 +52,10 @@ def _chooses_by_size(config: EnsembleConfig) -> bool:
     return not _is_partitioned(config) or config.balance.samples == "chronica"
 
 
+def _ends_elementwise(config: EnsembleConfig) -> bool:
+    return bool(config.preprocessing) and config.preprocessing[-1].name == "normalize"
+
+
 def _is_emulated(config: EnsembleConfig) -> bool:
     return config.backend.name == "emulated"
 
@@ -108,6 +112,7 @@ _RULES = (
     _Rule("balance.cost", _chooses_by_size, f"{_SHARED}, or with samples: chronica"),
     _Rule("balance.gradient_weights", _chooses_by_size, f"{_SHARED}, or with samples: chronica"),
     _Rule("balance.max_work_per_gpu", _deals_batches, f"{_SHARED} and samples: within-batch"),
+    _Rule("dataplane.on_device", _ends_elementwise, "with normalize at the end of preprocessing"),
     _Rule("backend.rates", _is_emulated, _EMULATED),
     _Rule("backend.workers", _is_emulated, _EMULATED),
     _Rule(

@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from hpcbal.policies.flotilla import Delta
 
 MOST_BLOCK_SAMPLES = 10**6
+AUTO = "auto"
 _SHARE = "0 <= validation_fraction < 1"
 
 
 def _delta(value: Any) -> Any:
     if isinstance(value, str):
-        percent_of(value)
+        if value != AUTO:
+            percent_of(value)
         return value.replace(" ", "")
     return value
 
@@ -60,7 +62,8 @@ def _int_keys(value: Any) -> Any:
     for given, rate in value.items():
         count = int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 10 else given
         if count in rates:
-            raise wrong("", f"got the rate on {count} slots twice, as {count} and as {given!r}; keep one")
+            slots = "1 slot" if count == 1 else f"{count} slots"
+            raise wrong("", f"got the rate on {slots} twice, as {count} and as {given!r}; keep one")
         rates[count] = rate
     return rates
 
@@ -144,36 +147,50 @@ class ProfilingConfig(Section):
 class ScheduleConfig(Section):
     """Which DNNs train together, and on how many GPUs."""
 
-    paradigm: Literal["global", "local", "homogeneous", "independent"] = key(
-        "global",
+    paradigm: Literal["auto", "global", "local", "homogeneous", "independent"] = key(
+        "auto",
         "How DNNs are scheduled: flotillas of all waiting DNNs (global), or for the slots that become free "
-        "(local); random subsets, one slot each (homogeneous); each alone with its own stream (independent).",
-        "global, local, homogeneous, independent",
+        "(local); random subsets, one slot each (homogeneous); each alone with its own stream (independent); "
+        "whichever is predicted to be fastest (auto).",
+        "auto, global, local, homogeneous, independent",
     )
     delta: Annotated[Annotated[float, Field(ge=0.0, le=MOST)] | str, BeforeValidator(_delta)] = key(
-        20.0,
+        AUTO,
         "DNNs train together if their rates differ by at most this: samples/s, or a share of the "
-        "reference rate as text such as 15%.",
-        "samples/s, 0 or more, or text such as '15%'",
+        "reference rate as text such as 15%; auto: whatever is predicted to be fastest.",
+        "auto, samples/s, 0 or more, or text such as '15%'",
     )
-    alpha: float = key(
-        0.8,
-        "A round ends when fewer than alpha times the slots of its flotilla are busy.",
-        "0 < alpha <= 1",
-        gt=0.0,
-        le=1.0,
+    alpha: Annotated[float, Field(gt=0.0, le=1.0)] | Literal["auto"] = key(
+        AUTO,
+        "A round ends when fewer than alpha times the slots of its flotilla are busy; auto: chosen together "
+        "with delta or the paradigm, or 0.8 where both are given.",
+        "auto, or 0 < alpha <= 1",
     )
-    max_gpus_per_dnn: int | None = key(
-        None, "No DNN gets more slots than this; null: no limit.", COUNT_OR_NULL_ALLOWED, ge=1
+    max_gpus_per_dnn: Count | Literal["auto"] | None = key(
+        "auto",
+        "No DNN gets more slots than this; null: no limit; auto: 1 where slots are cores that trainers and "
+        "preprocessors share, else no limit.",
+        "auto, null or a whole number, 1 or more",
     )
     profiling: ProfilingConfig = key(
         None, "How rates are measured.", "keys of profiling", default_factory=ProfilingConfig
     )
 
-    def delta_rule(self) -> Delta:
-        """`delta` as the flotilla policy takes it."""
+    @property
+    def gpu_limit(self) -> int | None:
+        """`max_gpus_per_dnn` if it is a number; what `auto` means is known once the ranks have started."""
+        return self.max_gpus_per_dnn if isinstance(self.max_gpus_per_dnn, int) else None
+
+    def alpha_rule(self) -> float | None:
+        """`alpha` as a number; None: auto."""
+        return None if isinstance(self.alpha, str) else self.alpha
+
+    def delta_rule(self) -> Delta | None:
+        """`delta` as the flotilla policy takes it; None: auto."""
         from hpcbal.policies.flotilla import Delta
 
+        if self.delta == AUTO:
+            return None
         if isinstance(self.delta, str):
             return Delta(absolute=None, relative=percent_of(self.delta))
         return Delta(absolute=float(self.delta), relative=None)
@@ -303,6 +320,11 @@ class DataplaneConfig(Section):
         f"null, or {SIZE_ALLOWED}",
         gt=0,
         le=MOST_BYTES,
+    )
+    on_device: bool = key(
+        True,
+        "Normalize on the device that trains, so that samples travel as bytes; false: on preprocessors.",
+        "true or false",
     )
 
 

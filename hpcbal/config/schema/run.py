@@ -53,7 +53,7 @@ class SlotsConfig(Section):
 
     per_node: Annotated[int, Field(ge=1, le=MOST_RANKS_PER_NODE)] | Literal["auto"] = key(
         "auto",
-        "Training ranks per node; auto: the node's GPUs, or without GPUs a share of its cores.",
+        "Training ranks per node; auto: the node's GPUs, or without GPUs one per core that has work.",
         "auto or a whole number, 1 or more",
     )
     device: Literal["auto", "gpu", "cpu"] = key(

@@ -87,8 +87,13 @@ def _directory_name(value: str) -> str:
     return value
 
 
+def is_import_path(text: str) -> bool:
+    """Whether this has the form `package.module:name`, whatever is there."""
+    return _IMPORT_PATH.fullmatch(text) is not None and len(text) <= _MAX_PART_BYTES
+
+
 def _import_path(value: str) -> str:
-    if not _IMPORT_PATH.fullmatch(value) or len(value) > _MAX_PART_BYTES:
+    if not is_import_path(value):
         raise ValueError("not an import path")
     return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbal.data.operations.base import Operation, OperationError
+from hpcbal.data.operations.base import ElementwiseOperation, Operation, OperationError
 from hpcbal.data.operations.crop import CenterCrop, RandomCrop
 from hpcbal.data.operations.decode import Decode
 from hpcbal.data.operations.flip import RandomFlip
@@ -19,6 +19,7 @@ __all__ = [
     "OPERATIONS",
     "CenterCrop",
     "Decode",
+    "ElementwiseOperation",
     "Normalize",
     "Operation",
     "OperationError",

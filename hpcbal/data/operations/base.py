@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import InputError
+from hpcbal.values.affine import Affine
 
 
 class OperationError(InputError):
@@ -41,6 +42,16 @@ class Operation(Protocol):
         Raises:
             UnusableSampleError: if this sample cannot be used.
         """
+        ...
+
+
+@runtime_checkable
+class ElementwiseOperation(Operation, Protocol):
+    """An operation that changes each number on its own, so that it can also run on a whole batch."""
+
+    @property
+    def affine(self) -> Affine:
+        """The whole operation."""
         ...
 
 

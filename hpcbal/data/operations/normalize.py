@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hpcbal.data.operations.base import OperationError, is_number, require_array
 from hpcbal.data.spec import SampleSpec
+from hpcbal.values.affine import Affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Normalize:
         mean: one number, or one per channel (the last axis).
         std: one number > 0, or one per channel.
         scale: applied first, > 0; the default maps bytes to 0..1.
+        affine: the same as one multiplication and one subtraction.
     """
 
     name: ClassVar[str] = "normalize"
@@ -29,8 +31,7 @@ class Normalize:
     mean: float | Sequence[float] = 0.0
     std: float | Sequence[float] = 1.0
     scale: float = 1 / 255
-    _factor: NDArray[np.float32] = field(init=False, repr=False, compare=False)
-    _shift: NDArray[np.float32] = field(init=False, repr=False, compare=False)
+    affine: Affine = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         mean = _numbers("mean", self.mean)
@@ -47,8 +48,8 @@ class Normalize:
         # One spelling of equal numbers (0, 0.0, [0]) gives one repr, and so one fingerprint of the data.
         object.__setattr__(self, "mean", _plain(mean))
         object.__setattr__(self, "std", _plain(std))
-        object.__setattr__(self, "_factor", (self.scale / std).astype(np.float32))
-        object.__setattr__(self, "_shift", (mean / std).astype(np.float32))
+        factor, shift = (numbers.astype(np.float32) for numbers in (self.scale / std, mean / std))
+        object.__setattr__(self, "affine", Affine("float32", _plain(factor), _plain(shift)))
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same shape as float32."""
@@ -64,12 +65,10 @@ class Normalize:
 
     def apply(self, sample: NDArray[Any], rng: np.random.Generator | None = None) -> NDArray[Any]:
         """Normalise one sample into a new array."""
-        result = np.multiply(sample, self._factor, dtype=np.float32)
-        result -= self._shift
-        return result
+        return self.affine.apply(sample)
 
 
-def _plain(numbers: NDArray[np.float64]) -> float | tuple[float, ...]:
+def _plain(numbers: NDArray[np.floating[Any]]) -> float | tuple[float, ...]:
     return tuple(numbers.tolist()) if numbers.ndim else float(numbers)
 
 

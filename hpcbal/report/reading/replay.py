@@ -45,6 +45,8 @@ from hpcbal.telemetry.ledger import (
     RoundStartedLine,
     RunFinishedLine,
     RunStartedLine,
+    ScheduleChosenLine,
+    ScheduleFacts,
     StartedAloneLine,
 )
 
@@ -73,6 +75,7 @@ class Replay:
         done, failed: DNNs by name; failed DNNs with (cause, detail).
         left_out: GPUs that DNNs leave out.
         warnings: of the models, as keys in order; several starts may repeat them.
+        schedule: the schedule that was chosen last; None if none was chosen.
         shares: shares of the slots, by DNN.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
@@ -100,6 +103,7 @@ class Replay:
         self.prediction: PredictedDuration | None = None
         self.left_out: list[LeftOut] = []
         self.warnings: dict[ModelWarning, None] = {}
+        self.schedule: ScheduleFacts | None = None
         self.shares: dict[str, list[SharePoint]] = {}
         self.decided_s = 0.0
         self._base_unix_s: float | None = None
@@ -298,6 +302,8 @@ class Replay:
                 self.left_out.append(LeftOut(dnn, gpu, self.now_s))
             case ModelWarningLine(dnn, detail):
                 self.warnings[ModelWarning(dnn, detail)] = None
+            case ScheduleChosenLine(schedule):
+                self.schedule = schedule
             case PreprocessingMeasuredLine(samples_per_s) if not math.isnan(samples_per_s):
                 self.preprocessor_samples_per_s = samples_per_s
             case BadSampleLine(sample_id):

@@ -194,6 +194,7 @@ def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
     shown = ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
     facts = [
         ("paradigm", start.paradigm),
+        ("last schedule", replay.schedule),
         ("nodes", f"{len(start.nodes)} ({shown})"),
         ("slots", len(replay.slot_names)),
         ("ranks", start.num_ranks),

@@ -17,7 +17,7 @@ class Step:
         training: True for a training step, False for a validation step.
         num_samples_total: number of valid samples in the whole step.
         shares: each rank's share.
-        batch: this rank's share; its memory is reused two steps later.
+        batch: this rank's share; its memory is used again when the step has ended.
         preprocessing_s: seconds that this rank spent on making its batch; 0 if preprocessors make it.
         is_overlapped: whether a rank makes its next batch while it computes on this one.
         planned: number of samples of each rank by which the step was split, if samples differ in size; the

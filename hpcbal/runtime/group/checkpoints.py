@@ -40,7 +40,7 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
     Raises:
         InputError: if the model is wrong, or does not fit.
     """
-    replica = backend.build(dnn, facts.spec.sample, facts.num_classes, context.config.seed)
+    replica = backend.build(dnn, facts.spec.sample, facts.num_classes, context.config.seed, facts.on_device)
     try:
         directory = context.dnn_directory(dnn.name)
         state, _ = read_checkpoint(directory)

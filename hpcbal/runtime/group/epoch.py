@@ -69,6 +69,9 @@ class PassResult:
         num_trained: number of these samples that were in training steps.
         train_s: time in training steps, without waiting for batches.
         own: where this rank spent the time of its training steps.
+        samples_per_s: rate of training without the first step, which may trace the network, and without
+            waiting for batches; None without a training step.
+        first_s: time of the first training step; 0 without one.
     """
 
     position: Position
@@ -81,6 +84,8 @@ class PassResult:
     num_trained: int
     train_s: float
     own: RankTimes
+    samples_per_s: float | None = None
+    first_s: float = 0.0
 
     def facts(self, ranks: RankFacts | None, split: Mapping[str, Any]) -> EpochFacts:
         """Measurements for the ledger that no decision depends on.
@@ -100,6 +105,10 @@ class PassResult:
             balance=None if balance is None else BalanceFacts(**_frozen(balance)),
             partition=None if partition is None else PartitionFacts(**_frozen(partition)),
         )
+
+
+def _rate(num_samples: int, seconds: float) -> float | None:
+    return num_samples / seconds if num_samples and seconds > 0.0 else None
 
 
 def _frozen(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,6 +161,7 @@ class PassRunner:
         began, waited = time.monotonic(), self._feeder.wait_s
         offset, num_steps, too_many_bad = start.offset, 0, False
         num_samples, num_trained, train_s, own = 0, 0, 0.0, RankTimes()
+        first_s, first_samples = 0.0, 0
         trace, waited_before = self._trace(start.pass_index), waited
         with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
             for step in steps:
@@ -167,6 +177,8 @@ class PassRunner:
                 if step.training:
                     num_trained += step.num_samples_total
                     train_s += time.monotonic() - step_began
+                    if num_trained == step.num_samples_total:
+                        first_s, first_samples = train_s, num_trained
                     self._add(own, step, outcome, self._feeder.wait_s - waited_before, step_began)
                 wait_s = self._feeder.wait_s - waited_before
                 trace.step(wait_s, step_began, outcome.met_s, outcome.summed_s)
@@ -185,6 +197,9 @@ class PassRunner:
             num_trained=num_trained,
             train_s=train_s,
             own=own,
+            samples_per_s=_rate(num_trained - first_samples, train_s - first_s)
+            or _rate(num_trained, train_s),
+            first_s=first_s,
         )
 
     def _add(self, own: RankTimes, step: Step, outcome: StepOutcome, wait_s: float, began_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
@@ -12,12 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.dataplane.reader import StreamReader
+from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.step import Step
-from hpcbal.values.selection import StepShares
+from hpcbal.values.selection import Selection, StepShares
+
+log = logging.getLogger(__name__)
 
 NUM_BUFFERS = 2  # one in use, one being filled
 POLL_INTERVAL_S = 0.1
@@ -49,6 +52,9 @@ class Batches(Protocol):
     def step_performed(self) -> None:
         """Take note that the group has performed the next planned training step."""
 
+    def release(self, pass_index: int, step: Step) -> None:
+        """Take note that nobody reads the samples of a step any more: their memory may be used again."""
+
 
 class Buffers:
     """Reusable memory for batches: touching fresh pages costs more than a copy.
@@ -74,8 +80,12 @@ class Buffers:
 class StreamBatches(Batches):
     """Batches from the shared stream, or from this rank's own stream, which has the same order.
 
+    If the ring has room, steps read their samples where they lie, and release them when they have ended.
+    Otherwise samples are copied and released at once, so that preprocessors can go on.
+
     Args:
-        reader: this rank's reader; while a pass runs, only the fetching thread uses it.
+        reader: this rank's reader. While a pass runs, only the fetching thread reads from it; the trainer's
+            own thread releases.
         batch_size: samples per step, over the whole group.
         rank: this trainer's rank in its group.
         balancer: splits each step over the group.
@@ -96,13 +106,23 @@ class StreamBatches(Batches):
         self._rank = rank
         self._dealer = dealer
         self.balancer = balancer
-        self._buffers = Buffers(spec, balancer.deal(0, min(batch_size, spec.num_positions)).counts[rank])
+        most = min(batch_size, spec.num_positions)
+        self._in_place = reader.can_lend(most)
+        if not self._in_place:
+            needed = reader.bytes_to_lend(most)
+            advice = "" if needed is None else f"; dataplane.ring_bytes: {needed} would avoid that"
+            log.info("batches of %d samples are copied out of the ring%s", most, advice)
+        self._buffers = Buffers(spec, balancer.deal(0, most).counts[rank])
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         self._reader.set_poll(poll)
 
     def step_performed(self) -> None:
         """Do nothing: the position in the stream says it."""
+
+    def release(self, pass_index: int, step: Step) -> None:
+        if self._in_place:
+            self._reader.release(pass_index, step.end)
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
         planned = self.balancer.deal(start, end)
@@ -114,9 +134,16 @@ class StreamBatches(Batches):
         start, end = shares.start, shares.stop
         total = self._reader.count_valid(pass_index, start, end)
         mine = shares.of_rank(self._rank)
-        batch = self._reader.read_selection(pass_index, mine, out=self._buffers.of(number, len(mine)))
-        self._reader.release(pass_index, end)
+        batch = self._read(pass_index, number, mine, end)
         return Step(start, end, start < self._spec.num_train, total, shares, batch)
+
+    def _read(self, pass_index: int, number: int, mine: Selection, end: int) -> Batch:
+        """This rank's samples of a step that ends at position `end`."""
+        out = self._buffers.of(number, len(mine))
+        batch = self._reader.read_selection(pass_index, mine, out=out, in_place=self._in_place)
+        if not self._in_place:
+            self._reader.release(pass_index, end)
+        return batch
 
     def _fetch_dealt(
         self,
@@ -130,13 +157,11 @@ class StreamBatches(Batches):
         ids, sizes = self._reader.measure(pass_index, start, end)
         dealt = dealer.deal(planned, ids, sizes, weights)
         mine = dealt.shares.of_rank(self._rank)
-        out = self._buffers.of(number, len(mine))
         batch = replace(
-            self._reader.read_selection(pass_index, mine, out=out),
+            self._read(pass_index, number, mine, end),
             work=dealt.work[self._rank],
             padding_limit=dealt.padding_limits[self._rank],
         )
-        self._reader.release(pass_index, end)
         return Step(
             start,
             end,
@@ -192,7 +217,10 @@ class Feeder:
         batches.set_poll(poll if executor is None else self._check_wanted)
 
     def steps(self, pass_index: int, offset: int) -> Generator[Step, None, None]:
-        """Yield the steps of a pass from position `offset`; close the iterator to leave the pass early."""
+        """Yield the steps of a pass from position `offset`; close the iterator to leave the pass early.
+
+        The batch of a step is valid until the next one is asked for.
+        """
         ranges = self._ranges(offset)
         ahead: Future[Step] | None = None
         fetch: Callable[[], Step] | None = None  # of the next step, if it is planned ahead
@@ -213,6 +241,7 @@ class Feeder:
                     if self._executor is not None:
                         ahead = self._executor.submit(fetch)
                 yield replace(step, is_overlapped=self._overlaps)
+                self._batches.release(pass_index, step)
         finally:
             if ahead is not None and not ahead.cancel():
                 self._given_up = True

@@ -13,7 +13,7 @@ from hpcbal.checkpoint import check_arrays, read_checkpoint
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
-from hpcbal.errors import CheckpointError, InputError
+from hpcbal.errors import CheckpointError, HpcbalError, InputError
 from hpcbal.forks import leave_if_forked
 from hpcbal.runtime.group.checkpoints import load_replica
 from hpcbal.runtime.group.replicas import UNTRAINED, Moment, ReplicaCache
@@ -111,7 +111,14 @@ class GroupMember:
         return loaded
 
     def failure_for_people(self, error: GroupFailed) -> GroupFailed:
-        """After a failed step: the failure with the detail of the rank where it happened; collective."""
+        """After a failed step: the failure with the detail of the rank where it happened; collective.
+
+        What a user's model raised in the step gets the names of DNN and model, like errors of its callable.
+        """
+        is_of_step = error.local and error.rank < 0  # `agree` knows the rank
+        if is_of_step and error.__cause__ is not None and not isinstance(error.__cause__, HpcbalError):
+            who = f"DNN {self.dnn.name}: model {self.dnn.model}"
+            error = GroupFailed(error.cause, f"{who}: a step failed: {error.detail}", local=True)
         try:
             agree(self.comm, error)
         except GroupFailed as detailed:
@@ -131,8 +138,8 @@ class GroupMember:
         return replica
 
     def _build_new(self) -> Replica:
-        sample, seed = self.facts.spec.sample, self.context.config.seed
-        replica = self._backend.build(self.dnn, sample, self.facts.num_classes, seed)
+        facts, seed = self.facts, self.context.config.seed
+        replica = self._backend.build(self.dnn, facts.spec.sample, facts.num_classes, seed, facts.on_device)
         check_arrays(replica.state())  # report arrays that a checkpoint cannot hold before training starts
         for text in replica.warnings:
             log.warning("%s", text)

@@ -81,6 +81,9 @@ class PartBatches(Batches):
     def step_performed(self) -> None:
         self.parts.step_performed()
 
+    def release(self, pass_index: int, step: Step) -> None:
+        """Do nothing: its memory is used again two steps later."""
+
     def take_bad(self) -> list[tuple[int, str, str]]:
         """Return (id, where, reason) of the broken samples not returned yet."""
         bad, self._bad = self._bad, []

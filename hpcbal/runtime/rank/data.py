@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcbal.config import EnsembleConfig
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.errors import ClusterError
+from hpcbal.values.affine import Affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class StreamFacts:
         max_broken: number of broken samples allowed in a pass; with more, the scheduler ends the run.
         mean_size: of the training samples, if the dataset declares sizes; else None.
         doubts: what is strange about the dataset's classes, as sentences for warnings.
+        on_device: operations that trainers apply to the samples of the stream.
     """
 
     spec: StreamSpec
@@ -29,6 +32,7 @@ class StreamFacts:
     max_broken: float
     doubts: tuple[str, ...] = ()
     mean_size: float | None = None
+    on_device: tuple[Affine, ...] = ()
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
@@ -36,7 +40,13 @@ class StreamFacts:
         spec = StreamSpec.of_source(source, config.dataplane)
         max_broken = config.data.max_bad_fraction * spec.num_positions
         return cls(
-            spec, source.num_classes, source.fingerprint, max_broken, source.doubts(), source.mean_size
+            spec,
+            source.num_classes,
+            source.fingerprint,
+            max_broken,
+            source.doubts(),
+            source.mean_size,
+            source.on_device,
         )
 
 
@@ -53,3 +63,21 @@ class RankData:
     facts: StreamFacts
     ring: NodeRing
     source: SampleSource | None
+
+    def own_source(self, config: EnsembleConfig) -> SampleSource:
+        """The source of this rank; opens the dataset if the rank does not have it.
+
+        A trainer needs it only if a DNN trains alone, which is often not known when the run starts.
+
+        Raises:
+            HpcbalError: if the dataset cannot be opened, or is not the one that the run started with.
+        """
+        if self.source is not None:
+            return self.source
+        source = open_source(config)
+        if source.fingerprint != self.facts.fingerprint:
+            raise ClusterError(
+                f"data.dataset {config.data.dataset} has changed since the run began: fingerprints "
+                f"{self.facts.fingerprint} and {source.fingerprint}; restore it, then run the same command"
+            )
+        return source

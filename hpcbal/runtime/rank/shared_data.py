@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mpi4py import MPI
 
 from hpcbal.cluster.roles import Roles
@@ -9,7 +11,7 @@ from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.control import INDEPENDENT
-from hpcbal.data.source import open_source
+from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
@@ -17,11 +19,18 @@ from hpcbal.runtime.rank.data import RankData, StreamFacts
 
 
 def open_data(
-    world: MPI.Intracomm, node_comm: MPI.Intracomm, config: EnsembleConfig, roles: Roles
+    world: MPI.Intracomm,
+    node_comm: MPI.Intracomm,
+    config: EnsembleConfig,
+    roles: Roles,
+    meanwhile: Callable[[], None],
 ) -> RankData:
     """Open the data of every rank; collective.
 
     Preprocessors open the dataset; trainers do so too if each has its own stream.
+
+    Args:
+        meanwhile: called on ranks that do not open it, while the others do.
 
     Raises:
         ReportedError: on all ranks, if a rank cannot open the dataset, the nodes see different data, or a
@@ -30,7 +39,14 @@ def open_data(
     makers = set(roles.preprocessor_ranks)
     if config.schedule.paradigm == INDEPENDENT:
         makers |= set(roles.trainer_ranks)
-    source = all_or_none(world, lambda: open_source(config) if world.rank in makers else None)
+
+    def open_mine() -> SampleSource | None:
+        if world.rank in makers:
+            return open_source(config)
+        meanwhile()
+        return None
+
+    source = all_or_none(world, open_mine)
     mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source))
     everyone = patient_allgather(world, mine)
     known = [facts for facts in everyone if facts is not None]

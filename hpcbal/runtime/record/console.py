@@ -13,6 +13,7 @@ from hpcbal.config.checks.group_size import over_limit, told_limit
 from hpcbal.control.messages import Event, GroupPlan, Instruction, StartAlone, StartRound
 from hpcbal.errors import HpcbalError
 from hpcbal.printable import printable
+from hpcbal.runtime.record.broken_samples import BrokenSampleLines
 from hpcbal.telemetry.views.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class Console(Progress):
         super().__init__(sys.stdout, num_gpus, color=env.read("HPCBAL_LAUNCHED") == "terminal")
         self._config = config
         self._num_train = num_train
+        self._broken = BrokenSampleLines()
         self._over_limit: set[str] = set()  # DNNs that a warning has named
 
     def show(self, message: Event | Instruction) -> None:
@@ -43,8 +45,10 @@ class Console(Progress):
                 self._warn_of_limit(plan.groups)
 
     def note_bad_sample(self, where: str, reason: str) -> None:
-        """Warn that a sample cannot be read and is skipped by all DNNs."""
-        self.warn(f"broken sample skipped: {where}: {reason}")
+        """Warn that a sample cannot be read and is skipped by all DNNs, unless others had the same fault."""
+        line = self._broken.add(where, reason)
+        if line is not None:
+            self.warn(line)
 
     def note_loading(self, dnn_id: str, what: str) -> None:
         """Report that a group reads data before it trains."""

@@ -47,16 +47,12 @@ class Forecast:
         asked_s = self._clock()
         if self._asked is not None or asked_s < self._pause_until_s:
             return
-        specs, cluster, settings, _, _ = ensemble.origin
+        specs, cluster, _, _, _ = ensemble.origin
+        settings = ensemble.settings  # as if the schedule of now were kept to the end
         if too_long(specs) is not None:
             return
         resume, rates = ensemble.resume_state(), ensemble.rates
-        passes = PassModel(
-            num_train=self._spec.num_train,
-            num_validation=self._spec.num_positions - self._spec.num_train,
-            ring_samples=self._spec.num_slots * self._spec.block_samples,
-            preprocessing_samples_per_s=ensemble.state.preprocessing_samples_per_s,
-        )
+        passes = passes_of(self._spec, ensemble.state.preprocessing_samples_per_s)
         costs = Costs(start_s=start_s or {})
         question = partial(predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume)
         answer: Future[RemainingRun | None] = Future()
@@ -78,6 +74,16 @@ class Forecast:
             return None
         prediction = work.result()
         return None if prediction is None else Outlook(asked_s, prediction)
+
+
+def passes_of(spec: StreamSpec, preprocessing_samples_per_s: float | None = None) -> PassModel:
+    """Model of a pass of this stream; the last argument is the rate of one preprocessor, if known."""
+    return PassModel(
+        num_train=spec.num_train,
+        num_validation=spec.num_positions - spec.num_train,
+        ring_samples=spec.num_slots * spec.block_samples,
+        preprocessing_samples_per_s=preprocessing_samples_per_s,
+    )
 
 
 def _answer(question: Callable[[], RemainingRun | None], answer: Future[RemainingRun | None]) -> None:

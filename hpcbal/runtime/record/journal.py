@@ -8,9 +8,10 @@ from typing import cast
 
 from hpcbal.checkpoint import has_trained
 from hpcbal.cluster.roles import Roles
-from hpcbal.control import DnnState, Ensemble
+from hpcbal.control import DnnState, Ensemble, IdleSlots
 from hpcbal.control.messages import (
     CheckpointWritten,
+    ChooseSchedule,
     EpochDone,
     Event,
     Finish,
@@ -56,6 +57,7 @@ from hpcbal.telemetry.ledger.of_control import (
     line_of_checkpoint,
     line_of_epoch,
     line_of_event,
+    line_of_idle,
     line_of_instruction,
 )
 from hpcbal.telemetry.ledger.run import Outcome
@@ -94,6 +96,7 @@ class Journal:
         self._results_due_s = None if opened.request.profile_only else 0.0
         self._watch = GroupWatch()
         self._model_warnings: set[tuple[str, str]] = set()
+        self._idle: tuple[int, str] | None = None  # the last reason for idle slots
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
         for dnn_id, progress in opened.earlier.resume.dnns.items():
@@ -160,6 +163,8 @@ class Journal:
             case StartProfiling(groups):
                 self.keep_rates(ensemble)
                 self._join(groups)
+            case ChooseSchedule():
+                self.keep_rates(ensemble)
             case StartRound(plan):
                 self.keep_rates(ensemble)
                 self._join(plan.groups)
@@ -173,6 +178,15 @@ class Journal:
         line = line_of_instruction(instruction, suspending=bool(ensemble.state.suspend_reason))
         if line is not None:
             self._ledger.append(line)
+
+    def note_idle(self, idle: IdleSlots) -> bool:
+        """Record idle slots; False if the same reason has been recorded for this round."""
+        reason = idle.round_index, idle.why
+        if reason == self._idle:
+            return False
+        self._idle = reason
+        self._ledger.append(line_of_idle(idle))
+        return True
 
     def note_bad_sample(self, sample_id: int, where: str, reason: str) -> None:
         """Record a sample that cannot be used."""
@@ -245,6 +259,9 @@ class Journal:
         lines = [render_results(rows), files_line(self._run)]
         if compared is not None:
             lines.append(compared.line())
+        broken = stats.count_line()
+        if broken is not None:
+            lines.append(broken)
         return "\n".join(lines)
 
     # ---- status --------------------------------------------------------------------------------

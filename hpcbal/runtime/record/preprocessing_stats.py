@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from hpcbal.errors import DataError
+from hpcbal.runtime.record.broken_samples import summary_of_broken
 from hpcbal.runtime.wire.protocol import PreprocessorReport
+from hpcbal.telemetry.views.table import count_text
 
 MIN_BUSY_S = 0.02  # below this, a rate depends more on the clock than on the preprocessing
 
@@ -20,6 +22,7 @@ class PreprocessingStats:
         self._samples_made: dict[int, int] = {}
         self._busy_s: dict[int, float] = {}
         self._busy_s_when_reported = 0.0
+        self._has_error = False
         self.bad: dict[int, tuple[str, str]] = {}
 
     def add(self, rank: int, report: PreprocessorReport) -> list[tuple[int, str, str]]:
@@ -58,10 +61,17 @@ class PreprocessingStats:
         return len(self.bad) > self._max_bad_fraction * num_samples
 
     def error(self, num_samples: int) -> DataError:
-        """The error for the user; names the first few broken samples."""
-        shown = "; ".join(f"{where}: {reason}" for where, reason in list(self.bad.values())[:3])
+        """The error for the user; shows the most frequent faults."""
+        self._has_error = True
         return DataError(
             f"{len(self.bad)} of {num_samples} samples are broken, more than data.max_bad_fraction "
-            f"({self._max_bad_fraction:g}) allows; first: {shown}. Repair them, or raise the limit, "
-            "then run the same command again"
+            f"({self._max_bad_fraction:g}) allows: {summary_of_broken(self.bad.values())}. Repair them, or "
+            "raise the limit, then run the same command again"
         )
+
+    def count_line(self) -> str | None:
+        """How many samples of this start were left out, and why; None if none, or if the error says it."""
+        if not self.bad or self._has_error:
+            return None
+        num = count_text(len(self.bad), "broken sample")
+        return f"{num} left out in this start: {summary_of_broken(self.bad.values())}"

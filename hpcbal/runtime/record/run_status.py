@@ -9,7 +9,7 @@ from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
 from hpcbal.telemetry.views.summary import best_of
 
-PHASES = {"new": "starting", "round": "training"}
+PHASES = {"new": "starting", "round": "training", "choosing": "training"}
 """Phases of the state machine that have another name for users."""
 
 

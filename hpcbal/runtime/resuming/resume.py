@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.checkpoint import TrainingState, recover_progress
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
+from hpcbal.control import Choice, DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
 from hpcbal.control.rounds import gpus_of, is_same, is_short
 from hpcbal.control.states import TERMINAL
@@ -32,9 +32,10 @@ from hpcbal.telemetry.ledger import (
     RoundEndedLine,
     RoundStartedLine,
     RunStartedLine,
+    ScheduleChosenLine,
     StartedAloneLine,
 )
-from hpcbal.telemetry.ledger.of_control import round_plan
+from hpcbal.telemetry.ledger.of_control import choice_of_line, round_plan
 
 NUM_READERS = 8
 """Number of checkpoints to check at the same time; large ones take seconds each."""
@@ -135,6 +136,7 @@ def read_earlier(
         preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
         kept=facts.kept,
         left_out={dnn_id: tuple(gpus) for dnn_id, gpus in facts.left_out.items()},
+        choice=facts.choice,
     )
     retried = tuple(spec.dnn_id for spec in specs if retry_failed and spec.dnn_id in facts.failed)
     return Earlier(
@@ -195,6 +197,7 @@ class _Facts:
         self.kept: dict[str, tuple[int, ...]] = {}
         self.left_out: dict[str, list[int]] = {}
         self.preprocessing_samples_per_s: float | None = None
+        self.choice: Choice | None = None
         self._open_round: PlanFacts | None = None
         self._forgotten: dict[str, list[int]] = {}  # left out in the open round, but may be used again
         self._started_on: Cluster | None = None
@@ -213,6 +216,10 @@ class _Facts:
                 self._started_on = cluster
             case PreprocessingMeasuredLine(samples_per_s) if math.isfinite(samples_per_s):
                 self.preprocessing_samples_per_s = samples_per_s
+            case ScheduleChosenLine():
+                self.choice = choice_of_line(line)
+                if self._open_round is None:
+                    self.cluster = self._started_on
             case RoundStartedLine(plan):
                 self.cluster = self._started_on
                 self.kept, self._forgotten = {}, {}

@@ -14,7 +14,16 @@ from hpcbal.checkpoint import BackgroundWriter, TrainingState
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.message import Message
-from hpcbal.control.messages import CheckpointWritten, DnnFailed, EpochDone, Event, GroupLeft, RoundPlan
+from hpcbal.control.messages import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    Event,
+    GroupLeft,
+    RateMeasured,
+    RoundPlan,
+)
+from hpcbal.control.paradigms import needs_rates
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.runtime.balance.balancer import Balancer
@@ -32,6 +41,7 @@ from hpcbal.runtime.wire.protocol import (
     Leave,
     PreprocessorReport,
     Proceed,
+    ProfileFacts,
     Suspend,
 )
 from hpcbal.telemetry.ledger import EpochFacts
@@ -91,6 +101,10 @@ class GroupRound:
         self._sums = EpochSums()
         self._last_checkpoint_s = time.monotonic()
         self._last_look_s = 0.0
+        is_known = member.dnn.name in plan.predicted_rate_samples_per_s
+        paradigm = member.context.config.schedule.paradigm
+        self._lacks_rate = needs_rates(paradigm) and not is_known and member.collective.size == 1
+        self._load_s = 0.0  # how long it took to build or load the network
         self._held_s = 0.0  # how long the last checkpoint kept the group from training
 
     def run(self) -> None:
@@ -122,8 +136,10 @@ class GroupRound:
         start = self._plan.start[name]
         epochs = self._plan.epochs[name]
         inside = start if 0 < start.offset < self._facts.spec.num_positions else None
+        began = time.monotonic()
         with self._context.slices.during("load", f"load {name}"):
             loaded = member.load_together(epochs, inside)
+        self._load_s = time.monotonic() - began
         replica = loaded.replica
         self._history = list(loaded.history)
         if loaded.sums is not None:
@@ -227,6 +243,11 @@ class GroupRound:
         facts = result.facts(ranks, split)
         offered_gpu = self._offered_gpu()
         name = self._member.dnn.name
+        if self._lacks_rate and result.samples_per_s is not None:
+            self._lacks_rate = False
+            self._report(
+                RateMeasured(name, 1, result.samples_per_s), ProfileFacts(self._load_s + result.first_s)
+            )
         self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
 
     def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
@@ -327,7 +348,7 @@ class GroupRound:
 
     def _wait_for_order(self, position: Position) -> Proceed | Leave | Suspend:
         """Wait for the order after a pass; a Suspend that arrived during its last step counts as one."""
-        backoff = Backoff()
+        backoff = Backoff.idle()
         with self._context.slices.during("wait for the others"):
             while True:
                 self._between_steps()
@@ -346,6 +367,6 @@ class GroupRound:
             report = PreprocessorReport(maker.samples_made, maker.busy_s, tuple(maker.take_bad()))
             self._context.channel.send(SCHEDULER_RANK, report)
 
-    def _report(self, event: Event, facts: CheckpointFacts | EpochFacts | None = None) -> None:
+    def _report(self, event: Event, facts: ProfileFacts | CheckpointFacts | EpochFacts | None = None) -> None:
         if self._member.is_master:
             self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))

@@ -32,7 +32,7 @@ class Preprocessor:
     def run(self) -> int:
         """Work until Shutdown; returns the exit code that it carries."""
         log.info("large samples are written into the ring with %s", nontemporal.method())
-        backoff = Backoff()
+        backoff = Backoff.idle()
         while True:
             found = self._context.channel.receive()
             if found is not None:

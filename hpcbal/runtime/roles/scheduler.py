@@ -13,6 +13,7 @@ from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.message import Message
 from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.messages import (
+    ChooseSchedule,
     Event,
     Finish,
     GroupLeft,
@@ -23,6 +24,7 @@ from hpcbal.control.messages import (
     NextPass,
     PreprocessingMeasured,
     RoundPlan,
+    ScheduleChosen,
     StartAlone,
     Started,
     StartProfiling,
@@ -41,6 +43,7 @@ from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.forecast import Forecast
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
+from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry import RunDirectory
 
@@ -68,6 +71,7 @@ class Scheduler:
         console: prints what happens.
         started_s: when this start began, in seconds since the Unix epoch; the walltime counts from then.
         backoff: makes the backoff of one wait for messages.
+        chooser: chooses schedules; None: by prediction.
     """
 
     def __init__(
@@ -79,7 +83,8 @@ class Scheduler:
         console: Console,
         *,
         started_s: float,
-        backoff: Callable[[], Backoff] = Backoff,
+        backoff: Callable[[], Backoff] = Backoff.idle,
+        chooser: ScheduleChooser | None = None,
     ) -> None:
         self._context = context
         self._spec = spec
@@ -103,6 +108,8 @@ class Scheduler:
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)
         self._forecast = Forecast(spec)
+        self._chooser = chooser or ScheduleChooser(spec)
+        self._asked_s = 0.0
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
         self._outcome = ""
@@ -143,6 +150,10 @@ class Scheduler:
             self._perform(instruction)
         if any(isinstance(instruction, StartRound | StartAlone) for instruction in instructions):
             self._forecast.ask(self._ensemble, self._journal.start_s)
+        if any(isinstance(instruction, StartRound | NextPass) for instruction in instructions):
+            idle = self._ensemble.idle_slots()
+            if idle is not None and self._journal.note_idle(idle):
+                self._console.note_idle(idle)
 
     def _await(self, condition: Callable[[], bool]) -> None:
         """Receive messages until `condition` holds; queue events."""
@@ -161,6 +172,10 @@ class Scheduler:
         if reason is not None and not self._context.is_ending():
             self._request_stop(reason)
         self._stall.check()
+        choice = self._chooser.take()
+        if choice is not None:
+            self._journal.note_decision(self._asked_s, time.monotonic() - self._asked_s)
+            self._events.append(ScheduleChosen(choice))
         outlook = self._forecast.take()
         if outlook is not None and self._journal.note_outlook(outlook):
             self._console.note(outlook.line())
@@ -232,6 +247,9 @@ class Scheduler:
         match instruction:
             case StartProfiling(groups):
                 self._open(groups, None)
+            case ChooseSchedule():
+                self._asked_s = time.monotonic()
+                self._chooser.ask(instruction, self._ensemble, self._journal.start_s)
             case StartRound(plan):
                 self._open(plan.groups, plan)
             case StartAlone(plan):

@@ -41,7 +41,7 @@ class Trainer:
     """Obeys OpenGroups, TrainAlone and Shutdown.
 
     Args:
-        data: this rank's data, with the source of samples if the rank has its own stream.
+        data: this rank's data; the rank opens the dataset itself when it needs a stream of its own.
         backend: builds replicas.
         groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
         make_wave: makes the profiling wave of some GPUs; called by the trainers of these GPUs only.
@@ -166,8 +166,8 @@ class Trainer:
 
     def _stream_of_its_own(self) -> PrivateStream:
         if self._own_stream is None:
-            assert self._data.source is not None, "this rank has no dataset for its own stream"
+            source = self._data.own_source(self._context.config)
             largest = max(dnn.batch_size for dnn in self._dnns.values())
-            self._context.reads = ReadWatch(self._data.source, self._context.heartbeat_interval_s)
-            self._own_stream = PrivateStream(self._data.facts.spec, self._data.source, largest)
+            self._context.reads = ReadWatch(source, self._context.heartbeat_interval_s)
+            self._own_stream = PrivateStream(self._data.facts.spec, source, largest)
         return self._own_stream

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcbal.config import EnsembleConfig
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.resuming.opening import OpenedRun
@@ -46,6 +47,14 @@ class Recipe(ABC):
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
+
+    @staticmethod
+    def load_libraries(config: EnsembleConfig) -> None:
+        """Before the first stage: load what takes long to import, while other ranks open the dataset.
+
+        `prepare` reports what cannot be imported.
+        """
+        return
 
     def prepare(self) -> str | None:
         """First stage: load the libraries that the role computes with.

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpcbal import env
-from hpcbal.cluster.crowding import crowded_hosts
+from hpcbal.cluster.crowding import crowded_hosts, slots_share_cores
+from hpcbal.cluster.roles import Roles
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.balance import balances_of
 from hpcbal.config.checks.batches import batches_above
 from hpcbal.config.checks.shares import check_parts, check_shares
 from hpcbal.config.scheduling import settings_of, specs_of
@@ -71,10 +73,11 @@ def make_scheduler(
         check_fingerprint(opened.run, opened.earlier, facts.fingerprint)
     device = " + ".join(sorted({name for name in devices if name is not None}))
     keys = rate_keys(config, facts.spec.sample.shape, facts.num_classes, device)
+    settings = _settings(config, context, facts, opened)
     ensemble = Ensemble(
         specs_of(config),
         roles.cluster,
-        _settings(config, context, facts, opened),
+        settings,
         known_rates(config, opened.run, keys, roles.cluster.max_gpus_per_node),
         opened.earlier.resume,
     )
@@ -90,11 +93,13 @@ def make_scheduler(
             "the interrupted round is not resumed: %s had more slots than schedule.max_gpus_per_dnn (%s) and "
             "batch_size allow now",
             ", ".join(ensemble.too_wide),
-            config.schedule.max_gpus_per_dnn,
+            settings.max_gpus_per_dnn,
         )
     journal.note_start(opened, roles, device)
     for line in node_lines(roles, devices):
         console.note(line)
+    if settings.max_gpus_per_dnn != config.schedule.gpu_limit:
+        console.note("slots share cores, so a DNN gets one slot (schedule.max_gpus_per_dnn: auto)")
     for note in opened.notes:
         log.info("%s: %s", opened.run.root, note)
     for warning in (*opened.earlier.warnings, *_start_warnings(context, facts)):
@@ -132,4 +137,22 @@ def _settings(
         settings_of(config, facts.spec.num_positions),
         max_preprocessors=len(context.roles.preprocessor_ranks),
     )
+    if config.schedule.max_gpus_per_dnn == "auto" and _is_one_slot_best(config, context.roles):
+        settings = replace(settings, max_gpus_per_dnn=1)
     return settings.for_profiling() if opened.request.profile_only else settings
+
+
+def _is_one_slot_best(config: EnsembleConfig, roles: Roles) -> bool:
+    """What `schedule.max_gpus_per_dnn: auto` means here.
+
+    Steps that are to be split need several slots, and so do few DNNs: each slot has its own cores.
+    """
+    is_split = config.data.access == "partitioned" or any(
+        not balance.policy.splits_evenly for balance in balances_of(config).values()
+    )
+    has_enough_dnns = len(config.dnns) >= roles.cluster.num_gpus
+    return (
+        has_enough_dnns
+        and not is_split
+        and slots_share_cores(roles, emulated=config.backend.name == "emulated")
+    )

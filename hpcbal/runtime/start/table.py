@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from hpcbal.cluster.roles import PREPROCESSOR, SCHEDULER, TRAINER
 from hpcbal.runtime.start.preprocessor import PreprocessorRecipe
-from hpcbal.runtime.start.recipe import Recipe, Setting
+from hpcbal.runtime.start.recipe import Recipe
 from hpcbal.runtime.start.scheduler import SchedulerRecipe
 from hpcbal.runtime.start.trainer import TrainerRecipe
 
-RECIPES: dict[str, Callable[[Setting], Recipe]] = {
+RECIPES: dict[str, type[Recipe]] = {
     SCHEDULER: SchedulerRecipe,
     PREPROCESSOR: PreprocessorRecipe,
     TRAINER: TrainerRecipe,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +29,13 @@ from hpcbal.training.collectives import COLLECTIVES
 
 class TrainerRecipe(Recipe):
     """Loads the backend and runs a trainer; the peers are all trainers, and peer j trains on GPU j."""
+
+    @staticmethod
+    def load_libraries(config: EnsembleConfig) -> None:
+        """Load TensorFlow if it is the backend, which takes seconds."""
+        if config.backend.name == "tensorflow":
+            with contextlib.suppress(Exception):  # `make_backend` imports it again and reports the error
+                importlib.import_module("hpcbal.training.tensorflow_backend")
 
     def prepare(self) -> str:
         """Load the backend; for errors see `make_backend` and `check_collective`."""

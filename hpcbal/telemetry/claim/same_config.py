@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal.errors import OutputError
+from hpcbal.printable import shortened
 
 _MAX_SHOWN = 8
+_MAX_CHARACTERS = 60  # of a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "data.max_bad_fraction",
             "data.max_traversal_gap",
             "dataplane.ring_bytes",
+            "dataplane.on_device",
         ),
         but_not=("balance.samples", "balance.gradient_weights"),
         jobs="dnns",
@@ -89,6 +92,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         may_grow="stop.max_epochs",
         new={
             "data.lookahead": 1,
+            "dataplane.on_device": False,
             "balance.samples": "within-batch",
             "balance.gradient_weights": "samples",
         },
@@ -289,7 +293,12 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _text(value: Any) -> str:
+    """A value as in the file, in one line."""
+    import yaml
+
     if value is _ABSENT:
         return "absent"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    written = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
+    )
+    return shortened(" ".join(written.removesuffix("...\n").split()), _MAX_CHARACTERS)

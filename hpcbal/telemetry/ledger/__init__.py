@@ -1,5 +1,6 @@
 """The ledger: what happened in a run, one typed line per event (docs/ledger.md)."""
 
+from hpcbal.telemetry.ledger.choices import PredictionFacts, ScheduleChosenLine, ScheduleFacts, SlotsIdleLine
 from hpcbal.telemetry.ledger.codec import LEDGER_SCHEMA, Entry
 from hpcbal.telemetry.ledger.dnns import (
     CheckpointDamagedLine,
@@ -69,6 +70,7 @@ __all__ = [
     "PartitionFacts",
     "PassStartedLine",
     "PlanFacts",
+    "PredictionFacts",
     "PredictionLine",
     "PreprocessingMeasuredLine",
     "ProfilingStartedLine",
@@ -78,6 +80,9 @@ __all__ = [
     "RoundStartedLine",
     "RunFinishedLine",
     "RunStartedLine",
+    "ScheduleChosenLine",
+    "ScheduleFacts",
+    "SlotsIdleLine",
     "StartedAloneLine",
     "Straggler",
     "SuspendRequestedLine",

@@ -24,7 +24,7 @@ class ModelWarningLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class RateMeasuredLine(Line):
-    """Written when a profiling run has ended.
+    """Written when a profiling run has ended, or a first pass that measures the rate.
 
     Attributes:
         dnn: the DNN that was timed.

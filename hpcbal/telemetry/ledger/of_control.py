@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from hpcbal.control.idle import IdleSlots
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
@@ -17,12 +18,16 @@ from hpcbal.control.messages import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    ScheduleChosen,
     StartAlone,
     StartProfiling,
     StartRound,
     StopStream,
     SuspendRequested,
 )
+from hpcbal.control.schedules import Choice, Prediction, Schedule
+from hpcbal.policies import Delta
+from hpcbal.telemetry.ledger.choices import PredictionFacts, ScheduleChosenLine, ScheduleFacts, SlotsIdleLine
 from hpcbal.telemetry.ledger.dnns import CheckpointWrittenLine, DnnFailedLine, RateMeasuredLine
 from hpcbal.telemetry.ledger.epochs import EpochDoneLine, EpochFacts, Straggler
 from hpcbal.telemetry.ledger.line import Line
@@ -46,6 +51,8 @@ def line_of_event(event: Event) -> Line | None:
     match event:
         case RateMeasured():
             return RateMeasuredLine(event.dnn_id, event.num_gpus, event.samples_per_s)
+        case ScheduleChosen(choice):
+            return line_of_choice(choice)
         case PreprocessingMeasured():
             return PreprocessingMeasuredLine(event.samples_per_s)
         case DnnFailed():
@@ -105,6 +112,50 @@ def line_of_instruction(instruction: Instruction, *, suspending: bool) -> Line |
         case StopStream():
             return RoundEndedLine(instruction.index, suspending, instruction.continues)
     return None
+
+
+def line_of_idle(idle: IdleSlots) -> SlotsIdleLine:
+    """The line of idle slots."""
+    return SlotsIdleLine(idle.round_index, idle.num_idle, idle.waiting, idle.why, idle.change)
+
+
+def line_of_choice(choice: Choice) -> ScheduleChosenLine:
+    """The line of a choice."""
+    return ScheduleChosenLine(
+        schedule=schedule_facts(choice.schedule),
+        predictions=tuple(
+            PredictionFacts(schedule_facts(p.schedule), p.remaining_s, p.num_rounds, p.is_cut)
+            for p in choice.predictions
+        ),
+        previous=None if choice.previous is None else schedule_facts(choice.previous),
+        preprocessing_samples_per_s=choice.preprocessing_samples_per_s,
+    )
+
+
+def choice_of_line(line: ScheduleChosenLine) -> Choice:
+    """The inverse of `line_of_choice`."""
+    return Choice(
+        schedule=schedule_of(line.schedule),
+        predictions=tuple(
+            Prediction(schedule_of(p.schedule), p.remaining_s, p.num_rounds, p.cut) for p in line.predictions
+        ),
+        previous=None if line.previous is None else schedule_of(line.previous),
+        preprocessing_samples_per_s=line.preprocessing_samples_per_s,
+    )
+
+
+def schedule_facts(schedule: Schedule) -> ScheduleFacts:
+    """A schedule in the ledger's form."""
+    delta = schedule.delta
+    absolute, relative = (None, None) if delta is None else (delta.absolute, delta.relative)
+    return ScheduleFacts(schedule.paradigm, absolute, relative, schedule.alpha)
+
+
+def schedule_of(facts: ScheduleFacts) -> Schedule:
+    """The inverse of `schedule_facts`."""
+    absolute, relative = facts.delta_samples_per_s, facts.delta_share
+    delta = None if absolute is None and relative is None else Delta(absolute, relative)
+    return Schedule(facts.paradigm, delta, facts.alpha)
 
 
 def group_facts(group: GroupPlan) -> GroupFacts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from hpcbal.telemetry.ledger.choices import ScheduleChosenLine, SlotsIdleLine
 from hpcbal.telemetry.ledger.dnns import (
     CheckpointDamagedLine,
     CheckpointWrittenLine,
@@ -43,7 +44,9 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             SuspendRequestedLine,
             RunFinishedLine,
             ProfilingStartedLine,
+            ScheduleChosenLine,
             RoundStartedLine,
+            SlotsIdleLine,
             StartedAloneLine,
             PassStartedLine,
             LeaveRoundLine,

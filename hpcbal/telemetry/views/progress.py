@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from hpcbal.control import IdleSlots
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
@@ -25,6 +26,7 @@ from hpcbal.control.messages import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    ScheduleChosen,
     StartAlone,
     StartProfiling,
     StartRound,
@@ -34,6 +36,7 @@ from hpcbal.control.messages import (
 from hpcbal.printable import printable
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.views.choices import choice_cells
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
 
 _WIDTH = 110
@@ -101,6 +104,12 @@ class Progress:
         best = "" if value is None else f", best {title} {number_text(value)}"  # unknown without a ledger
         self.note(f"{dnn_id} converged after {count_text(num_epochs, 'epoch')}{best}{why}", _GREEN)
 
+    def note_idle(self, idle: IdleSlots) -> None:
+        """Show that slots are idle although DNNs wait, and what would change it."""
+        many = f"{count_text(idle.num_idle, 'slot')} idle while {count_text(len(idle.waiting), 'DNN')}"
+        wait = "waits" if len(idle.waiting) == 1 else "wait"
+        self.note(f"{many} {wait}: {idle.why}\n{idle.change}", _YELLOW)
+
     def warn(self, text: str) -> None:
         """Print a warning with the time."""
         self.note(f"warning: {text}")
@@ -117,6 +126,8 @@ class Progress:
                 self._profiled(dnn_id)
             case PreprocessingMeasured(rate):
                 self.note(f"one preprocessor makes {rate:.0f} samples/s")
+            case ScheduleChosen(choice):
+                self.note(_wrap("", choice_cells(choice)))
             case StartRound(plan):
                 self._start_round(plan)
             case StartAlone(plan):
@@ -153,12 +164,13 @@ class Progress:
         self._round = _Round(plan, self._clock())
         num_busy = sum(len(group.gpus) for group in plan.groups)
         makers = count_text(plan.num_preprocessors, "preprocessor")
+        rates = plan.predicted_rate_samples_per_s
         rows = [
             [
                 group.dnn_id,
                 f"{len(group.gpus)} ({' '.join(map(str, group.gpus))})",
                 str(plan.epochs.get(group.dnn_id, 0)),
-                f"{plan.predicted_rate_samples_per_s.get(group.dnn_id, math.nan):.0f} samples/s",
+                f"{rates[group.dnn_id]:.0f} samples/s" if group.dnn_id in rates else "not known",
             ]
             for group in plan.groups
         ]

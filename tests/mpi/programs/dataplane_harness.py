@@ -18,6 +18,7 @@ from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.values import Position
+from hpcbal.values.selection import Selection
 
 
 @dataclass
@@ -158,14 +159,15 @@ def _await(request: MPI.Request) -> None:
 def read_passes(
     reader: StreamReader, source: FakeSource, passes: range, step: int, start: int = 0, delay_s: float = 0.0
 ) -> None:
-    """Read whole passes in steps, check every sample, release behind."""
+    """Read whole passes in steps, in place, check every sample before and after the delay, release behind."""
     for pass_index in passes:
         for begin in range(start, source.num_positions, step):
             end = min(begin + step, source.num_positions)
-            batch = reader.read(pass_index, begin, end)
+            batch = reader.read_selection(pass_index, Selection(begin, end), in_place=True)
             source.check(batch, pass_index, begin, end)
             assert reader.count_valid(pass_index, begin, end) == len(batch)
-            reader.release(pass_index, end)
             if delay_s:
                 time.sleep(delay_s)
+            source.check(batch, pass_index, begin, end)
+            reader.release(pass_index, end)
         start = 0

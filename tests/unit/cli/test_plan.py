@@ -246,6 +246,28 @@ def test_the_certain_part_of_each_schedule_is_shown(capsys: Capture, paradigm: s
     assert result["forecast"]["wall_time_s"] >= result["forecast"]["lower_bound_s"]
 
 
+def test_auto_shows_its_candidates_side_by_side(capsys: Capture) -> None:
+    config = write_config((DNNS + EMULATED).replace("schedule: {delta: 10}\n", ""))
+    result = plan(capsys, config, "--samples", "1000")
+    candidates = result["candidates"]
+    assert {each["paradigm"] for each in candidates} == {"global", "local", "homogeneous", "independent"}
+    assert [each["chosen"] for each in candidates] == [True] + [False] * (len(candidates) - 1)
+    assert candidates[0]["wall_time_s"] == min(each["wall_time_s"] for each in candidates)
+    assert (result["paradigm"], result["delta"]) == (candidates[0]["paradigm"], candidates[0]["delta"])
+    assert main(["plan", config]) == 0  # without the size of the dataset
+    shown = capsys.readouterr().out
+    assert "Schedules that 'auto' compares" in shown
+    assert plan(capsys, config, "--set", "schedule.paradigm=independent")["candidates"] is None
+
+
+def test_a_key_that_is_given_stays_as_given(capsys: Capture) -> None:
+    config = write_config(DNNS + EMULATED)
+    deltas = {each["delta"] for each in plan(capsys, config)["candidates"]}
+    assert deltas == {"10 samples/s", None}
+    both = plan(capsys, config, "--set", "schedule.paradigm=global")
+    assert (both["candidates"], both["delta"], both["alpha"]) == (None, "10 samples/s", 0.8)
+
+
 def test_the_wall_time_comes_from_the_simulation(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED)
     outlook = plan(capsys, config, "--gpus", "1", "--samples", "1000")["forecast"]

@@ -10,13 +10,24 @@ from hpcbal.comm import backoff as waiting
 from hpcbal.comm.backoff import Backoff
 
 
-@pytest.mark.parametrize("make", [Backoff, Backoff.patient])
+@pytest.mark.parametrize("make", [Backoff, Backoff.patient, Backoff.idle])
 def test_a_long_wait_uses_little_of_a_core(make):
     backoff = make()
     began, cpu_began = time.monotonic(), time.process_time()
     while time.monotonic() - began < 0.4:
         backoff.wait()
     assert time.process_time() - cpu_began < 0.15 * (time.monotonic() - began)
+
+
+def test_an_idle_rank_polls_a_few_hundred_times_a_second(monkeypatch: pytest.MonkeyPatch):
+    slept: list[float] = []
+    monkeypatch.setattr(waiting.time, "sleep", slept.append)
+    backoff = Backoff.idle()
+    polls = 0
+    while sum(slept) < 1.0:
+        backoff.wait()
+        polls += 1
+    assert polls < 250
 
 
 def test_pauses_grow_to_the_cap_and_start_over(monkeypatch: pytest.MonkeyPatch):

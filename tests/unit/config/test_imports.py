@@ -66,6 +66,33 @@ def nearly(shape=(3,), classes=2, width=1):
 
 table, other = {{}}, 3
 typed: int = 3
+sizes = [8, 16]
+later = None
+changed = 1
+del changed
+ready = None
+ready = json
+
+async def later_on(input_shape, num_classes):
+    return None
+
+def steps(input_shape, num_classes):
+    if num_classes:
+        yield 3
+
+def has_inner(input_shape, num_classes):
+    def inner():
+        yield 3
+    return [*inner()]
+
+@exports.contextmanager
+def managed(path):
+    yield path
+
+def set_later():
+    global later
+    later = json
+
 if table is None:
     def conditional(input_shape, num_classes):
         return None
@@ -99,7 +126,7 @@ def package(tmp_path: Path) -> str:
         "def deep(input_shape, num_classes, growth=1):\n    pass\n", encoding="utf-8"
     )
     (directory / "relative.py").write_text(
-        "from . import inner\nfrom .inner import deep as deeper\n", encoding="utf-8"
+        "from . import inner\nfrom .inner import deep as deeper\nfrom .nets import sizes\n", encoding="utf-8"
     )
     (directory / "lazy.py").write_text("def __getattr__(name):\n    pass\n", encoding="utf-8")
     (directory / "star.py").write_text("from os import *\n", encoding="utf-8")
@@ -139,7 +166,11 @@ def validate(tmp_path: Path, model: str, args: str = "{}", data: str = "{}") -> 
         ("nets:borrowed", "{}"),
         ("nets:deep", "{growth: 2}"),
         ("nets:table", "{}"),
-        ("nets:typed", "{}"),
+        ("nets:later", "{}"),
+        ("nets:changed", "{}"),
+        ("nets:ready", "{}"),
+        ("nets:has_inner", "{}"),
+        ("nets:managed", "{}"),
         ("nets:conditional", "{}"),
         ("nets:fallback", "{}"),
         ("nets:missing_thing", "{}"),
@@ -216,6 +247,24 @@ def test_a_name_that_the_module_defines_is_found_without_importing(
         ("nets:swapped", "{}", "run.yaml:3: dnns.0.model: {p}.nets:swapped is swapped(num_classes, "),
         ("nets:by_keyword", "{}", "run.yaml:3: dnns.0.model: {p}.nets:by_keyword is by_keyword("),
         (
+            "nets:number",
+            "{}",
+            "run.yaml:3: dnns.0.model: got '{p}.nets:number': {p}/nets.py: 'number' is 7, allowed: a "
+            "function or class",
+        ),
+        ("nets:typed", "{}", "run.yaml:3: dnns.0.model: got '{p}.nets:typed': {p}/nets.py: 'typed' is 3, "),
+        (
+            "relative:sizes",
+            "{}",
+            "run.yaml:3: dnns.0.model: got '{p}.relative:sizes': {p}/nets.py: 'sizes' is [8",
+        ),
+        (
+            "nets:later_on",
+            "{}",
+            "run.yaml:3: dnns.0.model: got '{p}.nets:later_on': {p}/nets.py: 'later_on' is an ",
+        ),
+        ("nets:steps", "{}", "run.yaml:3: dnns.0.model: got '{p}.nets:steps': {p}/nets.py: 'steps' is a gen"),
+        (
             "relative:deeper",
             "{grwth: 3}",
             "run.yaml:4: dnns.0.args.grwth: {p}.relative:deeper has no argument",
@@ -239,6 +288,12 @@ def test_the_dataset_is_looked_up_too(tmp_path: Path, package: str) -> None:
     assert "has no argument 'foldr' (did you mean 'folder'?), allowed: folder" in found[0]
     found = validate(tmp_path, model, args, "{args: {x: 1}}")
     assert found == ["run.yaml:8: data.args.x: hpcbal.data:digits has no argument 'x', allowed: none"]
+
+
+@pytest.mark.parametrize("path", ["nets:", "nets:a:b", "ne-ts:model", ":model", "nets:model."])
+def test_what_is_no_import_path_is_reported_once(tmp_path: Path, package: str, path: str) -> None:
+    (problem,) = validate(tmp_path, f"'{package}.{path}'")
+    assert "allowed: an import path" in problem
 
 
 def test_unknown_packages_are_reported(tmp_path: Path) -> None:
@@ -275,7 +330,7 @@ def module_with(directory: Path, name: str, text: str) -> str:
         ),
         ("json.nothing:f", "json.nothing:f: no module 'json.nothing'; put it beside the configuration"),
         ("json:dmps", "json:dmps: json ("),
-        ("json:decoder", "json:decoder: is module, allowed: a function or class"),
+        ("json:decoder", "json:decoder is of type module, allowed: a function or class"),
     ],
 )
 def test_load_object_reports_what_is_wrong(path: str, message: str) -> None:

@@ -57,7 +57,7 @@ def problems_of(path: Path, *overrides: str) -> list[str]:
 def test_keys_get_their_values_and_defaults(make_file: MakeFile) -> None:
     config = load_config(make_file(GOOD))
     first, second = config.dnns
-    assert (config.name, config.seed, config.schedule.alpha) == ("demo", 0, 0.8)
+    assert (config.name, config.seed, config.schedule.alpha) == ("demo", 0, "auto")
     assert config.output.dir == "runs/demo"
     assert config.walltime == 5400.0
     assert config.dataplane.ring_bytes == 64 * 2**20
@@ -131,9 +131,9 @@ def test_the_mode_of_a_stop_rule_follows_the_monitor(make_file: MakeFile, monito
 
 
 WRONG = [
-    ("schedule: {alpha: 1.5}", "schedule.alpha: got 1.5, allowed: 0 < alpha <= 1"),
-    ("schedule: {alpha: .nan}", "schedule.alpha: got .nan, allowed: 0 < alpha <= 1"),
-    ("schedule: {alpha: yes}", "schedule.alpha: got 'yes', allowed: 0 < alpha <= 1"),
+    ("schedule: {alpha: 1.5}", "schedule.alpha: got 1.5, allowed: auto, or 0 < alpha <= 1"),
+    ("schedule: {alpha: .nan}", "schedule.alpha: got .nan, allowed: auto, or 0 < alpha <= 1"),
+    ("schedule: {alpha: yes}", "schedule.alpha: got 'yes', allowed: auto, or 0 < alpha <= 1"),
     ("seed: 1.0", "seed: got 1.0, allowed: a whole number from 0 to 2**32 - 1"),
     ("seed: true", "seed: got true, allowed: a whole number from 0 to 2**32 - 1"),
     ("schema: 2", "schema: got 2, allowed: 1"),
@@ -154,17 +154,20 @@ WRONG = [
     ),
     (
         "backend: {rates: {a: {1: 5, '1': 6}}}",
-        "backend.rates.a: got the rate on 1 slots twice, as 1 and as '1'; keep one",
+        "backend.rates.a: got the rate on 1 slot twice, as 1 and as '1'; keep one",
     ),
     ('output: {dir: "a\\x1b[2Jb"}', "output.dir: got 'a\\x1b[2Jb', allowed: a path of printable characters"),
     (f"output: {{dir: {'x' * 300}}}", "output.dir: got 'xxx"),
     ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, kind, name,"),
     ("schedul: {}", "schedul: unknown key (did you mean 'schedule'?), allowed: schema, kind, name,"),
     ("schedule: 3", "schedule: got 3, allowed: a mapping with the keys paradigm, delta, alpha, max_gpus_per"),
-    ("schedule: {delta: 15 percent}", "schedule.delta: got '15 percent', allowed: samples/s, 0 or more,"),
+    (
+        "schedule: {delta: 15 percent}",
+        "schedule.delta: got '15 percent', allowed: auto, samples/s, 0 or more,",
+    ),
     (
         "schedule: {paradigm: globl}",
-        "schedule.paradigm: got 'globl', allowed: global, local, homogeneous, independent "
+        "schedule.paradigm: got 'globl', allowed: auto, global, local, homogeneous, independent "
         "(did you mean 'global'?)",
     ),
     ("schedule: {profiling: {max_batches: 4}}", "schedule.profiling.timed_batches: got 20, allowed: at most"),
@@ -229,9 +232,9 @@ BEYOND = [
     ),
     ("dataplane.ring_bytes", f"{HUGE}GiB", "bytes as a whole number above 0, or text such as 256MiB"),
     ("dataplane.block_samples", str(10**30), "a whole number, 1 or more, at most 1000000"),
-    ("schedule.max_gpus_per_dnn", str(10**30), "null or a whole number, 1 or more, at most 1000000000"),
+    ("schedule.max_gpus_per_dnn", str(10**30), "auto, null or a whole number, 1 or more, at most 1000000000"),
     ("walltime", f"{HUGE}:00:00", "null, seconds above 0, or 'HH:MM:SS'"),
-    ("schedule.delta", f"{HUGE}%", "samples/s, 0 or more, or text such as '15%'"),
+    ("schedule.delta", f"{HUGE}%", "auto, samples/s, 0 or more, or text such as '15%'"),
     (
         "preprocessing",
         f"[{{resize: {{height: {HUGE}, width: 1}}}}]",
@@ -482,7 +485,7 @@ def test_a_file_without_dnns_says_so(make_file: MakeFile) -> None:
 
 
 def test_an_empty_section_means_its_defaults(make_file: MakeFile) -> None:
-    assert load_config(make_file(GOOD + "schedule:\nslots:\n")).schedule.alpha == 0.8
+    assert load_config(make_file(GOOD + "schedule:\nslots:\n")).schedule.alpha == "auto"
 
 
 @pytest.mark.parametrize(

@@ -139,4 +139,4 @@ def test_the_json_schema_names_every_key() -> None:
     )
     assert set(schema["$defs"]["SweepConfig"]["properties"]) > set(SWEEP_KEYS)
     assert schema["additionalProperties"] is False
-    assert schema["$defs"]["ScheduleConfig"]["properties"]["alpha"]["maximum"] == 1.0
+    assert schema["$defs"]["ScheduleConfig"]["properties"]["alpha"]["anyOf"][0]["maximum"] == 1.0

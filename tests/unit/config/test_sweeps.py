@@ -154,6 +154,27 @@ def test_an_unknown_swept_key_is_reported_once_for_all_its_values(tmp_path: Path
     assert "sweeps.0.grid.width: unknown key" in problem
 
 
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("depht", " (did you mean 'args.depth'?)"),
+        ("arg.depht", " (did you mean 'args.depth'?)"),
+        ("depth", " (did you mean 'args.depth'?)"),
+        ("height", ""),
+    ],
+)
+def test_an_argument_of_the_model_is_what_a_misspelt_key_was_meant_to_be(
+    tmp_path: Path, key: str, hint: str
+) -> None:
+    model = "model: hpcbal.models:resnet"
+    (problem,) = problems_of(tmp_path, f"  - name: r\n    {model}\n    grid: {{{key}: [8]}}\n")
+    assert f"grid.{key}: unknown key{hint}, allowed: args.NAME" in problem
+    found = problems_of(
+        tmp_path, f"  - name: r{{width}}\n    {model}\n    {key}: 8\n    grid: {{args.width: [8]}}\n"
+    )
+    assert f"sweeps.0.{key}: unknown key{hint}, allowed: " in found[0]
+
+
 def test_an_error_in_a_sweep_is_reported_once_for_all_its_dnns(tmp_path: Path) -> None:
     sweep = "  - name: r{a}\n    model: nothing\n    grid: {args.a: [1, 2, 3, 4]}\n"
     assert len(problems_of(tmp_path, sweep)) == 1

@@ -8,9 +8,21 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import ControlError, EpochDone, GroupPlan, RoundPlan, Started, SuspendRequested, messages
+from hpcbal.control import (
+    ControlError,
+    EpochDone,
+    GroupPlan,
+    Prediction,
+    RoundPlan,
+    Schedule,
+    Started,
+    SuspendRequested,
+    choose,
+    messages,
+)
 from hpcbal.control.messages import Event, Instruction
 from hpcbal.control.states import TERMINAL, TRANSITIONS, WITH_GROUP, DnnState
+from hpcbal.policies import Delta
 from hpcbal.values import Position
 
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.0}, 2, 6)
@@ -21,6 +33,9 @@ VALUE_BY_TYPE: dict[str, Any] = {
     "bool": True,
     "float": 0.5,
     "Position": Position(1, 2),
+    "Choice": choose([Prediction(Schedule("local", Delta(relative=0.2)), 3.0, 2)]),
+    "tuple[Schedule, ...]": (Schedule("independent"), Schedule("global", Delta(absolute=20.0), 0.8)),
+    "Schedule | None": Schedule("independent"),
     "RoundPlan": PLAN,
     "Mapping[str, float]": {"val_accuracy": 0.5},
     "tuple[str, ...]": ("a", "b"),
@@ -46,7 +61,16 @@ def test_messages_survive_pickling_and_say_who_sends_them(message: Any) -> None:
 
 
 def test_every_message_class_is_an_event_or_an_instruction() -> None:
-    values = {"Position", "GroupPlan", "RoundPlan", "EpochRecord", "Event", "Instruction"}
+    values = {
+        "Position",
+        "GroupPlan",
+        "RoundPlan",
+        "EpochRecord",
+        "Event",
+        "Instruction",
+        "Choice",
+        "Schedule",
+    }
     for name, kind in vars(messages).items():
         if dataclasses.is_dataclass(kind) and name not in values:
             assert issubclass(kind, Event | Instruction), name

@@ -134,15 +134,14 @@ def test_all_failing_in_profiling_finishes(drive: Drive) -> None:
 
 
 def test_suspension_waits_for_the_running_wave_and_keeps_its_rates(drive: Drive) -> None:
-    driver = drive({"a": 1, "b": 1}, (1,), rates={}, profile=True)
+    driver = drive({"a": 1, "b": 1}, (2,), rates={"b": [10.0, 11.0]}, profile=True)
     driver.start()
     assert driver.send(SuspendRequested("walltime")) == []
     driver.send(RateMeasured("a", 1, 12.0))
     assert driver.ensemble.rates.rate("a", 1) == 12.0
     assert driver.send(GroupLeft("a")) == [Finish("suspended")]
-    again = drive(
-        {"a": 1, "b": 1}, (1,), rates={"a": [12.0]}, resume=driver.ensemble.resume_state(), profile=True
-    )
+    rates = {"a": [12.0, 13.0], "b": [10.0]}
+    again = drive({"a": 1, "b": 1}, (2,), rates=rates, resume=driver.ensemble.resume_state(), profile=True)
     (instruction,) = again.start()
     assert [group.dnn_id for group in instruction.groups] == ["b"]
 
@@ -154,12 +153,12 @@ def test_suspension_waits_for_the_running_wave_and_keeps_its_rates(drive: Drive)
         (RateMeasured("a", 2, 1.0), "a rate > 0 on 1 slots"),
         (RateMeasured("a", 1, 0.0), "a rate > 0 on 1 slots"),
         (RateMeasured("a", 1, math.inf), "a rate > 0 on 1 slots"),
-        (RateMeasured("b", 1, 1.0), "in the running profiling wave"),
+        (RateMeasured("b", 1, 1.0), "in a profiling wave or a round"),
         (PreprocessingMeasured(math.nan), "a rate > 0"),
     ],
 )
 def test_wrong_answers_to_a_wave_are_refused(drive: Drive, event: Any, message: str) -> None:
-    driver = drive({"a": 1, "b": 1}, (1,), rates={}, profile=True)
+    driver = drive({"a": 1, "b": 1}, (2,), rates={"b": [1.0, 2.0]}, profile=True)
     driver.start()
     with pytest.raises(ControlError, match=message):
         driver.send(event)

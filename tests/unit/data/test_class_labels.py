@@ -31,6 +31,20 @@ def labelled(*labels: int, num_classes: int | None = None) -> InMemoryDataset:
         (labelled(1, 2, 3, 1), "the labels are 1 to 3, so class 0 has no samples .* 4 outputs for 3 classes"),
         (labelled(0, 1, 3), "but class 2 has no samples, and each network gets 4 outputs for 3"),
         (labelled(0, 900_000), "classes 1, 2, 3, 4, 5 and 899994 more have no samples"),
+        (
+            labelled(1, 2, 3, num_classes=3),
+            "^the labels are 1 to 3, allowed: 0 to 2, so 1 .*; subtract 1$",
+        ),
+        (
+            labelled(7, 8, 9, num_classes=3),
+            "labels are 7 to 9, allowed: 0 to 2, so 3 .* num_classes to 10,",
+        ),
+        (
+            labelled(-1, 0, 1, -1, num_classes=2),
+            "are -1 to 1, allowed: 0 to 1, so 2 .*; number the cl",
+        ),
+        (labelled(1, 1, num_classes=1), "every label is 1, allowed: 0 to 0, so 2 samples .*; subtract 1"),
+        (labelled(4, 4, num_classes=2), "every label is 4, allowed: 0 to 1, so 2 samples are broken; raise"),
         (labelled(1, 2, num_classes=9), "the labels are 1 to 2, but classes 0, 3, 4, 5, 6 and 2 more"),
     ],
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hpcbal.config import load_config
-from hpcbal.data import SampleSpec, open_source
+from hpcbal.data import LabelSpec, SampleSource, SampleSpec, open_source
 from hpcbal.data.opening import open_dataset
 from hpcbal.errors import DataError, InputError, UserCodeError
 
@@ -37,6 +39,23 @@ class Half:
     num_classes = 2
     def __len__(self):
         return 3
+
+class Given(Series):
+    def __init__(self, member, value):
+        super().__init__(3)
+        setattr(self, member, value)
+
+class Boxes(Series):
+    label_spec = LabelSpec((2,), "float32")
+
+class Method(Series):
+    def num_classes(self):
+        return 2
+
+class Raising(Series):
+    @property
+    def sample_spec(self):
+        raise KeyError("not yet")
 
 def nothing():
     return None
@@ -117,6 +136,74 @@ def test_a_length_that_no_run_can_use_is_refused(own_module: str, length: object
         open_dataset(f"{own_module}:Series", {"length": length})
 
 
+CLASSES = "allowed: a whole number from 1 to 10000000"
+SAMPLES = "allowed: SampleSpec.of(shape, dtype), or None for encoded images"
+LABELS = "allowed: LabelSpec(), or LabelSpec(shape, dtype) with a numeric type"
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "message"),
+    [
+        ("num_classes", "3", f"num_classes is '3', {CLASSES}"),
+        ("num_classes", 0, f"num_classes is 0, {CLASSES}"),
+        ("num_classes", -1, f"num_classes is -1, {CLASSES}"),
+        ("num_classes", 10**9, f"num_classes is 1000000000, {CLASSES}"),
+        ("num_classes", 3.0, f"num_classes is 3.0, {CLASSES}"),
+        ("num_classes", True, f"num_classes is True, {CLASSES}"),
+        ("sample_spec", (28, 28, 1), f"sample_spec is (28, 28, 1), {SAMPLES}"),
+        (
+            "sample_spec",
+            SampleSpec((5,), "f4", 20),
+            f"dtype='f4', max_bytes=20), {SAMPLES}",
+        ),
+        ("sample_spec", SampleSpec(5, "text", 20), SAMPLES),  # type: ignore[arg-type]
+        ("label_spec", "int64", f"label_spec is 'int64', {LABELS}"),
+        ("label_spec", LabelSpec, f"label_spec is the class LabelSpec, {LABELS}"),
+        ("label_spec", LabelSpec(dtype="U8"), f"label_spec is LabelSpec(shape=(), dtype='U8'), {LABELS}"),
+        ("label_spec", LabelSpec(3), LABELS),  # type: ignore[arg-type]
+    ],
+)
+def test_a_member_with_a_value_that_no_run_can_use_is_refused(
+    own_module: str, member: str, value: object, message: str
+) -> None:
+    with pytest.raises(DataError, match=f"^data.dataset .*:Given: .*{re.escape(message)}$"):
+        open_dataset(f"{own_module}:Given", {"member": member, "value": value})
+
+
+def test_members_that_are_methods_or_raise_are_explained(own_module: str) -> None:
+    with pytest.raises(
+        DataError, match=re.escape(f"num_classes is a method (does it lack @property?), {CLASSES}")
+    ):
+        open_dataset(f"{own_module}:Method", {"length": 3})
+    with pytest.raises(UserCodeError, match=r"Raising: cannot be opened: .*py:\d+: KeyError: 'not yet'$"):
+        open_dataset(f"{own_module}:Raising", {"length": 3})
+
+
+def test_a_number_of_classes_may_be_numpys(own_module: str) -> None:
+    dataset = open_dataset(f"{own_module}:Given", {"member": "num_classes", "value": np.int64(3)})
+    source = SampleSource(dataset, [], seed=0, validation_fraction=0.4)
+    assert source.num_classes == 3
+    assert len(source.fingerprint) == 64
+
+
+def test_tensorflow_needs_classes(own_module: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        f"""
+schema: 1
+data: {{dataset: {own_module}:Boxes, args: {{length: 9}}}}
+dnns:
+  - name: a
+    model: hpcbal.models:resnet
+    optimizer: {{name: sgd, learning_rate: 0.1}}
+    batch_size: 2
+    stop: {{max_epochs: 1}}
+"""
+    )
+    with pytest.raises(DataError, match=r"shape=\(2,\), dtype='float32'\), allowed with backend.name"):
+        open_source(load_config(file))
+
+
 def test_an_import_path_that_leads_nowhere_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"digitz"):
         open_dataset("hpcbal.data:digitz", {})
@@ -146,5 +233,5 @@ dnns:
     )
     source = open_source(load_config(file))
     assert (source.num_train, source.num_validation) == (3, 2)
-    assert source.sample_spec == SampleSpec.of((None, None, 1), "float32", 10_000)
+    assert source.sample_spec == SampleSpec.of((None, None, 1), "uint8", 2_500)  # normalized on the device
     assert source.sample(0, 0, training=True)[0].shape[1:] == (30, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,45 @@ def test_samples_without_a_bound_need_one() -> None:
     with pytest.raises(DataError, match=r"add resize, .* or set dataplane.max_sample_bytes"):
         Pipeline([Decode(), Normalize()], None)
     assert Pipeline([Decode(), Normalize()], None, max_sample_bytes=1000).output_spec.max_bytes == 1000
+
+
+@pytest.mark.parametrize(
+    ("operations", "dtype", "num_left", "travels"),
+    [
+        ([Normalize()], "uint8", 1, "uint8"),
+        ([RandomFlip(), Normalize()], "uint8", 1, "uint8"),
+        ([Normalize(), Normalize(scale=1)], "uint8", 2, "uint8"),
+        ([Normalize(), RandomFlip()], "uint8", 0, "float32"),  # not at the end
+        ([Normalize()], "int16", 1, "int16"),
+        ([Normalize()], "bool", 1, "bool"),
+        ([Normalize()], "int32", 0, "float32"),  # no byte would be saved
+        ([Normalize()], "float16", 0, "float32"),  # checked for NaN after the last operation
+        ([RandomFlip()], "uint8", 0, "uint8"),
+        ([], "uint8", 0, "uint8"),
+    ],
+)
+def test_elementwise_operations_at_the_end_are_left_for_the_device_if_samples_grow_by_them(
+    operations: list[Any], dtype: str, num_left: int, travels: str
+) -> None:
+    spec = SampleSpec.of((4, 6, 3), dtype)
+    here, there = Pipeline(operations, spec), Pipeline(operations, spec, on_device=True)
+    assert (here.on_device, here.host_spec) == ((), here.output_spec)
+    assert len(there.on_device) == num_left
+    assert there.host_spec == SampleSpec.of((4, 6, 3), travels)
+    assert there.output_spec == here.output_spec
+    image = np.random.default_rng(0).integers(0, 2, (4, 6, 3)).astype(dtype)
+    result = there.run(image, None)
+    assert there.host_spec.admits(result)
+    for operation in there.on_device:
+        result = operation.apply(result)
+    np.testing.assert_array_equal(result, here.run(image, None))
+    assert result.dtype.name == there.output_spec.dtype
+
+
+def test_the_bound_of_a_sample_counts_the_bytes_after_all_operations() -> None:
+    spec = SampleSpec.of((None, 3), "uint8")
+    there = Pipeline([Normalize()], spec, max_sample_bytes=1200, on_device=True)
+    assert (there.output_spec.max_bytes, there.host_spec.max_bytes) == (1200, 300)
 
 
 def test_operations_are_built_from_names() -> None:

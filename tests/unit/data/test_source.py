@@ -17,6 +17,7 @@ import pytest
 from hpcbal.data import BadSample, LabelSpec, SampleSource, SampleSpec, build_operations
 from hpcbal.data.operations import Decode, Normalize, RandomCrop, RandomFlip, RandomRotation
 
+IMAGE = np.zeros((8, 8, 3), np.uint8)
 AUGMENT = (RandomCrop(8, 8, 2), RandomFlip(), RandomRotation(20), Normalize())
 
 
@@ -165,27 +166,61 @@ def test_a_broken_describe_does_not_hide_the_reason(array_dataset: Any, images: 
 
 
 @pytest.mark.parametrize(
-    ("raw", "label", "reason"),
+    ("returned", "reason"),
     [
-        (np.zeros((8, 8, 3), np.float64), 0, r"shape \(8, 8, 3\) and type float64, promised: an array \(8"),
-        (np.zeros((9, 8, 3), np.uint8), 0, r"shape \(9, 8, 3\) and type uint8, promised"),
-        ([[0]], 0, "returned a list, promised: an array"),
-        (b"png", 0, "returned a bytes, promised: an array"),
-        (np.zeros((8, 8, 3), np.uint8), 3, r"label 3, allowed: 0\.\.2"),
-        (np.zeros((8, 8, 3), np.uint8), -1, r"label -1, allowed: 0\.\.2"),
-        (np.zeros((8, 8, 3), np.uint8), [0, 1], r"label of shape \(2,\), promised: \(\)"),
-        (np.zeros((8, 8, 3), np.uint8), "cat", "ValueError: invalid literal"),
+        ((IMAGE.astype(np.float64), 0), "read returned an array of shape (8, 8, 3) and type float64, prom"),
+        ((np.zeros((9, 8, 3), np.uint8), 0), "read returned an array of shape (9, 8, 3)"),
+        (([[0]], 0), "read returned a list of length 1, promised: an array"),
+        ((b"png", 0), "read returned a value of type bytes, promised: an array"),
+        ((IMAGE, 3), "label 3, allowed: whole numbers, 0..2"),
+        ((IMAGE, -1), "label -1, allowed: whole numbers, 0..2"),
+        ((IMAGE, 1.5), "label 1.5, allowed: whole numbers, 0..2"),
+        ((IMAGE, np.float32(-0.5)), "label -0.5, allowed: whole numbers, 0..2"),
+        ((IMAGE, 2**70), "label 1180591620717411303424, allowed: whole numbers, 0..2"),
+        ((IMAGE, 1e30), "label 1e+30, allowed: whole numbers, 0..2"),
+        ((IMAGE, float("nan")), "label: 1 NaN of 1 values"),
+        ((IMAGE, "cat"), "label 'cat', allowed: whole numbers, 0..2"),
+        ((IMAGE, None), "label None, allowed: whole numbers, 0..2"),
+        ((IMAGE, [[0], [1, 2]]), "label [[0], [1, 2]], allowed: whole numbers, 0..2"),
+        ((IMAGE, [0, 1]), "label of shape (2,), promised: () (the number of the class, not one-hot)"),
+        (None, "read returned None (does it lack a return?), allowed: two values, the sample and its label"),
+        (IMAGE, "read returned an array of shape (8, 8, 3) and type uint8, allowed: two values"),
+        ((IMAGE, 0, "a.png"), "read returned a tuple of length 3, allowed: two values"),
+        ({"x": IMAGE, "y": 0}, "read returned a value of type dict, allowed: two values"),
     ],
 )
 def test_samples_that_break_the_datasets_promises_are_bad(
-    array_dataset: Any, images: np.ndarray, raw: Any, label: Any, reason: str
+    array_dataset: Any, images: np.ndarray, returned: Any, reason: str
 ) -> None:
     class Liar(array_dataset):  # type: ignore[misc]
-        def read(self, sample_id: int) -> tuple[Any, Any]:
-            return raw, label
+        def read(self, sample_id: int) -> Any:
+            return returned
 
-    with pytest.raises(BadSample, match=reason):
+    with pytest.raises(BadSample, match=re.escape(f"sample 0 (row 0): {reason}")) as caught:
         make(Liar(images)).sample(0, 0, training=True)
+    assert "Error" not in caught.value.reason  # no words of Python
+
+
+@pytest.mark.parametrize("label", [2, 2.0, np.uint8(2), np.float32(2), np.array(2), True + 1])
+def test_a_class_may_be_a_number_of_any_type(array_dataset: Any, images: np.ndarray, label: Any) -> None:
+    class Typed(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> Any:
+            return self.samples[sample_id], label
+
+    _, y = make(Typed(images)).sample(3, 0, training=True)
+    assert (y.shape, y.dtype, int(y)) == ((), np.int64, 2)
+
+
+def test_numbers_that_a_type_of_labels_cannot_hold_are_bad(array_dataset: Any, images: np.ndarray) -> None:
+    class Boxes(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> Any:
+            return self.samples[sample_id], [0.5, 1e300]
+
+    dataset = Boxes(images)
+    for dtype, allowed in (("float32", "numbers of type float32"), ("uint8", "whole numbers of type uint8")):
+        dataset.label_spec = LabelSpec((2,), dtype)
+        with pytest.raises(BadSample, match=re.escape(f"label [0.5, 1e+300], allowed: {allowed}")):
+            make(dataset).sample(0, 0, training=True)
 
 
 def test_labels_may_be_arrays(array_dataset: Any, images: np.ndarray) -> None:
@@ -262,3 +297,32 @@ def test_operations_from_the_config_and_by_hand_share_a_fingerprint(
     assert (
         make(array_dataset(images), by_name).fingerprint == make(array_dataset(images), by_hand).fingerprint
     )
+
+
+def test_where_normalize_runs_changes_neither_the_numbers_nor_the_fingerprint(
+    array_dataset: Any, images: np.ndarray
+) -> None:
+    here, there = make(array_dataset(images)), make(array_dataset(images), on_device=True)
+    assert there.fingerprint == here.fingerprint  # so that checkpoints fit both
+    assert there.sample_spec == SampleSpec.of((8, 8, 3), "uint8")
+    for training in (True, False):
+        left, label = there.sample(3, 1, training)
+        whole, same_label = here.sample(3, 1, training)
+        (operation,) = there.on_device
+        np.testing.assert_array_equal(operation.apply(left), whole)
+        assert label == same_label
+
+
+def test_a_sample_that_is_too_large_is_reported_in_the_bytes_that_the_config_bounds(
+    array_dataset: Any,
+) -> None:
+    class Lines(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            return np.zeros((9 + sample_id, 2), np.uint8), 0
+
+    dataset = Lines(np.zeros((8, 9, 2), np.uint8))
+    dataset.sample_spec = SampleSpec.of((None, 2), "uint8")
+    source = make(dataset, (Normalize(),), max_sample_bytes=9 * 2 * 4, on_device=True)
+    assert source.sample(0, 0, True)[0].shape == (9, 2)
+    with pytest.raises(BadSample, match=r"80 bytes after preprocessing .*, allowed: at most 72; raise"):
+        source.sample(1, 0, True)

@@ -7,7 +7,7 @@ import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import nontemporal
-from hpcbal.dataplane.slot import LINE_BYTES, Slot, SlotLayout
+from hpcbal.dataplane.slot import Slot, SlotLayout
 
 LARGE = nontemporal.MIN_BYTES
 
@@ -74,9 +74,7 @@ def test_a_shape_that_does_not_fit_is_an_error():
 
 
 def make_slot(layout: SlotLayout, write: nontemporal.Copy = nontemporal.write) -> Slot:
-    raw = np.zeros(layout.num_bytes + LINE_BYTES, np.uint8)
-    shift = -raw.ctypes.data % LINE_BYTES
-    return Slot(layout, raw[shift : shift + layout.num_bytes], write)
+    return Slot(layout, *Slot.private(layout).parts, write)
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (None, 64)], ids=["static", "ragged"])

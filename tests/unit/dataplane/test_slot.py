@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.slot import LINE_BYTES, Slot, SlotLayout
+from hpcbal.dataplane.slot import Slot, SlotLayout
+from hpcbal.values.aligned import LINE_BYTES
 
 SHAPES = [(1, 3), (5, 3), (2, 3), (4, 3)]
 
@@ -46,10 +47,11 @@ def test_message_holds_everything_but_the_unused_rest():
     for index, shape in enumerate(SHAPES):
         sent.put(index, np.full(shape, index, np.int16), np.int64(index))
     sent.finish()
-    message = sent.message()
-    assert len(message) < layout.payload + 4 * 48
-    received.memory[:] = 0
-    received.memory[: len(message)] = message
+    memory, payload = sent.message()
+    assert len(payload) < 4 * 48
+    for part, sent_part in zip(received.parts, (memory, payload), strict=True):
+        part[:] = 0
+        part[: len(sent_part)] = sent_part
     assert [received.sample(i).shape for i in range(4)] == SHAPES
     assert received.ids.tolist() == [0, 1, 2, 3]
 
@@ -62,7 +64,7 @@ def test_full_blocks_of_the_largest_samples_fit():
         slot.put(index, np.full(17, index, np.uint8), np.int64(0))
     slot.finish()
     assert [slot.sample(i).tolist() for i in range(3)] == [[i] * 17 for i in range(3)]
-    assert len(slot.message()) <= layout.num_bytes
+    assert len(slot.message()[1]) <= layout.payload_bytes
 
 
 @pytest.mark.parametrize("label", [LabelSpec(), LabelSpec((3,), "float32"), LabelSpec((2, 2), "uint8")])

@@ -8,9 +8,9 @@ import pickle
 import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.slot import LINE_BYTES
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec, round_block
 from hpcbal.errors import InputError
+from hpcbal.values.aligned import LINE_BYTES
 
 
 def make_spec(
@@ -100,4 +100,4 @@ def test_spec_and_plan_travel():
 
 
 def test_slots_start_on_cache_lines():
-    assert make_spec(block_samples=7).layout.num_bytes % LINE_BYTES == 0
+    assert make_spec(block_samples=7).layout.meta_bytes % LINE_BYTES == 0

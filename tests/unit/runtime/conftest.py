@@ -68,6 +68,7 @@ BASE: dict[str, Any] = {
     },
     "slots": {"per_node": 2},
     "dataplane": {"ring_bytes": "8KiB", "block_samples": 8},
+    "schedule": {"paradigm": "global", "delta": 20.0},
     "checkpoint": {"interval_s": 0.0},
     "output": {"dir": "out"},
 }
@@ -164,6 +165,7 @@ class Ranks:
 
     def trainer(self, rank: int, *, fetches_ahead: bool = True) -> Trainer:
         gpu, context = self.roles.trainer_ranks.index(rank), self.contexts[rank]
+        has_own_stream = self.config.schedule.paradigm == "independent"  # as in `open_data`
         num_waves = 0
 
         def make_wave(gpus: Sequence[int]) -> LoopbackWave:
@@ -175,7 +177,7 @@ class Ranks:
 
         trainer = Trainer(
             context,
-            RankData(self.facts, self.ring, self.source()),
+            RankData(self.facts, self.ring, self.source() if has_own_stream else None),
             emulated_backend(self.config, self.roles, gpu, is_sized=self.facts.spec.is_sized),
             LoopbackGroups(gpu, self.hub),
             make_wave,

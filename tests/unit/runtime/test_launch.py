@@ -27,6 +27,7 @@ dnns: [{name: a, model: "hpcbal.models:softmax", batch_size: 8, stop: {max_epoch
         optimizer: {name: sgd, learning_rate: 0.1}}]
 backend: {name: emulated, rates: {a: {1: 100}}}
 """
+TRAINS = "backend={name: tensorflow}"
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +49,11 @@ def config_file(tmp_path: Path) -> Path:
         (["slots.per_node=4"], 0, 2, 6),
         (["slots.per_node=4", "slots.preprocessors_per_node=3"], 8, 64, 8),
         ([], 4, 64, 6),
-        ([], 0, 8, 10),
+        ([], 0, 8, 9),  # emulated slots: a core is set aside for the preprocessor
+        ([TRAINS], 0, 64, 3),  # one DNN, so one slot with many threads
+        ([TRAINS, "schedule.max_gpus_per_dnn=3"], 0, 64, 5),
+        ([TRAINS, "schedule.max_gpus_per_dnn=3"], 0, 2, 4),
+        ([TRAINS, "data.access=partitioned"], 0, 4, 6),
     ],
 )
 def test_one_scheduler_the_preprocessors_and_a_trainer_per_slot(

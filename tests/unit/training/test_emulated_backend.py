@@ -18,6 +18,7 @@ from hpcbal.training.collective import LocalCollective
 from hpcbal.training.emulated_backend import EVALUATION_SPEEDUP, EmulatedBackend, EmulatedReplica
 from hpcbal.training.failure import GroupFailed, NonFiniteError
 from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.values.affine import Affine
 
 Make = Callable[..., Any]
 
@@ -266,7 +267,28 @@ def test_failed_update_is_reported_by_the_next_step(
         raise MemoryError("no room for the update")
 
     monkeypatch.setattr(replica, "apply", fail)
-    train_step(replica, make_batch(2), 2, LocalCollective())
+    collective = LocalCollective()
+    with pytest.raises(GroupFailed, match="no room for the update"):
+        train_step(replica, make_batch(2), 2, collective)  # a rank alone knows at once
+    collective.size = 2  # with the samples of both; in a group the sum is over when the update fails
+    train_step(replica, make_batch(2), 2, collective)
     with pytest.raises(GroupFailed, match="no room for the update") as failed:
-        evaluate_step(replica, make_batch(2), LocalCollective())
+        evaluate_step(replica, make_batch(2), collective)
     assert failed.value.cause == "oom"
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_operations_on_the_device_come_before_the_model(
+    backend: EmulatedBackend, make_dnn: Make, make_spec: Make, make_batch: Make, varying: bool
+) -> None:
+    affine = Affine("float32", 1 / 64, 1.5)
+    batch = make_batch(5, dtype="uint8")
+    batch.x[:] = np.random.default_rng(0).integers(0, 256, batch.x.shape)
+    done = type(batch)(batch.ids, affine.apply(batch.x), batch.y)
+    if varying:
+        batch, done = (type(each)(each.ids, list(each.x), each.y) for each in (batch, done))
+    left = backend.build(make_dnn(), make_spec(dtype="uint8"), 5, 0, [affine])
+    here = backend.build(make_dnn(), make_spec(dtype="float32"), 5, 0)
+    for one, other in zip(left.compute(batch, 5).tensors, here.compute(done, 5).tensors, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert left.evaluate(batch) == here.evaluate(done)

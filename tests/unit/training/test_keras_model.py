@@ -148,8 +148,17 @@ def test_checks_change_no_initial_weight(build: Make) -> None:
     [
         ("compiled", "its compiled loss, optimizer and metrics are not used"),
         ("OwnTrainStep", "its train_step is not used"),
+        ("relu_dense", "it ends in relu, but the loss takes logits"),
+        ("tanh_activation", "it ends in tanh, but"),
+        ("leaky_layer", "it ends in leaky_relu, but"),
+        ("relu_function", "it ends in relu, but"),
     ],
 )
-def test_what_is_not_used_is_reported(build: Make, name: str, warning: str) -> None:
+def test_what_may_be_a_mistake_is_reported(build: Make, name: str, warning: str) -> None:
     (given,) = build(name).warnings
     assert warning in given
+
+
+@pytest.mark.parametrize("name", ["plain", "log_softmax", "shares_as_bias", "with_block", "Subclassed"])
+def test_a_model_that_returns_logits_causes_no_warning(build: Make, name: str) -> None:
+    assert not build(name).warnings

@@ -62,7 +62,7 @@ def test_series_of_any_length_are_traced_once(build: Make, model: str) -> None:
     for step, lengths in enumerate(((4, 9), (30,), (1, 2, 3), (17, 16))):
         train_step(replica, series(lengths, step), len(lengths), LocalCollective())
         evaluate_step(replica, series(lengths, step), LocalCollective())
-    assert replica.num_traces == 3  # compute, apply, evaluate
+    assert replica.num_traces == 2  # a step alone, evaluate
 
 
 def test_a_weight_replaces_the_share_of_the_samples(build: Make) -> None:
@@ -132,8 +132,8 @@ def test_a_limit_cuts_padded_lengths_but_no_sample() -> None:
 def test_a_share_is_padded_up_to_its_limit_of_work(build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the model gets, a single long series included."""
     replica, shapes = build("hpcbal.models:temporal_cnn"), []
-    inputs = replica._inputs
-    monkeypatch.setattr(replica, "_inputs", lambda x: (shapes.append(x[0].shape), inputs(x))[1])
+    inputs = replica._input.for_model
+    monkeypatch.setattr(replica._input, "for_model", lambda x: (shapes.append(x[0].shape), inputs(x))[1])
     monkeypatch.setattr(replica, "_evaluate", replica._traced_evaluate)  # runs without a graph
     for lengths, most_work in (((65, 3), 132), ((65,), 65), ((65,), 1e9)):
         limit = most_work / (len(lengths) * max(lengths))

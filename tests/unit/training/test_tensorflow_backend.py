@@ -105,7 +105,25 @@ def test_changing_batch_sizes_are_traced_once(build: Make, make_batch: Make) -> 
     for n in (4, 1, 7, 2):
         train_step(replica, make_batch(n), n, LocalCollective())
         evaluate_step(replica, make_batch(n), LocalCollective())
-    assert replica.num_traces == 3  # compute, apply, evaluate
+    assert replica.num_traces == 2  # a step alone, evaluate
+    for n in (4, 1, 7, 2):
+        replica.apply(replica.compute(make_batch(n), n).tensors)
+    assert replica.num_traces == 4  # compute, apply
+
+
+@pytest.mark.parametrize("model", [LINEAR, NORMALISED, "training_models:random"])
+def test_a_step_alone_is_compute_and_apply_in_one_call(build: Make, make_batch: Make, model: str) -> None:
+    """Random layers draw the same numbers, and statistics move by the same difference."""
+    alone, parted = build(model), build(model)
+    for step, n in enumerate((5, 3, 4)):
+        batch = make_batch(n, step)
+        contribution = parted.compute(batch, n)
+        parted.apply(contribution.tensors)
+        sums = train_step(alone, batch, n, LocalCollective()).sums
+        assert sums.loss == pytest.approx(contribution.sums.loss)
+        assert (sums.correct, sums.count) == (contribution.sums.correct, n)
+        for name, array in alone.state().items():
+            np.testing.assert_allclose(array, parted.state()[name], atol=1e-12, err_msg=name)
 
 
 def test_computing_changes_nothing(build: Make, make_batch: Make) -> None:
@@ -198,7 +216,9 @@ def test_nan_is_found_in_loss_and_gradients(build: Make, make_batch: Make) -> No
     batch.x[2, 0, 0, 0] = np.nan
     with pytest.raises(NonFiniteError):
         replica.evaluate(batch)
-    with pytest.raises(GroupFailed) as failed:
+    with pytest.raises(
+        GroupFailed, match=r"the loss \(nan per sample\) or a gradient is not finite"
+    ) as failed:
         train_step(replica, batch, 4, LocalCollective())
     assert (failed.value.cause, failed.value.local) == ("nan", True)
     assert_equal_states(replica, untouched)
@@ -212,7 +232,7 @@ def test_exhausted_memory_is_reported_as_memory_error(
     def exhausted(*_: object) -> None:
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
-    monkeypatch.setattr(replica, "_compute", exhausted)
+    monkeypatch.setattr(replica, "_train_alone", exhausted)
     with pytest.raises(GroupFailed, match="OOM when allocating") as failed:
         train_step(replica, make_batch(2), 2, LocalCollective())
     assert failed.value.cause == "oom"

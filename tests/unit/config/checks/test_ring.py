@@ -21,6 +21,16 @@ from hpcbal.config.source.yaml_source import parse_yaml
         ("dataplane: {ring_bytes: 1KiB}\npreprocessing:\n- resize: {height: 4, width: 2}", ""),
         (
             "dataplane: {ring_bytes: 1KiB}\npreprocessing:\n- resize: {height: 4, width: 2}\n- normalize: {}",
+            "",
+        ),
+        (
+            "dataplane: {ring_bytes: 1KiB, on_device: false}\npreprocessing:\n"
+            "- resize: {height: 4, width: 2}\n- normalize: {}",
+            "f:1: dataplane.ring_bytes: got 1024, allowed: at least 4096, two blocks of 64 samples of",
+        ),
+        (
+            "dataplane: {ring_bytes: 1KiB}\npreprocessing:\n"
+            "- resize: {height: 4, width: 2}\n- normalize: {}\n- random_flip: {}",
             "f:1: dataplane.ring_bytes: got 1024, allowed: at least 4096, two blocks of 64 samples of",
         ),
         (

@@ -68,6 +68,12 @@ IN_VAIN = [
         ["dnns.b.balance=lb-bsp-cpu", "balance.predictor=rnn"],
     ),
     ("balance.max_samples_per_gpu", "9", "with a policy other than even", ["dnns.b.balance=fitted"]),
+    (
+        "dataplane.on_device",
+        "false",
+        "with normalize at the end of preprocessing",
+        ["preprocessing=[{normalize: {}}]"],
+    ),
     ("balance.regroup", "false", "with policy: fitted, lb-bsp-cpu or", ["balance.policy=fitted"]),
     ("balance.regroup", "false", "with policy: fitted, lb-bsp-cpu or", ["dnns.b.balance=lb-bsp-cpu"]),
     ("dnns.a.shares", "[1, 2]", "with balance: fixed", ["dnns.a.balance=fixed"]),

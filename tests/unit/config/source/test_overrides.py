@@ -85,10 +85,13 @@ def test_list_items_and_keys_with_dots_are_reached(path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("schedule.alpha=5", "--set schedule.alpha=5: got 5, allowed: 0 < alpha <= 1"),
+        ("schedule.alpha=5", "--set schedule.alpha=5: got 5, allowed: auto, or 0 < alpha <= 1"),
         ("schedule.alpa=1", "--set schedule.alpa=1: unknown key (did you mean 'alpha'?), allowed: paradigm,"),
         ("dnns.a.batch_size=x", "--set dnns.a.batch_size=x: got 'x', allowed: a whole number, 1 or more"),
-        ("schedule={alpha: 5}", "--set schedule={alpha: 5}: schedule.alpha: got 5, allowed: 0 < alpha <= 1"),
+        (
+            "schedule={alpha: 5}",
+            "--set schedule={alpha: 5}: schedule.alpha: got 5, allowed: auto, or 0 < alpha <= 1",
+        ),
         ("seed.x=1", "--set seed.x=1: seed: got {'x': 1}, allowed: a whole number"),
         (
             "dnns.c.batch_size=1",

@@ -106,7 +106,16 @@ class Positions:
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         return stop - start
 
-    def read_selection(self, pass_index: int, selection: Selection, out: np.ndarray[Any, Any]) -> Batch:
+    def can_lend(self, num_samples: int) -> bool:
+        return False
+
+    def bytes_to_lend(self, num_samples: int) -> None:
+        """No ring would do."""
+
+    def read_selection(
+        self, pass_index: int, selection: Selection, out: np.ndarray[Any, Any], *, in_place: bool
+    ) -> Batch:
+        assert not in_place
         ids = selection.positions
         return Batch(ids, out[: len(ids)], ids)
 

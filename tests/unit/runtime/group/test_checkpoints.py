@@ -43,6 +43,7 @@ def run(tmp_path: Path) -> dict[str, Any]:
                 dtype = "float64"
 
         num_classes = 3
+        on_device = ()
 
     return {"context": Context(), "facts": Facts(), "backend": EmulatedBackend({}), "dnn": config.dnns[0]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -25,7 +26,22 @@ SPEC = StreamSpec(
 
 
 class Positions:
-    """A stream whose sample at each position is the position."""
+    """A stream whose sample at each position is the position; it forgets what is released.
+
+    Args:
+        lends: whether samples are read in place.
+    """
+
+    def __init__(self, lends: bool = False) -> None:
+        self.lends = lends
+        self.memory = np.repeat(np.arange(float(NUM_POSITIONS))[:, None], 2, axis=1)
+        self.released = 0
+
+    def can_lend(self, num_samples: int) -> bool:
+        return self.lends
+
+    def bytes_to_lend(self, num_samples: int) -> int:
+        return 1000 * num_samples
 
     def set_poll(self, poll: object) -> None:
         """Nothing is waited for."""
@@ -33,13 +49,19 @@ class Positions:
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         return stop - start
 
-    def read_selection(self, pass_index: int, selection: Selection, out: np.ndarray[Any, Any]) -> Batch:
+    def read_selection(
+        self, pass_index: int, selection: Selection, out: np.ndarray[Any, Any], *, in_place: bool
+    ) -> Batch:
         ids = selection.positions
+        assert in_place is self.lends
+        if in_place and selection.picked is None:
+            return Batch(ids, self.memory[selection.start : selection.stop], ids)
         out[: len(ids)] = ids[:, None]
         return Batch(ids, out[: len(ids)], ids)
 
     def release(self, pass_index: int, stop: int) -> None:
-        """Nothing is kept."""
+        self.memory[self.released : stop] = np.nan
+        self.released = stop
 
 
 class Turning(EvenSplit):
@@ -63,9 +85,9 @@ class Scattered(EvenSplit):
         return StepShares.dealt(start, np.arange(start, end) * 5 % 7 % RANKS, RANKS)
 
 
-def steps_of(rank: int, plans_ahead: bool, executor: Executor | None) -> Iterator[Step]:
+def steps_of(rank: int, plans_ahead: bool, executor: Executor | None, lends: bool) -> Iterator[Step]:
     balancer = Turning(plans_ahead)
-    reader = cast(StreamReader, Positions())
+    reader = cast(StreamReader, Positions(lends))
     batches = StreamBatches(SPEC, reader, BATCH_SIZE, rank, balancer)
     feeder = Feeder(SPEC, batches, BATCH_SIZE, executor, poll=lambda: None)
     for step in feeder.steps(0, 0):
@@ -73,14 +95,20 @@ def steps_of(rank: int, plans_ahead: bool, executor: Executor | None) -> Iterato
         balancer.turn += 1
 
 
+@pytest.mark.parametrize("lends", [False, True])
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize(("plans_ahead", "turns"), [(False, [0, 1, 2, 3, 4]), (True, [0, 0, 1, 2, 3])])
-def test_positions_and_moments(ahead: bool, plans_ahead: bool, turns: list[int]) -> None:
-    """Steps end at the last training sample; shares lag a step if planned ahead, fetched ahead or not."""
+def test_positions_and_moments(ahead: bool, plans_ahead: bool, turns: list[int], lends: bool) -> None:
+    """Steps end at the last training sample; shares lag a step if planned ahead, fetched ahead or not.
+
+    Their samples are there until the next step, where they are read in place, too.
+    """
     seen: list[int] = []
     for rank in range(RANKS):
         with ThreadPoolExecutor(1) as executor:
-            for number, step in enumerate(steps_of(rank, plans_ahead, executor if ahead else None)):
+            for number, step in enumerate(steps_of(rank, plans_ahead, executor if ahead else None, lends)):
+                if ahead:
+                    executor.submit(int).result()  # the next batch has been fetched
                 holder = turns[number] % RANKS
                 assert step.shares.counts[holder] == step.end - step.start
                 assert len(step.batch.ids) == (step.end - step.start if rank == holder else 0)
@@ -129,3 +157,13 @@ def test_what_a_rank_preprocesses_itself_is_work_unless_it_computes_meanwhile(
     is_ahead = has_thread and usually_ahead
     assert own.worked_s(2.0) == (4.0 if is_ahead else 6.0)
     assert own.worked_s(5.0) == (5.0 if is_ahead else 9.0)
+
+
+def test_a_ring_that_is_too_small_to_read_in_place_is_logged_with_the_size_that_would_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        StreamBatches(SPEC, cast(StreamReader, Positions(True)), BATCH_SIZE, 0, Turning(False))
+        assert caplog.text == ""
+        StreamBatches(SPEC, cast(StreamReader, Positions(False)), BATCH_SIZE, 0, Turning(False))
+    assert "batches of 8 samples are copied out of the ring; dataplane.ring_bytes: 8000 would" in caplog.text

@@ -56,6 +56,16 @@ class Points:
         return f"point {sample_id}"
 
 
+class Pixels(Points):
+    """The same as bytes."""
+
+    sample_spec = SampleSpec.of((NUM_FEATURES,), "uint8")
+
+    def read(self, sample_id: int) -> tuple[np.ndarray, int]:
+        point, label = super().read(sample_id)
+        return (128 + 30 * point).clip(0, 255).astype(np.uint8), label
+
+
 class Lines(Points):
     """Points whose numbers are repeated 1 to 40 times; they say so if asked."""
 
@@ -95,6 +105,10 @@ class Toy(EmulatedModel):
 
 def points(num_samples: int = 60, broken: int = 0) -> Points:
     return Points(num_samples, broken)
+
+
+def pixels(num_samples: int = 60, broken: int = 0) -> Pixels:
+    return Pixels(num_samples, broken)
 
 
 def lines(num_samples: int = 60, broken: int = 0, declared: bool = False) -> Lines:

@@ -32,9 +32,18 @@ def test_a_sample_that_is_broken_in_every_pass_counts_once():
     assert stats.too_many_bad(1)
 
 
-def test_the_error_names_the_first_ones_and_the_limit():
+def test_the_error_names_the_faults_and_the_limit():
     stats = PreprocessingStats(0.01)
-    stats.add(1, PreprocessorReport(10, 1.0, tuple((i, f"{i}.png", "empty") for i in range(5))))
+    bad = [(i, f"{i}.png", f"{i} bytes are missing") for i in range(5)]
+    stats.add(1, PreprocessorReport(10, 1.0, (*bad, (5, "cat.png", "empty"))))
     text = str(stats.error(200))
-    assert text.startswith("5 of 200 samples are broken, more than data.max_bad_fraction (0.01) allows; ")
-    assert "first: 0.png: empty; 1.png: empty; 2.png: empty. Repair" in text
+    assert text.startswith("6 of 200 samples are broken, more than data.max_bad_fraction (0.01) allows: ")
+    assert "allows: 5 like 0.png: 0 bytes are missing; cat.png: empty. Repair" in text
+    assert stats.count_line() is None, "the error says it"
+
+
+def test_the_end_counts_what_was_left_out():
+    stats = PreprocessingStats(0.5)
+    assert stats.count_line() is None
+    stats.add(1, PreprocessorReport(10, 1.0, ((7, "cat/7.jpg", "truncated"),)))
+    assert stats.count_line() == "1 broken sample left out in this start: cat/7.jpg: truncated"

@@ -11,9 +11,10 @@ import pytest
 from ledger_lines import a
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
-from hpcbal.control import DnnSpec, DnnState, StopRule
+from hpcbal.control import Choice, DnnSpec, DnnState, Prediction, Schedule, StopRule
 from hpcbal.control.messages import GroupPlan, RoundPlan
 from hpcbal.errors import DataError
+from hpcbal.policies import Delta
 from hpcbal.runtime.resuming.resume import Earlier, check_fingerprint, read_earlier
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import (
@@ -31,7 +32,7 @@ from hpcbal.telemetry.ledger import (
     RoundStartedLine,
     RunStartedLine,
 )
-from hpcbal.telemetry.ledger.of_control import plan_facts
+from hpcbal.telemetry.ledger.of_control import line_of_choice, plan_facts
 from hpcbal.values import EpochRecord, Position
 
 PLAN = RoundPlan(
@@ -87,6 +88,17 @@ def test_nothing_there_is_a_fresh_start(run: RunDirectory):
     }
     assert (earlier.resume.next_pass, earlier.resume.interrupted) == (0, None)
     assert not earlier.warnings
+
+
+def test_the_last_choice_of_a_schedule_is_known_with_its_cluster(run: RunDirectory):
+    wide, alone = Schedule("global", Delta(relative=1.0), 0.8), Schedule("independent")
+    first = Choice(wide, (Prediction(wide, 9.0, 2), Prediction(alone, 12.0, 5)))
+    last = Choice(alone, (Prediction(wide, 9.0, 2), Prediction(alone, 5.0, 5)), wide, 40.0)
+    resume = read(run, started(), line_of_choice(first), line_of_choice(last)).resume
+    assert resume.choice == last
+    assert resume.cluster is not None
+    assert resume.cluster.num_gpus == 3
+    assert read(run, started()).resume.choice is None
 
 
 def test_an_interrupted_round_is_known_with_its_cluster_and_its_passes(run: RunDirectory):

@@ -42,12 +42,14 @@ class Floor:
         *groups: GroupPlan,
         start: Mapping[str, Position] | None = None,
         epochs: int = 0,
+        has_rates: bool = True,
     ) -> RoundPlan:
         """A round of these groups, from the beginning or from `start` on."""
         names = [group.dnn_id for group in groups]
         starts = {name: Position(0) for name in names} | dict(start or {})
         first_pass = min(position.pass_index for position in starts.values())
-        return RoundPlan(0, groups, first_pass, starts, dict.fromkeys(names, epochs), 1, {})
+        rates = dict.fromkeys(names, 100.0) if has_rates else {}
+        return RoundPlan(0, groups, first_pass, starts, dict.fromkeys(names, epochs), 1, rates)
 
     @property
     def num_positions(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.roles.group_profile import GroupProfile
 from hpcbal.telemetry.streams.slices import SliceRecorder
-from hpcbal.training.backend import Contribution, Sums
+from hpcbal.training.backend import Sums
 from hpcbal.training.collective import LocalCollective
 
 BATCH_SIZE = 4
@@ -54,15 +54,9 @@ class Replica:
         """Steps until the weights were put back for the first time."""
         return self.trained[: self.trained.index([])] if self.trained else []
 
-    def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
+    def train_alone(self, batch: Batch) -> Sums:
         self.trained.append(batch.ids.tolist())
-        return Contribution([np.zeros(1)], Sums(0.0, 0.0, len(batch.ids)))
-
-    def zeros(self) -> Contribution:
-        return Contribution([np.zeros(1)], Sums())
-
-    def apply(self, tensors: Any) -> None:
-        assert len(tensors) == 1
+        return Sums(0.0, 0.0, len(batch.ids))
 
     def evaluate(self, batch: Batch) -> Sums:
         return Sums(0.0, 0.0, len(batch.ids))

@@ -10,9 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.control.messages import CheckpointWritten, DnnFailed, EpochDone, GroupLeft, GroupPlan
+from hpcbal.control.messages import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    GroupLeft,
+    GroupPlan,
+    RateMeasured,
+)
 from hpcbal.runtime.group.saved_arrays import SUMS_NAME
-from hpcbal.runtime.wire.protocol import Happened, Leave, PreprocessorReport, Proceed, Suspend
+from hpcbal.runtime.wire.protocol import (
+    Happened,
+    Leave,
+    PreprocessorReport,
+    Proceed,
+    ProfileFacts,
+    Suspend,
+)
 from hpcbal.values import Position
 
 ALONE, TOGETHER = GroupPlan("a", (0,)), GroupPlan("a", (1, 0))
@@ -70,6 +84,18 @@ def undisturbed(floor: FloorMaker) -> Any:
     state = alone.checkpoint("a")
     shutil.rmtree(alone.ranks.contexts[0].output)
     return state
+
+
+def test_the_first_pass_measures_a_rate_that_the_plan_lacks(floor: FloorMaker) -> None:
+    alone = floor(1, dnns=PLAIN)
+    alone.open(1, (ALONE,), alone.plan_of(ALONE, has_rates=False))
+    _, message = alone.next_of(Happened)
+    assert isinstance(message.event, RateMeasured)
+    assert (message.event.dnn_id, message.event.num_gpus) == ("a", 1)
+    assert message.event.samples_per_s > 0.0
+    assert isinstance(message.facts, ProfileFacts)
+    assert len(go_on(alone, ALONE, 2, 1)) == 2  # measured once
+    alone.end()
 
 
 @pytest.mark.parametrize("fetches_ahead", [True, False])

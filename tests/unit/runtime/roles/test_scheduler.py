@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
@@ -10,7 +12,7 @@ import pytest
 
 from hpcbal.comm.message import Message
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import Ensemble, Event, ResumeState
+from hpcbal.control import Choice, ChooseSchedule, Ensemble, Event, Prediction, ResumeState
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
@@ -22,9 +24,11 @@ from hpcbal.control.messages import (
     Started,
     SuspendRequested,
 )
+from hpcbal.errors import HpcbalError
 from hpcbal.policies import RateTable
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.journal import Journal
+from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.runtime.roles.scheduler import Scheduler
 from hpcbal.runtime.wire.protocol import (
     CheckpointFacts,
@@ -45,6 +49,7 @@ from hpcbal.runtime.wire.protocol import (
     Suspend,
     TrainAlone,
 )
+from hpcbal.simulator import Outset, choose_schedule
 from hpcbal.telemetry.ledger import EpochFacts
 from hpcbal.values import Position
 
@@ -96,10 +101,11 @@ class Stage:
     Args:
         ranks: of the run; only their channels are used.
         known: whether the DNNs' rates are; else they are profiled.
+        chooser: chooses schedules; None: as in a run.
         profile_only: as for the scheduler.
     """
 
-    def __init__(self, ranks: Any, *, known: bool = True) -> None:
+    def __init__(self, ranks: Any, *, known: bool = True, chooser: Any = None) -> None:
         self.ranks, self.channels, self.spec = ranks, ranks.channels, ranks.facts.spec
         config = ranks.config
         rates = RateTable({dnn.name: {1: 100.0, 2: 190.0} for dnn in config.dnns} if known else {}, 2)
@@ -115,6 +121,7 @@ class Stage:
             cast(Console, self.console),
             started_s=0.0,
             backoff=cast(Any, lambda: self),
+            chooser=chooser,
         )
         self.script: Script = iter(())
 
@@ -183,13 +190,16 @@ class Stage:
 
 @pytest.fixture
 def stage(make_ranks: Callable[..., Any]) -> Callable[..., Stage]:
-    def make(max_epochs: int = 1, dnns: Any = ONE_DNN, known: bool = True, **given: Any) -> Stage:
+    def make(
+        max_epochs: int = 1, dnns: Any = ONE_DNN, known: bool = True, chooser: Any = None, **given: Any
+    ) -> Stage:
         defaults = {
             "batch_size": 16,
             "optimizer": {"name": "sgd", "learning_rate": 0.1},
             "stop": {"max_epochs": max_epochs},
         }
-        return Stage(make_ranks(num_gpus=2, dnns=dnns, defaults=defaults, **given), known=known)
+        ranks = make_ranks(num_gpus=2, dnns=dnns, defaults=defaults, **given)
+        return Stage(ranks, known=known, chooser=chooser)
 
     return make
 
@@ -423,3 +433,95 @@ def test_independent_dnns_train_alone_and_no_stream_is_shared(stage) -> None:
 
     assert on.play(script()) == 0
     on.all_get_shutdown(0)  # the first that the preprocessor hears of
+
+
+class SlowChooser:
+    """Keeps the question until the test answers it."""
+
+    def __init__(self) -> None:
+        self.asked: ChooseSchedule | None = None
+        self.answer: Choice | None = None
+
+    def ask(self, asked: ChooseSchedule, ensemble: Ensemble, start_s: Any) -> None:
+        self.asked = asked
+
+    def take(self) -> Choice | None:
+        answer, self.answer = self.answer, None
+        return answer
+
+    def choose(self, paradigm: str) -> None:
+        """Answer with the first candidate of this paradigm."""
+        assert self.asked is not None
+        schedule = next(each for each in self.asked.candidates if each.paradigm == paradigm)
+        self.answer = Choice(schedule, (Prediction(schedule, 1.0, 1),))
+
+
+def answer_of(chooser: ScheduleChooser) -> Choice:
+    """Wait for the answer."""
+    while (choice := chooser.take()) is None:
+        time.sleep(0.001)
+    return choice
+
+
+def test_ranks_are_served_while_a_schedule_is_chosen(stage) -> None:
+    chooser = SlowChooser()
+    on = stage(chooser=chooser, schedule={})
+
+    def script() -> Script:
+        on.nothing_for(*TRAINERS)
+        on.send(PREPROCESSOR, PreprocessorReport(100, 1.0))
+        yield
+        assert on.ensemble.seen == [Started(), PreprocessingMeasured(100.0)]
+        on.nothing_for(*TRAINERS)
+        chooser.choose("global")
+        yield
+        yield  # the answer was taken before this wait
+        yield from on.open()
+        on.epoch()
+        yield
+        for rank in TRAINERS:
+            assert isinstance(on.get(rank), Leave)
+        on.leave("a", 1, Position(0, on.spec.num_positions))
+        yield
+        yield from on.end_stream()
+
+    assert on.play(script()) == 0
+    on.all_get_shutdown(0)
+
+
+def test_a_stop_while_a_schedule_is_chosen_ends_the_run_with_the_answer(stage) -> None:
+    chooser = SlowChooser()
+    on = stage(chooser=chooser, schedule={})
+
+    def script() -> Script:
+        on.send(TRAINERS[0], StopRequest("signal TERM at rank 2"))
+        yield
+        on.nothing_for(*TRAINERS)
+        chooser.choose("independent")
+        yield
+        yield  # the answer was taken before this wait
+
+    assert on.play(script()) == 75
+    on.all_get_shutdown(75)
+
+
+def test_a_schedule_is_chosen_in_a_thread_and_a_failed_search_is_an_error(stage) -> None:
+    on, gate = stage(schedule={}), threading.Event()
+
+    def search(outset: Outset, asked: ChooseSchedule) -> Choice:
+        gate.wait(10.0)
+        if asked.current is not None:
+            raise HpcbalError("no rates")
+        return choose_schedule(outset, asked)
+
+    chooser = ScheduleChooser(on.spec, search)
+    (asked,) = on.ensemble.handle(Started())
+    chooser.ask(asked, on.ensemble, {})
+    assert chooser.take() is None
+    gate.set()
+    choice = answer_of(chooser)
+    assert choice.schedule in asked.candidates
+    assert chooser.take() is None  # an answer is taken once
+    chooser.ask(replace(asked, current=choice.schedule), on.ensemble, {})
+    with pytest.raises(HpcbalError, match="no rates"):
+        answer_of(chooser)

@@ -43,6 +43,11 @@ class Lab:
     def out(self) -> Path:
         return Path(self._inner.out)
 
+    @property
+    def sample_dtype(self) -> str:
+        """Type of the samples in the ring of the last start."""
+        return str(self._inner.ranks.facts.spec.sample.dtype)
+
     @staticmethod
     def dnn(name: str, epochs: int, **args: Any) -> dict[str, Any]:
         return {"name": name, "model": "in_process_toys:toy", "args": args, "stop": {"max_epochs": epochs}}

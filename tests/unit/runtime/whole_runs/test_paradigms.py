@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-PARADIGMS = ["global", "local", "homogeneous", "independent"]
+PARADIGMS = ["global", "local", "homogeneous", "independent", "auto"]
 NUM_SAMPLES, BLOCK_SAMPLES = 60, 8  # as in the conftest of the runtime's tests
 
 
@@ -46,7 +46,7 @@ def test_too_many_broken_samples_stop_the_run(lab: Any, capsys: Any, paradigm: s
     lab.use(paradigm, data={"dataset": "in_process_toys:points", "args": {"broken": 20}})
     assert lab.run() == 2
     shown = capsys.readouterr().err
-    assert "of 60 samples are broken, more than data.max_bad_fraction (0.01) allows; first: point " in shown
+    assert "of 60 samples are broken, more than data.max_bad_fraction (0.01) allows: " in shown
     assert "the point is broken" in shown
     assert not lab.events("epoch-done"), "a pass with too many broken samples is no epoch"
 

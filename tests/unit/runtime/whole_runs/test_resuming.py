@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import time
 from typing import Any
 
@@ -69,6 +70,9 @@ def test_a_failed_dnn_stays_failed_until_it_is_to_be_retried(lab: Any, hooks: An
     hooks["act"] = fail
     assert lab.run() == 3
     assert lab.states()["b"][0] == "failed"
+    (failed,) = lab.events("dnn-failed")
+    first = failed.detail.splitlines()[0]
+    assert re.fullmatch(r"DNN b: model .*:toy: a step failed: .*: RuntimeError: the layers do not fit", first)
     hooks["act"] = lambda step: None
     assert lab.run() == 3, "without --retry-failed it is left as it is"
     assert lab.run(retry_failed=True) == 0

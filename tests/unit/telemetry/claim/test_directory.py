@@ -69,10 +69,10 @@ def test_the_same_config_with_nan_in_args_resumes(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "reported"),
     [
-        ("scale: .nan", "scale: 1.0", "  data.args.scale: was nan, is 1.0"),
-        ("{x: .nan}", "{x: .inf}", "  data.args.deep.widths: was [1, nan, {'x': nan}]"),
-        ("[1, .nan", "[true, .nan", "  data.args.deep.widths: was [1, nan"),
-        ("[1, .nan, ", "[1, ", "  data.args.deep.widths: was [1, nan"),
+        ("scale: .nan", "scale: 1.0", "  data.args.scale: was .nan, is 1.0"),
+        ("{x: .nan}", "{x: .inf}", "  data.args.deep.widths: was [1, .nan, {x: .nan}]"),
+        ("[1, .nan", "[true, .nan", "  data.args.deep.widths: was [1, .nan"),
+        ("[1, .nan, ", "[1, ", "  data.args.deep.widths: was [1, .nan"),
     ],
 )
 def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, reported):
@@ -94,6 +94,7 @@ def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, repo
         ("interval_s: 60.0", "interval_s: 5"),
         ("dir: runs/x", "dir: elsewhere"),
         ("ring_bytes: 1024", "ring_bytes: 2048"),
+        ("ring_bytes: 1024", "ring_bytes: 1024, on_device: true"),
         ("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20"),
         ("policy: even", "policy: fitted, cost: sum"),
         ("rates: {}", "rates: {a: {1: 5.0}}"),
@@ -115,21 +116,23 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
     ("before", "after", "reported"),
     [
         ("seed: 0", "seed: 1", "  seed: was 0, is 1"),
-        ("seed: 0", "seed: false", "  seed: was 0, is False"),
+        ("seed: 0", "seed: false", "  seed: was 0, is false"),
         ("batch_size: 64", "batch_size: 16", "  dnns.b.batch_size: was 64, is 16"),
         (
             "patience: 3, max_epochs: 10",
             "patience: 3, max_epochs: 9",
             "  dnns.b.stop.max_epochs: was 10, is 9",
         ),
-        ("name: b,", "name: b, args: {balance: 1},", "  dnns.b.args: was absent, is {'balance': 1}"),
+        ("name: b,", "name: b, args: {balance: 1},", "  dnns.b.args: was absent, is {balance: 1}"),
         ("args: {}", "args: {n: 3}", "  data.args.n: was absent, is 3"),
+        ("args: {}", "args: {n: '3'}", "  data.args.n: was absent, is '3'"),
+        ("args: {}", 'args: {n: "a\\nb"}', "  data.args.n: was absent, is 'a b'"),
         (
             "policy: even",
             "policy: fitted, gradient_weights: size",
-            "  balance.gradient_weights: was 'samples', is 'size'",
+            "  balance.gradient_weights: was samples, is size",
         ),
-        ("policy: even", "policy: even, samples: in-order", "  balance.samples: was 'within-batch', is"),
+        ("policy: even", "policy: even, samples: in-order", "  balance.samples: was within-batch, is"),
     ],
 )
 def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, reported):
@@ -186,7 +189,7 @@ def test_a_job_that_is_back_must_be_as_it_was(tmp_path):
     train(tmp_path)
     assert prepare_output(tmp_path, WITHOUT_B)
     for change in ("batch_size: 16", "batch_size: 64, seed: 3"):
-        with pytest.raises(OutputError, match=r"dnns\.b\.(batch_size|seed): was (64|None), is"):
+        with pytest.raises(OutputError, match=r"dnns\.b\.(batch_size|seed): was (64|null), is"):
             prepare_output(tmp_path, CONFIG.replace("batch_size: 64", change))
     assert prepare_output(
         tmp_path, CONFIG.replace("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20")
@@ -349,7 +352,7 @@ def test_a_config_from_before_there_were_kinds_continues(tmp_path):
 def test_a_run_of_another_kind_is_refused(tmp_path):
     prepare_output(tmp_path, CONFIG.replace("schema: 1", "schema: 1\nkind: other"))
     train(tmp_path)
-    with pytest.raises(OutputError, match="kind: was 'other', is 'ensemble'"):
+    with pytest.raises(OutputError, match="kind: was other, is ensemble"):
         prepare_output(tmp_path, CONFIG)
 
 

@@ -7,8 +7,9 @@ import math
 import pytest
 from ledger_lines import a
 
-from hpcbal.control import messages
+from hpcbal.control import Choice, Prediction, Schedule, messages
 from hpcbal.control.messages import Event, GroupPlan, Instruction, RoundPlan
+from hpcbal.policies import Delta
 from hpcbal.telemetry.ledger import (
     CheckpointWrittenLine,
     DnnFailedLine,
@@ -18,17 +19,22 @@ from hpcbal.telemetry.ledger import (
     LeaveRoundLine,
     Line,
     PassStartedLine,
+    PredictionFacts,
     PreprocessingMeasuredLine,
     ProfilingStartedLine,
     RateMeasuredLine,
     RoundEndedLine,
     RoundStartedLine,
+    ScheduleChosenLine,
+    ScheduleFacts,
     StartedAloneLine,
     Straggler,
     SuspendRequestedLine,
 )
 from hpcbal.telemetry.ledger.of_control import (
+    choice_of_line,
     line_of_checkpoint,
+    line_of_choice,
     line_of_epoch,
     line_of_event,
     line_of_instruction,
@@ -41,6 +47,19 @@ GROUP = GroupPlan("a", (0, 1))
 PLAN = RoundPlan(3, (GROUP,), 7, {"a": Position(8, 40)}, {"a": 2}, 1, {"a": 10.0}, num_gpus=4, last_pass=9)
 EPOCH = messages.EpochDone("a", 7, {"loss": math.nan, "val_loss": math.inf, "accuracy": 0.5}, 3.0, 2.5)
 
+PAPER = Schedule("global", Delta(absolute=20.0), 0.8)
+LOCAL = Schedule("local", Delta(relative=0.2))
+CHOICE = Choice(
+    LOCAL,
+    (
+        Prediction(PAPER, 5.0, 4, is_cut=True),
+        Prediction(LOCAL, 3.0, 2),
+        Prediction(Schedule("independent"), 4.0, 9),
+    ),
+    PAPER,
+    50.0,
+)
+
 EVENTS: dict[Event, Line | None] = {
     messages.Started(): None,
     messages.RateMeasured("a", 2, 100.0): RateMeasuredLine("a", 2, 100.0),
@@ -49,10 +68,21 @@ EVENTS: dict[Event, Line | None] = {
     messages.GroupLeft("a"): None,
     messages.DnnFailed("a", "oom", "17 GiB"): DnnFailedLine("a", "oom", "17 GiB", rank=None),
     messages.DnnFailed("a", "nan", "", rank=0): DnnFailedLine("a", "nan", "", rank=0),
+    messages.ScheduleChosen(CHOICE): ScheduleChosenLine(
+        schedule=ScheduleFacts("local", None, 0.2, None),
+        predictions=(
+            PredictionFacts(ScheduleFacts("global", 20.0, None, 0.8), 5.0, 4, cut=True),
+            PredictionFacts(ScheduleFacts("local", None, 0.2, None), 3.0, 2, cut=False),
+            PredictionFacts(ScheduleFacts("independent", None, None, None), 4.0, 9, cut=False),
+        ),
+        previous=ScheduleFacts("global", 20.0, None, 0.8),
+        preprocessing_samples_per_s=50.0,
+    ),
     messages.SuspendRequested("signal"): SuspendRequestedLine("signal"),
 }
 INSTRUCTIONS: list[tuple[Instruction, Line | None]] = [
     (messages.StartProfiling((GROUP,)), ProfilingStartedLine((GroupFacts("a", (0, 1)),))),
+    (messages.ChooseSchedule((Schedule("independent"),), None), None),
     (messages.StartRound(PLAN), RoundStartedLine(plan_facts(PLAN))),
     (messages.StartAlone(PLAN), StartedAloneLine(plan_facts(PLAN))),
     (messages.NextPass(("a", "b"), 8, ("a",)), PassStartedLine(8, ("a", "b"))),
@@ -72,6 +102,10 @@ def test_events_have_their_lines(event: Event, line: Line | None) -> None:
 @pytest.mark.parametrize(("instruction", "line"), INSTRUCTIONS, ids=lambda value: type(value).__name__)
 def test_instructions_have_their_lines(instruction: Instruction, line: Line | None) -> None:
     assert line_of_instruction(instruction, suspending=False) == line
+
+
+def test_a_choice_is_read_back_as_it_was_written() -> None:
+    assert choice_of_line(line_of_choice(CHOICE)) == CHOICE
 
 
 def test_the_lists_above_leave_out_no_message() -> None:

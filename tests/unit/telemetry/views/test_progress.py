@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from hpcbal.control import Choice, IdleSlots, Prediction, Schedule
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
@@ -18,12 +19,14 @@ from hpcbal.control.messages import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    ScheduleChosen,
     Started,
     StartProfiling,
     StartRound,
     StopStream,
     SuspendRequested,
 )
+from hpcbal.policies import Delta
 from hpcbal.telemetry.views.progress import Progress
 from hpcbal.values import Position
 
@@ -63,6 +66,30 @@ def test_a_round_is_shown_with_its_flotilla():
         "          --------  -----  -------------  -------------",
         "          resnet    1 (0)              2  512 samples/s",
         "          densenet  1 (1)              2  512 samples/s",
+    ]
+
+
+def test_a_choice_is_shown_with_what_the_others_would_cost():
+    progress = Watched()
+    wide, alone = Schedule("global", Delta(relative=1.0), 0.8), Schedule("independent")
+    narrow = Schedule("local", Delta(absolute=20.0))
+    found = (Prediction(wide, 33.0, 1), Prediction(alone, 63.0, 3), Prediction(narrow, 36.3, 1, is_cut=True))
+    progress.show(ScheduleChosen(Choice(wide, found)))
+    assert progress.lines() == [
+        "[0:00:00] schedule auto: global, delta 100%, alpha 0.8: 0:00:33 in 1 round predicted, "
+        "local at least +10%,",
+        "          independent +91%",
+    ]
+    progress.show(ScheduleChosen(Choice(wide, found[:2], wide)))
+    assert progress.lines()[0].startswith("[0:00:00] schedule still global, delta 100%")
+
+
+def test_idle_slots_are_shown_with_what_would_change_it():
+    progress = Watched()
+    progress.note_idle(IdleSlots(0, 6, ("b",), "b: no rate within delta", "schedule.delta: 14% would do"))
+    assert progress.lines() == [
+        "[0:00:00] 6 slots idle while 1 DNN waits: b: no rate within delta",
+        "          schedule.delta: 14% would do",
     ]
 
 

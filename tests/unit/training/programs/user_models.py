@@ -23,6 +23,23 @@ def unbuilt(input_shape: tuple[int, ...], num_classes: int) -> Any:
     return keras.Sequential([layers.Flatten(), layers.Dense(num_classes)])
 
 
+def relu_dense(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    return ending(input_shape, num_classes, activation="relu")
+
+
+def tanh_activation(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    return ending(input_shape, num_classes, layers.Activation("tanh"), layers.Dropout(0.1))
+
+
+def leaky_layer(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    return ending(input_shape, num_classes, layers.LeakyReLU())
+
+
+def relu_function(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    image = keras.Input(input_shape)
+    return keras.Model(image, keras.ops.relu(ending(input_shape, num_classes)(image)))
+
+
 def softmax_dense(input_shape: tuple[int, ...], num_classes: int) -> Any:
     return ending(input_shape, num_classes, activation="softmax")
 

@@ -1,0 +1,90 @@
+"""Steps of networks in a group of one rank and in Keras' own compiled step, for bench_quickstart.py.
+
+    python -m support.keras_steps CONFIG ROUNDS STEPS NAME...
+
+Prints a JSON object: by network, the medians `ours_ms` and `keras_ms`. Both train on the same batch. Ours
+starts from NumPy arrays and returns the sums of loss and correct predictions. Keras' training function is the
+one that `fit` calls; its iterator repeats tensors that are made beforehand, and its loss and accuracy are
+read, too. The two take turns in blocks of STEPS steps, so that a change of the machine's speed affects both.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support.keras_process import samples
+
+from hpcbal.config import DnnConfig, load_config
+from hpcbal.config.imports import load_object
+from hpcbal.data.source import SampleSource, open_source
+from hpcbal.dataplane.batch import Batch
+from hpcbal.training.collective import LocalCollective
+from hpcbal.training.step import train_step
+from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+
+
+def our_step(dnn: DnnConfig, source: SampleSource, batch: Batch) -> Callable[[], Any]:
+    """A step of a group of one rank."""
+    replica = TensorFlowBackend().build(dnn, source.sample_spec, source.num_classes, seed=0)
+    collective = LocalCollective()
+    return lambda: train_step(replica, batch, len(batch), collective)
+
+
+def keras_step(dnn: DnnConfig, source: SampleSource, batch: Batch) -> Callable[[], Any]:
+    """The step that Keras compiles for `fit`."""
+    import keras
+    import tensorflow as tf
+
+    from hpcbal.training.keras_parts import make_optimizer
+
+    model = load_object(dnn.model)(tuple(source.sample_spec.shape), source.num_classes, **dnn.args)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(make_optimizer(dnn.name, dnn.optimizer), loss, metrics=["accuracy"])
+    model.make_train_function()
+    batches = iter(tf.data.Dataset.from_tensors((batch.x, batch.y)).repeat())
+
+    def step() -> list[float]:
+        return [float(value) for value in model.train_function(batches).values()]
+
+    return step
+
+
+def timed(step: Callable[[], Any], num_steps: int) -> list[float]:
+    """Seconds of each step."""
+    seconds = []
+    for _ in range(num_steps):
+        began = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def main() -> None:
+    config = load_config(Path(sys.argv[1]))
+    num_rounds, num_steps, names = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+    setup_tensorflow(0, 1)
+    source = open_source(config)
+    medians = {}
+    for dnn in config.dnns:
+        if dnn.name not in names:
+            continue
+        ids = source.ids_of_pass(0)[: dnn.batch_size]
+        batch = Batch(ids, *samples(source, list(ids), 0, training=True))
+        steps = {"ours_ms": our_step(dnn, source, batch), "keras_ms": keras_step(dnn, source, batch)}
+        seconds: dict[str, list[float]] = {who: [] for who in steps}
+        for number in range(num_rounds + 1):
+            for who, step in steps.items():
+                own = timed(step, num_steps)
+                seconds[who] += own if number else []  # the first round traces and warms up
+        medians[dnn.name] = {who: 1e3 * float(np.median(own)) for who, own in seconds.items()}
+    print(json.dumps(medians))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The schedules that a run may choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, PARADIGMS
+from hpcbal.control.progress import ScheduleSettings
+from hpcbal.control.schedules import AUTO, Prediction, Schedule
+from hpcbal.policies import Delta
+
+PAPER_DELTA = Delta(absolute=20.0)
+PAPER_ALPHA = 0.8
+"""[FLEET] Sec. 4.3.2 and 6.1."""
+
+NO_DELTA = Delta(relative=1.0)
+"""Admits every DNN: on one GPU none is faster than the reference rate, and none has a rate of 0."""
+
+DELTAS = (NO_DELTA, *(Delta(relative=share) for share in (0.6, 0.35, 0.2, 0.1)), PAPER_DELTA)
+ALPHAS = (PAPER_ALPHA, 1.0, 0.5)
+
+
+def candidates(settings: ScheduleSettings) -> tuple[Schedule, ...]:
+    """The schedules that settings leave open, at least one; exactly one if nothing is to be chosen.
+
+    What the settings give stays as given. What they leave open is tried: all paradigms, deltas from that of
+    [FLEET] to none, and a few alphas. An alpha that is left open is that of [FLEET] if paradigm and delta are
+    given, because there is nothing else to choose then.
+    """
+    paradigms: Sequence[str] = PARADIGM_NAMES if settings.paradigm == AUTO else (settings.paradigm,)
+    deltas = DELTAS if settings.delta is None else (settings.delta,)
+    is_open = settings.paradigm == AUTO or settings.delta is None
+    alphas = (ALPHAS if is_open else (PAPER_ALPHA,)) if settings.alpha is None else (settings.alpha,)
+    found: dict[Schedule, None] = {}
+    for name in paradigms:
+        paradigm = None if name == INDEPENDENT else PARADIGMS[name]
+        for delta in deltas if paradigm is not None and paradigm.needs_rates else (None,):
+            for alpha in alphas if paradigm is not None and paradigm.has_alpha else (None,):
+                found[Schedule(name, delta, alpha)] = None
+    return tuple(found)
+
+
+def first_to_try(schedules: Sequence[Schedule], current: Schedule | None) -> tuple[Schedule, ...]:
+    """The candidates that are replayed in any case: with one alpha, those of all paradigms and deltas.
+
+    Args:
+        schedules: all candidates.
+        current: the schedule until now; it is tried whatever its alpha, and comes first.
+    """
+    alphas = [schedule.alpha for schedule in schedules if schedule.alpha is not None]
+    usual = {None, *alphas[:1]}
+    tried = [schedule for schedule in schedules if schedule.alpha in usual and schedule != current]
+    before = [current] if current is not None and current in schedules else []
+    return (*before, *sorted(tried, key=_effort))
+
+
+def next_to_try(
+    schedules: Sequence[Schedule], predictions: Mapping[Schedule, Prediction]
+) -> tuple[Schedule, ...]:
+    """The candidates that differ only in alpha from the best one that has an alpha.
+
+    Args:
+        schedules: all candidates.
+        predictions: what `first_to_try` has led to.
+    """
+    best = min(
+        (p for p in predictions.values() if p.schedule.alpha is not None and not p.is_cut),
+        key=lambda p: p.remaining_s,
+        default=None,
+    )
+    if best is None:
+        return ()
+    like = replace(best.schedule, alpha=None)
+    return tuple(s for s in schedules if replace(s, alpha=None) == like and s not in predictions)
+
+
+def _effort(schedule: Schedule) -> int:
+    """Sorts schedules that are replayed in no time, and then the most promising ones, to the front."""
+    if schedule.delta is None:
+        return 0
+    return 1 if schedule.delta == NO_DELTA else 2

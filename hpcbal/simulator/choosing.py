@@ -1,0 +1,230 @@
+"""Choose a schedule: replay the rest of the run under each candidate, and take the shortest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.collector import without_garbage_collection
+from hpcbal.control import (
+    Choice,
+    ChooseSchedule,
+    DnnProgress,
+    DnnSpec,
+    Ensemble,
+    Prediction,
+    ResumeState,
+    Schedule,
+    ScheduleSettings,
+    StopRule,
+    choose,
+)
+from hpcbal.control.candidates import first_to_try, next_to_try
+from hpcbal.control.schedules import LEAST_GAIN
+from hpcbal.control.states import TERMINAL
+from hpcbal.policies import RateTable
+from hpcbal.simulator.balancing import RatePace
+from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.cutoff import Remaining
+from hpcbal.simulator.executor import CUT, Executor
+from hpcbal.simulator.group_rates import GroupRates
+from hpcbal.simulator.pass_model import PassModel
+from hpcbal.values import Position
+
+ASSUMED_COSTS = Costs(form_s=0.5, checkpoint_s=0.2)
+"""Costs of a round in a run, which decides before it can measure them: of two schedules that train equally
+fast, the one with fewer rounds is better. They are fixed, so that a repeated run decides alike."""
+
+MOST_EPOCHS = 5_000
+"""Epochs in sum that are replayed one by one; of more, several count as one. This bounds the time of a
+decision, without a clock that would make it depend on the load of the machine."""
+
+MOST_DNNS = 200
+"""Ensembles of more DNNs are large: what cannot gain `LEAST_GAIN` is not tried."""
+
+MOST_EVENTS = 20_000
+"""A candidate that forms flotillas is given up after this many events."""
+
+CUT_BEYOND = 1.1
+"""A candidate is given up once it is certain to take this many times as long as the best one so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outset:
+    """Everything that a choice depends on; the same outset gives the same choice.
+
+    Attributes:
+        specs: the DNNs; their stop rules say how long they train at most.
+        cluster: the allocation.
+        settings: the settings of the run; its schedule is replaced by each candidate.
+        rates: known rates; at least on one GPU of each DNN that is not over.
+        passes: samples of a pass, and how they flow.
+        costs: what a run spends outside the passes.
+        resume: how far the run is.
+    """
+
+    specs: tuple[DnnSpec, ...]
+    cluster: Cluster
+    settings: ScheduleSettings
+    rates: RateTable
+    passes: PassModel
+    costs: Costs
+    resume: ResumeState
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, passes: PassModel, costs: Costs) -> Outset:
+        """The outset of a choice that `ensemble` has asked for.
+
+        Args:
+            passes: with any rate of preprocessing; that of the first choice counts, see `Choice`.
+        """
+        specs, cluster, settings, _, _ = ensemble.origin
+        choice = ensemble.state.choice
+        made = ensemble.state.preprocessing_samples_per_s
+        if choice is not None:
+            made = choice.preprocessing_samples_per_s
+        passes = replace(passes, preprocessing_samples_per_s=made)
+        return cls(specs, cluster, settings, ensemble.rates, passes, costs, ensemble.resume_state())
+
+
+def choose_schedule(outset: Outset, asked: ChooseSchedule) -> Choice:
+    """Answer the state machine's question."""
+    found = predict_schedules(outset, asked.candidates, asked.current)
+    return choose(found, asked.current, outset.passes.preprocessing_samples_per_s)
+
+
+@without_garbage_collection()
+def predict_schedules(
+    outset: Outset,
+    candidates: Sequence[Schedule],
+    current: Schedule | None = None,
+    *,
+    cut_beyond: float = CUT_BEYOND,
+) -> list[Prediction]:
+    """Predict how long the rest of the run takes under each schedule, if every DNN trains to its max_epochs.
+
+    Other values of alpha are tried only for the best schedule with one value: alpha matters less than the
+    paradigm and delta, and so a decision takes half the time.
+
+    Args:
+        candidates: different schedules, at least one.
+        current: the schedule until now; None: there is none.
+        cut_beyond: see `CUT_BEYOND`, >= 1; no value changes which prediction is the shortest.
+
+    Returns: predictions of the candidates that were tried, in their order.
+    Raises:
+        PolicyError: if the rate of a DNN on one GPU is missing.
+    """
+    replays = _Replays(_from_now_on(outset), cut_beyond)
+    replays.add(first_to_try(candidates, current), candidates)
+    replays.add(next_to_try(candidates, replays.found), candidates)
+    return [replays.found[schedule] for schedule in candidates if schedule in replays.found]
+
+
+class _Replays:
+    """Replays schedules from one outset, each only as far as it may still be the best.
+
+    Attributes:
+        found: predictions so far.
+    """
+
+    def __init__(self, outset: Outset, cut_beyond: float) -> None:
+        self.found: dict[Schedule, Prediction] = {}
+        self._cut_beyond = cut_beyond
+        self._outset = outset
+        self._remaining = Remaining(
+            outset.specs,
+            outset.rates,
+            outset.passes,
+            outset.cluster.num_gpus,
+            outset.settings.max_gpus_per_dnn,
+        )
+        self._least_s = math.inf
+
+    def add(self, schedules: Sequence[Schedule], candidates: Sequence[Schedule]) -> None:
+        """Predict `schedules`, and those of `candidates` that turn out to lead to the same rounds."""
+        for schedule in schedules:
+            if schedule not in self.found and not self._is_good_enough:
+                self._replay(schedule, candidates)
+
+    @property
+    def _is_good_enough(self) -> bool:
+        """Whether, in a large ensemble, nothing can be faster than the best one so far by `LEAST_GAIN`."""
+        is_large = len(self._outset.specs) > MOST_DNNS
+        return is_large and (1.0 - LEAST_GAIN) * self._least_s <= self._remaining.whole_s
+
+    def _replay(self, schedule: Schedule, candidates: Sequence[Schedule]) -> None:
+        outset, until_s = self._outset, self._cut_beyond * self._least_s
+        settings = outset.settings.under(schedule)
+        ensemble = Ensemble(outset.specs, outset.cluster, settings, outset.rates, outset.resume)
+        executor = Executor(
+            ensemble,
+            {spec.dnn_id: spec for spec in outset.specs},
+            RatePace(GroupRates(outset.rates, outset.cluster)),
+            outset.passes,
+            outset.costs,
+            in_memory=outset.resume.kept,
+            is_brief=True,
+            until_s=until_s,
+            remaining=self._remaining,
+            most_events=None if schedule.delta is None else MOST_EVENTS,
+        )
+        is_cut = executor.run() == CUT
+        if not is_cut:
+            self._least_s = min(self._least_s, executor.now_s)
+        time_s = executor.now_s
+        if is_cut:  # beyond the limit in time, or in events
+            least_s = self._remaining.least_s(ensemble.state)
+            time_s = min(until_s, executor.now_s + least_s)
+        for other in candidates:
+            if other == schedule or (other not in self.found and ensemble.would_do_the_same(other)):
+                self.found[other] = Prediction(other, time_s, len(executor.rounds), is_cut)
+
+
+def _from_now_on(outset: Outset) -> Outset:
+    """The outset as if the run began now, with the DNNs and the epochs that are left.
+
+    Whoever has begun a pass starts it again: between two rounds nobody has.
+    """
+    resume = outset.resume
+    left: dict[str, int] = {}
+    begun: dict[str, DnnProgress] = {}
+    for spec in outset.specs:
+        progress = resume.dnns.get(spec.dnn_id, DnnProgress())
+        if progress.state in TERMINAL:
+            continue
+        left[spec.dnn_id] = max(1, spec.stop.max_epochs - progress.epochs)
+        if progress.epochs or progress.position is not None:
+            begun[spec.dnn_id] = DnnProgress(
+                position=Position(0)
+            )  # comes before DNNs that were never trained
+    merged = max(1, math.ceil(sum(left.values()) / MOST_EPOCHS))
+    passes = replace(
+        outset.passes,
+        num_train=outset.passes.num_train * merged,
+        num_validation=outset.passes.num_validation * merged,
+    )
+    return replace(
+        outset,
+        specs=tuple(
+            replace(spec, stop=StopRule(max_epochs=max(1, round(left[spec.dnn_id] / merged))))
+            for spec in outset.specs
+            if spec.dnn_id in left
+        ),
+        settings=replace(
+            outset.settings,
+            num_positions=passes.num_positions,
+            profile=False,
+            checkpoint_every_pass=False,
+            rough_placement=True,
+        ),
+        passes=passes,
+        resume=ResumeState(
+            dnns=begun,
+            preprocessing_samples_per_s=passes.preprocessing_samples_per_s,
+            kept={dnn_id: gpus for dnn_id, gpus in resume.kept.items() if dnn_id in left},
+            left_out=resume.left_out,
+        ),
+    )

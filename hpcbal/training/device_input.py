@@ -1,0 +1,81 @@
+"""From a batch in host memory to what a Keras model is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from hpcbal.training.arrays import Array
+from hpcbal.training.backend import Batch, SampleShape
+from hpcbal.training.padding import padded, varying_axes
+from hpcbal.values.affine import Affine
+from hpcbal.values.aligned import is_aligned
+
+Tensors: TypeAlias = tuple[tf.Tensor, ...]
+"""Samples, and their mask if they were padded."""
+
+
+def handed_over(array: Array) -> tf.Tensor:
+    """A tensor of the host with the content of `array`, which must not change while the tensor is in use.
+
+    The tensor uses the memory of the array in place if that is aligned like TensorFlow's own; it is a copy
+    otherwise. TensorFlow never writes to memory that it does not own.
+    """
+    if not (array.flags.c_contiguous and array.size and is_aligned(array)):
+        return tf.convert_to_tensor(array)
+    if not array.flags.writeable:  # in the ring; this version of DLPack cannot say that it is read-only
+        array = array.view()
+        array.flags.writeable = True
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+class DeviceInput:
+    """The input of one replica: samples as they come from the data plane, turned into the model's own.
+
+    Attributes:
+        signature: what the traced functions take: samples with their mask if there is one, and labels.
+
+    Args:
+        sample: shape and type of one sample, as batches hold it.
+        on_device: applied in order within the traced step, before the cast to the model's type.
+        dtype: of the model.
+    """
+
+    def __init__(self, sample: SampleShape, on_device: Sequence[Affine], dtype: str) -> None:
+        self._shape = tuple(sample.shape)
+        self._sample_dtype = sample.dtype
+        self._on_device = tuple(on_device)
+        self._dtype = dtype
+        self._varying = varying_axes(self._shape)
+        samples: tuple[tf.TensorSpec, ...] = (tf.TensorSpec([None, *self._shape], sample.dtype),)
+        if self._varying:
+            samples += (tf.TensorSpec([None, *(None for _ in self._varying)], tf.bool),)
+        self.signature = (samples, tf.TensorSpec([None], tf.int64))
+
+    def tensors(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
+        """The samples, with their mask if they were padded, and the labels; see `handed_over`."""
+        if isinstance(batch.x, list):
+            arrays: tuple[Array, ...] = padded(batch.x, self._shape, self._sample_dtype, batch.padding_limit)
+        else:
+            arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
+        labels = np.asarray(batch.y, np.int64).reshape(-1)
+        return tuple(map(handed_over, arrays)), handed_over(labels)
+
+    def for_model(self, x: Tensors) -> Tensors:
+        """What the model is called with: samples in its own type, and the mask; traced with the step."""
+        samples = x[0]
+        for operation in self._on_device:
+            samples = tf.cast(samples, operation.dtype) * operation.factor - operation.shift
+        if self._on_device and self._varying:  # padding stays zero, as if it came after the operations
+            samples = tf.where(self._within(x[1]), samples, tf.zeros([], samples.dtype))
+        return (tf.cast(samples, self._dtype), *x[1:])
+
+    def _within(self, mask: tf.Tensor) -> tf.Tensor:
+        """The mask with an axis for each axis of the samples, to broadcast."""
+        for axis in range(len(self._shape)):
+            if axis not in self._varying:
+                mask = tf.expand_dims(mask, axis + 1)
+        return mask

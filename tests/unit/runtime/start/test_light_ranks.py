@@ -1,0 +1,52 @@
+"""Ranks that only talk, or preprocess, load no deep-learning library."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from hpcbal.config import EnsembleConfig
+from hpcbal.runtime.start.trainer import TrainerRecipe
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import hpcbal.runtime.main
+from hpcbal.config import load_config
+from hpcbal.data.source import open_source
+from hpcbal.runtime.start.table import RECIPES
+config = load_config(Path(sys.argv[1]))
+for role in ("scheduler", "preprocessor"):
+    RECIPES[role].load_libraries(config)
+open_source(config)
+print(*sorted({"tensorflow", "keras", "horovod"} & sys.modules.keys()))
+"""
+
+
+def test_scheduler_and_preprocessors_do_not_import_tensorflow(request: pytest.FixtureRequest) -> None:
+    """Everything that a rank of any role imports, and the dataset; trainers load the rest meanwhile."""
+    config = request.config.rootpath / "configs" / "quickstart.yaml"
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(config)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+def test_trainers_load_tensorflow_while_others_open_the_dataset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What cannot be imported is reported by the stage that needs it."""
+    asked: list[str] = []
+
+    def refuse(name: str) -> None:
+        asked.append(name)
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    for backend in ("tensorflow", "emulated"):
+        config = SimpleNamespace(backend=SimpleNamespace(name=backend))
+        TrainerRecipe.load_libraries(cast(EnsembleConfig, config))
+    assert asked == ["hpcbal.training.tensorflow_backend"]

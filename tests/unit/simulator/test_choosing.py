@@ -1,0 +1,176 @@
+"""Schedules are chosen by replaying the rest of the run under each candidate."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control import (
+    AUTO,
+    ChooseSchedule,
+    DnnProgress,
+    DnnSpec,
+    DnnState,
+    ResumeState,
+    ScheduleSettings,
+    StopRule,
+    candidates,
+    choose,
+)
+from hpcbal.policies import Delta, RateTable
+from hpcbal.simulator import (
+    Costs,
+    Outset,
+    PassModel,
+    SimulatedRun,
+    choose_schedule,
+    predict_schedules,
+    simulate,
+)
+from hpcbal.simulator.choosing import MOST_EPOCHS
+from hpcbal.values import EpochRecord
+
+Sim = Callable[..., SimulatedRun]
+OPEN: dict[str, Any] = {"paradigm": AUTO, "delta": None, "alpha": None}
+EXAMPLE = {"a": {1: 1500.0, 2: 2850.0}, "b": {1: 1300.0, 2: 2470.0}, "c": {1: 580.0, 2: 1102.0}}
+
+
+def outset(
+    rates: dict[str, dict[int, float]],
+    epochs: dict[str, int],
+    num_gpus: int,
+    resume: ResumeState | None = None,
+    **settings: Any,
+) -> Outset:
+    return Outset(
+        tuple(DnnSpec(name, 64, StopRule(max_epochs=count)) for name, count in epochs.items()),
+        Cluster.uniform(1, num_gpus),
+        ScheduleSettings(**{"num_positions": 1000, "profile": False, **OPEN, **settings}),
+        RateTable(rates, num_gpus),
+        PassModel(900, 100, ring_samples=64),
+        Costs(form_s=0.3, checkpoint_s=0.1),
+        resume or ResumeState(),
+    )
+
+
+def drawn(seed: int) -> Outset:
+    """An ensemble of 2 to 12 DNNs, with rates and lengths up to 10 times apart."""
+    rng = random.Random(seed)
+    names = [f"d{i}" for i in range(rng.randint(2, 12))]
+    gpus = rng.randint(1, 8)
+    rates = {}
+    for name in names:
+        rate, kept = 10 ** rng.uniform(2.0, 3.0), rng.uniform(0.8, 0.98)
+        rates[name] = {m: rate * m * kept ** (m - 1) for m in range(1, gpus + 1)}
+    return outset(rates, {name: rng.randint(2, 20) for name in names}, gpus)
+
+
+# ---- the example of three DNNs on eight slots ---------------------------------------------------
+
+
+def test_dnns_of_unlike_rates_share_a_round_without_any_setting(sim: Sim) -> None:
+    epochs = dict.fromkeys(EXAMPLE, 36)
+    given = {"gpus": (8,), "max_gpus_per_dnn": 2}
+    paper, alone = sim(EXAMPLE, epochs, **given), sim(EXAMPLE, epochs, paradigm="independent", **given)
+    auto = sim(EXAMPLE, epochs, **given, **OPEN)
+    wide = sim(EXAMPLE, epochs, delta=Delta(relative=5.0), **given)
+    assert [len(record.plan.groups) for record in paper.rounds] == [1, 1, 1]  # one after the other
+    assert [len(record.plan.groups) for record in auto.rounds] == [3]
+    assert auto.makespan_s == pytest.approx(wide.makespan_s)
+    assert auto.makespan_s < 0.6 * min(paper.makespan_s, alone.makespan_s)
+
+
+# ---- predictions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_prediction_is_the_makespan_of_the_whole_simulation(seed: int) -> None:
+    at = drawn(seed)
+    for found in predict_schedules(at, candidates(at.settings), cut_beyond=math.inf):
+        settings = replace(at.settings.under(found.schedule), checkpoint_every_pass=False)
+        run = simulate(at.specs, at.cluster, settings, at.rates, at.passes, costs=at.costs)
+        assert found.remaining_s == pytest.approx(run.makespan_s)
+        assert found.num_rounds == len(run.rounds)
+        assert not found.is_cut
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_giving_up_slow_candidates_does_not_change_the_choice(seed: int) -> None:
+    at = drawn(seed)
+    schedules = candidates(at.settings)
+    whole = choose(predict_schedules(at, schedules, cut_beyond=math.inf))
+    cut = choose(predict_schedules(at, schedules))
+    assert (cut.schedule, cut.prediction.remaining_s) == (whole.schedule, whole.prediction.remaining_s)
+    for found in cut.predictions:
+        if found.is_cut:
+            longer = next(p for p in whole.predictions if p.schedule == found.schedule)
+            assert longer.remaining_s >= found.remaining_s
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_that_chooses_is_no_slower_than_any_fixed_schedule(seed: int) -> None:
+    at = drawn(seed)
+    auto = simulate(at.specs, at.cluster, at.settings, at.rates, at.passes, costs=at.costs)
+    for schedule in candidates(at.settings):
+        if schedule.alpha in (None, 0.8):
+            fixed = simulate(
+                at.specs, at.cluster, at.settings.under(schedule), at.rates, at.passes, costs=at.costs
+            )
+            assert auto.makespan_s <= fixed.makespan_s * (1.0 + 1e-9)
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    at = drawn(5)
+    asked = ChooseSchedule(candidates(at.settings), None)
+    assert choose_schedule(at, asked) == choose_schedule(at, asked)
+
+
+def test_dnns_that_are_over_and_epochs_that_are_done_do_not_count() -> None:
+    epochs = {"a": 10, "b": 10, "c": 10}
+    history = tuple(EpochRecord(i + 1, i) for i in range(9))
+    progress = {
+        "a": DnnProgress(state=DnnState.DONE),
+        "b": DnnProgress(epochs=9, history=history),
+        "c": DnnProgress(state=DnnState.FAILED, cause="nan"),
+    }
+    at = outset(EXAMPLE, epochs, 1, ResumeState(dnns=progress))
+    alone = next(
+        p for p in predict_schedules(at, candidates(at.settings)) if p.schedule.paradigm == "independent"
+    )
+    assert alone.remaining_s == pytest.approx(0.3 + 0.1 + at.passes.seconds(1300.0))
+
+
+def test_very_many_epochs_are_merged_and_change_little() -> None:
+    few, many = dict.fromkeys(EXAMPLE, 50), dict.fromkeys(EXAMPLE, 50 * MOST_EPOCHS)
+    by_schedule = [
+        {
+            p.schedule: p.remaining_s
+            for p in predict_schedules(at, candidates(at.settings), cut_beyond=math.inf)
+        }
+        for at in (outset(EXAMPLE, few, 8), outset(EXAMPLE, many, 8))
+    ]
+    for schedule in by_schedule[0].keys() & by_schedule[1].keys():
+        assert by_schedule[1][schedule] == pytest.approx(MOST_EPOCHS * by_schedule[0][schedule], rel=0.1)
+
+
+def test_slow_preprocessing_counts_as_the_first_choice_knew_it(sim: Sim) -> None:
+    """Alone, every DNN has a preprocessor of its own; two share one here, and wait for it."""
+    rates = {"a": {1: 1000.0}, "b": {1: 1000.0}}
+    fast = sim(rates, {"a": 5, "b": 5}, gpus=(2,), **OPEN)
+    slow = sim(
+        rates, {"a": 5, "b": 5}, gpus=(2,), passes=PassModel(1000, preprocessing_samples_per_s=100.0), **OPEN
+    )
+    assert slow.makespan_s > 5.0 * fast.makespan_s
+
+
+def test_a_run_knows_max_epochs_but_not_when_dnns_converge(sim: Sim) -> None:
+    run = sim(EXAMPLE, {"a": 3, "b": 30, "c": 4}, gpus=(4,), keep_events=True, **OPEN)
+    choices = [timed.event for timed in run.events if type(timed.event).__name__ == "ScheduleChosen"]
+    assert choices[0].choice.prediction.remaining_s > run.makespan_s
+    assert run.outcome == "done"
