@@ -110,6 +110,11 @@ def test_no_load_makes_balancing_cost_more_than_a_twentieth(
     assert over_even(POLICIES[name], workers, lag) <= MOST_OVER_EVEN
 
 
+def test_curves_that_are_far_off_do_not_hide_a_loss() -> None:
+    """With launch times, 16 workers and reversals; curves that count for half let a loss of 7 % through."""
+    assert over_even(POLICIES["fitted"], world("reversed", 16, 1, 1.0), 0) <= MOST_OVER_EVEN
+
+
 @pytest.mark.parametrize("kind", ["steady", "drifting"])
 @pytest.mark.parametrize("name", POLICIES)
 @given(data=st.data())

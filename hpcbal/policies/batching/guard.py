@@ -81,7 +81,7 @@ class Guard:
     first_credit: float = 8.0
     horizon: float = 2.0
     rate: float = 0.01
-    doubt: float = 0.5
+    doubt: float = 0.25
     virtual: float = 0.5
     num_recent: int = 4
     memory: float = 0.05
