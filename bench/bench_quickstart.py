@@ -3,7 +3,7 @@
 Three figures, all of them ours over Keras' (lower is better):
 
 - `vs_keras_processes`: wall time of `hpcbal run configs/quickstart.yaml`, over that of plain Keras processes,
-  one per core, each of which takes the next network when it is done with one. They train each network for as
+  one per core. A process that has finished a network takes the next one. They train each network for as
   many epochs as ours had. Both start with Python's first import and end with the last process.
 - `vs_keras_processes_long`: the same with 40 epochs for each network.
 - `step_vs_keras_max`: a step of a group of one rank over Keras' own compiled step, median, the largest of

@@ -186,7 +186,7 @@ class _Replays:
 def _from_now_on(outset: Outset) -> Outset:
     """The outset as if the run began now, with the DNNs and the epochs that are left.
 
-    Whoever has begun a pass starts it again: between two rounds nobody has.
+    A DNN that stopped inside a pass starts that pass again. Between two rounds, no DNN is inside a pass.
     """
     resume = outset.resume
     left: dict[str, int] = {}

@@ -97,7 +97,7 @@ class CleanOutput:
     def drain(self, timeout_s: float) -> None:
         """Wait until everything is forwarded, but not for processes that outlive mpirun and hold the pipe.
 
-        Whoever reads what is forwarded may take longer than `timeout_s`.
+        It waits longer than `timeout_s` while the reader of the forwarded output is slow.
         """
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(timeout_s)
