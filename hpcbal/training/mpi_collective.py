@@ -37,6 +37,7 @@ class MpiCollective(GradientCollective):
         self._comm = comm
         self._buffer = np.empty(0)
         self._have_met = False
+        self._answers: list[MPI.Request] = []  # of the master: not known to be complete
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
         """Accepts anything that NumPy can view, returns views of one buffer."""
@@ -68,6 +69,7 @@ class MpiCollective(GradientCollective):
         """The message goes directly to each rank, see `consult`."""
         if self.rank == 0:
             self._answer(numbers)
+            self._end_answers()
         else:
             wait_for(self._comm.Irecv(numbers, 0, _ANSWER))
 
@@ -93,12 +95,23 @@ class MpiCollective(GradientCollective):
         return answered
 
     def _answer(self, numbers: Array) -> None:
-        """Send the master's numbers to all other ranks."""
-        for reply in [self._comm.Isend(numbers, i, _ANSWER) for i in range(1, self.size)]:
-            wait_for(reply)
+        """Send the master's numbers to all other ranks, without waiting until they have received them.
+
+        Where ranks share cores, each receives its message only when it has a turn. If an all-reduce follows,
+        the master need not wait for that: all ranks make progress in the all-reduce.
+        """
+        self._end_answers()
+        kept = numbers.copy()  # each request keeps its buffer alive
+        self._answers = [self._comm.Isend(kept, i, _ANSWER) for i in range(1, self.size)]
+
+    def _end_answers(self) -> None:
+        for answer in self._answers:
+            wait_for(answer)
+        self._answers = []
 
     def close(self) -> None:
-        """Free the buffer."""
+        """Complete what was sent, and free the buffer."""
+        self._end_answers()
         self._buffer = np.empty(0)
 
 

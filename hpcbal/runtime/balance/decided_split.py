@@ -122,7 +122,7 @@ class DecidedSplit:
         self.machine = Splitting(SplitRules.of(policy), self.memory.state, self.memory.num_quiet)
         self._deals_work = deals_work
         self._length = (2 if deals_work else 1) * collective.size + 1  # of an announcement
-        self._followed = _NOTHING
+        self._followed = b""
         self._is_master = collective.rank == 0
         self._executor = ThreadPoolExecutor(1, "balancer") if self._is_master else None
         self._question: AskPolicy | None = None  # to be asked when the next step is being computed
@@ -190,15 +190,14 @@ class DecidedSplit:
             self._follow(self._answer)
             return
         size = self._collective.size
-        reports = summed[: NUM_FACTS * size].reshape(size, NUM_FACTS)
         if self.machine.at_once:
             if self._is_master:
-                self._decide_at_once(step, reports)
+                self._decide_at_once(step, summed[: NUM_FACTS * size].reshape(size, NUM_FACTS))
             self._announce()
             return
         self._follow(summed[NUM_FACTS * size :])
-        if self._executor is not None:
-            ask = self._measured(step, reports)
+        if self._is_master:
+            ask = self._measured(step, summed[: NUM_FACTS * size].reshape(size, NUM_FACTS))
             self._question = ask or self._question
 
     def take_facts(self) -> dict[str, Any]:
@@ -241,9 +240,10 @@ class DecidedSplit:
 
     def _follow(self, numbers: Array) -> None:
         """Follow the master's announcement; most repeat the one before."""
-        if np.array_equal(numbers, self._followed):
+        received = numbers.tobytes()
+        if received == self._followed:
             return
-        self._followed = numbers.copy()
+        self._followed = received
         size = self._collective.size
         *sizes, at_once = np.rint(numbers[: size + 1]).astype(np.int64).tolist()
         weights = tuple(numbers[size + 1 :].tolist())
