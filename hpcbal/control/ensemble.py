@@ -84,7 +84,7 @@ class Ensemble:
         if handler is None:
             known = ", ".join(sorted(kind.__name__ for kind in _HANDLERS))
             raise core.error(f"got an event of type {type(event).__name__}, allowed: {known}")
-        if self.finished and not isinstance(event, SuspendRequested):
+        if self.finished and not isinstance(event, SuspendRequested | ScheduleChosen):
             raise core.error(f"got {event!r} after Finish({self.outcome!r}), allowed: nothing more")
         if core.state.phase is Phase.NEW and not isinstance(event, Started | SuspendRequested):
             raise core.error(f"got {event!r} before Started, which must be the first event")
@@ -290,6 +290,8 @@ def _on_suspend_requested(core: Core, event: SuspendRequested) -> list[Instructi
     if s.phase is Phase.FINISHED or s.suspend_reason:
         return []
     s.suspend_reason = event.reason or "asked to stop"
+    if s.phase is Phase.CHOOSING:
+        return core.finish()  # no group trains; the answer is no longer needed
     staying = s.staying_groups() if s.phase is Phase.ROUND else []
     for group in staying:
         core.move(s.dnns[group.dnn_id], DnnState.LEAVING)

@@ -42,7 +42,7 @@ def next_round(core: Core) -> list[Instruction]:
         return _train_alone(core)
     interrupted, s.interrupted = s.interrupted, None
     plan = _continued_round(core, interrupted) if interrupted is not None else None
-    if plan is None and can_choose:
+    if plan is None and can_choose and s.choice is not None and s.choice.is_due(len(s.live)):
         return _ask(core)
     return _start_round(core, plan or _planned_round(core))
 
@@ -56,12 +56,12 @@ def _ask(core: Core) -> list[Instruction]:
 def on_schedule_chosen(core: Core, event: ScheduleChosen) -> list[Instruction]:
     """The schedule of the next round is known."""
     s = core.state
+    if s.phase is Phase.FINISHED and s.suspend_reason:
+        return []  # the run was stopped while the answer was on its way
     if s.phase is not Phase.CHOOSING or event.choice.schedule not in core.candidates:
         allowed = "one of the candidates, once, after ChooseSchedule"
         raise core.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
     s.choice = event.choice
-    if s.suspend_reason:
-        return core.finish()
     if core.is_independent:
         return _train_alone(core)
     interrupted, s.interrupted = s.interrupted, None

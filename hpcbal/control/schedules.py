@@ -13,6 +13,10 @@ AUTO = "auto"
 LEAST_GAIN = 0.05
 """A choice is kept unless another schedule is predicted to take this share of the remaining time less."""
 
+LEAST_OVER, LEAST_OVER_OF_MANY, MANY = 0.1, 0.25, 100
+"""A choice is made again when this share of its DNNs is over; the second holds for more than `MANY` DNNs.
+Their choices take about a second each, in which no group trains."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -63,12 +67,26 @@ class Choice:
         preprocessing_samples_per_s: rate of one preprocessor that the predictions used; None: preprocessing
             was no limit. Later choices use the same value, so that they do not depend on measurements of a
             running machine.
+        num_dnns: number of DNNs that were not over at the choice; None: not known. See `is_due`.
     """
 
     schedule: Schedule
     predictions: tuple[Prediction, ...]
     previous: Schedule | None = None
     preprocessing_samples_per_s: float | None = None
+    num_dnns: int | None = None
+
+    def is_due(self, num_dnns: int) -> bool:
+        """Whether to choose again, with this number of DNNs that are not over.
+
+        It is due if `LEAST_OVER` of the DNNs are over since, at least one, or if DNNs were added. So the
+        number of choices grows with the logarithm of the number of DNNs, not with the number of rounds.
+        """
+        if self.num_dnns is None:
+            return True
+        num_over = self.num_dnns - num_dnns
+        least = LEAST_OVER_OF_MANY if self.num_dnns > MANY else LEAST_OVER
+        return num_over < 0 or num_over >= max(1, int(least * self.num_dnns))
 
     @property
     def prediction(self) -> Prediction:
@@ -88,6 +106,7 @@ def choose(
     predictions: Sequence[Prediction],
     current: Schedule | None = None,
     preprocessing_samples_per_s: float | None = None,
+    num_dnns: int | None = None,
 ) -> Choice:
     """Choose the schedule with the shortest prediction.
 
@@ -97,13 +116,13 @@ def choose(
     Args:
         predictions: at least one, with different schedules; not all may be cut.
         current: the schedule until now; None: there is none. It has no effect if it is no candidate.
-        preprocessing_samples_per_s: see `Choice`.
+        preprocessing_samples_per_s, num_dnns: see `Choice`.
     """
     best = min(predictions, key=_cost)  # cut ones come last
     kept = next((p for p in predictions if p.schedule == current and not p.is_cut), None)
     if kept is not None and best.remaining_s > (1.0 - LEAST_GAIN) * kept.remaining_s:
         best = kept
-    return Choice(best.schedule, tuple(predictions), current, preprocessing_samples_per_s)
+    return Choice(best.schedule, tuple(predictions), current, preprocessing_samples_per_s, num_dnns)
 
 
 def _cost(prediction: Prediction) -> tuple[bool, float, int]:

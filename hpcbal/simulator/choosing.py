@@ -92,7 +92,9 @@ class Outset:
 def choose_schedule(outset: Outset, asked: ChooseSchedule) -> Choice:
     """Answer the state machine's question."""
     found = predict_schedules(outset, asked.candidates, asked.current)
-    return choose(found, asked.current, outset.passes.preprocessing_samples_per_s)
+    progress = [outset.resume.dnns.get(spec.dnn_id, DnnProgress()) for spec in outset.specs]
+    num_dnns = sum(dnn.state not in TERMINAL for dnn in progress)
+    return choose(found, asked.current, outset.passes.preprocessing_samples_per_s, num_dnns)
 
 
 @without_garbage_collection()

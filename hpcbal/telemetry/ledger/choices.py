@@ -82,6 +82,7 @@ class ScheduleChosenLine(Line):
         predictions: what was predicted for each candidate that was tried.
         previous: the schedule before; null at the first choice of a run.
         preprocessing_samples_per_s: rate of one preprocessor that the predictions used; null if none.
+        num_dnns: number of DNNs that were not over; the next choice depends on it. Null if it is not known.
     """
 
     event: ClassVar[str] = "schedule-chosen"
@@ -89,3 +90,4 @@ class ScheduleChosenLine(Line):
     predictions: tuple[PredictionFacts, ...]
     previous: ScheduleFacts | None
     preprocessing_samples_per_s: float | None
+    num_dnns: int | None = None

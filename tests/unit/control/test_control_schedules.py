@@ -43,11 +43,13 @@ def predicted(schedule: Schedule, remaining_s: float, rounds: int = 1, *, is_cut
     return Prediction(schedule, remaining_s, rounds, is_cut)
 
 
-def answer(instructions: list[Instruction], schedule: Schedule) -> ScheduleChosen:
+def answer(
+    instructions: list[Instruction], schedule: Schedule, num_dnns: int | None = None
+) -> ScheduleChosen:
     """What a caller answers that prefers `schedule`."""
     (asked,) = (each for each in instructions if isinstance(each, ChooseSchedule))
     assert schedule in asked.candidates
-    return ScheduleChosen(Choice(schedule, (predicted(schedule, 5.0),), asked.current))
+    return ScheduleChosen(Choice(schedule, (predicted(schedule, 5.0),), asked.current, num_dnns=num_dnns))
 
 
 # ---- candidates -------------------------------------------------------------------------------
@@ -147,11 +149,41 @@ def test_rounds_may_be_followed_by_training_alone(drive: Drive) -> None:
     assert {each.plan.groups[0].dnn_id for each in alone} == {"b", "c"}
 
 
-def test_a_stop_that_comes_while_a_schedule_is_chosen_ends_the_run(drive: Drive) -> None:
+def test_a_choice_holds_until_enough_of_its_dnns_are_over(drive: Drive) -> None:
+    epochs = {"a": 1, "b": 2, "c": 3}
+    d = drive(epochs, (2,), THREE, **OPEN)
+    d.send(answer(d.start(), NARROW, num_dnns=3))
+    d.epoch("a", "b")
+    assert [type(each) for each in d.leave("a", "b")] == [StopStream, ChooseSchedule]
+    d = drive(epochs, (2,), THREE, **OPEN)
+    d.send(answer(d.start(), NARROW, num_dnns=2))  # as many as are left after the first round
+    d.epoch("a", "b")
+    assert [type(each) for each in d.leave("a", "b")] == [StopStream, StartRound]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_due"),
+    [
+        (None, 3, True),
+        (3, 3, False),
+        (3, 2, True),
+        (20, 19, False),
+        (20, 18, True),
+        (200, 151, False),
+        (200, 150, True),
+        (100, 101, True),
+    ],
+)
+def test_when_the_next_choice_is_due(before: int | None, now: int, is_due: bool) -> None:
+    assert Choice(WIDE, (), num_dnns=before).is_due(now) is is_due
+
+
+def test_a_stop_that_comes_while_a_schedule_is_chosen_ends_the_run_at_once(drive: Drive) -> None:
     d = drive({"a": 1}, (2,), {"a": THREE["a"]}, **OPEN)
     asked = d.start()
-    assert d.send(SuspendRequested("signal")) == []
-    assert d.send(answer(asked, WIDE)) == [Finish("suspended")]
+    assert d.send(SuspendRequested("signal")) == [Finish("suspended")]
+    assert d.send(answer(asked, WIDE)) == []  # it was on its way
+    assert d.ensemble.resume_state().choice is None
 
 
 def test_an_answer_that_was_not_asked_for_is_refused(drive: Drive) -> None:
@@ -161,6 +193,11 @@ def test_an_answer_that_was_not_asked_for_is_refused(drive: Drive) -> None:
         d.ensemble.handle(ScheduleChosen(Choice(Schedule("local"), ())))
     d.send(answer(asked, WIDE))
     with pytest.raises(ControlError, match="in phase round"):
+        d.ensemble.handle(answer(asked, WIDE))
+    d.epoch("a")
+    d.epoch("a")
+    assert d.leave("a")[-1] == Finish("done")
+    with pytest.raises(ControlError, match="in phase finished"):
         d.ensemble.handle(answer(asked, WIDE))
 
 

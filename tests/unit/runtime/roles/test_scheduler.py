@@ -489,17 +489,13 @@ def test_ranks_are_served_while_a_schedule_is_chosen(stage) -> None:
     on.all_get_shutdown(0)
 
 
-def test_a_stop_while_a_schedule_is_chosen_ends_the_run_with_the_answer(stage) -> None:
+def test_a_stop_while_a_schedule_is_chosen_ends_the_run_at_once(stage) -> None:
     chooser = SlowChooser()
     on = stage(chooser=chooser, schedule={})
 
     def script() -> Script:
         on.send(TRAINERS[0], StopRequest("signal TERM at rank 2"))
-        yield
-        on.nothing_for(*TRAINERS)
-        chooser.choose("independent")
-        yield
-        yield  # the answer was taken before this wait
+        yield  # the search goes on, and nobody waits for it
 
     assert on.play(script()) == 75
     on.all_get_shutdown(75)

@@ -58,6 +58,7 @@ CHOICE = Choice(
     ),
     PAPER,
     50.0,
+    17,
 )
 
 EVENTS: dict[Event, Line | None] = {
@@ -77,6 +78,7 @@ EVENTS: dict[Event, Line | None] = {
         ),
         previous=ScheduleFacts("global", 20.0, None, 0.8),
         preprocessing_samples_per_s=50.0,
+        num_dnns=17,
     ),
     messages.SuspendRequested("signal"): SuspendRequestedLine("signal"),
 }
