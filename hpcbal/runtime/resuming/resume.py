@@ -226,7 +226,9 @@ class _Facts:
                 self._open_round = plan
                 self._take_plan(plan)
                 self.next_pass = max(self.next_pass, plan.first_pass + 1)
-            case StartedAloneLine(plan):
+            case StartedAloneLine(plan):  # from then on there are no rounds
+                self.cluster = self._started_on
+                self.kept, self._open_round = {}, None
                 self._take_plan(plan)
             case BadSampleLine(sample_id):
                 self.bad_samples.add(sample_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from hpcbal.telemetry.ledger import (
     RoundEndedLine,
     RoundStartedLine,
     RunStartedLine,
+    StartedAloneLine,
 )
 from hpcbal.telemetry.ledger.of_control import line_of_choice, plan_facts
 from hpcbal.values import EpochRecord, Position
@@ -131,6 +133,17 @@ def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: Run
     ]
     assert read(run, *lines).resume.kept == {"b": (2,)}
     assert read(run, *lines, BEGUN).resume.kept == {}
+
+
+def test_a_round_is_over_once_dnns_train_alone(run: RunDirectory):
+    """Otherwise a later start would compare its hosts with those of the interrupted round."""
+    save(run, "a", 3, Position(8, 40))
+    alone = StartedAloneLine(plan_facts(replace(PLAN, index=5)))
+    resume = read(run, started(), BEGUN, started(num_gpus=4), alone).resume
+    assert resume.interrupted is None
+    assert resume.cluster is not None
+    assert resume.cluster.num_gpus == 4
+    assert resume.next_round_index == 6
 
 
 def test_gpus_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirectory):
