@@ -50,6 +50,7 @@ class StreamReader:
         self._block_samples = spec.block_samples
         self._max_read_samples = spec.max_read_samples
         self._is_static = spec.sample.is_static
+        self._labelled = [(_read_only(slot.ids), _read_only(slot.y)) for slot in ring.slots]
         self._index = reader_index
         self._poll = poll
         self._plan: StreamPlan | None = None
@@ -164,27 +165,24 @@ class StreamReader:
 
     def _lend(self, pass_index: int, start: int, stop: int) -> Batch | None:
         """Positions start..stop-1 where they lie in the ring; None if they are not one whole range."""
-        samples, size = self._ring.samples, self._block_samples
+        ring, size = self._ring, self._block_samples
         block, skipped = self._block_of(pass_index, start), start % size
-        slot = block % self._ring.num_slots
-        if (
-            samples is None
-            or start == stop
-            or slot + (skipped + stop - start - 1) // size >= self._ring.num_slots
-        ):
+        slot, end = block % ring.num_slots, skipped + stop - start
+        last_slot = slot + (end - 1) // size
+        if ring.samples is None or start == stop or last_slot >= ring.num_slots:
             return None
-        portions = list(self._portions(pass_index, start, stop))
-        for each, _, _, _ in portions:
-            if not each.is_whole():
+        generation = self._check_range(start, stop, pass_index, block).generation
+        for number in range(last_slot - slot + 1):
+            self._await_block(generation, block + number)
+            if not ring.slots[slot + number].is_whole():
                 return None
-        at = slot * size + skipped
-        x = samples[at : at + stop - start]
-        ids = [each.ids[first:last] for each, _, first, last in portions]
-        y = [each.y[first:last] for each, _, first, last in portions]
-        if len(portions) > 1:
-            return Batch(np.concatenate(ids), x, np.concatenate(y))
-        ids[0].flags.writeable = y[0].flags.writeable = False
-        return Batch(ids[0], x, y[0])
+        x = ring.samples[slot * size + skipped : slot * size + end]
+        if slot == last_slot:
+            ids, y = self._labelled[slot]
+            return Batch(ids[skipped:end], x, y[skipped:end])
+        each = self._labelled[slot : last_slot + 1]
+        ids, y = (np.concatenate(parts)[skipped:end] for parts in zip(*each, strict=True))
+        return Batch(ids, x, y)
 
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         """Wait for positions start..stop-1 of a pass and count the valid ones; same errors as `read`."""
@@ -244,23 +242,28 @@ class StreamReader:
         """Yield the slots that hold the range as they become ready, with first position and range."""
         if start == stop:
             return
-        plan, spec = self._running(), self._spec
-        if not 0 <= start < stop <= spec.num_positions:
-            raise HpcbalError(f"positions {start}..{stop} of a pass of {spec.num_positions} were asked for")
-        if stop - start > self._max_read_samples:
-            spec.check_read(stop - start)
-        size = spec.block_samples
+        size = self._block_samples
         block = self._block_of(pass_index, start)
-        if block < self._cursor:
-            raise HpcbalError(
-                f"position {start} of pass {pass_index} (block {block}) was read after its release "
-                f"(cursor {self._cursor})"
-            )
+        plan = self._check_range(start, stop, pass_index, block)
         for begin in range(start - start % size, stop, size):
             self._await_block(plan.generation, block)
             slot = self._ring.slots[block % self._ring.num_slots]
             yield slot, begin, max(start - begin, 0), min(stop - begin, size)
             block += 1
+
+    def _check_range(self, start: int, stop: int, pass_index: int, block: int) -> StreamPlan:
+        """Check that positions start..stop-1, from `block` on, may be read; return the running plan."""
+        plan, spec = self._running(), self._spec
+        if not 0 <= start < stop <= spec.num_positions:
+            raise HpcbalError(f"positions {start}..{stop} of a pass of {spec.num_positions} were asked for")
+        if stop - start > self._max_read_samples:
+            spec.check_read(stop - start)
+        if block < self._cursor:
+            raise HpcbalError(
+                f"position {start} of pass {pass_index} (block {block}) was read after its release "
+                f"(cursor {self._cursor})"
+            )
+        return plan
 
     def _await_block(self, generation: int, block: int) -> None:
         if self._ring.has_block(generation, block):
@@ -277,3 +280,10 @@ class StreamReader:
     def _pause(self, pause: Callable[[], None]) -> None:
         """Called repeatedly while a block is awaited."""
         pause()
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that users' models cannot write to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -24,9 +24,10 @@ def handed_over(array: Array) -> tf.Tensor:
     The tensor uses the memory of the array in place if that is aligned like TensorFlow's own; it is a copy
     otherwise. TensorFlow never writes to memory that it does not own.
     """
-    if not (array.flags.c_contiguous and array.size and is_aligned(array)):
+    flags = array.flags
+    if not (flags.c_contiguous and array.size and is_aligned(array)):
         return tf.convert_to_tensor(array)
-    if not array.flags.writeable:  # in the ring; this version of DLPack cannot say that it is read-only
+    if not flags.writeable:  # in the ring; this version of DLPack cannot say that it is read-only
         array = array.view()
         array.flags.writeable = True
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
