@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,7 +113,27 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_text("\n".join(render_plan(plan, command, outlook, memory, args.memory, choice)))
         say(f"hpcbal: rates from {rates.source}")
+        if _may_get_one_slot(config, sizes, num_nodes * per_node):
+            say(
+                "hpcbal: the plan has no limit of slots per DNN; a run on CPU slots gives each DNN one slot "
+                "if ranks share cores (schedule.max_gpus_per_dnn: auto)"
+            )
     return 0
+
+
+def _may_get_one_slot(config: EnsembleConfig, sizes: Mapping[str, int], num_slots: int) -> bool:
+    """Whether the run, which knows its nodes, may give each DNN one slot although the plan gives more.
+
+    Args:
+        sizes: slots that the plan gives each DNN.
+    """
+    return (
+        config.schedule.max_gpus_per_dnn == "auto"
+        and config.backend.name != "emulated"
+        and config.slots.device != "gpu"
+        and len(config.dnns) >= num_slots
+        and max(sizes.values(), default=1) > 1
+    )
 
 
 def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None:

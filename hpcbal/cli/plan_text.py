@@ -97,7 +97,7 @@ def _candidate_lines(choice: Choice | None, *, has_size: bool) -> list[str]:
     headers = ("", "schedule", "delta", "alpha", "wall time", "compared", "rounds")
     return [
         "Schedules that 'auto' compares, if every DNN trains to its max_epochs (* is chosen; the run",
-        "compares again before each round):",
+        "compares again when enough DNNs are over):",
         *format_table(headers, rows, right=(4, 5, 6)),
         "",
     ]

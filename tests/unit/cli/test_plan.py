@@ -108,6 +108,23 @@ def test_the_launch_line_carries_the_overrides(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "is_noted"),
+    [
+        ([], True),
+        (["--gpus", "4"], False),  # fewer DNNs than slots
+        (["--set", "slots.device=gpu"], False),
+        (["--set", "schedule.max_gpus_per_dnn=null"], False),
+    ],
+)
+def test_a_plan_says_where_the_run_may_give_fewer_slots(
+    capsys: Capture, tmp_path: Path, options: list[str], is_noted: bool
+) -> None:
+    write_profile(tmp_path / "p.json")
+    assert main(["plan", write_config(), "--profile", "p.json", "--gpus", "2", *options]) == 0
+    assert ("schedule.max_gpus_per_dnn: auto" in capsys.readouterr().err) is is_noted
+
+
+@pytest.mark.parametrize(
     ("device", "headings"),
     [
         ("auto", ["     start: mpirun", "        or: srun", "or on GPUs: srun"]),
