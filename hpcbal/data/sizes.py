@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,8 @@ def declared_sizes(dataset: Any) -> NDArray[np.float64] | None:
             sample's id.
 
     Raises:
-        DataError: if a size is no number, not finite or not above 0, or their number is wrong.
+        DataError: if a size is no number, not finite, not above 0 or absurdly large, or their number is
+            wrong.
         UserCodeError: if the function raises.
     """
     sizes = getattr(dataset, "sizes", None)
@@ -45,13 +47,35 @@ def declared_sizes(dataset: Any) -> NDArray[np.float64] | None:
         return None
     num_samples = len(dataset)
     if callable(sizes):
-        try:
-            sizes = [sizes(sample_id) for sample_id in range(num_samples)]
-        except (HpcbalError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # a user's code may raise anything
-            raise UserCodeError(f"the dataset's sizes: {summary(error)}") from error
+        sizes = [_called(sizes, sample_id) for sample_id in range(num_samples)]
     try:
-        return checked_sizes(sizes, num_samples)
-    except (PolicyError, TypeError, ValueError) as error:
+        return checked_sizes(_numbers(sizes), num_samples)
+    except (PolicyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"the dataset's attribute 'sizes': {error}") from error
+
+
+def _called(size_of: Callable[[int], Any], sample_id: int) -> Any:
+    try:
+        return size_of(sample_id)
+    except (HpcbalError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a user's code may raise anything
+        text = f"the dataset's attribute 'sizes', called for sample {sample_id}: {summary(error)}"
+        raise UserCodeError(text) from error
+
+
+def _numbers(sizes: Any) -> NDArray[Any]:
+    """Sizes as an array of numbers: NumPy alone would take None for NaN, and the text '12' for a number."""
+    try:
+        array = np.asarray(sizes)
+    except ValueError:  # such as lists of unequal length
+        array = np.empty(0, object)
+    if array.dtype.kind in "iuf":
+        return array
+    values = list(sizes)
+    for sample_id, value in enumerate(values):
+        if isinstance(value, str | bytes) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+            raise PolicyError(
+                f"size of sample {sample_id}: got {value!r:.100}, allowed: a finite number above 0"
+            )
+    return np.asarray(values, np.float64)

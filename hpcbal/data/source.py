@@ -324,10 +324,11 @@ def check_largest(source: SampleSource, max_work: float | None) -> None:
     too_large = np.flatnonzero(source.sizes > max_work)
     if len(too_large):
         largest = int(np.argmax(source.sizes))
+        are, these = ("is", "this sample") if len(too_large) == 1 else ("are", "these samples")
         raise DataError(
             f"balance.max_work_per_gpu: got {max_work:g}, but {len(too_large)} of {len(source.sizes)} "
-            f"samples are larger, the largest with {source.sizes[largest]:g}: {source.where(largest)}; raise "
-            "the limit, or leave these samples out"
+            f"samples {are} larger, the largest with {source.sizes[largest]:g}: {source.where(largest)}; "
+            f"raise the limit, or leave {these} out"
         )
 
 

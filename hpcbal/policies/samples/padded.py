@@ -126,7 +126,8 @@ def _runs(
     lengths: list[int] = []
     start, left = 0, len(sizes)
     for place, room in enumerate(rooms):
-        length = int(room / sizes[start] * _ROUNDING)  # the quotient may be just below a whole number
+        # The quotient may be just below a whole number, or infinite where the sample is tiny.
+        length = int(min(room / sizes[start] * _ROUNDING, left))
         if most is not None:
             length = min(length, most[workers[place]])
         if length >= left:

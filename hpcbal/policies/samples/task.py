@@ -11,6 +11,9 @@ import numpy.typing as npt
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.curves import FloatArray, IntArray, TimeCurves
 
+MAX_WORK = 1e150
+"""Most work of all samples, in the unit of their sizes: sums, squares and times stay finite."""
+
 
 class StepCost(Enum):
     """The work of a worker's share of a step.
@@ -123,7 +126,8 @@ def checked_sizes(sizes: npt.ArrayLike, num_samples: int | None = None) -> Float
         sizes: one per sample.
         num_samples: how many there must be; None: any number.
 
-    Raises: PolicyError: their number or a value is wrong; the message names the first wrong sample.
+    Raises: PolicyError: their number or a value is wrong, or their number times the largest exceeds
+        `MAX_WORK`; the message names the first wrong sample, or the largest.
     """
     checked = np.asarray(sizes, np.float64)
     if checked.ndim != 1 or (num_samples is not None and len(checked) != num_samples):
@@ -135,6 +139,12 @@ def checked_sizes(sizes: npt.ArrayLike, num_samples: int | None = None) -> Float
     if len(wrong):
         raise PolicyError(
             f"size of sample {wrong[0]}: got {checked[wrong[0]]}, allowed: a finite number above 0"
+        )
+    if len(checked) and float(checked.max()) > MAX_WORK / len(checked):
+        largest = int(np.argmax(checked))
+        raise PolicyError(
+            f"size of sample {largest}, the largest: got {checked[largest]:g}, allowed: at most "
+            f"{MAX_WORK / len(checked):g} with {len(checked)} samples; divide all sizes by the same number"
         )
     return checked
 

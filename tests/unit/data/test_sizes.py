@@ -51,8 +51,16 @@ def test_sizes_are_an_array_or_a_function() -> None:
     [
         ([1, 2], "one number for each of the 8"),
         ([1, 2, 3, 0, 5, 6, 7, 8], r"size of sample 3: got 0\.0"),
-        (["a"] * 8, "could not convert"),
-        (lambda sample_id: None, "sizes"),
+        (["a"] * 8, r"attribute 'sizes': size of sample 0: got 'a', allowed: a finite number above 0"),
+        (lambda i: "7" if i == 2 else 7, r"size of sample 2: got '7', allowed: a finite number above 0"),
+        (lambda sample_id: None, r"size of sample 0: got None, allowed: a finite number above 0"),
+        ([1, [2, 3], 4, 5, 6, 7, 8, 9], r"size of sample 1: got \[2, 3\], allowed: a finite number"),
+        ([1, 2, 3, 4, 5, 6, 7, 10**400], "int too large"),
+        (
+            [1, 2, 3, 1e308, 5, 6, 7, 8],
+            r"size of sample 3, the largest: got 1e\+308, allowed: at most 1\.25e",
+        ),
+        (1e306 * np.arange(1, 9), r"sample 7, the largest: got 8e\+306, .*; divide all sizes by the same"),
     ],
 )
 def test_wrong_sizes_are_refused(sizes: Any, problem: str) -> None:
@@ -61,7 +69,7 @@ def test_wrong_sizes_are_refused(sizes: Any, problem: str) -> None:
 
 
 def test_an_error_in_the_function_is_the_users() -> None:
-    with pytest.raises(UserCodeError, match=r"the dataset's sizes: .*no such file"):
+    with pytest.raises(UserCodeError, match=r"attribute 'sizes', called for sample 0: .*no such file"):
         declared_sizes(with_sizes(lambda sample_id: open("no such file")))  # noqa: SIM115
 
 
@@ -114,6 +122,8 @@ def test_a_sample_above_the_limit_of_work_is_refused_before_training() -> None:
     check_largest(SampleSource(Lines(), (), seed=0, validation_fraction=0.0), 1.0)
     with pytest.raises(DataError, match="got 6, but 2 of 8 samples are larger, the largest with 8: line 7;"):
         check_largest(source, 6.0)
+    with pytest.raises(DataError, match=r"1 of 8 samples is larger, .*: line 7; .* leave this sample out"):
+        check_largest(source, 7.0)
 
 
 def test_generated_series_have_the_imbalance_that_was_asked_for() -> None:

@@ -157,6 +157,13 @@ def test_work_that_fits_only_if_workers_are_filled_is_dealt(num_workers: int) ->
     assert np.bincount(rank_of, sizes, num_workers).tolist() == [6.0] * num_workers
 
 
+@pytest.mark.parametrize("num_workers", [2, 40])
+@pytest.mark.parametrize("cost", StepCost)
+def test_sizes_may_differ_by_any_factor(cost: StepCost, num_workers: int) -> None:
+    rank_of = deal_by_weight(np.array([1e149, 1e-300, 1e-300]), np.full(num_workers, 0.01), cost)
+    assert (rank_of[1:] != rank_of[0]).all()
+
+
 def test_a_sample_that_fits_nowhere_is_named() -> None:
     with pytest.raises(SampleTooLargeError, match=r"place 2 .* has size 70.*takes more than 60"):
         task_of([10.0, 20.0, 70.0], (1.0, 1.0), max_work=(50.0, 60.0))
@@ -174,7 +181,12 @@ def test_a_batch_that_does_not_fit_as_a_whole_is_refused(cost: StepCost) -> None
 
 @pytest.mark.parametrize(
     ("sizes", "message"),
-    [([1.0, 0.0], "size of sample 1: got 0.0"), ([np.nan], "size of sample 0"), ([[1.0]], r"shape \(1, 1\)")],
+    [
+        ([1.0, 0.0], "size of sample 1: got 0.0"),
+        ([np.nan], "size of sample 0"),
+        ([[1.0]], r"shape \(1, 1\)"),
+        ([1.0, 6e149], r"size of sample 1, the largest: got 6e\+149, allowed: at most 5e\+149 with 2"),
+    ],
 )
 def test_wrong_sizes_are_refused(sizes: object, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
