@@ -111,14 +111,30 @@ class Dealer:
         except PolicyError as error:
             if self._max_work is None:
                 raise
-            num_slots = int(np.count_nonzero(weights))
-            slots = "1 slot" if num_slots == 1 else f"{num_slots} slots"
-            raise _refused(
-                f"a step of {len(sizes)} samples with sizes of {sizes.sum():g} in all and {sizes.max():g} at "
-                f"most does not fit on {slots}, allowed: at most {self._max_work:g} of work each "
-                f"(balance.max_work_per_gpu), where work is {_WORK_IS[self._cost]}; raise that limit, or use "
-                "a smaller batch_size"
-            ) from error
+            raise _refused(self._too_much(sizes, weights)) from error
+
+    def _too_much(self, sizes: Sizes, weights: Sizes) -> str:
+        """Why a step does not fit into the limits, and what would help."""
+        num_slots = int(np.count_nonzero(weights))
+        slots = "1 slot" if num_slots == 1 else f"one of {num_slots} slots"
+        total = f"{sizes.sum():g} in all and " if self._cost is StepCost.SUM else ""
+        needed = self._needed(sizes, num_slots, self._max_samples)
+        limit, other_limit = "that limit", ""
+        if self._max_samples is not None and self._needed(sizes, num_slots, None) < needed:
+            most = max(self._max_samples, -(-len(sizes) // num_slots))
+            other_limit = f"with at most {most} samples on each (balance.max_samples_per_gpu), "
+            limit = "one of these limits"
+        return (
+            f"a step of {len(sizes)} samples with sizes of {total}at most {sizes.max():g} needs {needed:g} "
+            f"of work on {slots}, {other_limit}allowed: {self._max_work:g} (balance.max_work_per_gpu), where "
+            f"work is {_WORK_IS[self._cost]}; raise {limit}, use a smaller batch_size, or train the DNN on "
+            "more slots"
+        )
+
+    def _needed(self, sizes: Sizes, num_slots: int, max_samples: int | None) -> float:
+        """The limit of work with which a step fits: the most work of a slot if all get the same."""
+        rank_of = deal_by_weight(sizes, np.ones(num_slots), self._cost, max_samples)
+        return float(self._cost.of_workers(sizes, rank_of, num_slots).max())
 
     def _padding_limits(self, costs: Sizes) -> tuple[float, ...]:
         """What padding may add before a share reaches the limit of work: it rounds lengths up."""

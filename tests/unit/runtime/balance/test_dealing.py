@@ -79,11 +79,29 @@ def test_a_sample_that_fits_on_no_slot_is_named() -> None:
         dealt([1, 1, 9, 1], max_work_per_gpu=5.0)
 
 
-@pytest.mark.parametrize("cost", ["sum", "padded"])
-def test_a_step_that_fits_on_no_slots_names_the_limit(cost: str) -> None:
-    text = rf"sizes of 20 in all .* 2 slots, allowed: at most 9 of work .* \(balance\.cost: {cost}\)"
+@pytest.mark.parametrize(("cost", "sizes"), [("sum", "18 in all and at most 5"), ("padded", "at most 5")])
+def test_a_step_that_fits_on_no_slots_names_the_work_it_needs(cost: str, sizes: str) -> None:
+    needed = 9 if cost == "sum" else 10
+    text = (
+        rf"a step of 4 samples with sizes of {sizes} needs {needed} of work on one of 2 slots, allowed: 8.5 "
+        rf"\(balance\.max_work_per_gpu\), .*{cost}\); raise that limit, use a smaller batch_size, or train "
+        "the DNN on more slots$"
+    )
     with pytest.raises(GroupFailed, match=text):
-        dealt([5, 5, 5, 5], max_work_per_gpu=9.0, cost=cost)
+        dealt([5, 4, 5, 4], max_work_per_gpu=8.5, cost=cost)
+    dealt([5, 4, 5, 4], max_work_per_gpu=float(needed), cost=cost)
+
+
+def test_a_step_that_fits_but_for_the_limit_of_samples_names_that_limit_too() -> None:
+    sizes: list[float] = [10, 1, 1, 1, 1, 1]
+    text = (
+        r"needs 30 of work on one of 2 slots, with at most 3 samples on each "
+        r"\(balance\.max_samples_per_gpu\), allowed: 20 .*; raise one of these limits, "
+    )
+    with pytest.raises(GroupFailed, match=text):
+        dealt(sizes, max_work_per_gpu=20.0, max_samples_per_gpu=3)
+    dealt(sizes, max_work_per_gpu=30.0, max_samples_per_gpu=3)
+    dealt(sizes, max_work_per_gpu=20.0, max_samples_per_gpu=5)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +130,7 @@ def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
 def test_a_rank_alone_keeps_to_the_limit_of_work() -> None:
     dealer = make_dealer(BalanceConfig(max_work_per_gpu=9.0), is_sized=True, num_ranks=1)
     assert dealt([4, 4], (1.0,), dealer).shares.counts == (2,)
-    with pytest.raises(GroupFailed, match=r"4 at most does not fit on 1 slot, allowed: at most 9"):
+    with pytest.raises(GroupFailed, match=r"at most 4 needs 12 of work on 1 slot, allowed: 9 "):
         dealt([4, 4, 4], (1.0,), dealer)
 
 

@@ -127,7 +127,7 @@ def test_a_step_that_exceeds_the_limit_of_work_fails_only_its_dnn(
     assert lab.run() == 3
     (failed,) = lab.events("dnn-failed")
     assert (failed.dnn, failed.cause) == ("a", "error")
-    assert "does not fit on 2 slots, allowed: at most 255 of work each" in failed.detail
+    assert " of work on one of 2 slots, allowed: 255 (balance.max_work_per_gpu)" in failed.detail
     assert f"a FAILED: error: {failed.detail}" in capsys.readouterr().out
     assert lab.states()["b"] == ("done", 2)
     assert lab.states()["a"] == ("failed", 0)
