@@ -124,10 +124,26 @@ def _start_warnings(context: RankContext, facts: StreamFacts) -> list[str]:
             f"{config.balance.samples} slots share them by number, not by work; use balance.samples: "
             "chronica, or data.access: shared (docs/unequal-samples.md)"
         )
+    doubts += [] if facts.spec.is_sized else _unused_for_equal_samples(config)
     large = batches_above(config, facts.spec.num_train)
     if env.read("HPCBAL_LAUNCHED") is None:  # otherwise `hpcbal run` has warned of it
         doubts += crowded_hosts(context.roles, emulated=config.backend.name == "emulated")
     return doubts if large is None else [*doubts, large]
+
+
+def _unused_for_equal_samples(config: EnsembleConfig) -> list[str]:
+    """Warn of changed keys that act on samples of unequal size only; the file does not show the sizes."""
+    keys = ["cost", "gradient_weights", "max_work_per_gpu"]
+    if config.data.access == "shared":
+        keys.append("samples")
+    given, default = config.balance, type(config.balance)()
+    return [
+        f"balance.{key}: got {getattr(given, key)}, which has an effect only on samples that differ in size; "
+        "those of this dataset do not: remove the key, or give the dataset the attribute 'sizes' "
+        "(docs/unequal-samples.md)"
+        for key in keys
+        if getattr(given, key) != getattr(default, key)
+    ]
 
 
 def _settings(
