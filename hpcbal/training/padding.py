@@ -2,7 +2,7 @@
 
 Lengths are rounded up to a few per octave, so that the same shapes come again: libraries such as oneDNN and
 cuDNN prepare kernels for each new shape, which may take as long as the step itself. A limit of work cuts the
-lengths: then there is at most one more length for each number of samples.
+lengths: where sizes are lengths, there is then at most one more length for each number of samples.
 """
 
 from __future__ import annotations

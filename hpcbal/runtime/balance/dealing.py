@@ -51,7 +51,8 @@ class Dealer:
 
     Args:
         settings: `samples`, `cost`, `gradient_weights` and the limits are used.
-        mean_size: of all training samples; None: that of the samples in the steps so far.
+        mean_size: of all training samples, if the dataset declares sizes; None: sizes are measured lengths,
+            and their mean is that of the samples in the steps so far.
 
     Source: [CHRONICA] Alg. 4 and Eq. 7 for the weights by size. Reading: the gradient of a worker is the mean
         over its samples, so each of them counts the mean size of its share, and another split changes that.
@@ -137,9 +138,14 @@ class Dealer:
         return float(self._cost.of_workers(sizes, rank_of, num_slots).max())
 
     def _padding_limits(self, costs: Sizes) -> tuple[float, ...]:
-        """What padding may add before a share reaches the limit of work: it rounds lengths up."""
+        """What padding may add before a share reaches the limit of work: it rounds lengths up.
+
+        Measured sizes grow with the lengths. Declared ones may grow faster, so no length is rounded up.
+        """
         if self._is_in_order or self._max_work is None or self._cost is not StepCost.PADDED:
             return (math.inf,) * len(costs)
+        if self._mean_size is not None:
+            return (1.0,) * len(costs)
         return tuple(max(1.0, self._max_work / cost) if cost else math.inf for cost in costs.tolist())
 
     def _unit(self, sizes: Sizes) -> float:

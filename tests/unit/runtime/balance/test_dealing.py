@@ -120,6 +120,19 @@ def test_padding_may_fill_a_share_up_to_the_limit_of_work(
     assert dealt([0, 0], max_work_per_gpu=30.0).padding_limits == (math.inf, math.inf)
 
 
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=40), st.floats(1.0, 1.3))
+@settings(deadline=None)
+def test_padding_keeps_to_the_limit_where_declared_sizes_grow_faster_than_lengths(
+    lengths: list[int], room: float
+) -> None:
+    """As in attention, where the work of a sample is the square of its length."""
+    squares = [float(length**2) for length in lengths]
+    most = room * len(squares) * max(squares)
+    dealer = Dealer(BalanceConfig(max_work_per_gpu=most), mean_size=float(np.mean(squares)))
+    (limit,) = dealt(squares, (1.0,), dealer).padding_limits
+    assert len(squares) * padded_length(max(lengths), limit) ** 2 <= most
+
+
 def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
     settings = BalanceConfig()
     assert make_dealer(settings, is_sized=False, num_ranks=4) is None
