@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -65,7 +67,8 @@ def _longest_first(task: SampleTask) -> IntArray:
     """Longest processing time first: each sample goes to the worker that then finishes first.
 
     Equal finishing times may leave no room for the last samples within the limits of work. Then the workers
-    are filled one after the other.
+    are filled one after the other, and if that fails too, they get equal work, whatever their speeds. Steps
+    that only another assignment fits into the limits are refused: to find it is bin packing.
 
     Source: R. L. Graham, "Bounds on multiprocessing timing anomalies" (1969), on unlike machines.
     """
@@ -75,6 +78,8 @@ def _longest_first(task: SampleTask) -> IntArray:
     found = deal_out(task, sizes)
     if found is None and task.max_work is not None:
         found = _first_fit(task, sizes, task.max_work)
+        if found is None:
+            found = deal_out(_with_equal_speeds(task), sizes)
     if found is None:
         raise PolicyError(
             f"a step of {len(sizes)} samples with {sizes.sum():g} of work does not fit on {task.num_workers} "
@@ -82,6 +87,11 @@ def _longest_first(task: SampleTask) -> IntArray:
         )
     rank_of[order] = found
     return rank_of
+
+
+def _with_equal_speeds(task: SampleTask) -> SampleTask:
+    zeros = np.zeros(task.num_workers)
+    return replace(task, curves=TimeCurves(zeros, zeros, zeros + 1.0))
 
 
 def _first_fit(task: SampleTask, sizes: FloatArray, max_work: FloatArray) -> list[int] | None:

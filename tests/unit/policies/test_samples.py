@@ -157,6 +157,17 @@ def test_work_that_fits_only_if_workers_are_filled_is_dealt(num_workers: int) ->
     assert np.bincount(rank_of, sizes, num_workers).tolist() == [6.0] * num_workers
 
 
+@pytest.mark.parametrize("num_pairs", [1, 20])
+def test_work_that_fits_only_in_equal_parts_is_dealt_to_workers_of_unlike_speed(num_pairs: int) -> None:
+    """First fit fills the fast worker with 9 + 7, and the other one has no room for 6 + 5 + 4 + 4."""
+    sizes, weights = np.array([9.0, 7.0, 6.0, 5.0, 4.0, 4.0] * num_pairs), np.array([0.32, 0.68] * num_pairs)
+    rank_of = deal_by_weight(sizes, weights, StepCost.SUM, max_work=18.0)
+    assert np.bincount(rank_of, sizes).max() <= 18.0
+    without = deal_by_weight(sizes, np.append(0.0, weights), StepCost.SUM, max_work=18.0)
+    assert 0 not in without
+    assert np.bincount(without, sizes).max() <= 18.0
+
+
 @pytest.mark.parametrize("num_workers", [2, 40])
 @pytest.mark.parametrize("cost", StepCost)
 def test_sizes_may_differ_by_any_factor(cost: StepCost, num_workers: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config.schema.ensemble import BalanceConfig
@@ -225,3 +225,26 @@ def test_a_padded_step_is_refused_only_if_it_fits_on_no_slots(
         assert not can_fit
     else:
         assert can_fit
+
+
+@given(
+    st.lists(st.integers(1, 9).map(float), min_size=1, max_size=12),
+    st.lists(st.sampled_from([0.0, 1.0, 1.5, 3.0]), min_size=1, max_size=3).filter(any),
+    st.integers(5, 30),
+    st.none() | st.integers(1, 4),
+)
+@example([9.0, 7.0, 6.0, 5.0, 4.0, 4.0], [0.32, 0.68], 18, None)
+@settings(deadline=None)
+def test_a_summed_step_that_fits_on_equal_slots_fits_on_unlike_ones(
+    sizes: list[float], weights: list[float], most: int, max_samples: int | None
+) -> None:
+    given: dict[str, Any] = {"max_work_per_gpu": float(most), "max_samples_per_gpu": max_samples}
+
+    def is_refused(weights: tuple[float, ...]) -> bool:
+        try:
+            dealt(sizes, weights, cost="sum", **given)
+        except GroupFailed:
+            return True
+        return False
+
+    assert is_refused(tuple(map(bool, weights))) or not is_refused(tuple(weights))
