@@ -52,11 +52,11 @@ WAYS = (
     "shared",
     "handover",
     "plain_handover",
-    "tfdata",
     "in_place",
-    "tfdata_read",
     "reads",
     "bare",
+    "tfdata",
+    "tfdata_read",
 )
 TITLES = {
     "ring": "ring",
@@ -70,7 +70,8 @@ TITLES = {
     "reads": "reads only",
     "bare": "bare loop",
 }
-PAUSE_S = 1.0  # before each way, because the data service fills its buffers even after its turn
+PAUSE_S = 0.2  # before each way
+REFILL_S = 5.0  # after the data service's turn, in which it fills its buffers again
 NUM_HAND_OVERS = 100  # per round; enough for a median
 # Which way's rate is divided by that of another one, and the name of the ratio.
 RATIOS = {
@@ -171,6 +172,7 @@ def measure(args: argparse.Namespace) -> list[dict[str, float]]:
     with peers(args) as children:
         for _ in range(args.rounds):
             facts: dict[str, float] = {}
+            time.sleep(REFILL_S)
             for way in WAYS:
                 time.sleep(PAUSE_S)
                 answer = children[way].ask(f"{COMMANDS.get(way, way)} {num_blocks[way]}")
