@@ -13,7 +13,7 @@ AUTO = "auto"
 LEAST_GAIN = 0.05
 """A choice is kept unless another schedule is predicted to take this share of the remaining time less."""
 
-LEAST_OVER, LEAST_OVER_OF_MANY, MANY = 0.1, 0.25, 100
+LEAST_OVER, LEAST_OVER_OF_MANY, MANY = 0.1, 0.5, 100
 """A choice is made again when this share of its DNNs is over; the second holds for more than `MANY` DNNs.
 Their choices take about a second each, in which no group trains."""
 

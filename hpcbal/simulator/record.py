@@ -107,6 +107,7 @@ class SimulatedRun:
         scheduling_s: time of all decisions together.
         lower_bound_s: no schedule of these DNNs can be faster; see `lower_bound`.
         num_events: number of events handled.
+        paradigms: of the schedules that the run had, in order.
     """
 
     makespan_s: float
@@ -120,6 +121,7 @@ class SimulatedRun:
     scheduling_s: float
     lower_bound_s: float
     num_events: int
+    paradigms: tuple[str, ...]
     _by_kind: dict[str, FloatArray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def gpu_seconds(self, kind: str) -> FloatArray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hpcbal.cluster.layout import Cluster
 from hpcbal.collector import without_garbage_collection
 from hpcbal.control import (
+    AUTO,
     Choice,
     ChooseSchedule,
     DnnProgress,
@@ -91,9 +92,13 @@ def simulate(
         pace = StepPace(by_name, rates, passes, balancing)
     ensemble = Ensemble(converging, cluster, settings, rates if known is None else known, start)
 
+    paradigms = [] if settings.paradigm == AUTO else [settings.paradigm]
+
     def choose(asked: ChooseSchedule) -> Choice:
         outset = replace(Outset.of(ensemble, passes, costs or Costs()), specs=tuple(specs))
-        return choose_schedule(outset, asked)
+        choice = choose_schedule(outset, asked)
+        paradigms.append(choice.schedule.paradigm)
+        return choice
 
     executor = Executor(
         ensemble,
@@ -120,6 +125,7 @@ def simulate(
         scheduling_s=executor.scheduling_s,
         lower_bound_s=lower_bound(left, cluster.num_gpus, settings.max_gpus_per_dnn, best, passes),
         num_events=executor.num_events,
+        paradigms=tuple(dict.fromkeys(paradigms)),
     )
 
 

@@ -79,14 +79,18 @@ class Scenario:
     balancing: Balancing | None = None
 
     def runs(self, num_gpus: int, paradigm: str, seeds: Sequence[int]) -> list[SimulatedRun]:
-        """Simulate a run per seed; only one if no seed changes the ensemble or the schedule."""
+        """Simulate a run per seed; only one if no seed changes the ensemble or the schedule.
+
+        With `auto`, the first seed decides that: if its run drew no DNNs at random, it stands for the others,
+        even if such a paradigm would look better with another seed.
+        """
         workloads = [self.draw(seed) for seed in seeds]
-        if not is_random(paradigm) and all(workload == workloads[0] for workload in workloads):
-            return [self._simulate(workloads[0], num_gpus, paradigm, seeds[0])] * len(seeds)
-        return [
-            self._simulate(workload, num_gpus, paradigm, seed)
-            for workload, seed in zip(workloads, seeds, strict=True)
-        ]
+        first = self._simulate(workloads[0], num_gpus, paradigm, seeds[0])
+        are_alike = all(workload == workloads[0] for workload in workloads)
+        if are_alike and not any(map(is_random, first.paradigms)):
+            return [first] * len(seeds)
+        others = zip(workloads[1:], seeds[1:], strict=True)
+        return [first, *(self._simulate(workload, num_gpus, paradigm, seed) for workload, seed in others)]
 
     def run(self, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
         """Simulate one run; the same arguments give the same run."""

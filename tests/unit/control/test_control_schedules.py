@@ -169,8 +169,8 @@ def test_a_choice_holds_until_enough_of_its_dnns_are_over(drive: Drive) -> None:
         (3, 2, True),
         (20, 19, False),
         (20, 18, True),
-        (200, 151, False),
-        (200, 150, True),
+        (200, 101, False),
+        (200, 100, True),
         (100, 101, True),
     ],
 )
