@@ -96,6 +96,7 @@ class GroupRound:
         self._loader = loader
         self._batches: PartBatches | None = None
         self._suspend = False
+        self._is_leaving = False
         self._orders: list[Message] = []
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
@@ -337,8 +338,14 @@ class GroupRound:
         return self._suspend
 
     def _take_messages(self) -> None:
-        while (found := self._context.channel.receive()) is not None:
+        """Take the messages to these groups, up to the order to leave.
+
+        What comes after that order, such as the next groups or Shutdown, is for the trainer. It may be here
+        already: the master reports that the group has left without waiting for this rank.
+        """
+        while not self._is_leaving and (found := self._context.channel.receive()) is not None:
             message = found[1]
+            self._is_leaving = isinstance(message, Leave | Suspend) and message.serial == self._serial
             if getattr(message, "serial", None) != self._serial:
                 log.debug("dropped %r: it does not belong to these groups (%d)", message, self._serial)
             elif isinstance(message, Suspend):

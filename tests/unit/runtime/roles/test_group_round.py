@@ -350,3 +350,15 @@ def test_with_too_many_broken_samples_no_epoch_is_reported_and_the_group_waits_t
     assert written.epoch == 0
     assert on.event() == GroupLeft("a")
     on.end(2)
+
+
+def test_a_round_takes_no_message_that_comes_after_the_order_to_leave(floor: FloorMaker) -> None:
+    """A rank that polls late finds the order and what follows it; nobody would send that again."""
+    data = {"dataset": "in_process_toys:points", "args": {"broken": 20}, "max_bad_fraction": 0.1}
+    on = floor(2, dnns=PLAIN, data=data)
+    on.open(1, (TOGETHER,), on.plan_of(TOGETHER))
+    bad: set[int] = set()
+    while len(bad) <= 6:
+        bad |= {sample_id for sample_id, _, _ in on.next_of(PreprocessorReport)[1].bad}
+    on.order(Suspend(1), 0, 1)
+    on.end(2)
