@@ -258,9 +258,8 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
     if finished + 1 < s.next_pass:
         return False  # the round had begun the next pass when it was interrupted: this was already decided
     if must_measure(core) and core.cluster.num_gpus > 1:
-        return (
-            True  # a DNN was added to the run, or failed before it had a rate: a measuring round comes next
-        )
+        # A DNN was added to the run, or failed before it had a rate: a measuring round comes next.
+        return True
     leaving = {group.dnn_id for group in s.groups.values() if group.leaving == "converged"}
 
     def candidates() -> list[str]:
