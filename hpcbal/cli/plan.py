@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.config.checks.batches import batches_above
     from hpcbal.config.checks.group_size import over_limit, told_limit
     from hpcbal.config.checks.shares import check_parts, check_shares
-    from hpcbal.config.scheduling import specs_of
+    from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
     from hpcbal.planning.choosing import choice_to_dict, choose_for_plan, schedule_for_plan
     from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
     from hpcbal.planning.memory import node_memory
@@ -113,27 +112,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_text("\n".join(render_plan(plan, command, outlook, memory, args.memory, choice)))
         say(f"hpcbal: rates from {rates.source}")
-        if _may_get_one_slot(config, sizes, num_nodes * per_node):
+        is_on_cpus = config.backend.name != "emulated" and config.slots.device != "gpu"
+        may_limit = is_on_cpus and may_limit_to_one_slot(config, num_nodes * per_node)
+        if may_limit and max(sizes.values(), default=1) > 1:
             say(
                 "hpcbal: the plan has no limit of slots per DNN; a run on CPU slots gives each DNN one slot "
                 "if ranks share cores (schedule.max_gpus_per_dnn: auto)"
             )
     return 0
-
-
-def _may_get_one_slot(config: EnsembleConfig, sizes: Mapping[str, int], num_slots: int) -> bool:
-    """Whether the run, which knows its nodes, may give each DNN one slot although the plan gives more.
-
-    Args:
-        sizes: slots that the plan gives each DNN.
-    """
-    return (
-        config.schedule.max_gpus_per_dnn == "auto"
-        and config.backend.name != "emulated"
-        and config.slots.device != "gpu"
-        and len(config.dnns) >= num_slots
-        and max(sizes.values(), default=1) > 1
-    )
 
 
 def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcbal.config.balance import balances_of
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.control import AUTO, DnnSpec, ScheduleSettings
 from hpcbal.control.candidates import PAPER_DELTA
@@ -35,3 +36,14 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
         seed=config.seed,
         regroup=config.balance.regroup,
     )
+
+
+def may_limit_to_one_slot(config: EnsembleConfig, num_slots: int) -> bool:
+    """Whether `schedule.max_gpus_per_dnn: auto` means one slot per DNN on nodes whose slots share cores.
+
+    Steps that are to be split need several slots, and so do few DNNs: each slot has its own cores.
+    """
+    is_split = config.data.access == "partitioned" or any(
+        not balance.policy.splits_evenly for balance in balances_of(config).values()
+    )
+    return config.schedule.max_gpus_per_dnn == "auto" and len(config.dnns) >= num_slots and not is_split

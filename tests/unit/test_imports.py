@@ -83,7 +83,7 @@ config.kinds      | pydantic                              | errors config.source
 config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema
                   |                                       | config.messages config.imports config.kinds
 config            | -                                     | config.schema config.imports config.load
-config.scheduling | -                                     | control config.schema
+config.scheduling | -                                     | control config.schema config.balance
 models            | keras numpy tensorflow                | errors
 data              | PIL h5py numpy sklearn                | errors forks user_code values policies.samples
                   |                                       | policies config.contract config.imports

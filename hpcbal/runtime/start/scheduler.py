@@ -8,12 +8,10 @@ from dataclasses import replace
 
 from hpcbal import env
 from hpcbal.cluster.crowding import crowded_hosts, slots_share_cores
-from hpcbal.cluster.roles import Roles
 from hpcbal.config import EnsembleConfig
-from hpcbal.config.balance import balances_of
 from hpcbal.config.checks.batches import batches_above
 from hpcbal.config.checks.shares import check_parts, check_shares
-from hpcbal.config.scheduling import settings_of, specs_of
+from hpcbal.config.scheduling import may_limit_to_one_slot, settings_of, specs_of
 from hpcbal.control import Ensemble, ScheduleSettings
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
@@ -153,22 +151,8 @@ def _settings(
         settings_of(config, facts.spec.num_positions),
         max_preprocessors=len(context.roles.preprocessor_ranks),
     )
-    if config.schedule.max_gpus_per_dnn == "auto" and _is_one_slot_best(config, context.roles):
+    roles, is_emulated = context.roles, config.backend.name == "emulated"
+    may_limit = may_limit_to_one_slot(config, roles.cluster.num_gpus)
+    if may_limit and slots_share_cores(roles, emulated=is_emulated):
         settings = replace(settings, max_gpus_per_dnn=1)
     return settings.for_profiling() if opened.request.profile_only else settings
-
-
-def _is_one_slot_best(config: EnsembleConfig, roles: Roles) -> bool:
-    """What `schedule.max_gpus_per_dnn: auto` means here.
-
-    Steps that are to be split need several slots, and so do few DNNs: each slot has its own cores.
-    """
-    is_split = config.data.access == "partitioned" or any(
-        not balance.policy.splits_evenly for balance in balances_of(config).values()
-    )
-    has_enough_dnns = len(config.dnns) >= roles.cluster.num_gpus
-    return (
-        has_enough_dnns
-        and not is_split
-        and slots_share_cores(roles, emulated=config.backend.name == "emulated")
-    )

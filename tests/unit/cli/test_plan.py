@@ -113,6 +113,7 @@ def test_the_launch_line_carries_the_overrides(capsys: Capture) -> None:
         ([], True),
         (["--gpus", "4"], False),  # fewer DNNs than slots
         (["--set", "slots.device=gpu"], False),
+        (["--set", "balance.policy=fitted"], False),
         (["--set", "schedule.max_gpus_per_dnn=null"], False),
     ],
 )
