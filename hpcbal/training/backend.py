@@ -195,6 +195,10 @@ class Replica(Protocol):
     def state(self) -> Arrays:
         """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
 
+    def weights(self) -> Arrays:
+        """The weights of `state()` alone; a backend overrides this to save the copies of the others."""
+        return {name: array for name, array in self.state().items() if name.startswith("weights/")}
+
     def load_state(self, arrays: Mapping[str, Array]) -> None:
         """Load what `state()` returned, here or in another process; all or nothing.
 

@@ -312,6 +312,9 @@ class TensorFlowReplica(Replica):
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
 
+    def weights(self) -> Arrays:
+        return {name: np.array(v.numpy()) for name, v in self._named.items() if name.startswith("weights/")}
+
     def _shapes(self) -> Arrays:
         """Arrays like those of `state()`, but without memory."""
         return {

@@ -16,7 +16,15 @@ from hpcbal.report.drawing.scales import duration_label, percent_label
 from hpcbal.report.drawing.shapes import HAIR, INK, QUIET
 from hpcbal.report.drawing.svg import FONTS, to_svg
 from hpcbal.report.model import ReportData
-from hpcbal.report.page.parts import WHY_NAMES, best_first, cards, four_digits, mood, short_duration
+from hpcbal.report.page.parts import (
+    WHY_NAMES,
+    best_first,
+    cards,
+    four_digits,
+    kept_text,
+    mood,
+    short_duration,
+)
 from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.table import count_text, key_line
 
@@ -57,6 +65,7 @@ def render_page(data: ReportData) -> str:
             measure=view_of(data.run_kind).measure(data.measure),
             with_epochs=any(job.best_epoch is not None for job in data.jobs),
             with_losses=any(job.best_loss is not None for job in data.jobs),
+            with_kept=any(kept_text(job) for job in data.jobs),
             ranked=best_first(data),
             metric=METRICS[metric_of(data) or "val_accuracy"],
             colors=colors_of(job.name for job in data.jobs),
@@ -97,6 +106,7 @@ def _environment() -> Environment:
         "count": count_text,
         "duration": duration_label,
         "four_digits": four_digits,
+        "kept": kept_text,
         "percent": percent_label,
         "short_duration": short_duration,
         "key_line": key_line,

@@ -23,6 +23,21 @@ class WorkStatus(TypedDict):
     waited: float | None
 
 
+class BestStatus(TypedDict):
+    """The epoch whose weights are kept as the best ones: number, metric of the stop rule, its value."""
+
+    epoch: int
+    metric: str
+    value: float | None
+
+
+class WeightsStatus(TypedDict):
+    """The epochs whose weights are on disk; `best` is missing and `last` null if they are not kept."""
+
+    best: NotRequired[BestStatus]
+    last: int | None
+
+
 class DnnStatus(JobStatus):
     """One DNN; `gpus` are the GPUs that it holds now.
 
@@ -30,6 +45,7 @@ class DnnStatus(JobStatus):
     none. `left_out` are GPUs that the DNN does not use because its group is faster without them; missing if
     there are none. `work` is that of the last epoch; missing unless samples differ in size and the group has
     several slots. `best_accuracy` is that of the training samples, in runs without validation data.
+    `weights` are the epochs whose weights are on disk; missing if there are none.
     """
 
     best_val_accuracy: float | None
@@ -38,6 +54,7 @@ class DnnStatus(JobStatus):
     straggler: NotRequired[StragglerStatus]
     work: NotRequired[WorkStatus]
     left_out: NotRequired[list[int]]
+    weights: NotRequired[WeightsStatus]
 
 
 class PreprocessingStatus(TypedDict):

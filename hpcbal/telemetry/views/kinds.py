@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from hpcbal.telemetry.views import ensemble_table
 from hpcbal.telemetry.views.ensemble_status import EnsembleStatus
-from hpcbal.telemetry.views.summary import NUMBERS
+from hpcbal.telemetry.views.summary import NUMBERS, SAVED
 
 AnyStatus: TypeAlias = EnsembleStatus
 """The content of a status.json; will be a union once there is a second kind."""
@@ -80,7 +80,7 @@ ENSEMBLE = KindView(
         Measure("best_val_accuracy", "final_val_accuracy", "best val accuracy", "best validation accuracy"),
         Measure("best_accuracy", "final_accuracy", "best train accuracy", "best training accuracy"),
     ),
-    numbers=(*(number for number in NUMBERS if number != "best_val_accuracy"), "bad_samples"),
+    numbers=(*(number for number in NUMBERS if number != "best_val_accuracy"), "bad_samples", *SAVED),
     more_is_better=True,
     report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns"},
     status_type=EnsembleStatus,

@@ -13,6 +13,9 @@ METRICS: Mapping[str, bool] = {"val_accuracy": True, "val_loss": False, "accurac
 NUMBERS = ("best_epoch", *(f"{which}_{metric}" for metric in METRICS for which in ("best", "final")))
 """Keys of a summary: `best_` is over all epochs, `final_` is the last epoch, whose weights are saved."""
 
+SAVED = ("saved_best_epoch", "saved_best_value", "saved_last_epoch")
+"""Epochs whose weights are on disk: the best one by the stop rule, with its value, and the last one."""
+
 
 def best_of(epochs: Iterable[Mapping[str, float | None]], metric: str) -> float | None:
     """The best value of one metric over all epochs; None if none is known."""
