@@ -41,7 +41,7 @@ from hpcbal.training.backend import (
 from hpcbal.training.device_input import DeviceInput, Tensors
 from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.keras_model import IGNORES_MASK, checked
+from hpcbal.training.keras_model import IGNORES_MASK, checked, users_own
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.seeds import dnn_seed
@@ -314,6 +314,11 @@ class TensorFlowReplica(Replica):
 
     def weights(self) -> Arrays:
         return {name: np.array(v.numpy()) for name, v in self._named.items() if name.startswith("weights/")}
+
+    @property
+    def user_model(self) -> keras.Model:
+        """What the user's callable returned, with the weights of this moment."""
+        return users_own(self._model)
 
     def _shapes(self) -> Arrays:
         """Arrays like those of `state()`, but without memory."""

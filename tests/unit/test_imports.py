@@ -90,6 +90,8 @@ data              | PIL h5py numpy sklearn                | errors forks user_co
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.contract config.imports models
+export            | -                                     | errors telemetry.files telemetry checkpoint config
+                  |                                       | data training
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
@@ -151,7 +153,7 @@ runtime           | mpi4py                                | printable errors std
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
-                  |                                       | config.scheduling planning report.model
+                  |                                       | config.scheduling export planning report.model
                   |                                       | report.drawing report.reading report.page report
                   |                                       | runtime.handoff runtime
 __main__          | -                                     | errors stderr cli
@@ -190,6 +192,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.tensorflow_backend",
         "training.keras_model",
         "training.keras_parts",
+        "training.plain_model",
         "models",
         "speed_models.networks",
     ),
