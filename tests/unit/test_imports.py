@@ -28,6 +28,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "schema": ("numpy", "hpcbal.policies", "hpcbal.control"),
     "status": ("numpy", "pydantic", "hpcbal.policies", "hpcbal.control"),
     "report": ("numpy", "hpcbal.policies", "hpcbal.control"),
+    "compare": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.simulator"),
 }
 
 # Rooms from the ground up, with the other packages and the rooms that each may import. A room may import
@@ -100,8 +101,11 @@ report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger
                   |                                       | telemetry.views report.model
+report.comparing  | -                                     | errors telemetry.files telemetry.views config
+                  |                                       | report.model report.reading
 report.page       | jinja2                                | printable telemetry.files telemetry.views
                   |                                       | report.model report.drawing report.charts
+                  |                                       | report.comparing
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
                   |                                       | telemetry.host telemetry.ledger telemetry
@@ -154,8 +158,8 @@ cli               | -                                     | hpcbal printable err
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
                   |                                       | config.scheduling export planning report.model
-                  |                                       | report.drawing report.reading report.page report
-                  |                                       | runtime.handoff runtime
+                  |                                       | report.drawing report.reading report.comparing
+                  |                                       | report.page report runtime.handoff runtime
 __main__          | -                                     | errors stderr cli
 """
 
@@ -362,7 +366,10 @@ sys.exit(f"{heavy} imported" if heavy else code)
 """
 
 
-@pytest.mark.parametrize("verb", ["--help", "run --help", "validate", "plan", "status", "report", "schema"])
+LIGHT = ("--help", "run --help", "validate", "plan", "status", "report", "compare", "schema")
+
+
+@pytest.mark.parametrize("verb", LIGHT)
 def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
     from ledger_lines import a
 
@@ -383,6 +390,9 @@ def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
         "status": directory,
     }
     arguments["report"] = [*directory, "--no-plots"]
+    if verb == "compare":
+        (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+        arguments["compare"] = [*directory, "--html", str(tmp_path / "compared.html")]
     argument = arguments.get(verb, [])
     result = subprocess.run(
         [sys.executable, "-c", PROBE % ((*HEAVY, *NOT_NEEDED.get(verb, ())),), *verb.split(), *argument],

@@ -51,9 +51,9 @@ def render_page(data: ReportData) -> str:
         {name: to_svg(drawing) for name, drawing in draw_charts(data, width).items()}
         for width in (WIDE, NARROW)
     )
-    script = (Path(__file__).parent / "follow.js").read_text(encoding="utf-8")
+    script, script_hash = follow_script()
     return (
-        _environment()
+        page_environment()
         .get_template("page.html")
         .render(
             data=data,
@@ -79,9 +79,15 @@ def render_page(data: ReportData) -> str:
             hair=HAIR,
             fonts=FONTS,
             script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            script_hash=script_hash,
         )
     )
+
+
+def follow_script() -> tuple[str, str]:
+    """The script of a page, and its hash for the page's policy."""
+    script = (Path(__file__).parent / "follow.js").read_text(encoding="utf-8")
+    return script, base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _shown(value: object) -> object:
@@ -90,7 +96,8 @@ def _shown(value: object) -> object:
 
 
 @cache
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """What the templates of pages share: escaping, and filters for numbers."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # 45 ms, needed only for a page
 
     environment = Environment(
