@@ -63,7 +63,9 @@ def slots_of_rounds(ledger: Sequence[Entry]) -> list[tuple[str, int, float]]:
         match entry.line:
             case RoundStartedLine(plan):
                 slots = {dnn: len(gpus) for dnn, gpus in plan.gpus_of_dnn.items()}
-            case CheckpointWrittenLine(dnn, held_s=held_s) | BestKeptLine(dnn, held_s=held_s):
+            case CheckpointWrittenLine(dnn, held_s=held_s):
+                found.append((dnn, slots[dnn], held_s))
+            case BestKeptLine(dnn, held_s=held_s) if held_s > 0.0:  # else part of a checkpoint
                 found.append((dnn, slots[dnn], held_s))
     return found
 
