@@ -52,7 +52,7 @@ class InMemoryDataset:
         self._name = name
         self._samples = samples
         self.labels = labels
-        self._labels: Sequence[Any] = labels.tolist() if label_spec is None else labels
+        self._labels: Any = labels.tolist() if label_spec is None else labels
         self.num_classes = int(labels.max()) + 1 if num_classes is None else num_classes
         self.sample_spec = SampleSpec.of(samples.shape[1:], samples.dtype.name)
         self.label_spec = LabelSpec() if label_spec is None else label_spec
