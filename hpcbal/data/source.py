@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.bad_sample import BadSample, UnusableSampleError
-from hpcbal.data.class_labels import doubts_about
+from hpcbal.data.class_labels import class_labels, doubts_about
 from hpcbal.data.dataset import Dataset, RawSample
 from hpcbal.data.finite import describe_nonfinite, is_finite
 from hpcbal.data.operations import Operation
 from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.promises import Promises
 from hpcbal.data.random_stream import SampleStreams
+from hpcbal.data.sample_weights import declared_weights
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import split_ids
@@ -48,6 +49,8 @@ class SampleSource:
         label_spec: spec of its labels.
         sizes: relative size of each sample by id, as the dataset declares it, shape (len(dataset),); None if
             it declares none.
+        sample_weights: how much each sample counts in the loss, by id, as the dataset declares it, float32,
+            shape (len(dataset),); None: all count 1.
         order: how the training samples of a pass are ordered.
         reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
             between two reads.
@@ -97,6 +100,7 @@ class SampleSource:
         self.on_device = self._pipeline.on_device
         self.label_spec: LabelSpec = dataset.label_spec
         self.sizes = declared_sizes(dataset)
+        self.sample_weights = declared_weights(dataset)
         self.order = order
         if order.num_batches > 1 and self.sizes is None:
             raise DataError(
@@ -154,6 +158,14 @@ class SampleSource:
             return self.sizes[ids]
         varying = [axis for axis, length in enumerate(self.sample_spec.shape) if length is None]
         return np.array([max(1, math.prod(each.shape[axis] for axis in varying)) for each in samples], float)
+
+    def class_counts(self) -> NDArray[np.int64] | None:
+        """Training samples by class, shape (num_classes,); None if the dataset does not list its labels."""
+        labels = class_labels(self._dataset) if self.label_spec.is_class else None
+        if labels is None:
+            return None
+        own = labels[self._train_ids]
+        return np.bincount(own[(own >= 0) & (own < self.num_classes)], minlength=self.num_classes)
 
     def doubts(self) -> tuple[str, ...]:
         """What is strange about the dataset's classes, for warnings; reads labels but no sample."""
@@ -270,6 +282,8 @@ class SampleSource:
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         if self.sizes is not None:  # they decide on orders, and on who draws what
             digest.update(self.sizes.astype("<f8").tobytes())
+        if self.sample_weights is not None:
+            digest.update(self.sample_weights.astype("<f4").tobytes())
         for ids in (self._train_ids, self._validation_ids):
             digest.update(ids.astype("<i8").tobytes())
         return digest.hexdigest()
@@ -290,12 +304,6 @@ def open_source(config: EnsembleConfig) -> SampleSource:
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
     dataset = open_dataset(config.data.dataset, config.data.args)
-    if config.backend.name == "tensorflow" and not dataset.label_spec.is_class:
-        raise DataError(
-            f"data.dataset {config.data.dataset}: label_spec is {dataset.label_spec}, allowed with "
-            "backend.name: tensorflow: LabelSpec(), one class per sample as a whole number, because the loss "
-            "is the cross entropy over classes"
-        )
     source = SampleSource(
         dataset,
         operations,

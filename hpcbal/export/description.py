@@ -15,12 +15,15 @@ SCHEMA = 1
 _OUTSIDE_TRAINING = {"random_crop": "cuts out the middle"}
 """What random operations do with samples that are not trained; others leave them as they are."""
 
+_LOGITS = "logits of the classes; softmax turns them into probabilities"
+
 
 def describe(
     config: EnsembleConfig,
     dnn: DnnConfig,
     source: SampleSource,
     weights: KeptWeights,
+    output_shape: Sequence[int],
     format_name: str,
     modules: Sequence[str],
 ) -> dict[str, Any]:
@@ -29,6 +32,7 @@ def describe(
     Args:
         source: the run's data.
         weights: those that were exported.
+        output_shape: of the model, for one sample.
         format_name: `keras` or `tensorflow`.
         modules: what must be imported before the model is loaded.
     """
@@ -58,16 +62,19 @@ def describe(
         "input": {
             "is": "a batch of samples after all operations of `preprocessing`",
             "shape": [None, *source.sample_spec.shape],
-            "dtype": config.backend.precision,
+            "dtype": "float64" if config.backend.precision == "float64" else "float32",
         },
         "output": {
-            "is": "logits of the classes; softmax turns them into probabilities",
-            "shape": [None, source.num_classes],
+            "is": _LOGITS if dnn.loss is None else f"what the loss {dnn.loss.name} takes",
+            "shape": [None, *output_shape],
         },
+        "label": {"shape": list(source.label_spec.shape), "dtype": source.label_spec.dtype},
         "classes": {
             "number": source.num_classes,
             "names": list(names) if isinstance(names, list | tuple) else None,
-        },
+        }
+        if source.label_spec.is_class
+        else None,
     }
 
 

@@ -67,7 +67,7 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
     replica = _network(config, dnn, source, weights)
     from hpcbal.training import plain_model  # after the backend has chosen Keras' own one
 
-    model, shape = replica.user_model, source.sample_spec.shape
+    model, shape = plain_model.user_model(replica), source.sample_spec.shape
     modules: list[str] = []
     if place.format == "keras":
         model, modules = plain_model.plain_model(who, model, shape)
@@ -80,8 +80,8 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
             plain_model.save_keras(model, aside)
         else:
             plain_model.save_tensorflow(model, aside, shape)
-        plain_model.check_saved(who, replica.user_model, aside, shape)
-        text = describe(config, dnn, source, weights, place.format, modules)
+        output_shape = plain_model.check_saved(who, plain_model.user_model(replica), aside, shape)
+        text = describe(config, dnn, source, weights, output_shape, place.format, modules)
         write_json_atomic(place.description, text, durable=True)
     return Exported(place.path, place.description, weights, notes)
 
@@ -92,8 +92,11 @@ def _network(
     """The network of a DNN with these weights."""
     from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
+    dnn = dnn.model_copy(update={"class_weights": None})  # they are part of the loss, not of the network
     backend = TensorFlowBackend("cpu", config.backend.precision)
-    replica = backend.build(dnn, source.sample_spec, source.num_classes, config.seed, source.on_device)
+    replica = backend.build(
+        dnn, source.sample_spec, source.num_classes, config.seed, source.on_device, source.label_spec
+    )
     try:
         replica.load_state({**replica.state(), **weights.arrays})
     except CheckpointError as error:

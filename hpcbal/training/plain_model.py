@@ -11,14 +11,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.training.failure import USER_ERRORS
+from hpcbal.training.keras_model import users_own
 from hpcbal.user_code import summary
+
+if TYPE_CHECKING:
+    from hpcbal.training.tensorflow_backend import TensorFlowReplica
 
 USE_SAVED_MODEL = "export a TensorFlow SavedModel instead, which needs no code: --to DIR"
 
@@ -32,6 +36,11 @@ _PROBE_LENGTH = 32
 _TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 """Largest difference of outputs, relative to the largest output; a graph sums in another order."""
 _HALF_TOLERANCE = 5e-2
+
+
+def user_model(replica: TensorFlowReplica) -> keras.Model:
+    """What the user's callable returned, with the weights of this moment."""
+    return users_own(replica._model)
 
 
 def plain_model(who: str, model: keras.Model, shape: Sequence[int | None]) -> tuple[keras.Model, list[str]]:
@@ -83,18 +92,20 @@ def save_keras(model: keras.Model, path: Path) -> None:
 
 def save_tensorflow(model: keras.Model, path: Path, shape: Sequence[int | None]) -> None:
     """Write a TensorFlow SavedModel, whose function `serve` maps samples to outputs."""
-    signature = [keras.InputSpec(shape=(None, *shape), dtype=model.compute_dtype)]
+    signature = [keras.InputSpec(shape=(None, *shape), dtype=keras.config.floatx())]
     model.export(path, format="tf_saved_model", input_signature=signature, verbose=False)
 
 
-def check_saved(who: str, model: keras.Model, path: Path, shape: Sequence[int | None]) -> None:
+def check_saved(who: str, model: keras.Model, path: Path, shape: Sequence[int | None]) -> tuple[int, ...]:
     """Load a file or directory that was written, and compare its outputs with those of the model.
+
+    Returns: shape of the output for one sample.
 
     Raises:
         InputError: if it cannot be loaded, or gives other outputs.
     """
     lengths = [_PROBE_LENGTH if length is None else length for length in shape]
-    dtype = keras.backend.standardize_dtype(model.variables[0].dtype)
+    dtype = keras.config.floatx()
     # Zeros and ones are valid as pixels and as indices.
     probes = np.random.default_rng(0).integers(0, 2, (_NUM_PROBES, *lengths)).astype(dtype)
     wanted = np.asarray(keras.ops.cast(model(probes, training=False), "float64"))
@@ -111,6 +122,7 @@ def check_saved(who: str, model: keras.Model, path: Path, shape: Sequence[int | 
             f"{who} gives other outputs once it is written and loaded again; a layer seems to lack a "
             f"part of its get_config{f', or {USE_SAVED_MODEL}' if path.is_file() else ''}"
         )
+    return found.shape[1:]
 
 
 def _load(path: Path, dtype: str) -> Any:
@@ -124,7 +136,7 @@ def _traced(who: str, model: keras.Model, shape: Sequence[int | None]) -> keras.
     """The functional model of what `call` of a subclassed model does in inference."""
     known = inspect.signature(model.call).parameters
     arguments = {"training": False} if "training" in known else {}
-    inputs = keras.Input(tuple(shape), dtype=model.compute_dtype, name="samples")
+    inputs = keras.Input(tuple(shape), dtype=keras.config.floatx(), name="samples")
     try:
         return keras.Model(inputs, model.call(inputs, **arguments), name=model.name)
     except USER_ERRORS as error:

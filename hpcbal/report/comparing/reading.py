@@ -16,6 +16,7 @@ from hpcbal.report.model import JobReport, ReportData
 from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.settings import differing_settings
+from hpcbal.values.metric_names import shows_more_better
 
 DEFAULT_METRIC = "val_accuracy"
 """How DNNs are compared if a run's configuration cannot be read."""
@@ -106,11 +107,11 @@ def _check_metric(metric: str, runs: Sequence[_Run]) -> None:
 def _metric_of(dnn: str, wanted: str | None, runs: Sequence[_Run]) -> tuple[str, bool]:
     """The metric by which DNNs of this name are compared, and whether more of it is better."""
     stops = [each.stop for run in runs if run.config for each in run.config.dnns if each.name == dnn]
-    metric = wanted or (stops[0].monitor if stops else DEFAULT_METRIC)
-    watching = next((stop for stop in stops if stop.monitor == metric), None)
+    metric = wanted or (stops[0].watched if stops else DEFAULT_METRIC)
+    watching = next((stop for stop in stops if stop.watched == metric), None)
     if watching is not None:
         return metric, watching.resolved_mode == "max"
-    return metric, not metric.endswith(("loss", "error"))
+    return metric, shows_more_better(metric)
 
 
 def _dnn(run: _Run, job: JobReport, metric: str, more_is_better: bool) -> DnnInRun:

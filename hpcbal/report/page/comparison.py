@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from hpcbal.report.charts.all_charts import NARROW, WIDE
-from hpcbal.report.charts.curves import METRICS, draw_curves
+from hpcbal.report.charts.curves import draw_curves
 from hpcbal.report.comparing.values import Comparison
 from hpcbal.report.drawing.colors import colors_of
 from hpcbal.report.drawing.shapes import HAIR, INK, QUIET
@@ -13,6 +13,7 @@ from hpcbal.report.drawing.svg import FONTS, to_svg
 from hpcbal.report.model import EpochPoint, JobReport, ReportData
 from hpcbal.report.page.document import follow_script, page_environment
 from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.values.metric_names import LOSS, VALIDATION
 
 
 def render_comparison_page(comparison: Comparison) -> str:
@@ -58,6 +59,7 @@ def _name_of(dnn: str, run: str) -> str:
 def _curves(comparison: Comparison) -> ReportData:
     """The learning curves of all runs, as if they were of one; of the metric that they are compared by."""
     wanted = comparison.metrics[0] if len(comparison.metrics) == 1 else ""
+    is_drawn = wanted.startswith(VALIDATION) or wanted == LOSS
     jobs = tuple(
         JobReport(
             _name_of(each.dnn, each.run),
@@ -65,7 +67,7 @@ def _curves(comparison: Comparison) -> ReportData:
             each.epochs,
             each.best,
             curve=tuple(
-                EpochPoint(point.epoch, {wanted: point.metrics.get(wanted)}) if wanted in METRICS else point
+                EpochPoint(point.epoch, {wanted: point.metrics.get(wanted)}) if is_drawn else point
                 for point in each.curve
             ),
         )

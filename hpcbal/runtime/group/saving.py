@@ -31,8 +31,8 @@ class Saving:
         member: the master's membership.
         writer: writes in the background.
         history: the completed epochs; the group appends to it.
-        other_arrays: returns the arrays of a checkpoint that are not the replica's, given whether it is
-            written inside a pass.
+        other_arrays: returns the arrays of a checkpoint that are not the replica's, given the replica, and
+            whether the checkpoint is written inside a pass.
         report: sends an event with its facts to the scheduler.
     """
 
@@ -41,7 +41,7 @@ class Saving:
         member: GroupMember,
         writer: BackgroundWriter,
         history: Sequence[EpochRecord],
-        other_arrays: Callable[[bool], Mapping[str, np.ndarray]],
+        other_arrays: Callable[[Replica, bool], Mapping[str, np.ndarray]],
         report: Callable[[CheckpointWritten, CheckpointFacts], None],
     ) -> None:
         self._member = member
@@ -126,7 +126,7 @@ class Saving:
             return
         began = time.monotonic()
         is_best = self._best_since_s is not None
-        arrays = {**replica.state(), **self._other_arrays(inside_pass)}
+        arrays = {**replica.state(), **self._other_arrays(replica, inside_pass)}
         state = self._state(position, arrays, {BEST_BY: self._rule.monitor} if is_best else {})
         self._writer.submit(self._directory, state, final=final, best=is_best)
         self._last_s = time.monotonic()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from hpcbal.checkpoint import BackgroundWriter, TrainingState
 from hpcbal.checkpoint.best import BEST_BY
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.data import open_source
+from hpcbal.training.plain_model import user_model
 from hpcbal.training.tensorflow_backend import TensorFlowBackend, TensorFlowReplica
 from hpcbal.values import EpochRecord, Position
 
@@ -71,11 +73,11 @@ class Run:
 
     def samples(self) -> np.ndarray:
         shape = [7 if length is None else length for length in self.source.sample_spec.shape]
-        return np.random.default_rng(1).random((5, *shape)).astype(self.replica.user_model.compute_dtype)
+        return np.random.default_rng(1).random((5, *shape)).astype(keras.config.floatx())
 
     def outputs(self) -> np.ndarray:
         """What the network gives in inference."""
-        return np.asarray(self.replica.user_model(self.samples(), training=False))
+        return np.asarray(user_model(self.replica)(self.samples(), training=False))
 
 
 @pytest.fixture
