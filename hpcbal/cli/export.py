@@ -37,7 +37,10 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, and say what was written."""
+    # Before any import of TensorFlow, also by the user's modules.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU of this node may be in use, and is not needed here
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     from hpcbal.export import export_dnn
 
     done = export_dnn(args.directory, args.name, args.to, args.weights, force=args.force)
