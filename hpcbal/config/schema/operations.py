@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
-from pydantic_core import PydanticCustomError
 
-from hpcbal.config.schema.section import CUSTOM_ERROR, LEAST, MOST, Section, key
+from hpcbal.config.schema.section import LEAST, MOST, Section, key, wrong
 
 _PIXELS = "a whole number of pixels, 1 or more"
 MOST_PIXELS = 65_535
@@ -67,6 +66,39 @@ class RandomRotation(Section):
     degrees: float = key(..., "Largest angle, in both directions.", "0 < degrees <= 180", gt=0.0, le=180)
 
 
+class RandomBrightness(Section):
+    """Add a random number to all values while training."""
+
+    factor: float = key(
+        ..., "Largest number, in parts of the range, as in Keras.", "0 < factor <= 1", gt=0.0, le=1
+    )
+
+
+class RandomContrast(Section):
+    """Stretch values about each channel's mean by a random factor while training."""
+
+    factor: float = key(
+        ..., "Largest distance of the factor from 1, as in Keras.", "0 < factor <= 1", gt=0.0, le=1
+    )
+
+
+class ColorJitter(Section):
+    """Change brightness, contrast, saturation and hue at random while training, as in torchvision."""
+
+    brightness: float = key(0.0, "Largest distance of the factor from 1.", "a number, 0 or more", ge=0.0)
+    contrast: float = key(0.0, "Likewise, about the mean gray value.", "a number, 0 or more", ge=0.0)
+    saturation: float = key(0.0, "Likewise, about each pixel's gray value.", "a number, 0 or more", ge=0.0)
+    hue: float = key(
+        0.0, "Largest part of the colour wheel, in both directions.", "0 <= hue <= 0.5", ge=0.0, le=0.5
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> ColorJitter:
+        if not (self.brightness or self.contrast or self.saturation or self.hue):
+            raise wrong("", "got 0 for all of its keys, allowed: at least one above 0; or remove it")
+        return self
+
+
 def _as_tuple(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(value)
@@ -75,6 +107,37 @@ def _as_tuple(value: Any) -> Any:
 
 _Number = Annotated[float, Field(ge=-MOST, le=MOST)]
 _Channels = Annotated[_Number | tuple[_Number, ...], BeforeValidator(_as_tuple)]
+
+
+def _ascending(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] > value[1]:
+        raise ValueError("the first number is larger than the second")
+    return value
+
+
+_Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
+_Part = Annotated[float, Field(ge=LEAST, le=1)]
+_Parts = Annotated[tuple[_Part, _Part], BeforeValidator(_as_tuple), AfterValidator(_ascending)]
+_Ratios = Annotated[tuple[_Positive, _Positive], BeforeValidator(_as_tuple), AfterValidator(_ascending)]
+
+
+class RandomErasing(Section):
+    """Cover a random rectangle while training, as in torchvision."""
+
+    p: float = key(0.5, "Probability.", "0 < p <= 1", gt=0.0, le=1)
+    scale: _Parts = key(
+        (0.02, 0.33), "Least and largest part of the area.", "a list [least, largest], 0 < both <= 1"
+    )
+    ratio: _Ratios = key(
+        (0.3, 3.3), "Least and largest height over width.", "a list [least, largest] of numbers above 0"
+    )
+    value: float = key(0.0, "What covers the rectangle.", "a number", ge=-MOST, le=MOST)
+
+
+class Cutout(Section):
+    """Cover a square at a random place with zeros while training."""
+
+    size: int = key(..., "Side of the square.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
 class Normalize(Section):
@@ -89,14 +152,10 @@ class Normalize(Section):
         stds = self.std if isinstance(self.std, tuple) else (self.std,)
         means = self.mean if isinstance(self.mean, tuple) else (self.mean,)
         if not stds or not means or min(stds) < LEAST:
-            raise PydanticCustomError(
-                CUSTOM_ERROR,
-                "{message}",
-                {"key": "std", "message": f"got {self.std}, allowed: {_PER_CHANNEL}, each above 0"},
-            )
+            raise wrong("std", f"got {self.std}, allowed: {_PER_CHANNEL}, each above 0")
         if len(stds) > 1 and len(means) > 1 and len(stds) != len(means):
             message = f"got {len(stds)} numbers but mean has {len(means)}, allowed: as many as channels"
-            raise PydanticCustomError(CUSTOM_ERROR, "{message}", {"key": "std", "message": message})
+            raise wrong("std", message)
         return self
 
 
@@ -109,6 +168,11 @@ class OperationItem(Section):
     center_crop: CenterCrop = key(None, "Middle window.", "arguments of center_crop")
     random_flip: RandomFlip = key(None, "Random mirroring.", "arguments of random_flip")
     random_rotation: RandomRotation = key(None, "Random rotation.", "arguments of random_rotation")
+    random_brightness: RandomBrightness = key(None, "Random brightness.", "arguments of random_brightness")
+    random_contrast: RandomContrast = key(None, "Random contrast.", "arguments of random_contrast")
+    color_jitter: ColorJitter = key(None, "Random colours.", "arguments of color_jitter")
+    random_erasing: RandomErasing = key(None, "Random rectangle.", "arguments of random_erasing")
+    cutout: Cutout = key(None, "Random square.", "arguments of cutout")
     normalize: Normalize = key(None, "Scale and shift.", "arguments of normalize")
 
     @model_validator(mode="before")
@@ -122,7 +186,7 @@ class OperationItem(Section):
         if len(self.model_fields_set) != 1:
             given = ", ".join(sorted(self.model_fields_set)) or "none"
             message = f"got {given}, allowed: exactly one operation per entry ({', '.join(OPERATIONS)})"
-            raise PydanticCustomError(CUSTOM_ERROR, "{message}", {"message": message, "key": ""})
+            raise wrong("", message)
         return self
 
 
