@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.custom_operation import CustomOperation, custom_operation
 from hpcbal.data.dataset import RawSample
 from hpcbal.data.operations import OPERATIONS, ElementwiseOperation, Operation, OperationError
 from hpcbal.data.spec import SampleSpec
-from hpcbal.errors import ConfigError, DataError
+from hpcbal.errors import ConfigError, DataError, InputError, UserCodeError
 from hpcbal.values.affine import Affine
 
 
@@ -27,6 +28,7 @@ class Pipeline:
         host_spec: spec of what `run` returns: `output_spec`, unless operations are left for the device.
         on_device: the operations left for the device, in order; they turn `host_spec` into `output_spec`.
         is_random: whether training samples differ from pass to pass.
+        is_custom: whether it runs a user's code.
     """
 
     def __init__(
@@ -48,11 +50,13 @@ class Pipeline:
 
         Raises:
             ConfigError: if an operation does not fit; the message names its place in `preprocessing`.
+            UserCodeError: if a user's operation raises.
             DataError: for encoded images without `decode`, or samples without a bound.
         """
         self.operations = tuple(operations)
         self.input_spec = input_spec
         self.is_random = any(operation.is_random for operation in operations)
+        self.is_custom = any(isinstance(operation, CustomOperation) for operation in operations)
         spec = input_spec
         specs = [spec]
         for index, operation in enumerate(operations):
@@ -67,7 +71,11 @@ class Pipeline:
             )
         self.output_spec = _bounded(spec, max_sample_bytes)
         num_on_host = _num_on_host(self.operations, specs) if on_device else len(self.operations)
-        self._on_host = self.operations[:num_on_host]
+        # With each operation, what it promises to return if that must be checked for each sample.
+        self._on_host = [
+            (operation, promised if isinstance(operation, CustomOperation) else None)
+            for operation, promised in zip(self.operations, specs[1 : num_on_host + 1], strict=False)
+        ]
         left = self.operations[num_on_host:]
         self.on_device: tuple[Affine, ...] = tuple(
             operation.affine for operation in left if isinstance(operation, ElementwiseOperation)
@@ -90,8 +98,11 @@ class Pipeline:
         Raises:
             UnusableSampleError: if an operation cannot use this sample.
         """
-        for operation in self._on_host:
+        for operation, promised in self._on_host:
             sample = operation.apply(sample, rng)
+            if promised is not None:
+                assert isinstance(operation, CustomOperation)
+                operation.check_returned(sample, promised)
         return np.ascontiguousarray(sample, self._dtype)
 
 
@@ -99,17 +110,20 @@ def build_operations(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[O
     """Make operations from their names and arguments.
 
     Args:
-        wanted: (name, arguments) in order, as in the config's `preprocessing`.
+        wanted: (name or import path, arguments) in order, as in the config's `preprocessing`.
 
     Raises:
         ConfigError: for unknown names, and unknown, missing or wrong arguments; all of them at once.
+        UserCodeError: if a user's operation raises when it is made.
     """
     operations: list[Operation] = []
     problems: list[str] = []
     for index, (name, args) in enumerate(wanted):
         try:
             operations.append(_build(name, args))
-        except OperationError as error:
+        except UserCodeError:
+            raise
+        except InputError as error:
             problems.append(f"preprocessing[{index}].{error}")
     if problems:
         raise ConfigError(problems)
@@ -117,6 +131,8 @@ def build_operations(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[O
 
 
 def _build(name: str, args: Mapping[str, Any]) -> Operation:
+    if ":" in name:
+        return custom_operation(name, args)
     if name not in OPERATIONS:
         raise OperationError(f"{name}: unknown operation, allowed: {_allowed(name, list(OPERATIONS))}")
     operation = OPERATIONS[name]

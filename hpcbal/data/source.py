@@ -109,9 +109,11 @@ class SampleSource:
             )
         self.reading: tuple[int, float] | None = None
         self._promises = Promises(self._pipeline.input_spec, self.label_spec, self.num_classes)
-        # Operations turn finite numbers into finite ones, so samples made of integers need no check.
+        # Our operations turn finite numbers into finite ones, so samples made of integers need no check.
         raw = self._pipeline.input_spec
         self._may_be_nonfinite = raw is not None and np.dtype(raw.dtype).kind == "f"
+        makes_floats = self._pipeline.is_custom and np.dtype(self.sample_spec.dtype).kind == "f"
+        self._may_become_nonfinite = self._may_be_nonfinite or makes_floats
         self.fingerprint = self._make_fingerprint()
 
     @property
@@ -133,6 +135,11 @@ class SampleSource:
     def dataset(self) -> Dataset:
         """The dataset that the samples are read from."""
         return self._dataset
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a user's code preprocesses the samples."""
+        return self._pipeline.is_custom
 
     @property
     def is_sized(self) -> bool:
@@ -225,7 +232,7 @@ class SampleSource:
                     f"{num_bytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
                     f"{output.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
                 )
-            if self._may_be_nonfinite and not is_finite(array):
+            if self._may_become_nonfinite and not is_finite(array):
                 raise UnusableSampleError(describe_nonfinite(array))
             return array, label
         except MemoryError:  # the rank is in trouble, not the sample
@@ -316,6 +323,39 @@ def open_source(config: EnsembleConfig) -> SampleSource:
     if config.data.access == "shared" and config.balance.samples == "within-batch":
         check_largest(source, config.balance.max_work_per_gpu)
     return source
+
+
+def check_first(source: SampleSource, num_samples: int = 3) -> None:
+    """Try a user's operations on a few training and validation samples; does nothing if there are none.
+
+    A mistake in an operation breaks all samples, and is found here instead of in the first pass. A sample
+    that cannot be read shows nothing about operations.
+
+    Args:
+        num_samples: of either kind, >= 1.
+
+    Raises:
+        DataError: if none of these samples can be preprocessed.
+    """
+    if not source.is_custom:
+        return
+    for kind, ids in (("training", source.train_ids), ("validation", source.validation_ids)):
+        broken: list[BadSample] = []
+        num_tried = 0
+        for sample_id in ids[:num_samples].tolist():
+            try:
+                source.read(sample_id)
+            except BadSample:
+                continue
+            num_tried += 1
+            try:
+                source.sample(sample_id, 0, training=kind == "training")
+            except BadSample as error:
+                broken.append(error)
+        if broken and len(broken) == num_tried:
+            raise DataError(
+                f"preprocessing: none of the {kind} samples that were tried can be preprocessed: {broken[0]}"
+            )
 
 
 def check_largest(source: SampleSource, max_work: float | None) -> None:

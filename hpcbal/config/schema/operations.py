@@ -6,9 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
-from hpcbal.config.schema.section import LEAST, MOST, Section, key, wrong
+from hpcbal.config.schema.section import (
+    ARGS_ALLOWED,
+    IMPORT_ALLOWED,
+    IMPORT_PATTERN,
+    LEAST,
+    MOST,
+    Section,
+    is_import_path,
+    key,
+    wrong,
+)
 
 _PIXELS = "a whole number of pixels, 1 or more"
 MOST_PIXELS = 65_535
@@ -17,7 +36,12 @@ _PER_CHANNEL = "a number, or a list with a number per channel"
 
 @dataclass(frozen=True, slots=True)
 class OperationConfig:
-    """One operation with all its arguments, defaults included."""
+    """One operation with all its arguments, defaults included.
+
+    Attributes:
+        name: of an operation that comes with hpcbal, or the import path of a user's.
+        args: of a user's operation, those in the file.
+    """
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -160,7 +184,12 @@ class Normalize(Section):
 
 
 class OperationItem(Section):
-    """One entry of `preprocessing`: exactly one of these keys."""
+    """One entry of `preprocessing`: exactly one of these keys, or the import path of an own operation."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"patternProperties": {IMPORT_PATTERN: {"type": ["object", "null"]}}}
+    )
+    also_allowed = f", or {IMPORT_ALLOWED}"
 
     decode: Decode = key(None, "Decode PNG or JPEG bytes.", "arguments of decode")
     resize: Resize = key(None, "Resize to a fixed size.", "arguments of resize")
@@ -174,12 +203,6 @@ class OperationItem(Section):
     random_erasing: RandomErasing = key(None, "Random rectangle.", "arguments of random_erasing")
     cutout: Cutout = key(None, "Random square.", "arguments of cutout")
     normalize: Normalize = key(None, "Scale and shift.", "arguments of normalize")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        """`- random_flip` without arguments is the same as `- random_flip: {}`."""
-        return {value: {}} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _exactly_one(self) -> OperationItem:
@@ -198,8 +221,25 @@ def _to_operation(item: OperationItem) -> OperationConfig:
     return OperationConfig(name, getattr(item, name).model_dump())
 
 
-def _from_operation(value: Any) -> Any:
-    return {value.name: dict(value.args)} if isinstance(value, OperationConfig) else value
+def _operation(value: Any, to_item: ValidatorFunctionWrapHandler) -> OperationConfig:
+    """A user's operation, or one that comes with hpcbal."""
+    if isinstance(value, OperationConfig):
+        value = {value.name: dict(value.args)}
+    elif isinstance(value, str):
+        value = {value: None}
+    if isinstance(value, Mapping) and any(isinstance(name, str) and is_import_path(name) for name in value):
+        return _custom(value)
+    return _to_operation(to_item(value))
+
+
+def _custom(value: Mapping[Any, Any]) -> OperationConfig:
+    if len(value) != 1:
+        given = ", ".join(map(str, value))
+        raise wrong("", f"got {given}, allowed: exactly one operation per entry")
+    ((name, args),) = value.items()
+    if args is not None and not isinstance(args, Mapping):
+        raise wrong("", f"got {args!r:.100} for {name}, allowed: {ARGS_ALLOWED}")
+    return OperationConfig(name, dict(args or {}))
 
 
 def _serialize(operation: OperationConfig) -> dict[str, Any]:
@@ -211,7 +251,6 @@ if TYPE_CHECKING:
 else:
     Operation = Annotated[
         OperationItem,
-        BeforeValidator(_from_operation),
-        AfterValidator(_to_operation),
+        WrapValidator(_operation),
         PlainSerializer(_serialize),
     ]

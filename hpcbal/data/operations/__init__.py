@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbal.data.operations.base import ElementwiseOperation, Operation, OperationError
+from hpcbal.data.operations.base import ElementwiseOperation, NamedOperation, Operation, OperationError
 from hpcbal.data.operations.brightness import RandomBrightness, RandomContrast
 from hpcbal.data.operations.color_jitter import ColorJitter
 from hpcbal.data.operations.crop import CenterCrop, RandomCrop
@@ -13,7 +13,7 @@ from hpcbal.data.operations.normalize import Normalize
 from hpcbal.data.operations.resize import Resize
 from hpcbal.data.operations.rotation import RandomRotation
 
-OPERATIONS: dict[str, type[Operation]] = {
+OPERATIONS: dict[str, type[NamedOperation]] = {
     operation.name: operation
     for operation in (
         Decode,
