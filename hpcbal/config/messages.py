@@ -190,9 +190,9 @@ def _meant_in(root: YamlNode, dnn: Path, name: str) -> str:
 
 
 def _elsewhere(name: str, model: type[BaseModel]) -> str:
-    """A key with that name, or a similar one, in another section."""
+    """A key with that name, or a similar one, in another section; sections of the file come first."""
     last_parts: dict[str, str] = {}
-    for dotted in all_keys(model):
+    for dotted in sorted(all_keys(model), key=lambda key: key.count(".")):
         last_parts.setdefault(dotted.rpartition(".")[2], dotted)
     near = nearest(name, last_parts, cutoff=0.8)
     return f" (did you mean '{last_parts[near]}'?)" if near is not None else ""

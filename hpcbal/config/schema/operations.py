@@ -164,6 +164,20 @@ class Cutout(Section):
     size: int = key(..., "Side of the square.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
+class Mixup(Section):
+    """Make each training sample the weighted mean of two."""
+
+    alpha: float = key(0.2, "Of the beta distribution of weights.", "a number above 0", gt=0.0)
+    p: float = key(1.0, "Probability.", "0 < p <= 1", gt=0.0, le=1)
+
+
+class CutMix(Section):
+    """Replace a rectangle of each training image by that of another one."""
+
+    alpha: float = key(1.0, "Of the beta distribution of areas.", "a number above 0", gt=0.0)
+    p: float = key(1.0, "Probability.", "0 < p <= 1", gt=0.0, le=1)
+
+
 class Normalize(Section):
     """(sample * scale - mean) / std, float32."""
 
@@ -202,6 +216,8 @@ class OperationItem(Section):
     color_jitter: ColorJitter = key(None, "Random colours.", "arguments of color_jitter")
     random_erasing: RandomErasing = key(None, "Random rectangle.", "arguments of random_erasing")
     cutout: Cutout = key(None, "Random square.", "arguments of cutout")
+    mixup: Mixup = key(None, "Mean of two samples.", "arguments of mixup")
+    cutmix: CutMix = key(None, "Part of another image.", "arguments of cutmix")
     normalize: Normalize = key(None, "Scale and shift.", "arguments of normalize")
 
     @model_validator(mode="after")
@@ -240,6 +256,35 @@ def _custom(value: Mapping[Any, Any]) -> OperationConfig:
     if args is not None and not isinstance(args, Mapping):
         raise wrong("", f"got {args!r:.100} for {name}, allowed: {ARGS_ALLOWED}")
     return OperationConfig(name, dict(args or {}))
+
+
+MIXING = ("mixup", "cutmix")
+"""Operations on pairs of samples."""
+_BOTH = " and ".join(MIXING)
+_ELEMENTWISE = ("normalize",)
+
+
+def in_order(operations: tuple[OperationConfig, ...]) -> tuple[OperationConfig, ...]:
+    """Check that only elementwise operations follow those on pairs of samples, which are there once each.
+
+    Raises:
+        PydanticCustomError: if not, at the first operation that is wrong.
+    """
+    mixing: list[str] = []
+    may_mix = True
+    for index, operation in enumerate(operations):
+        name = operation.name
+        if name in MIXING and name not in mixing and may_mix:
+            mixing.append(name)
+        elif mixing:
+            if name not in _ELEMENTWISE:
+                raise wrong(
+                    str(index),
+                    f"{name} comes after {mixing[-1]}, allowed there: {', '.join(_ELEMENTWISE)}, and {_BOTH} "
+                    "once each, side by side; change the order",
+                )
+            may_mix = False
+    return operations
 
 
 def _serialize(operation: OperationConfig) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from hpcbal.data.operations.crop import CenterCrop, RandomCrop
 from hpcbal.data.operations.decode import Decode
 from hpcbal.data.operations.erasing import Cutout, RandomErasing
 from hpcbal.data.operations.flip import RandomFlip
+from hpcbal.data.operations.mixing import CutMix, MixingOperation, Mixup
 from hpcbal.data.operations.normalize import Normalize
 from hpcbal.data.operations.resize import Resize
 from hpcbal.data.operations.rotation import RandomRotation
 
-OPERATIONS: dict[str, type[NamedOperation]] = {
+OPERATIONS: dict[str, type[NamedOperation | MixingOperation]] = {
     operation.name: operation
     for operation in (
         Decode,
@@ -27,6 +28,8 @@ OPERATIONS: dict[str, type[NamedOperation]] = {
         ColorJitter,
         RandomErasing,
         Cutout,
+        Mixup,
+        CutMix,
         Normalize,
     )
 }
@@ -35,9 +38,12 @@ __all__ = [
     "OPERATIONS",
     "CenterCrop",
     "ColorJitter",
+    "CutMix",
     "Cutout",
     "Decode",
     "ElementwiseOperation",
+    "MixingOperation",
+    "Mixup",
     "Normalize",
     "Operation",
     "OperationError",

@@ -11,7 +11,8 @@ from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.control import INDEPENDENT
-from hpcbal.data.source import SampleSource, check_first, open_source
+from hpcbal.data.first_samples import check_first
+from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError

@@ -99,3 +99,66 @@ def test_the_json_schema_allows_import_paths() -> None:
     (pattern,) = json_schema()["$defs"]["OperationItem"]["patternProperties"]
     assert re.search(pattern, "my_package.ops:Blur.make")
     assert not any(re.search(pattern, name) for name in OPERATIONS)
+
+
+@pytest.mark.parametrize(
+    ("items", "problem"),
+    [
+        (["mixup", "cutmix", "normalize"], ""),
+        (["normalize", "cutmix: {p: 0.5}", "mixup", "normalize", "normalize"], ""),
+        (
+            ["mixup", "random_flip"],
+            "preprocessing.1: random_flip comes after mixup, allowed there: normalize,",
+        ),
+        (
+            ["mixup", "static_operations:shifted"],
+            "preprocessing.1: static_operations:shifted comes after mix",
+        ),
+        (
+            ["mixup", "cutmix", "mixup"],
+            "preprocessing.2: mixup comes after cutmix, allowed there: normalize, ",
+        ),
+        (
+            ["mixup", "normalize", "cutmix"],
+            "preprocessing.2: cutmix comes after mixup, .* side by side; chan",
+        ),
+        (["mixup: {alpha: 0}"], "preprocessing.0.mixup.alpha: got 0, allowed: a number above 0"),
+    ],
+)
+def test_pairs_are_mixed_after_everything_but_normalize(
+    tmp_path: Path, items: list[str], problem: str
+) -> None:
+    path = write(tmp_path, *items)
+    if not problem:
+        assert len(load_config(path).preprocessing) == len(items)
+        return
+    with pytest.raises(ConfigError, match=problem):
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (
+            "loss: sparse_categorical_crossentropy",
+            "dnns.0.loss: got 'sparse_cat.*', but cutmix in",
+        ),
+        (
+            "loss: {name: sparse_categorical_crossentropy}",
+            "dnns.0.loss.name: .*; leave it out, or",
+        ),
+        ("metrics: [auc, sparse_categorical_accuracy]", "dnns.0.metrics.1: .*; use categorical_accuracy"),
+        ("loss: categorical_crossentropy", ""),
+        ("metrics: [accuracy, {name: auc}]", ""),
+    ],
+)
+def test_mixed_samples_have_no_number_of_a_class(tmp_path: Path, keys: str, problem: str) -> None:
+    path = write(tmp_path, "cutmix")
+    path.write_text(path.read_text().replace("    batch_size: 8", f"    batch_size: 8\n    {keys}"))
+    if not problem:
+        load_config(path)
+        return
+    with pytest.raises(ConfigError, match=problem):
+        load_config(path)
+    path.write_text(path.read_text().replace("cutmix", "random_flip"))
+    load_config(path)

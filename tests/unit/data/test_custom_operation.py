@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from hpcbal.data import BadSample, SampleSource, SampleSpec, build_operations
+from hpcbal.data.first_samples import check_first
 from hpcbal.data.pipeline import Pipeline
-from hpcbal.data.source import check_first
 from hpcbal.errors import ConfigError, DataError, UserCodeError
 
 PAGE = Path(__file__).parents[3] / "docs" / "your-own-model-and-data.md"
