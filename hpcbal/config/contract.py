@@ -37,6 +37,8 @@ MODEL = Contract("a model", ("input_shape", "num_classes"), ("shape", "class"))
 DATASET = Contract("a dataset")
 PER_SAMPLE = Contract("a loss or metric", ("labels", "outputs"), ("", ""))
 """A function; a class gets its `args` only."""
+OPERATION = Contract("an operation", ("sample", "rng"), ("sample", "rng"))
+"""Likewise."""
 
 
 @dataclass(frozen=True, slots=True)

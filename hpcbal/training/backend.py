@@ -144,6 +144,12 @@ class ClassLabel:
 
 CLASS_LABEL = ClassLabel()
 
+
+def are_shares(label: LabelShape, num_classes: int) -> bool:
+    """Whether labels can be distributions over the classes, as those of mixed samples are."""
+    return label.shape == (num_classes,) and np.dtype(label.dtype).kind == "f"
+
+
 _NO_STATES: Array = np.zeros(0)
 
 

@@ -24,6 +24,7 @@ from hpcbal.training.backend import (
     Replica,
     SampleShape,
     Sums,
+    are_shares,
 )
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.model_change import check_fit
@@ -127,7 +128,7 @@ class EmulatedReplica(Replica):
         else:
             deadline_s = self._deadline(num_samples_total) - self._summing_s
         self._summing_s = 0.0
-        y = np.asarray(batch.y).reshape(-1)
+        y = np.asarray(batch.y)
         loss, correct, gradients = self._model.loss_and_gradient(self._parameters, self._inputs(batch), y)
         divisor = num_samples_total if weight is None else len(y) / weight
         tensors = []
@@ -159,7 +160,7 @@ class EmulatedReplica(Replica):
 
     def evaluate(self, batch: Batch) -> Sums:
         """Takes the time of this rank's share at the group's rate, `EVALUATION_SPEEDUP` times faster."""
-        y = np.asarray(batch.y).reshape(-1)
+        y = np.asarray(batch.y)
         if self._worker is None:
             deadline_s = self._deadline(batch.work * self._num_trainers / EVALUATION_SPEEDUP)
         else:
@@ -267,10 +268,10 @@ class EmulatedBackend(Backend):
         """
         if sample_weights is not None:
             raise InputError("data.dataset: got sample_weights, which the emulated backend does not use")
-        if not label.is_class:
+        if not (label.is_class or are_shares(label, num_classes)):
             raise InputError(
                 f"DNN {dnn.name}: labels of shape {label.shape} and type {label.dtype}, allowed with the "
-                "emulated backend: one class per sample"
+                "emulated backend: one class per sample, or a distribution over classes"
             )
         if dnn.optimizer.name.lower() != "sgd":
             raise InputError(

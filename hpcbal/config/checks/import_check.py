@@ -17,9 +17,19 @@ from inspect import Signature
 from pathlib import Path
 
 from hpcbal.config.checks.annotations import allowed_by_name
+from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
 from hpcbal.config.checks.uncallable import why_uncallable
-from hpcbal.config.contract import DATASET, MODEL, PER_SAMPLE, Contract, Misfit, misfits, names_of_args
+from hpcbal.config.contract import (
+    DATASET,
+    MODEL,
+    OPERATION,
+    PER_SAMPLE,
+    Contract,
+    Misfit,
+    misfits,
+    names_of_args,
+)
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import YamlNode, join_key
@@ -44,7 +54,10 @@ class _Names:
 
 
 def import_problems(root: YamlNode) -> list[str]:
-    """Problems with models and datasets in a written-out configuration: all, or more than are shown."""
+    """Problems with models, datasets and a user's operations in a written-out configuration.
+
+    Returns: all, or more than are shown.
+    """
     problems: dict[str, None] = {}
     data = root.get("data")
     dnns = root.get("dnns")
@@ -53,6 +66,8 @@ def import_problems(root: YamlNode) -> list[str]:
             default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
             data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
         problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
+    for operation in own_operations(root):
+        problems |= dict.fromkeys(_entry_problems(operation, "operation", OPERATION))
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
             problems |= dict.fromkeys(_entry_problems(dnn, "model", MODEL))
@@ -96,7 +111,7 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     if problem is not None:
         return [path.problem(problem)]
     known = None if definition is None else _known_arguments(definition)
-    if isinstance(definition, ast.ClassDef) and contract is PER_SAMPLE:
+    if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION):
         contract = replace(contract, passed=(), words=())
     return [] if known is None else _argument_problems(entry, path, *known, contract)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.shares import too_few_samples
 from hpcbal.config.schema.dnn import OPTIMIZERS
 from hpcbal.config.schema.ensemble import BalanceConfig
@@ -65,6 +66,7 @@ def _keys_in_args(root: YamlNode) -> list[str]:
     data = root.get("data")
     dnns = root.get("dnns")
     owners = [data, *(dnns.value if dnns is not None and dnns.is_list else [])]
+    owners += own_operations(root)
     given = [owner.get("args") for owner in owners if owner is not None]
     problems = [
         node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with the quotes")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from hpcbal.config.schema.dnn import SHARES_ALLOWED, BalanceName, DnnConfig, Shares
-from hpcbal.config.schema.operations import Operation
+from hpcbal.config.schema.operations import Operation, in_order
 from hpcbal.config.schema.run import (
     MOST_BYTES,
     MOST_RANKS_PER_NODE,
@@ -338,7 +338,7 @@ class EnsembleConfig(RunConfig):
         None, "How ranks are used.", "keys of slots", default_factory=EnsembleSlotsConfig
     )
     data: DataConfig = key(None, "Where the samples come from.", "keys of data", default_factory=DataConfig)
-    preprocessing: Annotated[tuple[Operation, ...], Strict(False)] = key(
+    preprocessing: Annotated[tuple[Operation, ...], Strict(False), AfterValidator(in_order)] = key(
         (),
         "Operations on every sample, in order.",
         "a list of operations such as 'resize: {height: 8, width: 8}'",
