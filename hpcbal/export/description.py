@@ -36,7 +36,7 @@ def describe(
         format_name: `keras` or `tensorflow`.
         modules: what must be imported before the model is loaded.
     """
-    raw = source.dataset.sample_spec
+    raw, label = source.dataset.sample_spec, source.dataset.label_spec
     names = getattr(source.dataset, "class_names", None)
     return {
         "schema": SCHEMA,
@@ -68,12 +68,12 @@ def describe(
             "is": _LOGITS if dnn.loss is None else f"what the loss {dnn.loss.name} takes",
             "shape": [None, *output_shape],
         },
-        "label": {"shape": list(source.label_spec.shape), "dtype": source.label_spec.dtype},
+        "label": {"shape": list(label.shape), "dtype": label.dtype},
         "classes": {
             "number": source.num_classes,
             "names": list(names) if isinstance(names, list | tuple) else None,
         }
-        if source.label_spec.is_class
+        if label.is_class
         else None,
     }
 
@@ -88,7 +88,9 @@ def _operations(config: EnsembleConfig, num_on_device: int) -> list[dict[str, An
             "args": dict(step.args),
             "ran_on": "preprocessor" if index < first_on_device else "device",
         }
-        if getattr(OPERATIONS.get(step.name), "is_random", False):
+        if ":" in step.name:
+            entry["outside_training"] = "is called without a random stream"
+        elif getattr(OPERATIONS.get(step.name), "is_random", False):
             entry["outside_training"] = _OUTSIDE_TRAINING.get(step.name, "leaves samples as they are")
         found.append(entry)
     return found

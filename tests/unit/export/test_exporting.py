@@ -19,6 +19,12 @@ from hpcbal.export import export_dnn, exporting
 
 PROGRAM = Path(__file__).parent / "programs" / "load_without_hpcbal.py"
 WALKS = {"dataset": "hpcbal.data:generated_series"}
+MIXUP = {
+    "operation": "mixup",
+    "args": {"alpha": 0.5, "p": 1.0},
+    "ran_on": "preprocessor",
+    "outside_training": "leaves samples as they are",
+}
 MakeRun = Callable[..., Any]
 
 
@@ -67,7 +73,9 @@ def test_models_load_without_hpcbal_and_give_the_same_outputs(make_run: MakeRun,
 
 
 def test_the_description_says_what_the_model_takes_and_gives(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("exported_models:Subclassed")
+    steps = [{"random_flip": {}}, {"mixup": {"alpha": 0.5}}]
+    steps += [{"normalize": {"mean": 0.3, "std": 0.4, "scale": 0.0625}}]
+    run = make_run("exported_models:Subclassed", preprocessing=steps)
     done = export_dnn(run.out, "a", tmp_path / "a.keras", "last", force=False)
     assert done.description == tmp_path / "a.keras.json"
     text = json.loads(done.description.read_text())
@@ -85,6 +93,7 @@ def test_the_description_says_what_the_model_takes_and_gives(make_run: MakeRun, 
             "ran_on": "preprocessor",
             "outside_training": "leaves samples as they are",
         },
+        MIXUP,
         {
             "operation": "normalize",
             "args": {"mean": 0.3, "std": 0.4, "scale": 0.0625},
