@@ -61,8 +61,9 @@ def shown_of(lab: Any) -> dict[str, tuple[int | None, int | None]]:
     return rows
 
 
-def test_the_best_weights_are_kept_beside_the_last_ones(lab: Any, capsys: Any) -> None:
-    lab.use(dnns=dnns(lab), checkpoint={"interval_s": 60})
+@pytest.mark.parametrize("paradigm", ["global", "independent"])
+def test_the_best_weights_are_kept_beside_the_last_ones(lab: Any, capsys: Any, paradigm: str) -> None:
+    lab.use(paradigm, dnns=dnns(lab), checkpoint={"interval_s": 60})
     assert lab.run() == 0
     printed = capsys.readouterr().out
     expected = {name: (best_of(lab, name).epoch, epochs) for name, epochs in lab.epochs.items()}
