@@ -128,8 +128,9 @@ runtime.record    | -                                     | printable errors env
                   |                                       | checkpoint simulator config.checks config
                   |                                       | dataplane report runtime.handoff runtime.wire
                   |                                       | runtime.resuming
-runtime.group     | numpy                                 | errors forks values comm cluster telemetry.streams
-                  |                                       | telemetry.ledger checkpoint config dataplane
+runtime.group     | numpy                                 | errors forks user_code values comm cluster
+                  |                                       | policies telemetry.streams telemetry.ledger
+                  |                                       | checkpoint config.imports config dataplane
                   |                                       | training runtime.wire runtime.balance runtime.rank
 runtime.parts     | numpy                                 | errors values comm cluster policies.samples
                   |                                       | policies data dataplane training runtime.wire
