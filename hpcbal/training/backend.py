@@ -71,6 +71,12 @@ class OptimizerSettings(Protocol):
     @property
     def nesterov(self) -> bool: ...
 
+    @property
+    def clip_norm(self) -> float | None: ...
+
+    @property
+    def no_weight_decay(self) -> Sequence[str]: ...
+
 
 class NamedSettings(Protocol):
     """A loss or a metric of a DNN: its name in Keras or import path, and its arguments."""
@@ -242,6 +248,9 @@ class Replica(Protocol):
 
     def apply(self, tensors: Sequence[Any]) -> None:
         """Update the weights with contributions summed over the group."""
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Use this learning rate, >= 0, from the next step on; first that of the optimizer's settings."""
 
     def train_alone(self, batch: Batch) -> Sums:
         """Do the whole step of a group of one rank: `compute` and `apply`, with the same result.

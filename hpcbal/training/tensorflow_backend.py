@@ -277,6 +277,9 @@ class TensorFlowReplica(Replica):
         with memory_errors():
             self._apply([tf.convert_to_tensor(tensor) for tensor in tensors])
 
+    def set_learning_rate(self, rate: float) -> None:
+        self._optimizer.learning_rate = rate
+
     def _traced_apply(self, sums: list[tf.Tensor]) -> None:
         self.num_traces += 1
         gradients, differences = sums[: len(self._trainable)], sums[len(self._trainable) :]

@@ -134,10 +134,11 @@ runtime.record    | -                                     | printable errors env
                   |                                       | checkpoint simulator config.checks config
                   |                                       | dataplane report runtime.handoff runtime.wire
                   |                                       | runtime.resuming
-runtime.group     | numpy                                 | errors forks values comm cluster control
-                  |                                       | telemetry.streams telemetry.ledger checkpoint
-                  |                                       | config dataplane training runtime.wire
-                  |                                       | runtime.balance runtime.rank
+runtime.group     | numpy                                 | errors forks user_code values comm cluster
+                  |                                       | policies control telemetry.streams
+                  |                                       | telemetry.ledger checkpoint config.imports config
+                  |                                       | dataplane training runtime.wire runtime.balance
+                  |                                       | runtime.rank
 runtime.parts     | numpy                                 | errors values comm cluster policies.samples
                   |                                       | policies data dataplane training runtime.wire
                   |                                       | runtime.balance runtime.rank runtime.group

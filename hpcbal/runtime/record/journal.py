@@ -101,6 +101,7 @@ class Journal:
         self._watch = GroupWatch()
         self._model_warnings: set[tuple[str, str]] = set()
         self._idle: tuple[int, str] | None = None  # the last reason for idle slots
+        self._learning_rates: dict[str, float | None] = {}  # of the last epoch
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
         for dnn_id, progress in opened.earlier.resume.dnns.items():
@@ -151,6 +152,7 @@ class Journal:
             case RateMeasured(), ProfileFacts(start_s):
                 self._profile.note_start(event.dnn_id, start_s)
             case EpochDone(), EpochFacts():
+                self._learning_rates[event.dnn_id] = facts.learning_rate
                 notes = self._note_epoch(event, facts)
             case CheckpointWritten(), CheckpointFacts(seconds, held_s, only):
                 self._saved.note_last(event, only_progress=only)
@@ -318,7 +320,9 @@ class Journal:
         if not history or history[-1].pass_index != event.pass_index:
             return  # the DNN has failed meanwhile
         gpus = len(ensemble.state.groups[event.dnn_id].gpus)
-        self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus)})
+        rate = self._learning_rates.get(event.dnn_id)
+        more = {} if rate is None else {"learning_rate": float(rate)}
+        self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus), **more})
 
     def _note_epoch(self, event: EpochDone, facts: EpochFacts) -> Sequence[str]:
         """Record an epoch in the ledger and the timeline; returns notes for the user."""

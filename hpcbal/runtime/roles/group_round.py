@@ -29,6 +29,7 @@ from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
+from hpcbal.runtime.group.learning_rates import LearningRates
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import Moment
 from hpcbal.runtime.group.saved_arrays import SUMS_NAME
@@ -101,6 +102,7 @@ class GroupRound:
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
         self._saving = Saving(member, writer, self._history, self._other_arrays, self._report)
+        self._rates = LearningRates(member.dnn, member.facts.spec.num_train)
         self._last_look_s = 0.0
         is_known = member.dnn.name in plan.predicted_rate_samples_per_s
         paradigm = member.context.config.schedule.paradigm
@@ -170,6 +172,7 @@ class GroupRound:
             suspended=lambda: self._suspend,
             between_steps=lambda position: self._before_step(replica, position),
             trace=lambda pass_index: StepTrace(self._context.slices, name, pass_index),
+            set_rate=lambda at: self._rates.set_rate(replica, self._history, at),
         )
         if start.offset >= self._facts.spec.num_positions:
             order = self._wait_for_order(start)  # this pass was done before the interruption
@@ -241,7 +244,7 @@ class GroupRound:
         split = dict(self._balancer.take_facts())
         if self._batches is not None:
             split["partition"] = self._batches.parts.facts()
-        facts = result.facts(ranks, split)
+        facts = result.facts(ranks, split, self._rates.last)
         offered_gpu = self._offered_gpu()
         name = self._member.dnn.name
         if self._lacks_rate and result.samples_per_s is not None:
