@@ -221,9 +221,18 @@ class BackendConfig(Section):
     collective: Literal["horovod", "mpi"] = key(
         "horovod", "What sums gradients; emulated always uses mpi.", "horovod, mpi"
     )
-    precision: Literal["float32", "float64"] = key(
-        "float32", "Type of weights and gradients.", "float32, float64"
+    precision: Literal["float32", "float64", "mixed_float16", "mixed_bfloat16"] = key(
+        "float32",
+        "Type of weights and gradients; mixed: these are float32, and layers compute in 16 bits.",
+        "float32, float64, mixed_float16, mixed_bfloat16",
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> BackendConfig:
+        if self.name == "emulated" and self.precision.startswith("mixed"):
+            raise wrong("precision", f"got {self.precision}, allowed with emulated: float32, float64")
+        return self
+
     rates: Mapping[str, RatesByCount] = key(
         {},
         "For emulated: samples/s by number of slots, by DNN; missing counts follow [FLEET] Eq. 5.",

@@ -93,7 +93,8 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
 
         return emulated_backend(config, roles, trainers.rank, is_sized=is_sized)
     try:
-        from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+        from hpcbal.training.tensorflow_backend import TensorFlowBackend
+        from hpcbal.training.tensorflow_setup import setup_tensorflow
     except ImportError as error:
         raise InputError(
             f"backend.name is tensorflow, but TensorFlow cannot be imported here ({error}); install it with "
