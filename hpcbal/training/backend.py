@@ -192,6 +192,16 @@ class Replica(Protocol):
             NonFiniteError, MemoryError: as for `compute`.
         """
 
+    def predict(self, batch: Batch) -> Array:
+        """What the model returns for at least one sample in inference mode, float32, shape (n, ...).
+
+        For a classifier these are the logits of all classes. The labels of the batch are not used.
+
+        Raises:
+            InputError: if the backend has no outputs (emulated).
+            MemoryError: as for `compute`.
+        """
+
     def state(self) -> Arrays:
         """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
 

@@ -167,6 +167,10 @@ class EmulatedReplica(Replica):
         _sleep_until(deadline_s)
         return Sums(float(loss), float(correct), len(y))
 
+    def predict(self, batch: Batch) -> Array:
+        """Always refused: what stands in for the model predicts nothing about the samples."""
+        raise InputError("the emulated backend has no outputs; train with backend.name: tensorflow")
+
     def _inputs(self, batch: Batch) -> Array | list[Array]:
         """What the model is called with."""
         x = batch.x

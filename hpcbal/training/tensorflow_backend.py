@@ -44,6 +44,7 @@ from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.keras_model import IGNORES_MASK, checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
 from hpcbal.training.model_change import check_fit
+from hpcbal.training.predicting import predictor
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.tensorflow_errors import (
@@ -189,6 +190,7 @@ class TensorFlowReplica(Replica):
         self._apply = traced(self._traced_apply, input_signature=[sums])
         self._train_alone = traced(self._traced_train_alone, input_signature=steps)
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
+        self._predict = predictor(model, self._input)
         self._named = named_variables(model, optimizer)
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
@@ -309,6 +311,10 @@ class TensorFlowReplica(Replica):
         loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
         return tf.stack([tf.cast(loss, tf.float64), tf.cast(_num_correct(logits, y), tf.float64)])
 
+    def predict(self, batch: Batch) -> Array:
+        with memory_errors():
+            return self._predict(batch)
+
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
 
@@ -328,7 +334,7 @@ class TensorFlowReplica(Replica):
 
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which have circular references."""
-        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate")
+        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate", "_predict")
         for name in ("_model", "_optimizer", *traced):
             self.__dict__.pop(name, None)
         self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}

@@ -50,6 +50,7 @@ cluster           | mpi4py                                | errors cluster.layou
 policies.batching | numpy                                 | errors
 policies.samples  | numpy                                 | errors policies.batching
 policies          | numpy                                 | errors cluster.layout policies.batching
+ensembling        | numpy                                 | errors
 control           | -                                     | errors values cluster.layout machines
                   |                                       | policies.batching policies
 telemetry.files   | -                                     | errors
@@ -180,6 +181,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "training.tensorflow_backend",
         "training.device_input",
+        "training.predicting",
         "training.tensorflow_errors",
         "training.traced_exchange",
         "training.horovod_collective",
@@ -187,6 +189,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     ),
     "keras": (
         "training.tensorflow_backend",
+        "training.predicting",
         "training.keras_model",
         "training.keras_parts",
         "models",

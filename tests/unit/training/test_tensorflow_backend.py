@@ -274,3 +274,17 @@ def test_closed_replica_holds_no_model(build: Make) -> None:
     replica.close()
     assert replica.state() == {}
     assert not hasattr(replica, "_model")
+
+
+def test_predictions_are_the_outputs_of_the_model_and_change_nothing(build: Make, make_batch: Make) -> None:
+    replica, batch = build(NORMALISED), make_batch(7)
+    train_step(replica, batch, 7, LocalCollective())
+    before = replica.state()
+    outputs = replica.predict(batch)
+    assert (outputs.dtype, outputs.shape) == (np.float32, (7, 5))
+    np.testing.assert_allclose(outputs, replica._model(batch.x, training=False).numpy(), rtol=1e-6)
+    sums = replica.evaluate(batch)
+    losses = np.log(np.exp(outputs).sum(axis=1)) - outputs[np.arange(7), batch.y]
+    assert losses.sum() == pytest.approx(sums.loss, rel=1e-5)
+    for name, array in replica.state().items():
+        np.testing.assert_array_equal(array, before[name])
