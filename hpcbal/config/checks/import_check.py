@@ -53,12 +53,24 @@ def import_problems(root: YamlNode) -> list[str]:
             default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
             data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
         problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
+        for name in ("validation", "test"):
+            problems |= dict.fromkeys(_held_out_problems(data, data.get(name)))
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
             problems |= dict.fromkeys(_entry_problems(dnn, "model", MODEL))
         if len(problems) > MOST_PROBLEMS:
             break
     return list(problems)
+
+
+def _held_out_problems(data: YamlNode, section: YamlNode | None) -> list[str]:
+    """Problems with a held-out dataset, whose callable is that of `data.dataset` unless it has its own."""
+    if section is None or not section.is_mapping:
+        return []
+    own = section.get("dataset")
+    if own is None or own.value is None:
+        section = YamlNode({**section.value, "dataset": data.value["dataset"]}, section.where, section.key)
+    return _entry_problems(section, "dataset", DATASET)
 
 
 def arguments_of_model(path: object) -> tuple[str, ...] | None:
