@@ -14,7 +14,7 @@ from hpcbal.data.dataset import Dataset
 from hpcbal.data.held_out import check_same_kind, open_held_out
 from hpcbal.data.opening import open_dataset
 from hpcbal.data.pipeline import build_operations
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError
 
 if TYPE_CHECKING:
@@ -39,18 +39,17 @@ class SampleSet:
     ids: NDArray[np.int64]
 
 
-def has_test_set(config: EnsembleConfig) -> bool:
-    """Whether the configuration keeps samples for the test."""
-    return config.data.test is not None or config.data.test_fraction > 0.0
-
-
 def open_sample_set(
-    config: EnsembleConfig, wanted: str, args: Mapping[str, Any] = MappingProxyType({})
+    config: EnsembleConfig,
+    trained: SampleSource,
+    wanted: str,
+    args: Mapping[str, Any] = MappingProxyType({}),
 ) -> SampleSet:
     """Open the samples to evaluate; they are preprocessed like validation samples.
 
     Args:
         config: of the run that has trained the DNNs.
+        trained: the samples of that run.
         wanted: `test`, `validation`, or the import path of a dataset that is called with `args`.
 
     Raises:
@@ -58,7 +57,6 @@ def open_sample_set(
         InputError: if nothing exists at the import path.
         UserCodeError: if a dataset's module or callable raises.
     """
-    trained = open_source(config)
     if wanted == VALIDATION:
         if not trained.num_validation:
             raise DataError("the run has no validation samples: data.validation_fraction is 0")
@@ -67,7 +65,7 @@ def open_sample_set(
         if not len(trained.test_ids):
             raise DataError(
                 "the run has no test samples; name a dataset with --data, evaluate the validation samples "
-                "with --data validation, or set data.test to a dataset and run 'hpcbal run' again"
+                "with --data validation, or name one in data.test and run 'hpcbal run' again"
             )
         return SampleSet("data.test_fraction", trained, trained.test_ids)
     if wanted == TEST:

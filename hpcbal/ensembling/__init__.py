@@ -1,22 +1,33 @@
 """What trained DNNs predict together: their answers, how good these are, and which DNNs to combine."""
 
-from hpcbal.ensembling.agreement import disagreement
-from hpcbal.ensembling.answers import Answers, OutputKind, answers_of, items_of, joined
-from hpcbal.ensembling.scores import calibration_error, class_scores, value_scores
-from hpcbal.ensembling.selection import Selection, greedy_selection, log_loss_of_mean, squared_error_of_mean
+from hpcbal.ensembling.agreement import agreeing_pairs, disagreement
+from hpcbal.ensembling.answers import Answers, Link, answers_of, items_of
+from hpcbal.ensembling.division import Piece, pieces_of_rank
+from hpcbal.ensembling.selection import (
+    Loss,
+    Selection,
+    greedy_selection,
+    log_loss_of_mean,
+    squared_error_of_mean,
+)
+from hpcbal.ensembling.tallies import ClassTally, Tally, ValueTally, tally_of
 
 __all__ = [
     "Answers",
-    "OutputKind",
+    "ClassTally",
+    "Link",
+    "Loss",
+    "Piece",
     "Selection",
+    "Tally",
+    "ValueTally",
+    "agreeing_pairs",
     "answers_of",
-    "calibration_error",
-    "class_scores",
     "disagreement",
     "greedy_selection",
     "items_of",
-    "joined",
     "log_loss_of_mean",
+    "pieces_of_rank",
     "squared_error_of_mean",
-    "value_scores",
+    "tally_of",
 ]

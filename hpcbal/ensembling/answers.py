@@ -6,16 +6,15 @@ sample. Probabilities take `num_items * num_classes` numbers, answers three numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-OutputKind = Literal["softmax", "sigmoid", "values"]
-"""What a model's outputs are: logits of a softmax over the last axis, logits of one sigmoid each, or the
-predicted values themselves."""
+Link = Literal["softmax", "sigmoid", "identity"]
+"""What turns a model's outputs into predictions: a softmax over the last axis, a sigmoid of each number, or
+nothing, if the outputs are the predicted values."""
 
 TINY = float(np.finfo(np.float64).tiny)
 """Smaller probabilities count as this one, so that their logarithm is finite."""
@@ -39,21 +38,21 @@ class Answers:
         return len(self.predicted)
 
 
-def items_of(outputs: NDArray[np.float32], kind: OutputKind) -> NDArray[np.float64]:
+def items_of(outputs: NDArray[np.float32], link: Link) -> NDArray[np.float64]:
     """Outputs as one row per item: probabilities of the classes, or the values.
 
     Args:
         outputs: what the model returns for n samples, shape (n, ...).
-        kind: what they are.
+        link: what they are the input of.
 
     Returns:
         softmax: shape (items, num_classes), items are all axes but the last. sigmoid: shape (items, 2), the
-        probabilities of no and yes, items are all axes. values: shape (items, 1), items are all axes.
+        probabilities of no and yes, items are all axes. identity: shape (items, 1), items are all axes.
     """
     numbers = np.asarray(outputs, np.float64)
-    if kind == "values":
+    if link == "identity":
         return numbers.reshape(-1, 1)
-    if kind == "sigmoid":
+    if link == "sigmoid":
         logits = numbers.reshape(-1, 1)
         numbers = np.concatenate([np.zeros_like(logits), logits], axis=1)  # a softmax over (0, z)
     rows = numbers.reshape(-1, numbers.shape[-1])
@@ -71,12 +70,3 @@ def answers_of(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) ->
     rows = np.arange(len(probabilities))
     predicted = probabilities.argmax(axis=1)
     return Answers(probabilities[rows, labels], probabilities[rows, predicted], predicted.astype(np.int32))
-
-
-def joined(parts: Sequence[Answers]) -> Answers:
-    """The answers of several parts, in order; there is at least one part."""
-    return Answers(
-        np.concatenate([part.truth for part in parts]),
-        np.concatenate([part.confidence for part in parts]),
-        np.concatenate([part.predicted for part in parts]),
-    )

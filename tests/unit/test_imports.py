@@ -144,16 +144,21 @@ runtime.start     | mpi4py                                | errors env forks com
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
+runtime.evaluating | mpi4py numpy                          | printable errors comm ensembling telemetry.files
+                  |                                       | telemetry.views telemetry checkpoint config.source
+                  |                                       | config.schema config data dataplane training
+                  |                                       | runtime.group
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
-                  |                                       | telemetry.streams telemetry config.balance config
-                  |                                       | runtime.handoff runtime.health runtime.resuming
-                  |                                       | runtime.rank runtime.start
+                  |                                       | telemetry.streams telemetry.views telemetry
+                  |                                       | config.balance config data runtime.handoff
+                  |                                       | runtime.health runtime.resuming runtime.rank
+                  |                                       | runtime.start runtime.evaluating
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
                   |                                       | config.scheduling planning report.model
                   |                                       | report.drawing report.reading report.page report
-                  |                                       | runtime.handoff runtime
+                  |                                       | runtime.handoff runtime.evaluating runtime
 __main__          | -                                     | errors stderr cli
 """
 
@@ -361,7 +366,9 @@ sys.exit(f"{heavy} imported" if heavy else code)
 """
 
 
-@pytest.mark.parametrize("verb", ["--help", "run --help", "validate", "plan", "status", "report", "schema"])
+@pytest.mark.parametrize(
+    "verb", ["--help", "run --help", "evaluate --help", "validate", "plan", "status", "report", "schema"]
+)
 def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
     from ledger_lines import a
 

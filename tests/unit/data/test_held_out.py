@@ -142,7 +142,7 @@ def test_an_own_validation_dataset_follows_the_training_samples(config_of: Any) 
 def test_a_test_dataset_changes_nothing_for_the_run_and_is_read_as_a_whole(config_of: Any) -> None:
     config = config_of(f"{{{ROWS}, test: {{args: {{first: 100, length: 5}}}}}}")
     assert open_source(config).fingerprint == open_source(config_of(f"{{{ROWS}}}")).fingerprint
-    samples = open_sample_set(config, "test")
+    samples = open_sample_set(config, open_source(config), "test")
     assert samples.ids.tolist() == [0, 1, 2, 3, 4]
     assert samples.source.sample(4, 0, training=False)[0][0] == 104
     assert samples.name == "data.test"
@@ -150,16 +150,16 @@ def test_a_test_dataset_changes_nothing_for_the_run_and_is_read_as_a_whole(confi
 
 def test_sets_that_can_be_evaluated(config_of: Any) -> None:
     config = config_of(f"{{{ROWS}, test_fraction: 0.25, validation_fraction: 0.2}}")
-    test, validation = open_sample_set(config, "test"), open_sample_set(config, "validation")
+    test, validation = (open_sample_set(config, open_source(config), name) for name in ("test", "validation"))
     assert (len(test.ids), len(validation.ids)) == (5, 4)
     assert not set(test.ids) & set(validation.ids)
     assert (test.name, validation.name) == ("data.test_fraction", "the validation set")
-    own = open_sample_set(config, "held_out_rows:Rows", {"first": 50, "length": 2})
+    own = open_sample_set(config, open_source(config), "held_out_rows:Rows", {"first": 50, "length": 2})
     assert (own.name, len(own.ids)) == ("held_out_rows:Rows", 2)
     without = config_of(f"{{{ROWS}, validation_fraction: 0}}")
     for name in ("test", "validation"):
         with pytest.raises(DataError, match=f"no {name} samples"):
-            open_sample_set(without, name)
+            open_sample_set(without, open_source(without), name)
 
 
 @pytest.mark.parametrize(
