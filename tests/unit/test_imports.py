@@ -94,7 +94,7 @@ training          | horovod keras mpi4py numpy tensorflow | errors env forks use
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
-report.model      | -                                     | -
+report.model      | -                                     | telemetry.views
 report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger

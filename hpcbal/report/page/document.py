@@ -17,6 +17,7 @@ from hpcbal.report.drawing.shapes import HAIR, INK, QUIET
 from hpcbal.report.drawing.svg import FONTS, to_svg
 from hpcbal.report.model import ReportData
 from hpcbal.report.page.parts import WHY_NAMES, best_first, cards, four_digits, mood, short_duration
+from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.table import count_text, key_line
 
@@ -97,6 +98,7 @@ def _environment() -> Environment:
         "count": count_text,
         "duration": duration_label,
         "four_digits": four_digits,
+        "score_title": title_of,
         "percent": percent_label,
         "short_duration": short_duration,
         "key_line": key_line,
