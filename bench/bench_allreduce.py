@@ -94,7 +94,7 @@ def measure(args: argparse.Namespace) -> None:
 
     shapes = [tuple(v.shape) for v in resnet((224, 224, 3), 1000, depth=50).trainable_variables]
     tensors = [tf.random.normal(shape) for shape in shapes]
-    contribution = Contribution(tensors, Sums(1.0, 1.0, 1))
+    contribution = Contribution(tensors, Sums(1.0, 1))
 
     def plain() -> Sequence[Any]:
         summed: Sequence[Any] = hvd.grouped_allreduce(tensors, op=hvd.Sum)

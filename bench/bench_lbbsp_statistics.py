@@ -177,7 +177,8 @@ class Trainer:
         self._replica.apply([sum(tensors) / divisor for tensors in zip(*parts, strict=True)])
 
     def _accuracy(self) -> float:
-        return self._replica.evaluate(self._batch(self._samples.validation)).accuracy
+        sums = self._replica.evaluate(self._batch(self._samples.validation))
+        return self._replica.metrics(sums)["accuracy"]
 
     def _batch(self, ids: IntArray) -> Batch:
         return Batch(ids, self._samples.x[ids], self._samples.y[ids])

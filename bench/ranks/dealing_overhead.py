@@ -69,7 +69,7 @@ class WorkingReplica(SleepingReplica):
         self.began_s = time.monotonic()
         time.sleep(batch.work * self.sample_s * (1.0 + NOISE * abs(self.rng.standard_normal())))
         self.computed_s = time.monotonic()
-        return Contribution(self.tensors, Sums(0.0, 0.0, len(batch.ids)))
+        return Contribution(self.tensors, Sums(0.0, len(batch.ids)))
 
 
 class TimedFitted(Fitted):

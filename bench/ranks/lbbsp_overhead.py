@@ -63,12 +63,13 @@ class SleepingReplica:
     rng: np.random.Generator
     broken: None = None
     exchange: None = None
+    num_states: int = 0
     computed_s: float = 0.0
 
     def compute(self, batch: Any, num_samples_total: int, weight: float | None = None) -> Contribution:
         time.sleep(len(batch.ids) * self.sample_s * (1.0 + NOISE * abs(self.rng.standard_normal())))
         self.computed_s = time.monotonic()
-        return Contribution(self.tensors, Sums(0.0, 0.0, len(batch.ids)))
+        return Contribution(self.tensors, Sums(0.0, len(batch.ids)))
 
     def train_alone(self, batch: Any) -> Sums:
         return self.compute(batch, len(batch.ids)).sums

@@ -161,7 +161,7 @@ class Replay:
     def _accuracy(self) -> float:
         by_size = self._test[np.argsort(self._sizes[self._test], kind="stable")]
         batches = np.array_split(by_size, -(-len(by_size) // EVALUATION_SAMPLES))
-        correct = sum(self._replica.evaluate(self._batch(ids)).correct for ids in batches)
+        correct = sum(float(self._replica.evaluate(self._batch(ids)).states[0]) for ids in batches)
         return float(correct / len(by_size))
 
     def _batch(self, ids: IntArray) -> Batch:

@@ -35,6 +35,10 @@ class Contract:
 
 MODEL = Contract("a model", ("input_shape", "num_classes"), ("shape", "class"))
 DATASET = Contract("a dataset")
+PER_SAMPLE = Contract("a loss or metric", ("labels", "outputs"), ("", ""))
+"""A function; a class gets its `args` only."""
+OPERATION = Contract("an operation", ("sample", "rng"), ("sample", "rng"))
+"""Likewise."""
 
 
 @dataclass(frozen=True, slots=True)

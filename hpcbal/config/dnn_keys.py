@@ -6,10 +6,15 @@ from collections.abc import Collection
 from functools import cache
 
 from hpcbal.config.schema.dnn import DnnConfig, OptimizerConfig, StopConfig
+from hpcbal.config.schema.objective import LossConfig
 from hpcbal.config.schema.section import Section
 from hpcbal.config.source.suggest import nearest
 
-_SECTIONS: dict[str, type[Section]] = {"optimizer": OptimizerConfig, "stop": StopConfig}
+_SECTIONS: dict[str, type[Section]] = {
+    "optimizer": OptimizerConfig,
+    "stop": StopConfig,
+    "loss": LossConfig,
+}
 _OTHER_NAMES = {"lr": "optimizer.learning_rate", "epochs": "stop.max_epochs"}
 
 

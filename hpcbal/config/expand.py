@@ -51,8 +51,8 @@ def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None) -> Expansion:
 def with_defaults(dnn: YamlNode, defaults: YamlNode | None) -> YamlNode:
     """Fill in what `dnn` omits from `defaults`.
 
-    Sections are completed key by key. An optimizer that names its algorithm is not completed, because the
-    rest of the default belongs to another algorithm.
+    Sections are completed key by key. An optimizer or a loss that has a name is not completed, because the
+    rest of the default belongs to another one.
     """
     if defaults is None or not (defaults.is_mapping and dnn.is_mapping):
         return dnn
@@ -64,7 +64,7 @@ def with_defaults(dnn: YamlNode, defaults: YamlNode | None) -> YamlNode:
         own = dnn.get(name)
         if own is None:
             result[name] = default
-        elif name != "optimizer" or own.get("name") is None:
+        elif name not in ("optimizer", "loss") or not (own.is_mapping and own.get("name") is not None):
             result[name] = merged(own, default)
     return YamlNode(result, dnn.where, dnn.key)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
+from hpcbal.cluster.layout import Cluster
 from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, PARADIGMS
-from hpcbal.control.progress import ScheduleSettings
+from hpcbal.control.progress import DnnSpec, ScheduleSettings
 from hpcbal.control.schedules import AUTO, Prediction, Schedule
 from hpcbal.policies import Delta
 
@@ -39,6 +41,16 @@ def candidates(settings: ScheduleSettings) -> tuple[Schedule, ...]:
             for alpha in alphas if paradigm is not None and paradigm.has_alpha else (None,):
                 found[Schedule(name, delta, alpha)] = None
     return tuple(found)
+
+
+def basis_of(
+    specs: Iterable[DnnSpec], schedules: Sequence[Schedule], max_gpus_per_dnn: int | None, cluster: Cluster
+) -> str:
+    """Identify what a choice among `schedules` is made for, in 16 characters; see `Choice`."""
+    dnns = sorted((spec.dnn_id, spec.batch_size, spec.stop.max_epochs) for spec in specs)
+    sizes = sorted(node.num_gpus for node in cluster.nodes)
+    facts = repr((dnns, tuple(schedules), max_gpus_per_dnn, sizes))
+    return sha256(facts.encode()).hexdigest()[:16]
 
 
 def first_to_try(schedules: Sequence[Schedule], current: Schedule | None) -> tuple[Schedule, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds
-from hpcbal.control.candidates import candidates
+from hpcbal.control.candidates import basis_of, candidates
 from hpcbal.control.error import ControlError, subject_of
 from hpcbal.control.measuring_round import measures_in_rounds
 from hpcbal.control.messages import Event, Finish, Instruction, Started
@@ -29,6 +29,7 @@ class Core:
         specs, cluster: as given.
         given: the settings as given; parts of the schedule may be left open.
         candidates: the schedules that the settings leave open.
+        basis: see `Choice`.
         origin_rates, origin_resume: where the event log starts.
         batch_sizes: samples per step, by DNN.
         log: the bounded event log.
@@ -59,11 +60,8 @@ class Core:
         self._check_input()
         self.candidates = candidates(settings)
         self.state = EnsembleState.begin(self.specs, rates, resume)
-        if resume.choice is not None and not (
-            self.is_auto
-            and resume.choice.schedule in self.candidates
-            and rounds.is_alike(resume.cluster, cluster)
-        ):
+        self.basis = basis_of(self.specs, self.candidates, settings.max_gpus_per_dnn, cluster)
+        if resume.choice is not None and not self._still_holds(resume.choice):
             self.state.choice = None
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
             self.state.interrupted = None
@@ -80,6 +78,14 @@ class Core:
             self.state.interrupted = None
         if self._above_limit(self.state.kept):
             self.state.kept = {}
+
+    def _still_holds(self, choice: Choice) -> bool:
+        """Whether a choice of an earlier start was made for what there is now."""
+        if not self.is_auto or choice.schedule not in self.candidates:
+            return False
+        if choice.basis is None:  # of a ledger that does not say
+            return rounds.is_alike(self.origin_resume.cluster, self.cluster)
+        return choice.basis == self.basis
 
     @property
     def is_auto(self) -> bool:

@@ -170,10 +170,12 @@ class ChooseSchedule(Instruction):
     Attributes:
         candidates: at least two.
         current: the schedule until now; None at the first choice.
+        basis: see `Choice`; part of the answer.
     """
 
     candidates: tuple[Schedule, ...]
     current: Schedule | None
+    basis: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def next_round(core: Core) -> list[Instruction]:
 def _ask(core: Core) -> list[Instruction]:
     core.state.phase = Phase.CHOOSING
     choice = core.state.choice
-    return [ChooseSchedule(core.candidates, None if choice is None else choice.schedule)]
+    return [ChooseSchedule(core.candidates, None if choice is None else choice.schedule, core.basis)]
 
 
 def on_schedule_chosen(core: Core, event: ScheduleChosen) -> list[Instruction]:

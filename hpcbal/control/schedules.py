@@ -68,6 +68,9 @@ class Choice:
             was no limit. Later choices use the same value, so that they do not depend on measurements of a
             running machine.
         num_dnns: number of DNNs that were not over at the choice; None: not known. See `is_due`.
+        basis: identifies what the choice was made for: all DNNs of the run and the epochs that they may have,
+            the candidates, the limit of GPUs, and the nodes. A resumed run drops a choice with another basis.
+            None: not known.
     """
 
     schedule: Schedule
@@ -75,12 +78,13 @@ class Choice:
     previous: Schedule | None = None
     preprocessing_samples_per_s: float | None = None
     num_dnns: int | None = None
+    basis: str | None = None
 
     def is_due(self, num_dnns: int) -> bool:
         """Whether to choose again, with this number of DNNs that are not over.
 
-        It is due if `LEAST_OVER` of the DNNs are over since, at least one, or if DNNs were added. So the
-        number of choices grows with the logarithm of the number of DNNs, not with the number of rounds.
+        It is due if `LEAST_OVER` of the DNNs are over since, at least one. So the number of choices grows
+        with the logarithm of the number of DNNs, not with the number of rounds.
         """
         if self.num_dnns is None:
             return True
@@ -107,6 +111,7 @@ def choose(
     current: Schedule | None = None,
     preprocessing_samples_per_s: float | None = None,
     num_dnns: int | None = None,
+    basis: str | None = None,
 ) -> Choice:
     """Choose the schedule with the shortest prediction.
 
@@ -116,13 +121,13 @@ def choose(
     Args:
         predictions: at least one, with different schedules; not all may be cut.
         current: the schedule until now; None: there is none. It has no effect if it is no candidate.
-        preprocessing_samples_per_s, num_dnns: see `Choice`.
+        preprocessing_samples_per_s, num_dnns, basis: see `Choice`.
     """
     best = min(predictions, key=_cost)  # cut ones come last
     kept = next((p for p in predictions if p.schedule == current and not p.is_cut), None)
     if kept is not None and best.remaining_s > (1.0 - LEAST_GAIN) * kept.remaining_s:
         best = kept
-    return Choice(best.schedule, tuple(predictions), current, preprocessing_samples_per_s, num_dnns)
+    return Choice(best.schedule, tuple(predictions), current, preprocessing_samples_per_s, num_dnns, basis)
 
 
 def _cost(prediction: Prediction) -> tuple[bool, float, int]:

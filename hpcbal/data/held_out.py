@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hpcbal.data.class_labels import class_labels
 from hpcbal.data.dataset import Dataset, RawSample
 from hpcbal.data.opening import open_dataset
+from hpcbal.data.sample_weights import declared_weights
 from hpcbal.data.sizes import declared_sizes
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import DataError
@@ -71,14 +72,14 @@ class WithOwnValidation:
         validation_ids: ids of the validation samples: all from the number of training samples on.
         fingerprint: of both.
         labels: classes of all samples, if both datasets declare them.
-        sizes: of all samples, if both datasets declare them.
+        sizes, sample_weights: of all samples, if both datasets declare them.
 
     Args:
         trained: must have no validation samples of its own.
         validation: a dataset of the same kind.
 
     Raises:
-        DataError: if one of them declares a split, or only one of them declares sizes.
+        DataError: if one of them declares a split, or only one of them declares sizes or weights.
     """
 
     def __init__(self, trained: Dataset, validation: Dataset) -> None:
@@ -95,11 +96,8 @@ class WithOwnValidation:
         self.validation_ids = np.arange(self._num_trained, len(self))
         self.fingerprint = " and ".join(str(getattr(part, "fingerprint", "")) for part in self._parts)
         self.labels = _of_both(self._parts, class_labels)
-        sizes = [declared_sizes(part) for part in self._parts]
-        if (sizes[0] is None) != (sizes[1] is None):
-            without = "data.validation" if sizes[1] is None else "data.dataset"
-            raise DataError(f"{without} declares no sizes of samples, but the other dataset does; add them")
-        self.sizes = _of_both(self._parts, declared_sizes)
+        self.sizes = self._declared_by_both("sizes", declared_sizes)
+        self.sample_weights = self._declared_by_both("sample_weights", declared_weights)
 
     def __len__(self) -> int:
         return self._num_trained + len(self._parts[1])
@@ -113,6 +111,15 @@ class WithOwnValidation:
         """What the dataset that holds the sample calls it."""
         part, own_id = self._place(sample_id)
         return part.describe(own_id) if part is self._parts[0] else f"validation: {part.describe(own_id)}"
+
+    def _declared_by_both(
+        self, name: str, declared: Callable[[Dataset], NDArray[Any] | None]
+    ) -> NDArray[Any] | None:
+        found = [declared(part) for part in self._parts]
+        if (found[0] is None) != (found[1] is None):
+            without = "data.validation" if found[1] is None else "data.dataset"
+            raise DataError(f"{without} declares no {name}, but the other dataset does; add them")
+        return _of_both(self._parts, declared)
 
     def _place(self, sample_id: int) -> tuple[Dataset, int]:
         if sample_id < self._num_trained:

@@ -1,4 +1,4 @@
-"""From the outputs of a model to probabilities, and from probabilities to one answer per item.
+"""From the predictions of a model to one row per item, and from probabilities to one answer per item.
 
 An item is what one label is about: a sample, a pixel of a dense prediction, or one label of a multi-label
 sample. Probabilities take `num_items * num_classes` numbers, answers three numbers per item.
@@ -7,14 +7,13 @@ sample. Probabilities take `num_items * num_classes` numbers, answers three numb
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Link = Literal["softmax", "sigmoid", "identity"]
-"""What turns a model's outputs into predictions: a softmax over the last axis, a sigmoid of each number, or
-nothing, if the outputs are the predicted values."""
+Kind = Literal["classes", "labels", "values"]
+"""What is predicted for an item: one class of several, whether a label applies, or a value."""
 
 TINY = float(np.finfo(np.float64).tiny)
 """Smaller probabilities count as this one, so that their logarithm is finite."""
@@ -34,30 +33,39 @@ class Answers:
     confidence: NDArray[np.float64]
     predicted: NDArray[np.int32]
 
-    def __len__(self) -> int:
-        return len(self.predicted)
 
-
-def items_of(outputs: NDArray[np.float32], link: Link) -> NDArray[np.float64]:
-    """Outputs as one row per item: probabilities of the classes, or the values.
+def items_of(predictions: NDArray[np.float64], kind: Kind) -> NDArray[np.float64]:
+    """Predictions as one row per item.
 
     Args:
-        outputs: what the model returns for n samples, shape (n, ...).
-        link: what they are the input of.
+        predictions: for n samples, shape (n, ...).
+        kind: what they are.
 
     Returns:
-        softmax: shape (items, num_classes), items are all axes but the last. sigmoid: shape (items, 2), the
-        probabilities of no and yes, items are all axes. identity: shape (items, 1), items are all axes.
+        classes: probabilities, shape (items, num_classes); items are all axes but the last. labels: the
+        probabilities of no and yes, shape (items, 2); items are all axes. values: shape (items, 1); likewise.
     """
-    numbers = np.asarray(outputs, np.float64)
-    if link == "identity":
-        return numbers.reshape(-1, 1)
-    if link == "sigmoid":
-        logits = numbers.reshape(-1, 1)
-        numbers = np.concatenate([np.zeros_like(logits), logits], axis=1)  # a softmax over (0, z)
-    rows = numbers.reshape(-1, numbers.shape[-1])
-    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+    if kind == "classes":
+        return predictions.reshape(-1, predictions.shape[-1])
+    column = predictions.reshape(-1, 1)
+    return column if kind == "values" else np.concatenate([1.0 - column, column], axis=1)
+
+
+def labels_of(y: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
+    """The right class or value of each item, shape (items,); a class may be given by shares of all classes.
+
+    Args:
+        y: labels of n samples, shape (n, *label shape).
+    """
+    if kind == "classes" and y.dtype.kind == "f":
+        y = y.argmax(axis=-1)
+    return y.reshape(-1).astype(np.float64)
+
+
+def items_per_sample(shape: tuple[int, ...], dtype: str, kind: Kind) -> int:
+    """How many items a sample has, by the shape and type of its label; see `labels_of`."""
+    has_shares = kind == "classes" and np.dtype(dtype).kind == "f"
+    return int(np.prod(shape[:-1] if has_shares else shape, dtype=np.int64))
 
 
 def answers_of(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Answers:

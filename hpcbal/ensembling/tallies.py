@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.ensembling.answers import TINY, Answers, Link, answers_of
+from hpcbal.ensembling.answers import TINY, Answers, Kind, answers_of
 
 NUM_BINS = 15
 """Of confidence, of equal width, as in [GUO]."""
@@ -108,15 +108,15 @@ class ValueTally:
         return {"mse": self.squared / self.count, "mae": self.absolute / self.count}
 
 
-def tally_of(rows: NDArray[np.float64], labels: NDArray[np.float64], link: Link) -> ClassTally | ValueTally:
+def tally_of(rows: NDArray[np.float64], labels: NDArray[np.float64], kind: Kind) -> ClassTally | ValueTally:
     """The sums over predictions, as `items_of` returns them.
 
     Args:
         rows: probabilities, shape (n, num_classes), or values, shape (n, 1).
         labels: the right classes or values, shape (n,).
-        link: what made the predictions.
+        kind: what they are.
     """
-    if link == "identity":
+    if kind == "values":
         return ValueTally.of(rows[:, 0], labels)
     classes = labels.astype(np.int64)
     return ClassTally.of(answers_of(rows, classes), classes)

@@ -94,7 +94,7 @@ def choose_schedule(outset: Outset, asked: ChooseSchedule) -> Choice:
     found = predict_schedules(outset, asked.candidates, asked.current)
     progress = [outset.resume.dnns.get(spec.dnn_id, DnnProgress()) for spec in outset.specs]
     num_dnns = sum(dnn.state not in TERMINAL for dnn in progress)
-    return choose(found, asked.current, outset.passes.preprocessing_samples_per_s, num_dnns)
+    return choose(found, asked.current, outset.passes.preprocessing_samples_per_s, num_dnns, asked.basis)
 
 
 @without_garbage_collection()

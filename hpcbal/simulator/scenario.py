@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import DnnSpec, ScheduleSettings, is_random
+from hpcbal.control import AUTO, DnnSpec, ScheduleSettings, is_random
 from hpcbal.policies import RateTable
 from hpcbal.simulator.balancing import Balancing
+from hpcbal.simulator.choosing import MOST_DNNS
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.record import SimulatedRun
@@ -81,13 +82,15 @@ class Scenario:
     def runs(self, num_gpus: int, paradigm: str, seeds: Sequence[int]) -> list[SimulatedRun]:
         """Simulate a run per seed; only one if no seed changes the ensemble or the schedule.
 
-        With `auto`, the first seed decides that: if its run drew no DNNs at random, it stands for the others,
-        even if such a paradigm would look better with another seed.
+        With `auto`, a seed may change the choice, because some candidates draw DNNs at random. To simulate
+        a large ensemble (more than `MOST_DNNS`) takes long, so the run of the first seed stands for all if
+        it drew none.
         """
         workloads = [self.draw(seed) for seed in seeds]
         first = self._simulate(workloads[0], num_gpus, paradigm, seeds[0])
         are_alike = all(workload == workloads[0] for workload in workloads)
-        if are_alike and not any(map(is_random, first.paradigms)):
+        is_settled = paradigm != AUTO or len(workloads[0].specs) > MOST_DNNS
+        if are_alike and is_settled and not any(map(is_random, first.paradigms)):
             return [first] * len(seeds)
         others = zip(workloads[1:], seeds[1:], strict=True)
         return [first, *(self._simulate(workload, num_gpus, paradigm, seed) for workload, seed in others)]

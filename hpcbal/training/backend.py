@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from hpcbal.training.arrays import Array, Arrays
 
@@ -70,6 +72,23 @@ class OptimizerSettings(Protocol):
     def nesterov(self) -> bool: ...
 
 
+class NamedSettings(Protocol):
+    """A loss or a metric of a DNN: its name in Keras or import path, and its arguments."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def args(self) -> Mapping[str, Any]: ...
+
+
+class MetricSettings(NamedSettings, Protocol):
+    """A metric of a DNN; `key` is its name in results."""
+
+    @property
+    def key(self) -> str: ...
+
+
 class DnnSettings(Protocol):
     """The part of a DNN's config that backends need."""
 
@@ -88,33 +107,86 @@ class DnnSettings(Protocol):
     @property
     def seed(self) -> int | None: ...
 
+    @property
+    def loss(self) -> NamedSettings | None: ...
+
+    @property
+    def metrics(self) -> Sequence[MetricSettings] | None: ...
+
+    @property
+    def label_smoothing(self) -> float: ...
+
+    @property
+    def class_weights(self) -> Mapping[int, float] | str | None: ...
+
+
+class LabelShape(Protocol):
+    """The part of `hpcbal.data.spec.LabelSpec` that backends need."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def is_class(self) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
+class ClassLabel:
+    """The label of classification: one class, as a whole number."""
+
+    shape: tuple[int, ...] = ()
+    dtype: str = "int64"
+    is_class: bool = True
+
+
+CLASS_LABEL = ClassLabel()
+
+
+def are_shares(label: LabelShape, num_classes: int) -> bool:
+    """Whether labels can be distributions over the classes, as those of mixed samples are."""
+    return label.shape == (num_classes,) and np.dtype(label.dtype).kind == "f"
+
+
+_NO_STATES: Array = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Sums:
     """Sums over samples, never means: sums of uneven shares add up, means do not.
 
     Attributes:
-        loss: sum of the samples' losses.
-        correct: correctly predicted samples.
+        loss: sum of the samples' losses, each times its weight.
         count: samples, >= 0.
+        states: sums behind the DNN's metrics, float64, shape (`Replica.num_states`,); shape (0,) also stands
+            for zeros.
     """
 
     loss: float = 0.0
-    correct: float = 0.0
     count: int = 0
+    states: Array = field(default_factory=lambda: _NO_STATES)
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(self.loss + other.loss, self.correct + other.correct, self.count + other.count)
+        if not len(self.states) or not len(other.states):
+            states = self.states if len(self.states) else other.states
+        else:
+            states = self.states + other.states
+        return Sums(self.loss + other.loss, self.count + other.count, states)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sums):
+            return NotImplemented
+        same = self.loss == other.loss and self.count == other.count
+        return same and np.array_equal(self.states, other.states)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def mean_loss(self) -> float:
         """Mean loss; NaN without samples."""
         return self.loss / self.count if self.count else float("nan")
-
-    @property
-    def accuracy(self) -> float:
-        """Share of correctly predicted samples, 0..1; NaN without samples."""
-        return self.correct / self.count if self.count else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +210,7 @@ class Replica(Protocol):
         num_parameters: number of trainable numbers.
         num_bytes: size of everything that `state()` returns.
         broken: set by `train_step` if an update failed half-way; reported with the next collective.
+        num_states: number of sums behind the DNN's metrics.
         exchange: for a model with synchronised layers, whose ranks meet within a step; `train_step` opens and
             closes it. None for all other models.
         warnings: what is probably a mistake in the model; sentences for users.
@@ -146,6 +219,7 @@ class Replica(Protocol):
     warnings: Sequence[str] = ()
     num_parameters: int
     num_bytes: int
+    num_states: int
     broken: Exception | None
     exchange: StepExchange | None
 
@@ -186,16 +260,20 @@ class Replica(Protocol):
         return contribution.sums
 
     def evaluate(self, batch: Batch) -> Sums:
-        """Evaluate at least one sample in inference mode: loss and correct predictions.
+        """Evaluate at least one sample in inference mode: loss and metrics.
 
         Raises:
             NonFiniteError, MemoryError: as for `compute`.
         """
 
-    def predict(self, batch: Batch) -> Array:
-        """What the model returns for at least one sample in inference mode, float32, shape (n, ...).
+    def metrics(self, sums: Sums) -> dict[str, float]:
+        """Loss and metrics of the samples behind `sums`, by name; NaN without samples."""
 
-        For a classifier these are the logits of all classes. The labels of the batch are not used.
+    def predict(self, batch: Batch) -> Array:
+        """Predictions for at least one sample in inference mode, float64, shape (n, ...).
+
+        They are what metrics see: the model's outputs, as probabilities if the loss takes logits. The labels
+        of the batch are not used.
 
         Raises:
             InputError: if the backend has no outputs (emulated).
@@ -238,15 +316,20 @@ class Backend(Protocol):
         num_classes: int,
         seed: int,
         on_device: Sequence[Affine] = (),
+        label: LabelShape = CLASS_LABEL,
+        sample_weights: Array | None = None,
     ) -> Replica:
         """Build a replica with initial weights that depend only on `seed` and `dnn.name`, or on `dnn.seed`.
 
         Args:
             dnn: the model, its arguments and its optimizer.
             sample: shape and type of one sample, as batches hold it.
-            num_classes: labels are 0..num_classes-1.
+            num_classes: labels that are classes are 0..num_classes-1; otherwise, the number of outputs.
             seed: seed of the run.
             on_device: what the replica does to samples before its model sees them, in order.
+            label: shape and type of one label, as batches hold it.
+            sample_weights: how much a sample counts in the loss, by id, >= 0, shape (samples of the
+                dataset,); None: 1.
 
         Raises:
             InputError: if the model cannot be built from this config.

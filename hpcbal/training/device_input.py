@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from hpcbal.training.arrays import Array
-from hpcbal.training.backend import Batch, SampleShape
+from hpcbal.training.backend import CLASS_LABEL, Batch, LabelShape, SampleShape
 from hpcbal.training.padding import padded, varying_axes
 from hpcbal.values.affine import Affine
 from hpcbal.values.aligned import is_aligned
 
 Tensors: TypeAlias = tuple[tf.Tensor, ...]
-"""Samples, and their mask if they were padded."""
+"""Samples, and their mask if they were padded; or labels, and the weights of the samples if they have any."""
 
 
 def handed_over(array: Array) -> tf.Tensor:
@@ -37,15 +37,25 @@ class DeviceInput:
     """The input of one replica: samples as they come from the data plane, turned into the model's own.
 
     Attributes:
-        signature: what the traced functions take: samples with their mask if there is one, and labels.
+        signature: what the traced functions take: samples with their mask if there is one, and labels with
+            weights if there are any.
 
     Args:
         sample: shape and type of one sample, as batches hold it.
         on_device: applied in order within the traced step, before the cast to the model's type.
         dtype: of the model.
+        label: shape and type of one label; whole numbers become int64, others the model's type.
+        sample_weights: how much a sample counts in the loss, by id, shape (samples of the dataset,); None: 1.
     """
 
-    def __init__(self, sample: SampleShape, on_device: Sequence[Affine], dtype: str) -> None:
+    def __init__(
+        self,
+        sample: SampleShape,
+        on_device: Sequence[Affine],
+        dtype: str,
+        label: LabelShape = CLASS_LABEL,
+        sample_weights: Array | None = None,
+    ) -> None:
         self._shape = tuple(sample.shape)
         self._sample_dtype = sample.dtype
         self._on_device = tuple(on_device)
@@ -54,16 +64,27 @@ class DeviceInput:
         samples: tuple[tf.TensorSpec, ...] = (tf.TensorSpec([None, *self._shape], sample.dtype),)
         if self._varying:
             samples += (tf.TensorSpec([None, *(None for _ in self._varying)], tf.bool),)
-        self.signature = (samples, tf.TensorSpec([None], tf.int64))
+        self._label_shape = tuple(label.shape)
+        self._label_dtype = "int64" if np.dtype(label.dtype).kind in "iu" else dtype
+        self._sample_weights = None if sample_weights is None else np.asarray(sample_weights, dtype)
+        labels: tuple[tf.TensorSpec, ...] = (tf.TensorSpec([None, *label.shape], self._label_dtype),)
+        if self._sample_weights is not None:
+            labels += (tf.TensorSpec([None], dtype),)
+        self.signature = (samples, labels)
 
-    def tensors(self, batch: Batch) -> tuple[Tensors, tf.Tensor]:
-        """The samples, with their mask if they were padded, and the labels; see `handed_over`."""
+    def tensors(self, batch: Batch) -> tuple[Tensors, Tensors]:
+        """The samples, with their mask if they were padded, and the labels, with weights if there are any.
+
+        See `handed_over`.
+        """
         if isinstance(batch.x, list):
             arrays: tuple[Array, ...] = padded(batch.x, self._shape, self._sample_dtype, batch.padding_limit)
         else:
             arrays = (np.asarray(batch.x, dtype=self._sample_dtype),)
-        labels = np.asarray(batch.y, np.int64).reshape(-1)
-        return tuple(map(handed_over, arrays)), handed_over(labels)
+        labels: tuple[Array, ...] = (np.asarray(batch.y, self._label_dtype).reshape(-1, *self._label_shape),)
+        if self._sample_weights is not None:
+            labels += (self._sample_weights[batch.ids],)
+        return tuple(map(handed_over, arrays)), tuple(map(handed_over, labels))
 
     def for_model(self, x: Tensors) -> Tensors:
         """What the model is called with: samples in its own type, and the mask; traced with the step."""

@@ -14,14 +14,17 @@ from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
 from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
+    CLASS_LABEL,
     Backend,
     Batch,
     Contribution,
     DnnSettings,
+    LabelShape,
     OptimizerSettings,
     Replica,
     SampleShape,
     Sums,
+    are_shares,
 )
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.model_change import check_fit
@@ -96,6 +99,7 @@ class EmulatedReplica(Replica):
     ) -> None:
         self.broken: Exception | None = None
         self.exchange: StepExchange | None = None
+        self.num_states = 1  # correct predictions
         self._model = model
         self._parameters = parameters
         self._optimizer = optimizer
@@ -124,7 +128,7 @@ class EmulatedReplica(Replica):
         else:
             deadline_s = self._deadline(num_samples_total) - self._summing_s
         self._summing_s = 0.0
-        y = np.asarray(batch.y).reshape(-1)
+        y = np.asarray(batch.y)
         loss, correct, gradients = self._model.loss_and_gradient(self._parameters, self._inputs(batch), y)
         divisor = num_samples_total if weight is None else len(y) / weight
         tensors = []
@@ -134,7 +138,7 @@ class EmulatedReplica(Replica):
             raise NonFiniteError(f"the loss ({loss / len(y)} per sample) or a gradient is not finite")
         _sleep_until(deadline_s)
         self._computed_s = time.perf_counter()
-        return Contribution(tensors, Sums(float(loss), float(correct), len(y)))
+        return Contribution(tensors, Sums(float(loss), len(y), np.array([correct], np.float64)))
 
     def zeros(self) -> Contribution:
         """Takes no time."""
@@ -156,7 +160,7 @@ class EmulatedReplica(Replica):
 
     def evaluate(self, batch: Batch) -> Sums:
         """Takes the time of this rank's share at the group's rate, `EVALUATION_SPEEDUP` times faster."""
-        y = np.asarray(batch.y).reshape(-1)
+        y = np.asarray(batch.y)
         if self._worker is None:
             deadline_s = self._deadline(batch.work * self._num_trainers / EVALUATION_SPEEDUP)
         else:
@@ -165,7 +169,13 @@ class EmulatedReplica(Replica):
         if not np.isfinite(loss):
             raise NonFiniteError(f"the validation loss is {loss / len(y)}")
         _sleep_until(deadline_s)
-        return Sums(float(loss), float(correct), len(y))
+        return Sums(float(loss), len(y), np.array([correct], np.float64))
+
+    def metrics(self, sums: Sums) -> dict[str, float]:
+        """Loss and accuracy."""
+        correct = float(sums.states[0]) if len(sums.states) else 0.0
+        accuracy = correct / sums.count if sums.count else float("nan")
+        return {"loss": sums.mean_loss, "accuracy": accuracy}
 
     def predict(self, batch: Batch) -> Array:
         """Always refused: what stands in for the model predicts nothing about the samples."""
@@ -252,12 +262,21 @@ class EmulatedBackend(Backend):
         num_classes: int,
         seed: int,
         on_device: Sequence[Affine] = (),
+        label: LabelShape = CLASS_LABEL,
+        sample_weights: Array | None = None,
     ) -> EmulatedReplica:
         """A replica of a model with `loss_and_gradient`.
 
         Raises:
-            InputError: if this backend does not support the model or the optimizer.
+            InputError: if this backend does not support the model, the optimizer or the labels.
         """
+        if sample_weights is not None:
+            raise InputError("data.dataset: got sample_weights, which the emulated backend does not use")
+        if not (label.is_class or are_shares(label, num_classes)):
+            raise InputError(
+                f"DNN {dnn.name}: labels of shape {label.shape} and type {label.dtype}, allowed with the "
+                "emulated backend: one class per sample, or a distribution over classes"
+            )
         if dnn.optimizer.name.lower() != "sgd":
             raise InputError(
                 f"DNN {dnn.name}: optimizer.name: got {dnn.optimizer.name!r}, "

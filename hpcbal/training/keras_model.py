@@ -1,4 +1,4 @@
-"""Check that a user's Keras model can be trained: one input, the logits of all classes, weights to train.
+"""Check that a user's Keras model can be trained: one input, outputs that its loss takes, weights to train.
 
 What the structure of a model shows is read from it. Otherwise, as for subclassed models, the model is called
 on a few samples.
@@ -7,6 +7,7 @@ on a few samples.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -16,8 +17,9 @@ import keras
 import numpy as np
 
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.training.backend import DnnSettings, SampleShape
+from hpcbal.training.backend import CLASS_LABEL, DnnSettings, LabelShape, SampleShape
 from hpcbal.training.failure import USER_ERRORS
+from hpcbal.training.objective import Objective, Probe
 from hpcbal.training.user_model import user_errors
 
 NUM_PROBES = 3
@@ -76,22 +78,28 @@ class _TakesTraining(keras.Model):
 
 
 def checked(
-    dnn: DnnSettings, model: Any, sample: SampleShape, num_classes: int
-) -> tuple[TrainedModel, list[str]]:
+    dnn: DnnSettings,
+    model: Any,
+    sample: SampleShape,
+    num_classes: int,
+    label: LabelShape = CLASS_LABEL,
+) -> tuple[TrainedModel, Objective, list[str]]:
     """Build the model for samples of this shape, if it is not built yet, and check what it returns.
 
     Args:
         dnn: for messages.
         model: what the user's callable returned.
         sample: shape of one sample; None where samples differ in length.
-        num_classes: number of logits.
+        num_classes: number of logits, with the default loss.
+        label: shape and type of one label.
 
     Returns:
-        The model to train, which calls the user's; and what is probably a mistake in it, as sentences.
+        The model to train, which calls the user's; its loss and metrics; and what is probably a mistake in
+        it, as sentences.
 
     Raises:
-        InputError: if it is not a Keras model, takes other inputs, has nothing to train, or does not return
-            the logits of `num_classes` classes.
+        InputError: if it is not a Keras model, takes other inputs, has nothing to train, or returns what its
+            loss does not take: by default, anything but the logits of `num_classes` classes.
         UserCodeError: if it cannot be built or called.
     """
     who = f"DNN {dnn.name}: model {dnn.model}"
@@ -100,12 +108,12 @@ def checked(
         raise InputError(f"{who} returned {type(model).__name__}{lacks}, allowed: keras.Model")
     short, long = PROBE_LENGTHS
     try:
-        found = _check(dnn, who, model, tuple(sample.shape), num_classes, short)
+        objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, short)
     except UserCodeError:
         if None not in sample.shape:
             raise
-        found = _check(dnn, who, model, tuple(sample.shape), num_classes, long)
-    return TrainedModel(model), [*_unused(model), *found]
+        objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, long)
+    return TrainedModel(model), objective, [*_unused(model), *found]
 
 
 def _check(
@@ -114,10 +122,12 @@ def _check(
     model: keras.Model,
     shape: tuple[int | None, ...],
     num_classes: int,
+    label: LabelShape,
     length: int,
-) -> list[str]:
+) -> tuple[Objective, list[str]]:
     """The same on samples of this length, where samples differ in length; returns warnings."""
     warned: list[str] = []
+    takes_logits = dnn.loss is None
     if _is_of_keras(model):  # its structure is all that it does
         if not model.built:
             with user_errors(dnn, f"building it for samples of shape {shape}"):
@@ -125,19 +135,22 @@ def _check(
         _check_inputs(who, model, shape)
         given = model.compute_output_shape((None, *shape))
         if not isinstance(given, tuple) or any(isinstance(n, tuple) for n in given):
-            raise InputError(_not_one_tensor(who, given, num_classes))
-        _check_output(who, given, model.outputs[0].dtype, (None, num_classes))
+            raise InputError(_not_one_tensor(who, given, num_classes if takes_logits else None))
+        if takes_logits:
+            _check_output(who, given, (None, num_classes))
+        _check_type(who, model.outputs[0].dtype)
         ending = _ending(model.outputs[0])
     else:
         ending = None
-    if ending in _SQUASHING:
+    objective = Objective(dnn, label, num_classes, ending)
+    if takes_logits and ending in _SQUASHING:
         raise InputError(_not_logits(who, f"ends in {ending}"))
-    if ending not in (*_FOR_LOGITS, None):
+    if takes_logits and ending not in (*_FOR_LOGITS, None):
         warned.append(
             f"it ends in {ending}, but the loss takes logits, which may be any numbers, so it may not learn; "
             "remove the activation of the last layer: Dense(num_classes)"
         )
-    if ending != "linear":
+    if ending != "linear" or not takes_logits or dnn.metrics:
         probes = _probes(shape, length)
         try:
             with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
@@ -153,10 +166,20 @@ def _check(
                 "(docs/your-own-model-and-data.md, docs/unequal-samples.md)"
             ) from error
         if not keras.ops.is_tensor(outputs):
-            raise InputError(_not_one_tensor(who, outputs, num_classes))
-        _check_output(who, tuple(outputs.shape), outputs.dtype, (NUM_PROBES, num_classes))
-        if num_classes > 1 and _are_probabilities(outputs) and _stay_probabilities(model, probes):
+            raise InputError(_not_one_tensor(who, outputs, num_classes if takes_logits else None))
+        if takes_logits:
+            _check_output(who, tuple(outputs.shape), (NUM_PROBES, num_classes))
+        _check_type(who, outputs.dtype)
+        if (
+            takes_logits
+            and num_classes > 1
+            and _are_probabilities(outputs)
+            and _stay_probabilities(model, probes)
+        ):
             raise InputError(_not_logits(who, "returns probabilities (the outputs of a sample sum to one)"))
+        objective.try_on(Probe(_probe_labels(label, num_classes), outputs))
+    else:
+        objective.try_on(Probe(_probe_labels(label, num_classes), _spread_outputs(num_classes)))
     if None in shape:
         with user_errors(dnn, "calling it with a mask"):
             warned += _check_mask(who, model, shape, length)
@@ -165,7 +188,7 @@ def _check(
             f"{who} has no weights to train, allowed: at least one; make layers in __init__ (or in the "
             "function), not in call, and leave some of them trainable"
         )
-    return warned
+    return objective, warned
 
 
 def _is_of_keras(model: keras.Model) -> bool:
@@ -227,13 +250,14 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], len
     ]
 
 
-def _check_output(
-    who: str, given: tuple[int | None, ...], dtype: Any, expected: tuple[int | None, int]
-) -> None:
+def _check_output(who: str, given: tuple[int | None, ...], expected: tuple[int | None, int]) -> None:
     if given != expected:
         raise InputError(
             f"{who} gives outputs of shape {given}, allowed: {expected}, the logits of {expected[1]} classes"
         )
+
+
+def _check_type(who: str, dtype: Any) -> None:
     name, floatx = keras.backend.standardize_dtype(dtype), keras.config.floatx()
     if name != floatx:
         raise InputError(
@@ -241,8 +265,27 @@ def _check_output(
         )
 
 
-def _not_one_tensor(who: str, given: object, num_classes: int) -> str:
-    return f"{who} returns a {type(given).__name__}, allowed: one tensor, the logits of {num_classes} classes"
+def _not_one_tensor(who: str, given: object, num_classes: int | None) -> str:
+    what = "" if num_classes is None else f", the logits of {num_classes} classes"
+    return f"{who} returns a {type(given).__name__}, allowed: one tensor{what}"
+
+
+def _probe_labels(label: LabelShape, num_classes: int) -> Any:
+    """Labels for the probes: classes, or zeros and ones; the same on every rank."""
+    shape = (NUM_PROBES, *label.shape)
+    if np.dtype(label.dtype).kind in "iu":
+        values = np.arange(math.prod(shape)).reshape(shape) % min(num_classes, 2 + len(label.shape))
+        return keras.ops.convert_to_tensor(values, "int64")
+    values = np.random.default_rng(2).integers(0, 2, shape).astype(float)
+    if label.shape == (num_classes,):  # may be shares of classes
+        values = np.eye(num_classes)[np.arange(NUM_PROBES) % num_classes]
+    return keras.ops.convert_to_tensor(values, keras.config.floatx())
+
+
+def _spread_outputs(num_classes: int) -> Any:
+    """Logits for the probes where the model need not be called."""
+    values = np.random.default_rng(3).normal(size=(NUM_PROBES, num_classes))
+    return keras.ops.convert_to_tensor(values, keras.config.floatx())
 
 
 def _probes(shape: Sequence[Any], length: int) -> Any:

@@ -16,9 +16,11 @@ from hpcbal.training.collective import GradientCollective
 from hpcbal.training.failure import CAUSES, USER_ERRORS, GroupFailed, as_exception, cause_of, detail_of
 
 SUSPEND = len(CAUSES)
-LOSS, CORRECT, COUNT = SUSPEND + 1, SUSPEND + 2, SUSPEND + 3
+LOSS, COUNT = SUSPEND + 1, SUSPEND + 2
 STATUS_LENGTH = COUNT + 1
-"""The status vector: a failure flag per cause, the suspend flag, and the sums behind the metrics."""
+"""The status vector begins with a failure flag per cause, the suspend flag, and the sums of loss and samples.
+
+The sums behind the metrics follow, and then what the ranks report."""
 
 _NOTHING = np.zeros(0)
 
@@ -97,7 +99,9 @@ def train_step(
         error = exchange.end(error)
     met_s = time.monotonic()
     reported = report(exchange.waited_s if exchange is not None else 0.0) if report is not None else _NOTHING
-    tensors, outcome = reduce_step(collective, contribution, error, suspend, reported, met_s)
+    tensors, outcome = reduce_step(
+        collective, contribution, error, suspend, reported, met_s, replica.num_states
+    )
     if outcome.sums.count != num_samples_total:
         raise GroupFailed(
             "error",
@@ -119,7 +123,7 @@ def _train_alone(
     contribution, error = _attempt(
         replica, batch, lambda: Contribution((), replica.train_alone(batch)), Contribution((), Sums())
     )
-    return reduce_step(collective, contribution, error, suspend)[1]
+    return reduce_step(collective, contribution, error, suspend, num_states=replica.num_states)[1]
 
 
 def evaluate_step(
@@ -133,7 +137,7 @@ def evaluate_step(
     contribution, error = _attempt(
         replica, batch, lambda: Contribution((), replica.evaluate(batch)), Contribution((), Sums())
     )
-    return reduce_step(collective, contribution, error, suspend)[1]
+    return reduce_step(collective, contribution, error, suspend, num_states=replica.num_states)[1]
 
 
 def _attempt(
@@ -158,6 +162,7 @@ def reduce_step(
     suspend: bool = False,
     report: Array = _NOTHING,
     met_s: float | None = None,
+    num_states: int = 0,
 ) -> tuple[Sequence[Any], StepOutcome]:
     """The part between computing and applying: sum tensors and status, and find out which ranks failed.
 
@@ -167,6 +172,7 @@ def reduce_step(
         suspend: whether this rank wants to stop.
         report: further numbers to sum, shape (k,).
         met_s: when this rank went to meet the others; None: now.
+        num_states: number of sums behind the metrics, equal on all ranks.
 
     Returns:
         The summed tensors, and the outcome.
@@ -174,13 +180,16 @@ def reduce_step(
     Raises:
         GroupFailed: on all ranks, if any rank failed; includes the detail on the failing rank.
     """
-    status = np.zeros(STATUS_LENGTH + report.size)
-    status[STATUS_LENGTH:] = report
+    num_sums = STATUS_LENGTH + num_states
+    status = np.zeros(num_sums + report.size)
+    status[num_sums:] = report
     if error is not None:
         status[CAUSES.index(cause_of(error))] = 1.0
     status[SUSPEND] = float(suspend)
     sums = contribution.sums
-    status[LOSS : COUNT + 1] = sums.loss, sums.correct, sums.count
+    status[LOSS], status[COUNT] = sums.loss, sums.count
+    if len(sums.states):
+        status[STATUS_LENGTH:num_sums] = sums.states
     began_s = time.monotonic() if met_s is None else met_s
     tensors, status = collective.sum(contribution.tensors, status)
     summed_s = time.monotonic() if collective.size > 1 else began_s
@@ -189,6 +198,7 @@ def reduce_step(
             if error is not None:
                 raise GroupFailed(cause_of(error), detail_of(error), local=True) from error
             raise GroupFailed(cause, "another rank of the group failed; its log has the details", local=False)
-    total = Sums(float(status[LOSS]), float(status[CORRECT]), round(float(status[COUNT])))
+    states = np.asarray(status[STATUS_LENGTH:num_sums], np.float64)
+    total = Sums(float(status[LOSS]), round(float(status[COUNT])), states)
     is_suspended = bool(status[SUSPEND] > 0.0)
-    return tensors, StepOutcome(total, is_suspended, status[STATUS_LENGTH:], began_s, summed_s)
+    return tensors, StepOutcome(total, is_suspended, status[num_sums:], began_s, summed_s)

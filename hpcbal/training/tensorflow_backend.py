@@ -13,7 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,10 +30,12 @@ from hpcbal.config.imports import load_object
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
 from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
+    CLASS_LABEL,
     Backend,
     Batch,
     Contribution,
     DnnSettings,
+    LabelShape,
     Replica,
     SampleShape,
     Sums,
@@ -44,6 +46,7 @@ from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.keras_model import IGNORES_MASK, checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
 from hpcbal.training.model_change import check_fit
+from hpcbal.training.objective import Objective
 from hpcbal.training.predicting import predictor
 from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.step_exchange import StepExchange
@@ -55,6 +58,7 @@ from hpcbal.training.tensorflow_errors import (
     stop_unless,
 )
 from hpcbal.training.traced_exchange import TracedExchange, check_threads
+from hpcbal.training.traced_step import Gradients, numbers_of, sums_of
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.values.affine import Affine
 
@@ -110,24 +114,6 @@ def setup_tensorflow(
     return str(tf.config.experimental.get_device_details(gpus[index]).get("device_name", "gpu"))
 
 
-class _Gradients(NamedTuple):
-    """What a traced step computes on this rank's samples.
-
-    Attributes:
-        gradients: of the rank's part of the mean loss, by trainable variable.
-        loss, correct: sums over the samples.
-        share: number of samples over that of the whole step.
-        before, after: values of the other variables around the forward pass.
-    """
-
-    gradients: list[tf.Tensor]
-    loss: tf.Tensor
-    correct: tf.Tensor
-    share: tf.Tensor
-    before: list[tf.Tensor]
-    after: Sequence[tf.Tensor]
-
-
 class TensorFlowReplica(Replica):
     """A Keras model and its optimizer; see `hpcbal.training.backend.Replica`.
 
@@ -141,18 +127,18 @@ class TensorFlowReplica(Replica):
     share's first sample id, which differs between ranks.
 
     Args:
-        model: a built model that returns logits of shape (n, num_classes).
+        model: a built model.
         optimizer: not built yet.
-        sample: shape and type of a sample.
-        on_device: applied to samples before the model sees them.
+        objective: what is minimised and measured.
+        inputs: turns batches into tensors.
     """
 
     def __init__(
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        sample: SampleShape,
-        on_device: Sequence[Affine] = (),
+        objective: Objective,
+        inputs: DeviceInput,
     ) -> None:
         self.broken: Exception | None = None
         synchronised = synchronised_layers(model)
@@ -160,6 +146,8 @@ class TensorFlowReplica(Replica):
         self.num_traces = 0
         self._model = model
         self._optimizer = optimizer
+        self._objective = objective
+        self.num_states = objective.num_states
         optimizer.build(model.trainable_variables)
         self._trainable = list(model.trainable_variables)
         self._statistics = [
@@ -175,7 +163,7 @@ class TensorFlowReplica(Replica):
             names = ", ".join(left)
             self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
         self._dtype = keras.config.floatx()
-        self._input = DeviceInput(sample, on_device, self._dtype)
+        self._input = inputs
         variables = self._trainable + [v for _, v in self._statistics]
         self._zeros = [tf.zeros(v.shape, self._dtype) for v in variables]
         samples, labels = self._input.signature
@@ -190,7 +178,7 @@ class TensorFlowReplica(Replica):
         self._apply = traced(self._traced_apply, input_signature=[sums])
         self._train_alone = traced(self._traced_train_alone, input_signature=steps)
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
-        self._predict = predictor(model, self._input)
+        self._predict = predictor(model, self._input, objective.predictions)
         self._named = named_variables(model, optimizer)
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
@@ -200,10 +188,11 @@ class TensorFlowReplica(Replica):
         compute = self._compute_together if is_met else self._compute
         with memory_errors():
             tensors, numbers = compute(*self._step_of(batch, num_samples_total, weight))
-            loss, correct, finite = numbers.numpy()
+            finite, *_ = values = numbers.numpy()
+        sums = sums_of(values[1:], batch)
         if not finite:
-            raise NonFiniteError(f"the loss ({loss / len(batch.ids)} per sample) or a gradient is not finite")
-        return Contribution(tensors, Sums(float(loss), float(correct), len(batch.ids)))
+            raise NonFiniteError(f"the loss ({sums.mean_loss} per sample) or a gradient is not finite")
+        return Contribution(tensors, sums)
 
     def _step_of(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> tuple[Any, ...]:
         """Arguments of a traced step: samples, labels, divisor of the loss, salt of random layers."""
@@ -212,7 +201,7 @@ class TensorFlowReplica(Replica):
         return x, y, tf.constant(divisor, self._dtype), tf.constant(int(batch.ids[0]), tf.int64)
 
     def _traced_compute(
-        self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
+        self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         own = self._traced_gradients(x, y, total, salt)
         finite = all_finite(own.loss, own.gradients)
@@ -220,10 +209,9 @@ class TensorFlowReplica(Replica):
         for variance, (mean, rate) in self._variances.items():
             differences[variance] += tf.square(differences[mean]) / rate
         differences = [own.share * difference for difference in differences]
-        numbers = tf.stack([tf.cast(n, tf.float64) for n in (own.loss, own.correct, finite)])
-        return own.gradients + differences, numbers
+        return own.gradients + differences, numbers_of(finite, own.loss, *own.states)
 
-    def _traced_gradients(self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor) -> _Gradients:
+    def _traced_gradients(self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor) -> Gradients:
         self.num_traces += 1  # Python runs only while TensorFlow traces
         trainable = [tf.convert_to_tensor(v.value) for v in self._trainable]
         others = [tf.convert_to_tensor(v.value) for v in self._model.non_trainable_variables]
@@ -231,31 +219,41 @@ class TensorFlowReplica(Replica):
             others[i] += tf.cast(tf.stack([salt, 0]), others[i].dtype)
         with tf.GradientTape() as tape:
             tape.watch(trainable)
-            logits, moved, extra_losses = self._model.stateless_call(
+            outputs, moved, extra_losses = self._model.stateless_call(
                 trainable, others, *self._input.for_model(x), training=True, return_losses=True
             )
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-            loss = tf.reduce_sum(losses)
-            share = tf.cast(tf.shape(y)[0], self._dtype) / total
-            objective = loss / total + share * tf.add_n(list(extra_losses) or [tf.zeros([], self._dtype)])
+            loss = self._loss(y, outputs, extra_losses, training=True)
+            share = tf.cast(tf.shape(y[0])[0], self._dtype) / total
+            objective = loss / total
         gradients = [
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
             for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
         ]
-        return _Gradients(gradients, loss, _num_correct(logits, y), share, others, moved)
+        states = self._objective.states(y[0], outputs)
+        return Gradients(gradients, loss, states, share, others, moved)
+
+    def _loss(
+        self, y: Tensors, outputs: tf.Tensor, extra_losses: Sequence[tf.Tensor], *, training: bool
+    ) -> tf.Tensor:
+        """The sum over the samples; what a model adds to its loss counts for each of them."""
+        losses = self._objective.losses(*y, outputs=outputs, training=training)
+        loss = tf.reduce_sum(losses)
+        if extra_losses:
+            loss += tf.cast(tf.shape(y[0])[0], loss.dtype) * tf.add_n(list(extra_losses))
+        return loss
 
     def train_alone(self, batch: Batch) -> Sums:
         """One traced call. If the loss or a gradient is not finite, the call ends before any update."""
         try:
             with memory_errors():
-                loss, correct = self._train_alone(*self._step_of(batch, len(batch.ids))).numpy()
+                values = self._train_alone(*self._step_of(batch, len(batch.ids))).numpy()
         except tf.errors.InvalidArgumentError as error:
             if is_not_finite(error):
                 self.compute(batch, len(batch.ids))  # finds the same, and raises with the loss
             raise
-        return Sums(float(loss), float(correct), len(batch.ids))
+        return sums_of(values, batch)
 
-    def _traced_train_alone(self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
+    def _traced_train_alone(self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
         own = self._traced_gradients(x, y, total, salt)
         with tf.control_dependencies([stop_unless(all_finite(own.loss, own.gradients))]):
             self._optimizer.apply(own.gradients, self._trainable)
@@ -263,10 +261,10 @@ class TensorFlowReplica(Replica):
                 # A copy, because a model may keep a part of its input, which lies in memory of the ring.
                 variable.value.assign(tf.raw_ops.DeepCopy(x=own.after[i]))
             self._advance_seeds()
-            return tf.stack([tf.cast(n, tf.float64) for n in (own.loss, own.correct)])
+            return numbers_of(own.loss, *own.states)
 
     def _traced_compute_together(
-        self, x: Tensors, y: tf.Tensor, total: tf.Tensor, salt: tf.Tensor
+        self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The same for a group, if the model's layers sum over its ranks; a rank alone does not need it."""
         assert self.exchange is not None
@@ -300,16 +298,22 @@ class TensorFlowReplica(Replica):
     def evaluate(self, batch: Batch) -> Sums:
         x, y = self._input.tensors(batch)
         with memory_errors():
-            loss, correct = self._evaluate(x, y).numpy()
-        if not np.isfinite(loss):
-            raise NonFiniteError(f"the validation loss is {loss / len(y)}")
-        return Sums(float(loss), float(correct), len(y))
+            sums = sums_of(self._evaluate(x, y).numpy(), batch)
+        if not np.isfinite(sums.loss):
+            raise NonFiniteError(f"the validation loss is {sums.mean_loss}")
+        return sums
 
-    def _traced_evaluate(self, x: Tensors, y: tf.Tensor) -> tf.Tensor:
+    def _traced_evaluate(self, x: Tensors, y: Tensors) -> tf.Tensor:
         self.num_traces += 1
-        logits = self._model(*self._input.for_model(x), training=False)
-        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
-        return tf.stack([tf.cast(loss, tf.float64), tf.cast(_num_correct(logits, y), tf.float64)])
+        weights = [[v.value for v in own] for own in (self._trainable, self._model.non_trainable_variables)]
+        outputs, _, extra_losses = self._model.stateless_call(
+            *weights, *self._input.for_model(x), training=False, return_losses=True
+        )
+        loss = self._loss(y, outputs, extra_losses, training=False)
+        return numbers_of(loss, *self._objective.states(y[0], outputs))
+
+    def metrics(self, sums: Sums) -> dict[str, float]:
+        return self._objective.results(sums)
 
     def predict(self, batch: Batch) -> Array:
         with memory_errors():
@@ -362,12 +366,14 @@ class TensorFlowBackend(Backend):
         num_classes: int,
         seed: int,
         on_device: Sequence[Affine] = (),
+        label: LabelShape = CLASS_LABEL,
+        sample_weights: Array | None = None,
     ) -> TensorFlowReplica:
         """Build a replica of a Keras model. Clears the session, so layers get the same names every time.
 
         Raises:
-            InputError: if the optimizer is unknown, the model does not fit, or it has synchronised layers and
-                MPI does not support them.
+            InputError: if the optimizer is unknown, the model does not fit, the loss or a metric does not
+                fit the labels, or the model has synchronised layers and MPI does not support them.
         """
         with user_errors(dnn, "importing it"):
             load_object(dnn.model)  # first, as a user's module may change Keras' settings
@@ -378,9 +384,10 @@ class TensorFlowBackend(Backend):
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with memory_errors(), hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
-            model, found = checked(dnn, model, sample, num_classes)
+            model, objective, found = checked(dnn, model, sample, num_classes, label)
             optimizer = make_optimizer(dnn.name, dnn.optimizer)
-            replica = TensorFlowReplica(model, optimizer, sample, on_device)
+            inputs = DeviceInput(sample, on_device, self._precision, label, sample_weights)
+            replica = TensorFlowReplica(model, optimizer, objective, inputs)
             of_model = f"DNN {dnn.name}: model {dnn.model}"
             replica.warnings = [f"{of_model}: {text}" for text in (*found, *replica.warnings)]
         if replica.exchange is not None:
@@ -391,7 +398,3 @@ class TensorFlowBackend(Backend):
     def close(self) -> None:
         """Return memory to the process."""
         keras.utils.clear_session()
-
-
-def _num_correct(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), y), tf.int64))

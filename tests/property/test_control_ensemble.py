@@ -115,6 +115,7 @@ class Actor:
     commands: deque[tuple[str, int, bool]] = field(default_factory=deque)
     outbox: deque[Event] = field(default_factory=deque)
     is_gone: bool = False
+    waits_at: Position | None = None  # at the end of a pass, until the next one is announced
 
 
 class World:
@@ -266,7 +267,7 @@ class World:
             # A DNN whose last checkpoint was damaged waits with the others for a pass that it never trained.
             assert start.pass_index >= done if start.offset else start.pass_index > done
         if start.offset == NUM_POSITIONS:
-            self.actors[dnn_id] = Actor(self.models[dnn_id], gpus, weights, None)
+            self.actors[dnn_id] = Actor(self.models[dnn_id], gpus, weights, None, waits_at=start)
         else:
             self.actors[dnn_id] = Actor(self.models[dnn_id], gpus, weights, start.pass_index, start.offset)
 
@@ -280,7 +281,7 @@ class World:
         if actor.commands and (actor.pass_index is None or actor.commands[0][0] == "suspend"):
             command, number, flag = actor.commands.popleft()
             if command == "next":
-                actor.pass_index, actor.offset = number, 0
+                actor.pass_index, actor.offset, actor.waits_at = number, 0, None
                 if flag and self.rng.random() < 0.7:
                     self.save(actor, Position(number - 1, NUM_POSITIONS))
                 return
@@ -314,6 +315,8 @@ class World:
     def standing(self, actor: Actor) -> Position:
         if actor.pass_index is not None:
             return Position(actor.pass_index, actor.offset)
+        if actor.waits_at is not None:  # with an empty history if its checkpoint was damaged
+            return actor.waits_at
         last = actor.weights.history[-1].pass_index
         return Position(last, NUM_POSITIONS) if self.rng.random() < 0.5 else Position(last + 1)
 

@@ -57,7 +57,7 @@ telemetry.files   | -                                     | errors
 telemetry.host    | -                                     | hpcbal
 telemetry.streams | -                                     | printable errors values telemetry.files
 telemetry.ledger  | pydantic pydantic_core                | errors values policies control telemetry.files
-telemetry.views   | -                                     | printable errors control telemetry.files
+telemetry.views   | -                                     | printable errors values control telemetry.files
                   |                                       | telemetry.host telemetry.ledger
 telemetry.claim   | yaml                                  | printable errors telemetry.files telemetry.host
                   |                                       | telemetry.ledger
@@ -68,11 +68,12 @@ simulator         | numpy yaml                            | errors collector val
                   |                                       | policies.batching policies control
                   |                                       | telemetry.ledger
 config.source     | yaml                                  | printable errors
-config.schema     | pydantic pydantic_core                | policies control
+config.schema     | pydantic pydantic_core                | values policies control
 config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
-config.checks     | pydantic                              | printable errors policies.batching config.source
-                  |                                       | config.schema config.contract config.balance
+config.checks     | pydantic                              | printable errors values policies.batching
+                  |                                       | config.source config.schema config.contract
+                  |                                       | config.balance
 config.dnn_keys   | -                                     | config.source config.schema
 config.messages   | pydantic pydantic_core                | errors config.source config.schema config.checks
                   |                                       | config.dnn_keys
@@ -90,13 +91,14 @@ data              | PIL h5py numpy sklearn                | errors forks user_co
                   |                                       | policies config.contract config.imports
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
-                  |                                       | config.contract config.imports models
+                  |                                       | config.schema config.contract config.imports
+                  |                                       | models
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
 report.model      | -                                     | telemetry.views
 report.drawing    | matplotlib                            | printable
-report.charts     | -                                     | telemetry.views report.model report.drawing
+report.charts     | -                                     | values telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger
                   |                                       | telemetry.views report.model
 report.page       | jinja2                                | printable telemetry.files telemetry.views
@@ -118,7 +120,7 @@ runtime.resuming  | -                                     | errors cluster.layou
                   |                                       | telemetry.files telemetry.ledger telemetry.views
                   |                                       | telemetry checkpoint config config.scheduling
                   |                                       | runtime.handoff
-runtime.rank      | mpi4py                                | errors values comm cluster control
+runtime.rank      | mpi4py numpy                          | errors values comm cluster control
                   |                                       | telemetry.streams config data dataplane
                   |                                       | runtime.handoff runtime.wire runtime.health
 runtime.record    | -                                     | printable errors env cluster.layout cluster
@@ -189,6 +191,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.predicting",
         "training.tensorflow_errors",
         "training.traced_exchange",
+        "training.traced_step",
         "training.horovod_collective",
         "models",
     ),
@@ -197,6 +200,8 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.predicting",
         "training.keras_model",
         "training.keras_parts",
+        "training.metric_states",
+        "training.objective",
         "models",
         "speed_models.networks",
     ),

@@ -11,15 +11,25 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import Signature
 from pathlib import Path
 
 from hpcbal.config.checks.annotations import allowed_by_name
+from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
 from hpcbal.config.checks.uncallable import why_uncallable
-from hpcbal.config.contract import DATASET, MODEL, Contract, Misfit, misfits, names_of_args
+from hpcbal.config.contract import (
+    DATASET,
+    MODEL,
+    OPERATION,
+    PER_SAMPLE,
+    Contract,
+    Misfit,
+    misfits,
+    names_of_args,
+)
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import YamlNode, join_key
@@ -44,7 +54,10 @@ class _Names:
 
 
 def import_problems(root: YamlNode) -> list[str]:
-    """Problems with models and datasets in a written-out configuration: all, or more than are shown."""
+    """Problems with models, datasets and a user's operations in a written-out configuration.
+
+    Returns: all, or more than are shown.
+    """
     problems: dict[str, None] = {}
     data = root.get("data")
     dnns = root.get("dnns")
@@ -55,9 +68,13 @@ def import_problems(root: YamlNode) -> list[str]:
         problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
         for name in ("validation", "test"):
             problems |= dict.fromkeys(_held_out_problems(data, data.get(name)))
+    for operation in own_operations(root):
+        problems |= dict.fromkeys(_entry_problems(operation, "operation", OPERATION))
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
             problems |= dict.fromkeys(_entry_problems(dnn, "model", MODEL))
+            for named in _losses_and_metrics(dnn):
+                problems |= dict.fromkeys(_entry_problems(named, "name", PER_SAMPLE))
         if len(problems) > MOST_PROBLEMS:
             break
     return list(problems)
@@ -71,6 +88,17 @@ def _held_out_problems(data: YamlNode, section: YamlNode | None) -> list[str]:
     if own is None or own.value is None:
         section = YamlNode({**section.value, "dataset": data.value["dataset"]}, section.where, section.key)
     return _entry_problems(section, "dataset", DATASET)
+
+
+def _losses_and_metrics(dnn: YamlNode) -> list[YamlNode]:
+    """The loss and the metrics of a DNN as mappings with a `name`."""
+    metrics = dnn.get("metrics")
+    nodes = [dnn.get("loss"), *(metrics.value if metrics is not None and metrics.is_list else ())]
+    return [
+        node if node.is_mapping else YamlNode({"name": node}, node.where, node.key)
+        for node in nodes
+        if node is not None
+    ]
 
 
 def arguments_of_model(path: object) -> tuple[str, ...] | None:
@@ -95,6 +123,8 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     if problem is not None:
         return [path.problem(problem)]
     known = None if definition is None else _known_arguments(definition)
+    if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION):
+        contract = replace(contract, passed=(), words=())
     return [] if known is None else _argument_problems(entry, path, *known, contract)
 
 

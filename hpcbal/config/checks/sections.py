@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.shares import too_few_samples
 from hpcbal.config.schema.dnn import OPTIMIZERS
 from hpcbal.config.schema.ensemble import BalanceConfig
@@ -11,7 +12,9 @@ from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import MOST_PROBLEMS
+from hpcbal.values.metric_names import VALIDATION
 
+_OF_OBJECTIVE = ("loss", "metrics", "label_smoothing", "class_weights")
 DEFAULT_POLICY = BalanceConfig.model_fields["policy"].default
 
 
@@ -22,6 +25,7 @@ def cross_problems(root: YamlNode) -> list[str]:
         *_keys_in_args(root),
         *_emulated_rates(root),
         *_emulated_optimizers(root),
+        *_emulated_objectives(root),
         *_fixed_shares(root),
         *_shares_in_vain(root),
         *_partitioned(root),
@@ -63,6 +67,7 @@ def _keys_in_args(root: YamlNode) -> list[str]:
     dnns = root.get("dnns")
     held_out = [data.get(name) for name in ("validation", "test")] if data is not None else []
     owners = [data, *held_out, *(dnns.value if dnns is not None and dnns.is_list else [])]
+    owners += own_operations(root)
     given = [owner.get("args") for owner in owners if owner is not None]
     problems = [
         node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with the quotes")
@@ -124,6 +129,22 @@ def _emulated_optimizers(root: YamlNode) -> list[str]:
         if not rest and optimizer.value in OPTIMIZERS and optimizer.value != "sgd":
             message = f"got {optimizer.value!r}, allowed: sgd with the emulated backend"
             problems[optimizer.problem(message)] = None
+    return list(problems)
+
+
+def _emulated_objectives(root: YamlNode) -> list[str]:
+    """Reject losses, metrics and weights that the emulated backend does not compute."""
+    name, _ = root.deepest(("backend", "name"))
+    dnns = root.get("dnns")
+    if name.value != "emulated" or dnns is None or not dnns.is_list:
+        return []
+    problems: dict[str, None] = {}
+    for dnn in dnns.value:
+        for key in _OF_OBJECTIVE if dnn.is_mapping else ():
+            node = dnn.get(key)
+            if node is not None and node.value not in (None, 0, 0.0):
+                message = f"got {show(node.plain())}, allowed: nothing with the emulated backend, which "
+                problems[node.problem(message + "trains on the cross entropy of classes")] = None
     return list(problems)
 
 
@@ -260,12 +281,13 @@ def _monitors_without_validation(root: YamlNode) -> list[str]:
             continue
         monitor = stop.get("monitor")
         following = [key for key in ("patience", "target") if _is_given(stop.get(key))]
-        if following and (monitor is None or monitor.value in ("val_accuracy", "val_loss")):
-            given = "val_accuracy by default" if monitor is None else repr(monitor.value)
+        if following and (monitor is None or str(monitor.value or VALIDATION).startswith(VALIDATION)):
+            is_default = monitor is None or monitor.value is None
+            given = "val_ and the first metric by default" if is_default else repr(monitor.value)
             problem = (monitor or stop).problem(
                 f"{' and '.join(following)} with monitor {given}, but data.validation_fraction is 0; "
-                "allowed: monitor: accuracy or loss. If the dataset has its own validation samples, leave "
-                "validation_fraction out"
+                "allowed: monitor: accuracy, loss or another metric of the training samples. If the dataset "
+                "has its own validation samples, leave validation_fraction out"
             )
             problems[problem] = None
     return list(problems)

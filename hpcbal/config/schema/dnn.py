@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict, model_validator
 
+from hpcbal.config.schema.objective import (
+    LOSS_ALLOWED,
+    METRICS_ALLOWED,
+    SMOOTHING_ALLOWED,
+    WEIGHTS_ALLOWED,
+    ClassWeighting,
+    Loss,
+    Metrics,
+)
 from hpcbal.config.schema.section import (
     ARGS_ALLOWED,
     COUNT_ALLOWED,
@@ -21,6 +30,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
+from hpcbal.values.metric_names import LOSS, VALIDATION, base_name, is_more_better
 
 if TYPE_CHECKING:
     from hpcbal.control.stopping import StopRule
@@ -59,12 +69,16 @@ class OptimizerConfig(Section):
 class StopConfig(Section):
     """When a DNN has converged."""
 
-    monitor: Literal["val_accuracy", "val_loss", "accuracy", "loss"] = key(
-        "val_accuracy", "Metric that is watched.", "val_accuracy, val_loss, accuracy, loss"
+    monitor: str | None = key(
+        None,
+        "Metric that is watched: loss, a metric of the DNN, or val_ and one of these; null: val_ and the "
+        "first metric, or val_loss without metrics.",
+        "null, loss, val_loss, or the name of a metric with or without val_",
+        min_length=1,
     )
     mode: Literal["auto", "min", "max"] = key(
         "auto",
-        "Better is less (min) or more (max); auto: max for accuracies, min for losses.",
+        "Better is less (min) or more (max); auto: max for accuracies and scores, min for losses and errors.",
         "auto, min, max",
     )
     min_delta: float = key(
@@ -82,18 +96,22 @@ class StopConfig(Section):
     def resolved_mode(self) -> Literal["min", "max"]:
         """`mode`, with auto resolved by the monitor."""
         if self.mode == "auto":
-            return "max" if self.monitor.endswith("accuracy") else "min"
+            return "min" if is_more_better(self.watched) is False else "max"
         return self.mode
+
+    @property
+    def watched(self) -> str:
+        """`monitor`; a DNN fills it in (`DnnConfig`), a stop rule alone has that of a classifier."""
+        return "val_accuracy" if self.monitor is None else self.monitor
 
     @model_validator(mode="after")
     def _check(self) -> StopConfig:
-        natural = "max" if self.monitor.endswith("accuracy") else "min"
-        if self.resolved_mode != natural:
-            raise wrong("mode", f"got {self.mode!r}, allowed: auto or {natural} with monitor {self.monitor}")
-        if self.target is not None and natural == "max" and not 0.0 < self.target <= 1.0:
-            raise wrong("target", f"got {self.target}, allowed: 0 < target <= 1 ({self.monitor} is a share)")
-        if self.target is not None and natural == "min" and self.target < 0.0:
-            raise wrong("target", f"got {self.target}, allowed: target >= 0 ({self.monitor} is at least 0)")
+        name = base_name(self.watched)
+        natural = {"accuracy": "max", LOSS: "min"}.get(name)
+        if natural is not None and self.resolved_mode != natural:
+            raise wrong("mode", f"got {self.mode!r}, allowed: auto or {natural} with monitor {self.watched}")
+        if self.target is not None and name == "accuracy" and not 0.0 < self.target <= 1.0:
+            raise wrong("target", f"got {self.target}, allowed: 0 < target <= 1 ({self.watched} is a share)")
         if self.patience is not None and self.patience >= self.max_epochs:
             raise wrong(
                 "patience",
@@ -107,7 +125,7 @@ class StopConfig(Section):
         from hpcbal.control.stopping import StopRule
 
         return StopRule(
-            monitor=self.monitor,
+            monitor=self.watched,
             mode=self.resolved_mode,
             min_delta=self.min_delta,
             patience=self.patience,
@@ -142,3 +160,64 @@ class DnnConfig(Section):
         lt=2**32,
     )
     shares: Shares = key((), "For fixed: weights of its slots; empty: use balance.shares.", SHARES_ALLOWED)
+    loss: Loss | None = key(
+        None,
+        "What training minimises; null: the cross entropy of classes, from logits.",
+        LOSS_ALLOWED,
+    )
+    metrics: Annotated[Metrics, Strict(False)] | None = key(
+        None,
+        "What is measured in every epoch besides the loss; null: accuracy for classes, else nothing.",
+        METRICS_ALLOWED,
+    )
+    label_smoothing: float = key(
+        0.0,
+        "Share of a label that is spread over all classes; for cross entropies.",
+        SMOOTHING_ALLOWED,
+        ge=0.0,
+        lt=1.0,
+    )
+    class_weights: ClassWeighting | None = key(
+        None,
+        "How much samples of a class count in the training loss, 1 where none is given; balanced: inversely "
+        "to their number.",
+        WEIGHTS_ALLOWED,
+    )
+
+    @property
+    def metric_keys(self) -> tuple[str, ...]:
+        """Names of the metrics besides the loss, as far as the configuration alone decides."""
+        if self.metrics is None:
+            return ("accuracy",) if self.loss is None else ()
+        return tuple(metric.key for metric in self.metrics)
+
+    @model_validator(mode="after")
+    def _resolve_stop(self) -> DnnConfig:
+        keys = self.metric_keys
+        stop = self.stop
+        if stop.monitor is None:
+            monitor = VALIDATION + (keys[0] if keys else LOSS)
+            stop = stop.model_copy(update={"monitor": monitor})
+        name = base_name(stop.watched)
+        if name not in (LOSS, *keys):
+            names = [LOSS, *keys]
+            allowed = ", ".join([*names, *(VALIDATION + each for each in names)])
+            raise wrong("stop.monitor", f"got {stop.watched!r}, allowed: {allowed}")
+        if name == LOSS and self.loss is None and stop.target is not None and stop.target < 0.0:
+            raise wrong(
+                "stop.target", f"got {stop.target}, allowed: target >= 0 ({stop.watched} is at least 0)"
+            )
+        is_better = is_more_better(name)
+        for metric in self.metrics or ():
+            if metric.key == name:
+                is_better = metric.is_more_better
+        if stop.mode == "auto" and name != LOSS:
+            if is_better is None:
+                raise wrong(
+                    "stop.mode",
+                    f"got 'auto', but it is not known whether more of {name} is better, allowed: min, max",
+                )
+            if is_better != is_more_better(name):
+                stop = stop.model_copy(update={"mode": "max" if is_better else "min"})
+        object.__setattr__(self, "stop", stop)
+        return self

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Strict
 
 from hpcbal.config.schema.dnn import (
     BALANCE_ALLOWED,
@@ -13,9 +15,28 @@ from hpcbal.config.schema.dnn import (
     StopConfig,
 )
 from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.objective import (
+    LOSS_ALLOWED,
+    METRICS_ALLOWED,
+    SMOOTHING_ALLOWED,
+    WEIGHTS_ALLOWED,
+    ClassWeighting,
+    Loss,
+    Metrics,
+)
 from hpcbal.config.schema.section import Section, key
 
-DEFAULT_KEYS = ("optimizer", "batch_size", "stop", "balance", "seed")
+DEFAULT_KEYS = (
+    "optimizer",
+    "batch_size",
+    "stop",
+    "balance",
+    "seed",
+    "loss",
+    "metrics",
+    "label_smoothing",
+    "class_weights",
+)
 SWEEP_KEYS = DnnConfig.sweep_keys
 FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
 
@@ -28,6 +49,10 @@ class Defaults(Section):
     stop: StopConfig = key(None, "Default stop rule.", "keys of a stop rule")
     balance: BalanceName | None = key(None, "Default way to split steps.", BALANCE_ALLOWED)
     seed: int | None = key(None, "Default seed of a DNN.", SEED_ALLOWED, ge=0, lt=2**32)
+    loss: Loss | None = key(None, "Default loss.", LOSS_ALLOWED)
+    metrics: Annotated[Metrics, Strict(False)] | None = key(None, "Default metrics.", METRICS_ALLOWED)
+    label_smoothing: float = key(0.0, "Default label smoothing.", SMOOTHING_ALLOWED, ge=0.0, lt=1.0)
+    class_weights: ClassWeighting | None = key(None, "Default weights of classes.", WEIGHTS_ALLOWED)
 
 
 def json_schema() -> dict[str, Any]:
@@ -39,7 +64,7 @@ def json_schema() -> dict[str, Any]:
     schema = EnsembleConfig.model_json_schema(by_alias=True)
     definitions = schema["$defs"]
     optional = {k: v for k, v in definitions["DnnConfig"].items() if k != "required"}
-    for name in ("OptimizerConfig", "StopConfig"):
+    for name in ("LossConfig", "OptimizerConfig", "StopConfig"):
         definitions[name].pop("required", None)
     definitions["DnnConfig"] = {**optional, "required": ["name"]}
     axes = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}

@@ -15,7 +15,7 @@ from hpcbal.config.schema.held_out import (
     HeldOutConfig,
     check_held_out,
 )
-from hpcbal.config.schema.operations import Operation
+from hpcbal.config.schema.operations import Operation, in_order
 from hpcbal.config.schema.run import (
     MOST_BYTES,
     MOST_RANKS_PER_NODE,
@@ -367,7 +367,7 @@ class EnsembleConfig(RunConfig):
         None, "How ranks are used.", "keys of slots", default_factory=EnsembleSlotsConfig
     )
     data: DataConfig = key(None, "Where the samples come from.", "keys of data", default_factory=DataConfig)
-    preprocessing: Annotated[tuple[Operation, ...], Strict(False)] = key(
+    preprocessing: Annotated[tuple[Operation, ...], Strict(False), AfterValidator(in_order)] = key(
         (),
         "Operations on every sample, in order.",
         "a list of operations such as 'resize: {height: 8, width: 8}'",

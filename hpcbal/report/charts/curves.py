@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left, spread
 from hpcbal.report.drawing.colors import PALETTE, colors_of
@@ -10,13 +10,8 @@ from hpcbal.report.drawing.names import distinct_names
 from hpcbal.report.drawing.scales import Scale, epoch_ticks, number_label, number_ticks
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.report.model import JobReport, ReportData
-
-METRICS: Mapping[str, str] = {
-    "val_accuracy": "validation accuracy",
-    "val_loss": "validation loss",
-    "loss": "training loss",
-}
-"""Metrics to draw, with their names for users: the first one that any DNN has is drawn."""
+from hpcbal.telemetry.views.summary import main_metric_of, metric_words
+from hpcbal.values.metric_names import LOSS, VALIDATION, shows_more_better
 
 MAX_NAMED = 8
 """If there are more than twice as many DNNs, only this many have colours, to keep them distinguishable."""
@@ -28,10 +23,14 @@ _SECOND_DASH = "6 3"  # for lines that share their colour with another line
 
 def metric_of(data: ReportData) -> str | None:
     """The metric that is drawn; None if no DNN has completed an epoch."""
-    for metric in METRICS:
-        if any(point.metrics.get(metric) is not None for job in data.jobs for point in job.curve):
-            return metric
-    return None
+    epochs = [[point.metrics for point in job.curve] for job in data.jobs]
+    metric = main_metric_of(epochs)
+    candidates = [metric, f"{VALIDATION}{LOSS}", LOSS] if metric.startswith(VALIDATION) else [LOSS]
+    return next((each for each in candidates if any(_has(job, each) for job in epochs)), None)
+
+
+def _has(epochs: Iterable[Mapping[str, float | None]], metric: str) -> bool:
+    return any(epoch.get(metric) is not None for epoch in epochs)
 
 
 def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
@@ -63,7 +62,7 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     x = Scale(1.0, max(2.0, float(last_epoch)), left + 4.0, width - room)
     y = Scale(low - margin, high + margin, bottom, top)
     sheet = Sheet()
-    sheet.text(0.0, 12.0, METRICS[metric], LABEL_SIZE, QUIET)
+    sheet.text(0.0, 12.0, metric_words(metric), LABEL_SIZE, QUIET)
     draw_left(sheet, y, number_ticks(y.low, y.high, 5), left, x.end)
     ticks = epoch_ticks(x.high, x.end - left)
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, width, "epochs")
@@ -82,7 +81,7 @@ def _points(job: JobReport, metric: str) -> list[tuple[int, float]]:
 
 def _best(lines: Mapping[str, list[tuple[int, float]]], metric: str, most: int) -> list[str]:
     """Names of the best lines, at most `most`, best first."""
-    sign = -1.0 if metric.endswith("accuracy") else 1.0
+    sign = -1.0 if shows_more_better(metric) else 1.0
     return sorted(lines, key=lambda name: min(sign * value for _, value in lines[name]))[:most]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcbal.printable import printable
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
-from hpcbal.report.charts.curves import METRICS, metric_of
+from hpcbal.report.charts.curves import metric_of
 from hpcbal.report.drawing.colors import colors_of
 from hpcbal.report.drawing.scales import duration_label, percent_label
 from hpcbal.report.drawing.shapes import HAIR, INK, QUIET
@@ -19,6 +19,7 @@ from hpcbal.report.model import ReportData
 from hpcbal.report.page.parts import WHY_NAMES, best_first, cards, four_digits, mood, short_duration
 from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.kinds import view_of
+from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, key_line
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def render_page(data: ReportData) -> str:
             with_epochs=any(job.best_epoch is not None for job in data.jobs),
             with_losses=any(job.best_loss is not None for job in data.jobs),
             ranked=best_first(data),
-            metric=METRICS[metric_of(data) or "val_accuracy"],
+            metric=metric_words(metric_of(data) or "val_accuracy"),
             colors=colors_of(job.name for job in data.jobs),
             why_names=WHY_NAMES,
             max_overhead=max((overhead.share for overhead in data.overheads), default=0.0) or 1.0,

@@ -58,7 +58,7 @@ def _card_of(prediction: PredictedDuration, job: str) -> tuple[str, str]:
 
 def best_first(data: ReportData) -> list[JobReport]:
     """The jobs, best value first; jobs without a value come last."""
-    sign = -1.0 if view_of(data.run_kind).more_is_better else 1.0
+    sign = -1.0 if view_of(data.run_kind).measure(data.measure).more_is_better else 1.0
     return sorted(data.jobs, key=lambda job: math.inf if job.best is None else sign * job.best)
 
 

@@ -23,7 +23,7 @@ from hpcbal.telemetry.views.kinds import AnyStatus, view_of
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.results import read_results
 from hpcbal.telemetry.views.status import death_note, has_ended
-from hpcbal.telemetry.views.summary import summary_of
+from hpcbal.telemetry.views.summary import BEST, main_metric_of, summary_of
 
 STATE_OF_OUTCOME: Mapping[str, str] = {
     "done": "done",
@@ -141,9 +141,10 @@ def _jobs(replay: Replay, status: AnyStatus | None, run: RunDirectory) -> tuple[
     """The key of the measure by which the jobs are compared, and the jobs."""
     states = {dnn["name"]: dnn["state"] for dnn in status["dnns"]} if status is not None else {}
     names = list(states) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
-    summaries = {name: summary_of([point.metrics for point in replay.curves.get(name, ())]) for name in names}
-    measure = view_of(_start_of(replay).kind).measure_of(summaries.values())
-    is_validated = any(numbers["best_val_loss"] is not None for numbers in summaries.values())
+    epochs = {name: [point.metrics for point in replay.curves.get(name, ())] for name in names}
+    summaries = {name: summary_of(epochs[name]) for name in names}
+    measure = view_of(_start_of(replay).kind).measure(BEST + main_metric_of(epochs.values()))
+    is_validated = any(numbers.get("best_val_loss") is not None for numbers in summaries.values())
     loss = "val_loss" if is_validated else "loss"
     costs, settings = replay.cost_by_dnn(), _settings(run)
     jobs = []
@@ -154,11 +155,11 @@ def _jobs(replay: Replay, status: AnyStatus | None, run: RunDirectory) -> tuple[
         jobs.append(
             dataclasses.replace(
                 job,
-                best=numbers[measure.best_key],
-                final=numbers[measure.final_key],
+                best=numbers.get(measure.best_key),
+                final=numbers.get(measure.final_key),
                 best_epoch=None if best_epoch is None else int(best_epoch),
-                best_loss=numbers[f"best_{loss}"],
-                final_loss=numbers[f"final_{loss}"],
+                best_loss=numbers.get(f"best_{loss}"),
+                final_loss=numbers.get(f"final_{loss}"),
                 settings=settings.get(name, {}),
             )
         )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.ensembling import (
-    Link,
+    Kind,
     Loss,
     Selection,
     Tally,
@@ -26,6 +26,7 @@ from hpcbal.ensembling import (
     answers_of,
     disagreement,
     greedy_selection,
+    items_per_sample,
     log_loss_of_mean,
     pieces_of_rank,
     squared_error_of_mean,
@@ -97,7 +98,7 @@ class Evaluator:
         workers: the ranks that compute.
         predictor: this rank's networks.
         dnns: the DNNs to evaluate, at least one.
-        link: what turns their outputs into predictions.
+        kind: what they predict.
         num_columns: numbers that an item's prediction has: classes, or 1 for values.
         chunk_bytes: see `CHUNK_BYTES`.
     """
@@ -107,14 +108,14 @@ class Evaluator:
         workers: Workers,
         predictor: Predictor,
         dnns: Sequence[DnnConfig],
-        link: Link,
+        kind: Kind,
         num_columns: int,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         self._workers = workers
         self._predictor = predictor
         self._dnns = list(dnns)
-        self._link = link
+        self._kind = kind
         self._num_columns = num_columns
         self._chunk_bytes = chunk_bytes
 
@@ -132,20 +133,20 @@ class Evaluator:
         selection = None if validation is None or len(self._dnns) < 2 else self._select(validation)
         scores = self._score(samples, None if selection is None else selection.weights)
         differing = None
-        if self._link != "identity":
+        if self._kind != "values":
             differing = disagreement(scores.agreeing, len(self._dnns), scores.num_items)
         return Outcome(scores, selection, differing)
 
     def _select(self, validation: SampleSet) -> Selection | None:
         """The DNNs that predict the validation samples best together; the same on all ranks."""
-        num_items = len(validation.ids) * _items_per_sample(validation)
+        num_items = len(validation.ids) * self._items_per_sample(validation)
         if len(self._dnns) * num_items * np.float64().itemsize > SELECTION_BYTES:
             return None
         evidence = np.zeros((len(self._dnns), num_items))
         labels, counts = np.full(num_items, -np.inf), np.zeros(num_items, np.int32)
 
         def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
-            if self._link == "identity":
+            if self._kind == "values":
                 evidence[member, items] = found.rows[:, 0]
             else:
                 evidence[member, items] = answers_of(found.rows, found.labels.astype(np.int64)).truth
@@ -158,7 +159,7 @@ class Evaluator:
             return None
         evidence = self._workers.reduce(evidence, "sum")[:, is_known]
         loss: Loss = log_loss_of_mean
-        if self._link == "identity":
+        if self._kind == "values":
             loss = squared_error_of_mean(self._workers.reduce(labels, "max")[is_known])
         selection = greedy_selection(evidence, loss) if self._workers.rank == 0 else None
         chosen: Selection = self._workers.share(selection)[0]
@@ -168,7 +169,7 @@ class Evaluator:
         num_dnns = len(self._dnns)
         scores = Scores(sums=[Sums() for _ in self._dnns], tallies=[None] * num_dnns)
         per_item = 8 * NUM_ENSEMBLES * self._num_columns + 4 * num_dnns + 8 + 4
-        per_sample = per_item * _items_per_sample(samples)
+        per_sample = per_item * self._items_per_sample(samples)
         step = max(1, self._chunk_bytes // per_sample)
         for start in range(0, len(samples.ids), step):
             self._score_chunk(samples, start, min(start + step, len(samples.ids)), weights, scores)
@@ -180,7 +181,7 @@ class Evaluator:
     def _score_chunk(
         self, samples: SampleSet, start: int, stop: int, weights: Sequence[float] | None, scores: Scores
     ) -> None:
-        num_dnns, num_items = len(self._dnns), (stop - start) * _items_per_sample(samples)
+        num_dnns, num_items = len(self._dnns), (stop - start) * self._items_per_sample(samples)
         totals = np.zeros((NUM_ENSEMBLES, num_items, self._num_columns))
         predicted = np.zeros((num_dnns, num_items), np.int32)
         labels, counts = np.full(num_items, -np.inf), np.zeros(num_items, np.int32)
@@ -193,18 +194,18 @@ class Evaluator:
             labels[items] = found.labels
             counts[items] += 1
             scores.sums[member] += found.sums
-            tally = tally_of(found.rows, found.labels, self._link)
+            tally = tally_of(found.rows, found.labels, self._kind)
             scores.tallies[member] = _sum([scores.tallies[member], tally])
 
         self._predict(samples, start, stop, take)
         is_known = self._workers.reduce(counts, "sum") == num_dnns
-        scores.num_samples += int(is_known.sum()) // _items_per_sample(samples)
+        scores.num_samples += int(is_known.sum()) // self._items_per_sample(samples)
         scores.num_items += int(is_known.sum())
         labels = self._workers.reduce(labels, "max")[is_known]
         scores.agreeing += agreeing_pairs(self._workers.reduce(predicted, "sum")[:, is_known])
         for index in range(NUM_ENSEMBLES if weights is not None else 1):
             rows = self._workers.reduce(totals[index], "sum")[is_known]
-            scores.together[index] = _sum([scores.together[index], tally_of(rows, labels, self._link)])
+            scores.together[index] = _sum([scores.together[index], tally_of(rows, labels, self._kind)])
 
     def _predict(
         self,
@@ -219,14 +220,14 @@ class Evaluator:
             take: called with a DNN's index, some of its predictions, and the indices of their items among
                 those of the samples start..stop-1.
         """
-        per_sample = _items_per_sample(samples)
+        per_sample = self._items_per_sample(samples)
         failed: dict[str, str] = {}
         is_stopped = False
         for piece in pieces_of_rank(len(self._dnns), stop - start, self._workers.rank, self._workers.size):
             dnn = self._dnns[piece.member]
             try:
                 for found in self._predictor.predictions(
-                    dnn, samples, start + piece.start, start + piece.stop, self._link
+                    dnn, samples, start + piece.start, start + piece.stop, self._kind
                 ):
                     items = (found.positions - start)[:, None] * per_sample + np.arange(per_sample)
                     take(piece.member, found, items.reshape(-1))
@@ -242,9 +243,9 @@ class Evaluator:
         if reasons:
             raise FailedDnnsError(reasons)
 
-
-def _items_per_sample(samples: SampleSet) -> int:
-    return int(np.prod(samples.source.label_spec.shape, dtype=np.int64))
+    def _items_per_sample(self, samples: SampleSet) -> int:
+        label = samples.source.label_spec
+        return items_per_sample(label.shape, label.dtype, self._kind)
 
 
 def _sum(tallies: Iterable[Any]) -> Any:

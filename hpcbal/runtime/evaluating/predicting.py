@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config import DnnConfig
+from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.data import BadSample, SampleSource
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.dataplane.batch import Batch
-from hpcbal.ensembling import Link, items_of
+from hpcbal.ensembling import Kind, items_of, labels_of
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.runtime.evaluating.request import Which
 from hpcbal.runtime.evaluating.weights import KeptWeights, read_weights
@@ -23,6 +24,16 @@ from hpcbal.training.backend import Backend, Replica, Sums
 
 Describe = Callable[[Sums], dict[str, float]]
 """Turns sums over samples into named metrics."""
+
+
+_KIND_BY_LOSS: Mapping[str, Kind] = {
+    "SparseCategoricalCrossentropy": "classes",
+    "CategoricalCrossentropy": "classes",
+    "CategoricalFocalCrossentropy": "classes",
+    "BinaryCrossentropy": "labels",
+    "BinaryFocalCrossentropy": "labels",
+}
+"""What a DNN with a loss of Keras predicts; with other losses, values."""
 
 
 class StoppedError(Exception):
@@ -97,7 +108,7 @@ class Predictor:
         self.found = Trained()
 
     def predictions(
-        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int, link: Link
+        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int, kind: Kind
     ) -> Iterator[Predictions]:
         """Predict the samples start..stop-1 of a set, a batch of the DNN at a time.
 
@@ -119,12 +130,11 @@ class Predictor:
                 continue
             sums = replica.evaluate(batch)
             outputs = replica.predict(batch)
-            labels = np.asarray(batch.y, np.float64).reshape(-1)
-            rows = items_of(outputs, link)
+            labels, rows = labels_of(batch.y, kind), items_of(outputs, kind)
             if len(rows) != len(labels):
                 raise InputError(
-                    f"its outputs of shape {outputs.shape[1:]} are {len(rows) // len(positions)} predictions "
-                    f"for a sample, but a label has {len(labels) // len(positions)}"
+                    f"its outputs of shape {outputs.shape[1:]} predict {len(rows) // len(positions)} items "
+                    f"of a sample, but its label has {len(labels) // len(positions)}"
                 )
             yield Predictions(positions, rows, labels, sums)
 
@@ -156,8 +166,13 @@ class Predictor:
             return replica
         weights, warnings = read_weights(self._directory_of(dnn.name), self._which)
         replica = self._backend.build(
-            dnn, self._trained.sample_spec, self._trained.num_classes, self._seed, self._trained.on_device
-        )
+            dnn,
+            self._trained.sample_spec,
+            self._trained.num_classes,
+            self._seed,
+            self._trained.on_device,
+            self._trained.label_spec,
+        )  # without weights of samples: each counts the same
         try:
             replica.load_state({**replica.state(), **weights.arrays})  # the optimizer stays as it is
         except CheckpointError as error:
@@ -168,7 +183,7 @@ class Predictor:
             ) from error
         self._replicas.put(dnn.name, replica)
         self.found.weights[dnn.name] = weights
-        self.found.describe[dnn.name] = describer(replica)
+        self.found.describe[dnn.name] = replica.metrics
         self.found.notes += [text for text in warnings if text not in self.found.notes]
         if weights.fingerprint != self._trained.fingerprint:
             note = (
@@ -179,11 +194,8 @@ class Predictor:
         return replica
 
 
-def describer(replica: Replica) -> Describe:
-    """What turns sums into the metrics of a DNN, named as in training, without `val_`."""
-    return lambda sums: {"loss": sums.mean_loss, "accuracy": sums.accuracy}
-
-
-def link_of(dnns: Sequence[DnnConfig]) -> Link:
-    """What turns the outputs of these DNNs into predictions: they are the logits of classes."""
-    return "softmax"
+def kind_of(dnn: DnnConfig) -> Kind:
+    """What a DNN predicts, by its loss."""
+    if dnn.loss is None:
+        return "classes"
+    return _KIND_BY_LOSS.get(KERAS_LOSSES.get(dnn.loss.name, ""), "values")

@@ -12,7 +12,7 @@ from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError, InputError
 from hpcbal.printable import printable
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
-from hpcbal.runtime.evaluating.predicting import Predictor, Trained, link_of
+from hpcbal.runtime.evaluating.predicting import Predictor, Trained, kind_of
 from hpcbal.runtime.evaluating.request import VALIDATION, TrainedRun
 from hpcbal.runtime.evaluating.workers import Workers
 from hpcbal.telemetry.files.jsonable import to_jsonable
@@ -57,11 +57,12 @@ def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: 
         InputError: on all ranks, if no DNN is left.
         DataError: on all ranks, if no sample can be used.
     """
-    link = link_of(run.dnns)
-    num_columns = {"softmax": data.trained.num_classes, "sigmoid": 2, "identity": 1}[link]
+    run = _of_one_kind(run)
+    kind = kind_of(run.dnns[0])
+    num_columns = {"classes": data.trained.num_classes, "labels": 2, "values": 1}[kind]
     while True:
         try:
-            evaluator = Evaluator(workers, predictor, run.dnns, link, num_columns)
+            evaluator = Evaluator(workers, predictor, run.dnns, kind, num_columns)
             outcome = evaluator.run(data.samples, data.validation)
             break
         except FailedDnnsError as error:
@@ -71,6 +72,14 @@ def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: 
     if not outcome.scores.num_samples:
         raise DataError(f"no sample of {data.samples.name} can be used: {next(iter(broken.values()), '')}")
     return _evaluation(workers.size, run, data, outcome, found, [broken[place] for place in sorted(broken)])
+
+
+def _of_one_kind(run: TrainedRun) -> TrainedRun:
+    """The DNNs that predict the same as the first one; others cannot be combined with it."""
+    kind = kind_of(run.dnns[0])
+    reason = f"it predicts {{}}, but {run.dnns[0].name} predicts {kind}: evaluate it with --dnns"
+    others = {dnn.name: reason.format(kind_of(dnn)) for dnn in run.dnns if kind_of(dnn) != kind}
+    return _without(run, others) if others else run
 
 
 def _without(run: TrainedRun, reasons: Mapping[str, str]) -> TrainedRun:
@@ -138,7 +147,7 @@ def _evaluation(
         ):
             if tally is not None:
                 ensembles.append(EvaluatedEnsemble(name, size, _finite(tally.scores())))
-    is_values = link_of(run.dnns) == "identity"
+    is_values = kind_of(run.dnns[0]) == "values"
     return Evaluation(
         run=run.config.name,
         data=data.samples.name,

@@ -34,13 +34,47 @@ def load_replica(replica: Replica, state: TrainingState, directory: Path) -> Non
         ) from error
 
 
+def build_replica(backend: Backend, dnn: DnnConfig, facts: StreamFacts, seed: int) -> Replica:
+    """Build the replica of a DNN for the run's data.
+
+    Raises:
+        InputError: if the model, the loss or a metric is wrong, or classes cannot be counted for balanced
+            weights.
+    """
+    if dnn.class_weights == "balanced":
+        dnn = dnn.model_copy(update={"class_weights": _balanced(dnn.name, facts)})
+    return backend.build(
+        dnn,
+        facts.spec.sample,
+        facts.num_classes,
+        seed,
+        facts.on_device,
+        facts.spec.label,
+        facts.sample_weights,
+    )
+
+
+def _balanced(name: str, facts: StreamFacts) -> dict[int, float]:
+    """Weights inversely to the number of training samples of a class, whose mean over samples is 1."""
+    counts = facts.class_counts
+    if counts is None:
+        raise InputError(
+            f"DNN {name}: class_weights: got 'balanced', but the dataset does not list its labels, allowed: "
+            "{class: weight}, or a dataset with the attribute 'labels'"
+        )
+    num_used = int((counts > 0).sum())
+    return {
+        number: float(counts.sum() / (num_used * count)) for number, count in enumerate(counts) if count > 0
+    }
+
+
 def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn: DnnConfig) -> None:
     """Build the model of a DNN, and check that it fits the DNN's checkpoint if there is one; not collective.
 
     Raises:
         InputError: if the model is wrong, or does not fit.
     """
-    replica = backend.build(dnn, facts.spec.sample, facts.num_classes, context.config.seed, facts.on_device)
+    replica = build_replica(backend, dnn, facts, context.config.seed)
     try:
         directory = context.dnn_directory(dnn.name)
         state, _ = read_checkpoint(directory)

@@ -19,39 +19,40 @@ from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import StepOutcome, evaluate_step, train_step
 from hpcbal.values import Position
-
-SUMS_NAME = "epoch/sums"  # array of a checkpoint inside a pass: the sums behind the metrics so far
+from hpcbal.values.metric_names import VALIDATION
 
 
 @dataclass
 class EpochSums:
     """The sums behind an epoch's metrics, over all ranks of the group."""
 
-    train: Sums = field(default_factory=lambda: Sums(0.0, 0.0, 0))
-    validation: Sums = field(default_factory=lambda: Sums(0.0, 0.0, 0))
+    train: Sums = field(default_factory=Sums)
+    validation: Sums = field(default_factory=Sums)
 
-    def metrics(self) -> dict[str, float]:
-        """Means over samples; NaN where there was no valid sample."""
+    def metrics(self, replica: Replica) -> dict[str, float]:
+        """Loss and metrics of the training samples, and with `val_` of the validation samples."""
+        validation = replica.metrics(self.validation)
         return {
-            "loss": _mean(self.train.loss, self.train.count),
-            "accuracy": _mean(self.train.correct, self.train.count),
-            "val_loss": _mean(self.validation.loss, self.validation.count),
-            "val_accuracy": _mean(self.validation.correct, self.validation.count),
+            **replica.metrics(self.train),
+            **{f"{VALIDATION}{name}": value for name, value in validation.items()},
         }
 
-    def to_array(self) -> np.ndarray:
-        """The sums as float64 of shape (6,), for a checkpoint."""
-        parts = [(s.loss, s.correct, float(s.count)) for s in (self.train, self.validation)]
-        return np.array(parts, dtype=np.float64).reshape(6)
+    def to_array(self, num_states: int) -> np.ndarray:
+        """The sums as float64 of shape (2, 2 + num_states), for a checkpoint."""
+        array = np.zeros((2, 2 + num_states))
+        for row, sums in zip(array, (self.train, self.validation), strict=True):
+            row[:2] = sums.loss, sums.count
+            if len(sums.states):
+                row[2:] = sums.states
+        return array
 
     @classmethod
     def from_array(cls, array: np.ndarray) -> EpochSums:
-        values = [float(value) for value in array]
-        return cls(Sums(values[0], values[1], int(values[2])), Sums(values[3], values[4], int(values[5])))
-
-
-def _mean(total: float, count: int) -> float:
-    return total / count if count else float("nan")
+        """What `to_array` returned; also in the form of earlier versions: loss, correct, samples, twice."""
+        if array.ndim == 1:
+            array = array.reshape(2, 3)[:, [0, 2, 1]]
+        train, validation = (Sums(float(row[0]), round(float(row[1])), row[2:].copy()) for row in array)
+        return cls(train, validation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, HpcbalError, InputError
 from hpcbal.forks import leave_if_forked
-from hpcbal.runtime.group.checkpoints import load_replica
+from hpcbal.runtime.group.checkpoints import build_replica, load_replica
 from hpcbal.runtime.group.replicas import UNTRAINED, Moment, ReplicaCache
 from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA, SUMS_NAME
 from hpcbal.runtime.rank.context import RankContext
@@ -139,7 +139,7 @@ class GroupMember:
 
     def _build_new(self) -> Replica:
         facts, seed = self.facts, self.context.config.seed
-        replica = self._backend.build(self.dnn, facts.spec.sample, facts.num_classes, seed, facts.on_device)
+        replica = build_replica(self._backend, self.dnn, facts, seed)
         check_arrays(replica.state())  # report arrays that a checkpoint cannot hold before training starts
         for text in replica.warnings:
             log.warning("%s", text)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hpcbal.config import EnsembleConfig
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
@@ -24,6 +27,10 @@ class StreamFacts:
         mean_size: of the training samples, if the dataset declares sizes; else None.
         doubts: what is strange about the dataset's classes, as sentences for warnings.
         on_device: operations that trainers apply to the samples of the stream.
+        sample_weights: how much each sample counts in the loss, by id, float32, shape (samples of the
+            dataset,); None: all count 1.
+        class_counts: training samples of each class, shape (num_classes,); None if the dataset does not list
+            its labels.
     """
 
     spec: StreamSpec
@@ -33,6 +40,8 @@ class StreamFacts:
     doubts: tuple[str, ...] = ()
     mean_size: float | None = None
     on_device: tuple[Affine, ...] = ()
+    sample_weights: NDArray[np.float32] | None = None
+    class_counts: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
@@ -47,6 +56,8 @@ class StreamFacts:
             source.doubts(),
             source.mean_size,
             source.on_device,
+            source.sample_weights,
+            source.class_counts(),
         )
 
 

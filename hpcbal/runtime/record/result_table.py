@@ -9,7 +9,7 @@ from hpcbal.control import Ensemble
 from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.telemetry import ResultRow
 from hpcbal.telemetry.views.settings import differing_settings
-from hpcbal.telemetry.views.summary import summary_of
+from hpcbal.telemetry.views.summary import BEST, main_metric_of, summary_of
 from hpcbal.telemetry.views.table import key_line
 
 
@@ -35,20 +35,23 @@ class ResultTable:
         """
         num_bad = len(self._bad_before.union(bad))
         rows = []
+        epochs = {n: [record.metrics for record in dnn.history] for n, dnn in ensemble.state.dnns.items()}
+        best_key = BEST + main_metric_of(epochs.values())
         for name, dnn in ensemble.state.dnns.items():
-            numbers = summary_of([record.metrics for record in dnn.history])
+            numbers = summary_of(epochs[name])
             account = self._accounts.now(name)
             rows.append(
                 ResultRow(
                     name=name,
                     state=str(dnn.state),
                     epochs=dnn.epochs,
-                    best=numbers.pop("best_val_accuracy"),
+                    best=numbers.pop(best_key, None),
                     wall_time_s=account.wall_time_s,
                     slot_seconds=account.slot_seconds,
                     cause=f"{dnn.cause}: {key_line(dnn.detail)}" if dnn.cause else "",
                     numbers={**numbers, "bad_samples": num_bad},
                     settings=self._settings[name],
+                    best_key=best_key,
                 )
             )
         return rows

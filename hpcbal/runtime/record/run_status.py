@@ -7,7 +7,7 @@ from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
-from hpcbal.telemetry.views.summary import best_of
+from hpcbal.telemetry.views.summary import best_of, main_metric_of
 
 PHASES = {"new": "starting", "round": "training", "choosing": "training"}
 """Phases of the state machine that have another name for users."""
@@ -33,25 +33,24 @@ def fill_status(
     status["pass"] = snapshot["pass_index"]
     status["busy_gpus"] = len({gpu for dnn in snapshot["dnns"].values() for gpu in dnn["gpus"]})
     status["dnns"] = []
+    epochs_by_dnn = {n: [record.metrics for record in dnn.history] for n, dnn in ensemble.state.dnns.items()}
+    main = main_metric_of(epochs_by_dnn.values())
     for name, dnn in snapshot["dnns"].items():
         account = accounts.now(name)
-        epochs = [record.metrics for record in ensemble.state.dnns[name].history]
-        best = best_of(epochs, "val_accuracy")
         entry: DnnStatus = {
             "name": name,
             "state": dnn["state"],
             "epochs": dnn["epochs"],
             "max_epochs": dnn["max_epochs"],
             "metrics": dnn["metrics"],
-            "best_val_accuracy": best,
+            "main_metric": main,
+            "best": best_of(epochs_by_dnn[name], main),
             "gpus": dnn["gpus"],
             "wall_time_s": account.wall_time_s,
             "slot_seconds": account.slot_seconds,
             "cause": dnn["cause"] or "",
             "detail": dnn["detail"] or "",
         }
-        if best is None and (best_trained := best_of(epochs, "accuracy")) is not None:
-            entry["best_accuracy"] = best_trained
         if dnn["left_out"]:
             entry["left_out"] = dnn["left_out"]
         if name in watch.stragglers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hpcbal.checkpoint import TrainingState, recover_progress
 from hpcbal.cluster.layout import Cluster, Node
@@ -127,6 +127,10 @@ def read_earlier(
     if not regroups:
         facts.forget_left_out()
     facts.drop_short({dnn_id for dnn_id, its in progress.items() if its.state not in TERMINAL})
+    retried = tuple(spec.dnn_id for spec in specs if retry_failed and spec.dnn_id in facts.failed)
+    choice = facts.choice
+    if choice is not None and retried:  # it knew fewer DNNs than there are now
+        choice = replace(choice, num_dnns=None)
     resume = ResumeState(
         dnns=progress,
         next_pass=next_pass,
@@ -136,9 +140,8 @@ def read_earlier(
         preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
         kept=facts.kept,
         left_out={dnn_id: tuple(gpus) for dnn_id, gpus in facts.left_out.items()},
-        choice=facts.choice,
+        choice=choice,
     )
-    retried = tuple(spec.dnn_id for spec in specs if retry_failed and spec.dnn_id in facts.failed)
     return Earlier(
         resume, facts.accounts, facts.round_plans, warnings, fingerprints, retried, facts.bad_samples
     )

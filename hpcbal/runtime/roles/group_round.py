@@ -187,7 +187,7 @@ class GroupRound:
             if not result.complete:
                 self._leave(replica, result.position, inside_pass=result.position.offset > 0)
                 return
-            self._end_epoch(result)
+            self._end_epoch(replica, result)
             order = self._wait_for_order(result.position)
             if not isinstance(order, Proceed):
                 self._leave(replica, result.position)
@@ -229,8 +229,8 @@ class GroupRound:
         is_chosen = self._loader is None or self._context.config.balance.samples == "chronica"
         return self._facts.spec.is_sized and is_chosen
 
-    def _end_epoch(self, result: PassResult) -> None:
-        metrics, pass_index = self._sums.metrics(), result.position.pass_index
+    def _end_epoch(self, replica: Replica, result: PassResult) -> None:
+        metrics, pass_index = self._sums.metrics(replica), result.position.pass_index
         self._sums = EpochSums()
         record = EpochRecord(len(self._history) + 1, pass_index, metrics, result.seconds)
         self._history.append(record)
@@ -280,7 +280,7 @@ class GroupRound:
         began = time.monotonic()
         arrays: dict[str, np.ndarray] = dict(replica.state())
         if inside_pass:
-            arrays[SUMS_NAME] = self._sums.to_array()
+            arrays[SUMS_NAME] = self._sums.to_array(replica.num_states)
         if self._batches is not None:
             arrays |= partition_arrays(self._batches.parts.performed)
         elif self._loader is not None and self._loader.last is not None:

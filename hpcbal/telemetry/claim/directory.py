@@ -14,7 +14,7 @@ from hpcbal.telemetry.claim.same_config import check_same, damaged_config
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.files.own_files import create_new
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import RoundStartedLine, lines_of, scan_ledger
+from hpcbal.telemetry.ledger import RoundStartedLine, StartedAloneLine, lines_of, scan_ledger
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,8 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
 def _has_trained(run: RunDirectory) -> bool:
     """Whether something depends on the config: training has started, or there are checkpoints."""
     has_checkpoints = any((run.root / run.jobs).glob("*/checkpoint*.h5"))
-    return has_checkpoints or bool(lines_of(scan_ledger(run.ledger).entries, RoundStartedLine))
+    entries = scan_ledger(run.ledger).entries
+    return has_checkpoints or any(lines_of(entries, kind) for kind in (RoundStartedLine, StartedAloneLine))
 
 
 def _probe(root: Path) -> None:

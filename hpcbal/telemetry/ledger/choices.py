@@ -83,6 +83,8 @@ class ScheduleChosenLine(Line):
         previous: the schedule before; null at the first choice of a run.
         preprocessing_samples_per_s: rate of one preprocessor that the predictions used; null if none.
         num_dnns: number of DNNs that were not over; the next choice depends on it. Null if it is not known.
+        basis: identifies the DNNs, candidates, limits and nodes that the choice was made for; a resumed run
+            drops a choice with another one. Null if it is not known.
     """
 
     event: ClassVar[str] = "schedule-chosen"
@@ -91,3 +93,4 @@ class ScheduleChosenLine(Line):
     previous: ScheduleFacts | None
     preprocessing_samples_per_s: float | None
     num_dnns: int | None = None
+    basis: str | None = None

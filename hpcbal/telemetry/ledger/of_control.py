@@ -130,6 +130,7 @@ def line_of_choice(choice: Choice) -> ScheduleChosenLine:
         previous=None if choice.previous is None else schedule_facts(choice.previous),
         preprocessing_samples_per_s=choice.preprocessing_samples_per_s,
         num_dnns=choice.num_dnns,
+        basis=choice.basis,
     )
 
 
@@ -143,6 +144,7 @@ def choice_of_line(line: ScheduleChosenLine) -> Choice:
         previous=None if line.previous is None else schedule_of(line.previous),
         preprocessing_samples_per_s=line.preprocessing_samples_per_s,
         num_dnns=line.num_dnns,
+        basis=line.basis,
     )
 
 

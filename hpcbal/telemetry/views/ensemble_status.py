@@ -29,11 +29,13 @@ class DnnStatus(JobStatus):
     `straggler` is what its group waited for in the last epoch; missing if there was
     none. `left_out` are GPUs that the DNN does not use because its group is faster without them; missing if
     there are none. `work` is that of the last epoch; missing unless samples differ in size and the group has
-    several slots. `best_accuracy` is that of the training samples, in runs without validation data.
+    several slots. `best` is the best value of `main_metric` over all epochs, None if none is known; runs of
+    hpcbal 0.1 have `best_val_accuracy` instead.
     """
 
-    best_val_accuracy: float | None
-    best_accuracy: NotRequired[float | None]
+    main_metric: NotRequired[str]
+    best: NotRequired[float | None]
+    best_val_accuracy: NotRequired[float | None]
     gpus: list[int]
     straggler: NotRequired[StragglerStatus]
     work: NotRequired[WorkStatus]

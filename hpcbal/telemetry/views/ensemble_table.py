@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus, WorkStatus
+from hpcbal.telemetry.views.summary import short_title
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, key_line, number_text
 
 
@@ -40,11 +41,8 @@ def _stream_line(status: EnsembleStatus) -> str:
 
 def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
     with_cause = any(dnn["cause"] for dnn in dnns)
-    is_validated = any(dnn["best_val_accuracy"] is not None for dnn in dnns)
-    is_trained_only = not is_validated and any("best_accuracy" in dnn for dnn in dnns)
-    metric = "accuracy" if is_trained_only else "val_accuracy"
-    title = "train acc" if is_trained_only else "val acc"
-    headers = ["name", "state", "epochs", title, "best", "slots", "wall time"]
+    metric = dnns[0].get("main_metric", "val_accuracy") if dnns else "val_accuracy"
+    headers = ["name", "state", "epochs", short_title(metric), "best", "slots", "wall time"]
     if with_cause:
         headers.append("cause")
     rows = []
@@ -54,7 +52,7 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
             dnn["state"],
             f"{dnn['epochs']}/{dnn['max_epochs']}",
             number_text(dnn["metrics"].get(metric)),
-            number_text(dnn.get("best_accuracy") if is_trained_only else dnn["best_val_accuracy"]),
+            number_text(dnn.get("best", dnn.get("best_val_accuracy"))),
             " ".join(map(str, dnn["gpus"])) or "-",
             duration_text(dnn["wall_time_s"]),
         ]

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from hpcbal.telemetry.views import ensemble_table
 from hpcbal.telemetry.views.ensemble_status import EnsembleStatus
-from hpcbal.telemetry.views.summary import NUMBERS
+from hpcbal.telemetry.views.summary import BEST, BEST_EPOCH, FINAL, metric_title, metric_words
+from hpcbal.values.metric_names import shows_more_better
 
 AnyStatus: TypeAlias = EnsembleStatus
 """The content of a status.json; will be a union once there is a second kind."""
@@ -23,12 +24,36 @@ class Measure:
         final_key: its value after the last epoch in files; empty if there is none.
         title: its best value in the head of a column.
         words: its best value in a sentence.
+        more_is_better: whether a larger best value is better.
     """
 
     best_key: str
     final_key: str
     title: str
     words: str
+    more_is_better: bool = True
+
+    @classmethod
+    def of_metric(cls, metric: str) -> Measure:
+        """The measure of a metric of epochs, such as `val_accuracy`."""
+        more_is_better = shows_more_better(metric)
+        superlative = "best" if more_is_better else "least"
+        return cls(
+            f"{BEST}{metric}",
+            f"{FINAL}{metric}",
+            f"best {metric_title(metric)}",
+            f"{superlative} {metric_words(metric)}",
+            more_is_better,
+        )
+
+    @property
+    def metric(self) -> str:
+        """The metric that it is the best value of."""
+        return self.best_key.removeprefix(BEST)
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best of at least one value."""
+        return max(values) if self.more_is_better else min(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +62,9 @@ class KindView:
 
     Attributes:
         job: what users call a job, singular.
-        measures: the measures that a run may have, in order of preference; the first is the main one.
-        numbers: further columns of results.csv that hold numbers.
-        more_is_better: whether a larger best value is better.
+        main: the measure of a run that names no other.
+        by_metrics: whether the metrics of epochs differ between runs, and each has a measure.
+        numbers: columns of results.csv that hold numbers and are of no metric.
         report_names: names in `report --json` of fields that have neutral names in the report.
         status_type: the TypedDict of a status.json of this kind.
         place_of: returns the parts of the headline that show how far the run is.
@@ -47,41 +72,30 @@ class KindView:
     """
 
     job: str
-    measures: tuple[Measure, ...]
+    main: Measure
+    by_metrics: bool
     numbers: tuple[str, ...]
-    more_is_better: bool
     report_names: Mapping[str, str]
     status_type: type[EnsembleStatus]
     place_of: Callable[[EnsembleStatus], list[str]]
     body_of: Callable[[EnsembleStatus], list[str]]
 
-    @property
-    def best_key(self) -> str:
-        """The name of the main measure in files."""
-        return self.measures[0].best_key
-
     def measure(self, best_key: str) -> Measure:
         """The measure of that key; the main one if the key is empty."""
-        return next((each for each in self.measures if each.best_key == best_key), self.measures[0])
+        if self.by_metrics and best_key.startswith(BEST) and best_key != self.main.best_key:
+            return Measure.of_metric(best_key.removeprefix(BEST))
+        return self.main
 
-    def measure_of(self, numbers_by_job: Iterable[Mapping[str, float | None]]) -> Measure:
-        """The first measure for which a job has a value; the main one if there is none."""
-        keys = {key for numbers in numbers_by_job for key, value in numbers.items() if value is not None}
-        return next((each for each in self.measures if each.best_key in keys), self.measures[0])
-
-    def best(self, values: Iterable[float]) -> float:
-        """The best of at least one value."""
-        return max(values) if self.more_is_better else min(values)
+    def is_number(self, column: str) -> bool:
+        """Whether a column of results.csv holds numbers of jobs, rather than one of their settings."""
+        return column in self.numbers or (self.by_metrics and column.startswith((BEST, FINAL)))
 
 
 ENSEMBLE = KindView(
     job="DNN",
-    measures=(
-        Measure("best_val_accuracy", "final_val_accuracy", "best val accuracy", "best validation accuracy"),
-        Measure("best_accuracy", "final_accuracy", "best train accuracy", "best training accuracy"),
-    ),
-    numbers=(*(number for number in NUMBERS if number != "best_val_accuracy"), "bad_samples"),
-    more_is_better=True,
+    main=Measure.of_metric("val_accuracy"),
+    by_metrics=True,
+    numbers=(BEST_EPOCH, "bad_samples"),
     report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns"},
     status_type=EnsembleStatus,
     place_of=ensemble_table.place_of,

@@ -37,7 +37,9 @@ from hpcbal.printable import printable
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.choices import choice_cells
+from hpcbal.telemetry.views.summary import main_metric_of, short_title
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
+from hpcbal.values.metric_names import shows_more_better
 
 _WIDTH = 110
 _MAX_COLUMNS = 12  # most DNNs of a round that the lines of passes show individually
@@ -191,7 +193,8 @@ class Progress:
         accuracy = event.metrics.get(key, math.nan)
         if not math.isnan(accuracy):
             _, best = self._best.get(event.dnn_id, (title, accuracy))
-            self._best[event.dnn_id] = (title, max(accuracy, best))
+            better = max if shows_more_better(key) else min
+            self._best[event.dnn_id] = (title, better(accuracy, best))
         if self._round is not None:
             self._round.epochs[event.dnn_id] = self._round.epochs.get(event.dnn_id, 0) + 1
             self._round.reports[event.dnn_id] = event
@@ -314,12 +317,9 @@ class _Round:
 
 
 def _shown_metric(events: Iterable[EpochDone]) -> tuple[str, str]:
-    """Title and key of the accuracy to show: that of the training samples if there is no validation data."""
-    reported = list(events)
-    for title, key in (("val acc", "val_accuracy"), ("train acc", "accuracy")):
-        if any(not math.isnan(event.metrics.get(key, math.nan)) for event in reported):
-            return title, key
-    return "val acc", "val_accuracy"
+    """Title and key of the metric to show: that of the training samples if there is no validation data."""
+    key = main_metric_of([[event.metrics] for event in events])
+    return short_title(key), key
 
 
 def _summary(accuracies: Mapping[str, float]) -> str:

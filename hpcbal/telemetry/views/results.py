@@ -6,13 +6,13 @@ import csv
 import io
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.files.utc import duration_text
-from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView
+from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView, Measure
 from hpcbal.telemetry.views.summary import Number
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, number_text
 
@@ -25,12 +25,13 @@ class ResultRow:
         name: name of the job.
         state: for example done, failed, training or waiting.
         epochs: number of completed epochs.
-        best: its best value of the main measure of this kind of run; None if it has none.
+        best: its best value of the measure of the run; None if it has none.
         wall_time_s: time in rounds, over all starts of the run.
         slot_seconds: that time multiplied by the number of GPUs (slots) held.
         cause: why the job failed; empty if it did not.
-        numbers: values of the further columns that the kind of run defines (`KindView.numbers`).
+        numbers: further numbers by column (`KindView.is_number`).
         settings: hyper-parameters in which the jobs of the run differ, by dotted key, as text.
+        best_key: the column of `best`, equal in all rows of a run; empty: that of the kind of run.
     """
 
     name: str
@@ -42,17 +43,14 @@ class ResultRow:
     cause: str = ""
     numbers: Mapping[str, Number] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
-
-    def measured(self, view: KindView) -> dict[str, Number]:
-        """All numbers by which jobs are compared, by key."""
-        return {**self.numbers, view.best_key: self.best}
+    best_key: str = ""
 
 
 _COLUMNS = ("name", "state", "epochs", "wall_time_s", "slot_seconds", "cause")
 
 
 def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> None:
-    """Replace `path` with a table of `rows`; `view` names the column of the best value.
+    """Replace `path` with a table of `rows`.
 
     The columns are those of every run, then the numbers that any row has, then the settings.
 
@@ -61,9 +59,17 @@ def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow], view:
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    numbers = [key for key in view.numbers if any(key in row.numbers for row in rows)]
+    numbers = _in_order(dict.fromkeys(key for row in rows for key in row.numbers), view)
     settings = list(dict.fromkeys(key for row in rows for key in row.settings))
-    first = ["name", "state", "epochs", view.best_key, "wall_time_s", "slot_seconds", "cause"]
+    first = [
+        "name",
+        "state",
+        "epochs",
+        measure_of(rows, view).best_key,
+        "wall_time_s",
+        "slot_seconds",
+        "cause",
+    ]
     writer.writerow([*first, *numbers, *settings])
     for row in rows:
         cells = [row.name, row.state, row.epochs, row.best, row.wall_time_s, row.slot_seconds, row.cause]
@@ -83,20 +89,21 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
         with open(path, newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
             names = rows.fieldnames or ()
-            view = _view_of(names)
-            numbers = [key for key in names if key in view.numbers]
-            settings = [key for key in names if key not in (*_COLUMNS, view.best_key, *view.numbers)]
+            view, best_key = _view_of(names)
+            numbers = [key for key in names if key != best_key and view.is_number(key)]
+            settings = [key for key in names if key not in (*_COLUMNS, best_key, *numbers)]
             return [
                 ResultRow(
                     name=row["name"],
                     state=row["state"],
                     epochs=int(row["epochs"]),
-                    best=_number(row[view.best_key]),
+                    best=_number(row[best_key]),
                     wall_time_s=_finite(row["wall_time_s"]),
                     slot_seconds=_finite(row["slot_seconds"]),
                     cause=row["cause"],
                     numbers={key: _number(row[key]) for key in numbers},
                     settings={key: row[key] for key in settings},
+                    best_key="" if best_key == view.main.best_key else best_key,
                 )
                 for row in rows
             ]
@@ -119,22 +126,36 @@ def _number(text: str) -> Number:
     return int(text) if text.isdigit() else float(text)
 
 
-def _view_of(names: Sequence[str]) -> KindView:
-    """The kind whose best value has a column; raises KeyError if there is none of any kind."""
-    found = [view for view in VIEWS.values() if view.best_key in names]
-    if not found:
-        raise KeyError(ENSEMBLE.best_key)
-    return found[0]
+def _view_of(names: Sequence[str]) -> tuple[KindView, str]:
+    """The kind of run, and the column of the best value; raises KeyError if there is none of any kind."""
+    for view in VIEWS.values():
+        if view.main.best_key in names:
+            return view, view.main.best_key
+    after = names.index("epochs") + 1 if "epochs" in names else len(names)
+    if after < len(names) and ENSEMBLE.is_number(names[after]):
+        return ENSEMBLE, names[after]
+    raise KeyError(ENSEMBLE.main.best_key)
+
+
+def _in_order(keys: Iterable[str], view: KindView) -> list[str]:
+    """Columns of numbers: the best epoch, then metrics, then all others."""
+    first, *rest = view.numbers
+    return sorted(keys, key=lambda key: 0 if key == first else 2 if key in rest else 1)
+
+
+def measure_of(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> Measure:
+    """The measure by which the jobs of these rows are compared."""
+    return view.measure(rows[0].best_key if rows else "")
 
 
 def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     """The table at the end of a run, with totals; the cause column appears only if a job failed.
 
-    For the first measure with a value it shows each job's best value, its epoch, and the last value.
-    A note below says that checkpoints hold the last epoch if that is not the best one.
+    It shows each job's best value, its epoch, and the last value. A note below says that checkpoints hold
+    the last epoch if that is not the best one.
     """
-    numbers = [row.measured(view) for row in rows]
-    measure = view.measure_of(numbers)
+    measure = measure_of(rows, view)
+    numbers = [{**row.numbers, measure.best_key: row.best} for row in rows]
     with_last = any("best_epoch" in each for each in numbers)
     headers = ["name", "state", "epochs", measure.title]
     body = [[row.name, row.state, str(row.epochs)] for row in rows]
@@ -148,7 +169,7 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
         count_text(len(rows), view.job),
         f"{sum(row.state == 'done' for row in rows)} done",
         str(sum(row.epochs for row in rows)),
-        number_text(view.best(best)) if best else "-",
+        number_text(measure.best(best)) if best else "-",
     ]
     if with_last:
         headers += ["in epoch", "last"]

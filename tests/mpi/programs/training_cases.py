@@ -81,7 +81,7 @@ def replay(bench: Bench) -> None:
             outcome = train_step(replica, mine(batch, shares, collective.rank), n, collective)
             expected = train_step(alone, batch, n, LocalCollective())
             np.testing.assert_allclose(outcome.sums.loss, expected.sums.loss, rtol=1e-10)
-            assert (outcome.sums.correct, outcome.sums.count) == (expected.sums.correct, n)
+            assert (outcome.sums.states.tolist(), outcome.sums.count) == (expected.sums.states.tolist(), n)
             assert_close(replica, alone)
             seen = evaluate_step(replica, mine(batch, shares, collective.rank), collective)
             np.testing.assert_allclose(

@@ -344,8 +344,8 @@ def test_a_dnn_may_have_its_own_seed_or_that_of_the_defaults(make_file: MakeFile
 def test_a_stop_rule_needs_a_metric_that_the_run_has(make_file: MakeFile) -> None:
     without = "data.validation_fraction=0"
     (problem,) = problems_of(make_file(GOOD), without)
-    assert "stop: patience with monitor val_accuracy by default" in problem
-    assert "data.validation_fraction is 0; allowed: monitor: accuracy or loss" in problem
+    assert "stop: patience with monitor val_ and the first metric by default" in problem
+    assert "data.validation_fraction is 0; allowed: monitor: accuracy, loss or another" in problem
     (problem,) = problems_of(make_file(GOOD), without, "defaults.stop.monitor=val_loss")
     assert "stop.monitor=val_loss: patience with monitor 'val_loss'" in problem
     for settings in (("defaults.stop.monitor=loss",), ("defaults.stop.patience=null",)):

@@ -27,6 +27,7 @@ from hpcbal.values import Position
 
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.0}, 2, 6)
 VALUE_BY_TYPE: dict[str, Any] = {
+    "str | None": "text",
     "str": "a",
     "int": 1,
     "int | None": 3,

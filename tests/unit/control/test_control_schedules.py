@@ -49,7 +49,10 @@ def answer(
     """What a caller answers that prefers `schedule`."""
     (asked,) = (each for each in instructions if isinstance(each, ChooseSchedule))
     assert schedule in asked.candidates
-    return ScheduleChosen(Choice(schedule, (predicted(schedule, 5.0),), asked.current, num_dnns=num_dnns))
+    prediction = predicted(schedule, 5.0)
+    return ScheduleChosen(
+        Choice(schedule, (prediction,), asked.current, num_dnns=num_dnns, basis=asked.basis)
+    )
 
 
 # ---- candidates -------------------------------------------------------------------------------
@@ -261,6 +264,36 @@ def test_training_alone_continues_on_like_nodes_and_is_chosen_again_on_others(dr
     before = d.ensemble.resume_state()
     wider = drive({"a": 1, "b": 2, "c": 3}, (4,), None, before, **OPEN)
     assert wider.start()[0].current is None
+
+
+FOUR = {**THREE, "d": [90.0, 170.0]}
+
+
+@pytest.mark.parametrize("chosen", [NARROW, ALONE])
+@pytest.mark.parametrize(
+    ("epochs", "gpus", "settings"),
+    [
+        ({"a": 2, "b": 2, "c": 3, "d": 3}, 2, {}),
+        ({"a": 2, "b": 2}, 2, {}),
+        ({"a": 2, "b": 2, "c": 4}, 2, {}),
+        ({"a": 2, "b": 2, "c": 3}, 2, {"max_gpus_per_dnn": 1}),
+        ({"a": 2, "b": 2, "c": 3}, 2, {"alpha": 0.5}),
+        ({"a": 2, "b": 2, "c": 3}, 4, {}),
+    ],
+    ids=["one more DNN", "one less", "more epochs", "a limit", "a given alpha", "more GPUs"],
+)
+def test_a_choice_made_for_something_else_is_made_again(
+    drive: Drive, chosen: Schedule, epochs: dict[str, int], gpus: int, settings: dict[str, Any]
+) -> None:
+    """Even if rounds were formed by it meanwhile, and as many DNNs are left as it was made for."""
+    rates = {name: [*row, 3 * row[0], 4 * row[0]] for name, row in FOUR.items()}
+    d = drive({"a": 2, "b": 2, "c": 3}, (2,), rates, **OPEN)
+    d.send(answer(d.start(), chosen, num_dnns=3))
+    before = d.ensemble.resume_state()
+    same = drive({"a": 2, "b": 2, "c": 3}, (2,), rates, before, **OPEN)
+    assert not any(isinstance(each, ChooseSchedule) for each in same.start())
+    other = drive(epochs, (gpus,), rates, before, **(OPEN | settings))
+    assert isinstance(other.start()[0], ChooseSchedule)
 
 
 def test_rates_that_a_choice_needs_are_measured_first(drive: Drive) -> None:

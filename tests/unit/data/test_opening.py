@@ -186,24 +186,6 @@ def test_a_number_of_classes_may_be_numpys(own_module: str) -> None:
     assert len(source.fingerprint) == 64
 
 
-def test_tensorflow_needs_classes(own_module: str, tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text(
-        f"""
-schema: 1
-data: {{dataset: {own_module}:Boxes, args: {{length: 9}}}}
-dnns:
-  - name: a
-    model: hpcbal.models:resnet
-    optimizer: {{name: sgd, learning_rate: 0.1}}
-    batch_size: 2
-    stop: {{max_epochs: 1}}
-"""
-    )
-    with pytest.raises(DataError, match=r"shape=\(2,\), dtype='float32'\), allowed with backend.name"):
-        open_source(load_config(file))
-
-
 def test_an_import_path_that_leads_nowhere_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"digitz"):
         open_dataset("hpcbal.data:digitz", {})

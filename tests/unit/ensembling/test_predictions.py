@@ -13,44 +13,51 @@ from hypothesis import strategies as st
 from hpcbal.ensembling import (
     Answers,
     ClassTally,
-    Link,
+    Kind,
     ValueTally,
     agreeing_pairs,
     answers_of,
     disagreement,
     items_of,
+    items_per_sample,
+    labels_of,
     pieces_of_rank,
     tally_of,
 )
 
 
-def test_softmax_outputs_become_probabilities_without_overflow() -> None:
-    logits = np.array([[1000.0, 1000.0], [0.0, np.log(3.0)]], np.float32)
-    np.testing.assert_allclose(items_of(logits, "softmax"), [[0.5, 0.5], [0.25, 0.75]], rtol=1e-7)
-
-
 def test_every_pixel_of_a_dense_prediction_is_an_item() -> None:
-    logits = np.random.default_rng(1).normal(size=(2, 3, 4, 5)).astype(np.float32)
-    probabilities = items_of(logits, "softmax")
-    assert probabilities.shape == (24, 5)
-    powers = np.exp(logits[1, 0, 2].astype(float))
-    np.testing.assert_allclose(probabilities[12 + 2], powers / powers.sum())
+    predictions = np.random.default_rng(1).dirichlet(np.ones(5), (2, 3, 4))
+    rows = items_of(predictions, "classes")
+    assert rows.shape == (24, 5)
+    np.testing.assert_array_equal(rows[12 + 2], predictions[1, 0, 2])
+    labels = np.arange(24).reshape(2, 3, 4) % 5
+    assert labels_of(labels, "classes").tolist() == [i % 5 for i in range(24)]
+    assert items_per_sample((3, 4), "int64", "classes") == 12
 
 
 def test_every_label_of_a_multi_label_sample_is_an_item_with_two_classes() -> None:
-    logits = np.array([[0.0, 2.0], [-800.0, 800.0]], np.float32)
-    yes = 1 / (1 + np.exp(-2.0))
-    expected = [[0.5, 0.5], [1 - yes, yes], [1.0, 0.0], [0.0, 1.0]]
-    np.testing.assert_allclose(items_of(logits, "sigmoid"), expected, atol=1e-12)
+    rows = items_of(np.array([[0.5, 0.9], [0.0, 1.0]]), "labels")
+    np.testing.assert_allclose(rows, [[0.5, 0.5], [0.1, 0.9], [1.0, 0.0], [0.0, 1.0]])
+    assert labels_of(np.array([[1.0, 0.0]], np.float32), "labels").tolist() == [1.0, 0.0]
+    assert items_per_sample((2,), "float32", "labels") == 2
 
 
 def test_values_stay_as_they_are() -> None:
-    np.testing.assert_array_equal(items_of(np.array([[1.5, -2]], np.float32), "identity"), [[1.5], [-2.0]])
+    np.testing.assert_array_equal(items_of(np.array([[1.5, -2]]), "values"), [[1.5], [-2.0]])
+    assert labels_of(np.array([3.5, 2.0]), "values").tolist() == [3.5, 2.0]
+    assert items_per_sample((), "float32", "values") == 1
+
+
+def test_a_class_that_is_given_by_shares_is_the_largest_one() -> None:
+    shares = np.array([[0.0, 1.0, 0.0], [0.7, 0.2, 0.1]], np.float32)
+    assert labels_of(shares, "classes").tolist() == [1.0, 0.0]
+    assert items_per_sample((3,), "float32", "classes") == 1
 
 
 def test_scores_of_a_small_example() -> None:
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
-    scores = tally_of(probabilities, np.array([0.0, 0.0, 1.0]), "softmax").scores()
+    scores = tally_of(probabilities, np.array([0.0, 0.0, 1.0]), "classes").scores()
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert scores["nll"] == pytest.approx(-np.log([0.9, 0.4, 0.8]).mean())
     # Three bins with one item each: |1 - 0.9|, |0 - 0.6|, |1 - 0.8|.
@@ -76,14 +83,14 @@ def test_calibration_error_is_the_weighted_gap_over_fifteen_bins(seed: int, n: i
 def test_tallies_of_parts_add_up_to_that_of_the_whole(seed: int, n: int, data: st.DataObject) -> None:
     rng = np.random.default_rng(seed)
     cut = data.draw(st.integers(0, n))
-    cases: list[tuple[Link, np.ndarray, np.ndarray]] = [
-        ("softmax", rng.dirichlet(np.ones(4), n), rng.integers(0, 4, n).astype(float)),
-        ("identity", rng.normal(size=(n, 1)), rng.normal(size=n)),
+    cases: list[tuple[Kind, np.ndarray, np.ndarray]] = [
+        ("classes", rng.dirichlet(np.ones(4), n), rng.integers(0, 4, n).astype(float)),
+        ("values", rng.normal(size=(n, 1)), rng.normal(size=n)),
     ]
-    for link, rows, labels in cases:
-        whole = tally_of(rows, labels, link)
-        parts: Any = tally_of(rows[:cut], labels[:cut], link)
-        parts += tally_of(rows[cut:], labels[cut:], link)
+    for kind, rows, labels in cases:
+        whole = tally_of(rows, labels, kind)
+        parts: Any = tally_of(rows[:cut], labels[:cut], kind)
+        parts += tally_of(rows[cut:], labels[cut:], kind)
         assert parts.count == n
         assert parts.scores() == pytest.approx(whole.scores())
 

@@ -46,6 +46,10 @@ class Dnn:
     args: dict[str, Any] = field(default_factory=dict)
     optimizer: Optimizer = field(default_factory=Optimizer)
     seed: int | None = None
+    loss: Any = None
+    metrics: Any = None
+    label_smoothing: float = 0.0
+    class_weights: Any = None
 
 
 @pytest.fixture
@@ -56,7 +60,9 @@ def make_dnn() -> Callable[..., Dnn]:
         optimizer = {key: given.pop(key) for key in list(given) if key in Optimizer.__dataclass_fields__}
         if "optimizer" in given:
             optimizer["name"] = given.pop("optimizer")
-        return Dnn(model, name, given, Optimizer(**optimizer), seed)
+        task = {k: given.pop(k) for k in list(given) if k in ("loss", "metrics", "label_smoothing")}
+        task |= {k: given.pop(k) for k in list(given) if k == "class_weights"}
+        return Dnn(model, name, given, Optimizer(**optimizer), seed, **task)
 
     return make
 

@@ -121,7 +121,7 @@ def test_a_step_alone_is_compute_and_apply_in_one_call(build: Make, make_batch: 
         parted.apply(contribution.tensors)
         sums = train_step(alone, batch, n, LocalCollective()).sums
         assert sums.loss == pytest.approx(contribution.sums.loss)
-        assert (sums.correct, sums.count) == (contribution.sums.correct, n)
+        assert (sums.states.tolist(), sums.count) == (contribution.sums.states.tolist(), n)
         for name, array in alone.state().items():
             np.testing.assert_allclose(array, parted.state()[name], atol=1e-12, err_msg=name)
 
@@ -276,15 +276,15 @@ def test_closed_replica_holds_no_model(build: Make) -> None:
     assert not hasattr(replica, "_model")
 
 
-def test_predictions_are_the_outputs_of_the_model_and_change_nothing(build: Make, make_batch: Make) -> None:
+def test_predictions_are_probabilities_and_change_nothing(build: Make, make_batch: Make) -> None:
     replica, batch = build(NORMALISED), make_batch(7)
     train_step(replica, batch, 7, LocalCollective())
     before = replica.state()
-    outputs = replica.predict(batch)
-    assert (outputs.dtype, outputs.shape) == (np.float32, (7, 5))
-    np.testing.assert_allclose(outputs, replica._model(batch.x, training=False).numpy(), rtol=1e-6)
-    sums = replica.evaluate(batch)
-    losses = np.log(np.exp(outputs).sum(axis=1)) - outputs[np.arange(7), batch.y]
-    assert losses.sum() == pytest.approx(sums.loss, rel=1e-5)
+    predicted = replica.predict(batch)
+    assert (predicted.dtype, predicted.shape) == (np.float64, (7, 5))
+    logits = replica._model(batch.x, training=False)
+    np.testing.assert_allclose(predicted, keras.ops.softmax(logits).numpy(), rtol=1e-6)
+    losses = -np.log(predicted[np.arange(7), batch.y])
+    assert losses.sum() == pytest.approx(replica.evaluate(batch).loss, rel=1e-6)
     for name, array in replica.state().items():
         np.testing.assert_array_equal(array, before[name])

@@ -258,8 +258,8 @@ def test_a_run_of_another_kind_is_shown_in_its_own_words(
     view = dataclasses.replace(
         kinds.ENSEMBLE,
         job="job",
-        measures=(kinds.Measure("best_objective", "", "best objective", "lowest objective"),),
-        more_is_better=False,
+        main=kinds.Measure("best_objective", "", "best objective", "lowest objective", more_is_better=False),
+        by_metrics=False,
     )
     monkeypatch.setattr(kinds, "VIEWS", {"ensemble": kinds.ENSEMBLE, "other": view})
     a, b = finished.jobs

@@ -129,13 +129,14 @@ class NoNetwork:
 
     split: DecidedSplit
     broken: None = None
+    num_states: int = 0
     exchange: None = None
     zeros_: list[np.ndarray[Any, Any]] = field(default_factory=lambda: [np.zeros(1)])
 
     def compute(self, batch: Any, num_samples_total: int, weight: float | None = None) -> Contribution:
         if self.split._pending is not None:
             self.split._pending.exception()
-        return Contribution(self.zeros_, Sums(0.0, 0.0, len(batch.ids)))
+        return Contribution(self.zeros_, Sums(0.0, len(batch.ids)))
 
     def zeros(self) -> Contribution:
         return Contribution(self.zeros_, Sums())

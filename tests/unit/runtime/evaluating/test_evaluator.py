@@ -17,7 +17,7 @@ from hpcbal.comm.loopback_group import LoopbackGroupComm
 from hpcbal.comm.meeting import Meeting
 from hpcbal.data import LabelSpec, SampleSource, SampleSpec
 from hpcbal.data.evaluation import SampleSet
-from hpcbal.ensembling import greedy_selection, items_of, log_loss_of_mean, tally_of
+from hpcbal.ensembling import greedy_selection, log_loss_of_mean, tally_of
 from hpcbal.errors import DataError, InputError
 from hpcbal.runtime.evaluating import evaluator as evaluator_module
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
@@ -56,6 +56,11 @@ class Points:
         return f"point {sample_id}"
 
 
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
 class Linear:
     """A network with one matrix; what evaluation needs of a replica."""
 
@@ -75,12 +80,17 @@ class Linear:
     def predict(self, batch: Any) -> np.ndarray:
         if self.fails:
             raise RuntimeError("no such layer\nand more")
-        return np.asarray(batch.x @ self.weights, np.float32)
+        return softmax(batch.x @ self.weights)
 
     def evaluate(self, batch: Any) -> Sums:
-        rows = items_of(np.asarray(batch.x @ self.weights, np.float32), "softmax")
+        rows = softmax(batch.x @ self.weights)
         losses = -np.log(rows[np.arange(len(batch.y)), batch.y])
-        return Sums(float(losses.sum()), float((rows.argmax(axis=1) == batch.y).sum()), len(batch.y))
+        right = float((rows.argmax(axis=1) == batch.y).sum())
+        return Sums(float(losses.sum()), len(batch.y), np.array([right]))
+
+    def metrics(self, sums: Sums) -> dict[str, float]:
+        accuracy = float(sums.states[0]) / sums.count if sums.count else float("nan")
+        return {"loss": sums.mean_loss, "accuracy": accuracy}
 
     def close(self) -> None:
         pass
@@ -121,7 +131,9 @@ class Lab:
         self.test = SampleSet("the test set", self.source, self.source.test_ids)
         self.validation = SampleSet("the validation set", self.source, self.source.validation_ids)
         self.data = EvaluationData(self.source, self.test, self.validation)
-        self.dnns: list[Any] = [SimpleNamespace(name=f"d{i}", batch_size=4 + i) for i in range(num_dnns)]
+        self.dnns: list[Any] = [
+            SimpleNamespace(name=f"d{i}", batch_size=4 + i, loss=None) for i in range(num_dnns)
+        ]
         rng = np.random.default_rng(9)
         solution = np.linalg.lstsq(points.x, np.eye(NUM_CLASSES)[points.y], rcond=None)[0]
         self.matrices = [4.0 * solution + rng.normal(size=solution.shape) for _ in self.dnns]
@@ -143,7 +155,7 @@ class Lab:
     def probabilities(self, ids: np.ndarray) -> np.ndarray:
         """The oracle: of all DNNs at once."""
         x = self.source.dataset.x[ids]  # type: ignore[attr-defined]
-        return np.stack([items_of((x @ m).astype(np.float32), "softmax") for m in self.matrices])
+        return np.stack([softmax(x @ m) for m in self.matrices])
 
     def labels(self, ids: np.ndarray) -> np.ndarray:
         return np.asarray(self.source.dataset.y[ids], float)  # type: ignore[attr-defined]
@@ -189,7 +201,7 @@ def test_scores_are_those_of_all_predictions_at_once(
             workers,
             lab.predictor(),
             lab.dnns,
-            "softmax",
+            "classes",
             NUM_CLASSES,
             chunk_bytes,  # type: ignore[arg-type]
         ).run(lab.test, lab.validation),
@@ -204,9 +216,9 @@ def test_scores_are_those_of_all_predictions_at_once(
         assert (scores.num_samples, scores.num_items) == (18, 18)
         expected = [rows.mean(axis=0), np.average(rows, axis=0, weights=selection.weights)]
         for tally, combined in zip(scores.together, expected, strict=True):
-            assert tally.scores() == pytest.approx(tally_of(combined, labels, "softmax").scores())
+            assert tally.scores() == pytest.approx(tally_of(combined, labels, "classes").scores())
         for member, tally in enumerate(scores.tallies):
-            assert tally.scores() == pytest.approx(tally_of(rows[member], labels, "softmax").scores())
+            assert tally.scores() == pytest.approx(tally_of(rows[member], labels, "classes").scores())
             assert scores.sums[member].count == 18
             assert scores.sums[member].mean_loss == pytest.approx(tally.scores()["nll"], rel=1e-5)
         predicted = rows.argmax(axis=2)
@@ -222,7 +234,7 @@ def test_ranks_build_only_the_networks_of_their_part(tmp_path: Path) -> None:
             workers,
             lab.predictor(backends[workers.rank]),
             lab.dnns,
-            "softmax",
+            "classes",
             NUM_CLASSES,  # type: ignore[arg-type]
         ).run(lab.test, None),
     )
@@ -255,7 +267,7 @@ def test_broken_samples_are_named_and_count_nowhere(tmp_path: Path) -> None:
     )
     kept = np.setdiff1d(lab.test.ids, missing)
     rows = lab.probabilities(kept).mean(axis=0)
-    expected = tally_of(rows, lab.labels(kept), "softmax").scores()
+    expected = tally_of(rows, lab.labels(kept), "classes").scores()
     assert evaluation.ensembles[0].scores == pytest.approx(expected)
 
 
@@ -332,8 +344,16 @@ def test_reasons_of_several_ranks_come_together(tmp_path: Path) -> None:
                 workers,
                 lab.predictor(Backend(["d0", "d3"])),
                 lab.dnns,
-                "softmax",
+                "classes",
                 NUM_CLASSES,  # type: ignore[arg-type]
             ).run(lab.test, lab.validation),
         )
     assert sorted(caught.value.reasons) == ["d0", "d3"]
+
+
+def test_dnns_that_predict_something_else_than_the_first_are_left_out(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.dnns[2].loss = SimpleNamespace(name="mean_squared_error")
+    evaluation = evaluate(lab)
+    assert [dnn.name for dnn in evaluation.dnns] == ["d0", "d1", "d3"]
+    assert evaluation.left_out["d2"] == "it predicts values, but d0 predicts classes: evaluate it with --dnns"

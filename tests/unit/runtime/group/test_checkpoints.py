@@ -10,6 +10,7 @@ import pytest
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config import EnsembleConfig
+from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
 from hpcbal.runtime.group.checkpoints import check_model
 from hpcbal.runtime.group.saved_arrays import PARTITION_PREFIX, SUMS_NAME
@@ -42,8 +43,11 @@ def run(tmp_path: Path) -> dict[str, Any]:
                 shape = (6,)
                 dtype = "float64"
 
+            label = LabelSpec()
+
         num_classes = 3
         on_device = ()
+        sample_weights = None
 
     return {"context": Context(), "facts": Facts(), "backend": EmulatedBackend({}), "dnn": config.dnns[0]}
 

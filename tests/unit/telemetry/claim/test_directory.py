@@ -10,7 +10,7 @@ from hpcbal.errors import ExitCode, OutputError
 from hpcbal.telemetry import Ledger, RunLock, claim_output, is_same_config, prepare_output
 from hpcbal.telemetry.claim import directory
 from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND
-from hpcbal.telemetry.ledger import RoundStartedLine
+from hpcbal.telemetry.ledger import RoundStartedLine, StartedAloneLine
 
 CONFIG = """
 schema: 1
@@ -30,10 +30,10 @@ backend: {rates: {}}
 """
 
 
-def train(root):
-    """A round was started: from now on the config counts."""
+def train(root, start=RoundStartedLine):
+    """A round was started, or a DNN alone: from now on the config counts."""
     with Ledger(root / "ledger.jsonl") as ledger:
-        ledger.append(a(RoundStartedLine))
+        ledger.append(a(start))
 
 
 def test_while_nothing_is_trained_the_config_may_be_mended(tmp_path):
@@ -145,6 +145,13 @@ def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, r
     assert "--output" in str(caught.value)
     assert caught.value.exit_code == ExitCode.WRONG_INPUT
     assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+def test_a_dnn_that_trains_alone_holds_the_config_too(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path, StartedAloneLine)
+    with pytest.raises(OutputError, match="--output"):
+        prepare_output(tmp_path, CONFIG.replace("args: {}", "args: {n: 3}"))
 
 
 LINE_OF_B = "- {name: b, batch_size: 64, stop: {patience: 3, max_epochs: 10}}\n"

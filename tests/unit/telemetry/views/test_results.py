@@ -9,7 +9,7 @@ from hpcbal.telemetry import ResultRow, read_results, render_results, write_resu
 from hpcbal.telemetry.views import results
 from hpcbal.telemetry.views.kinds import ENSEMBLE, Measure
 from hpcbal.telemetry.views.settings import differing_settings
-from hpcbal.telemetry.views.summary import NUMBERS, summary_of
+from hpcbal.telemetry.views.summary import main_metric_of, summary_of
 
 ROWS = [
     ResultRow("resnet, deep", "done", 12, 1 / 3, 61.25, 122.5),
@@ -59,8 +59,9 @@ def test_a_summary_has_the_best_and_the_final_value_of_each_metric():
     }
     trained_only = [{key: value for key, value in each.items() if "val" not in key} for each in EPOCHS]
     found = summary_of(trained_only)
-    assert (found["best_val_accuracy"], found["best_accuracy"], found["best_epoch"]) == (None, 1.0, 3)
-    assert summary_of([]) == dict.fromkeys(NUMBERS)
+    assert "best_val_accuracy" not in found
+    assert (found["best_accuracy"], found["best_epoch"]) == (1.0, 3)
+    assert summary_of([]) == {"best_epoch": None}
 
 
 def test_settings_are_the_keys_in_which_jobs_differ():
@@ -78,16 +79,37 @@ def test_settings_are_the_keys_in_which_jobs_differ():
 
 def rows_of(epochs):
     numbers = summary_of(epochs)
-    best = numbers.pop("best_val_accuracy")
+    key = f"best_{main_metric_of([epochs])}"
+    best = numbers.pop(key)
     numbers["bad_samples"] = 2
-    return [ResultRow("a", "done", 3, best, 1.0, 2.0, "", numbers, {"args.depth": "8"})]
+    key = "" if key == "best_val_accuracy" else key
+    return [ResultRow("a", "done", 3, best, 1.0, 2.0, "", numbers, {"args.depth": "8"}, key)]
 
 
 def test_numbers_and_settings_come_back_from_the_file(tmp_path):
     write_results(tmp_path / "results.csv", rows_of(EPOCHS))
     assert read_results(tmp_path / "results.csv") == rows_of(EPOCHS)
     names = (tmp_path / "results.csv").read_text().splitlines()[0].split(",")
-    assert {*NUMBERS, "bad_samples", "args.depth"} < set(names)
+    assert names[3:5] == ["best_val_accuracy", "wall_time_s"]
+    assert names[7:9] == ["best_epoch", "final_val_accuracy"]
+    assert names[-2:] == ["bad_samples", "args.depth"]
+
+
+REGRESSION = [
+    {"loss": 4.0, "mae": 1.5, "val_loss": 5.0, "val_mae": 1.75},
+    {"loss": 2.0, "mae": 1.0, "val_loss": 2.5, "val_mae": 1.25},
+]
+
+
+def test_a_run_is_compared_by_its_own_metric(tmp_path):
+    rows = rows_of(REGRESSION)
+    write_results(tmp_path / "results.csv", rows)
+    assert (tmp_path / "results.csv").read_text().startswith("name,state,epochs,best_val_mae,wall_time_s,")
+    assert read_results(tmp_path / "results.csv") == rows
+    lines = render_results(rows).splitlines()
+    assert "best val mae" in lines[0]
+    assert lines[2].split()[3:6] == ["1.2500", "2", "1.2500"]
+    assert lines[-1].split()[5] == "1.2500", "the least, because it is an error"
 
 
 def test_the_table_shows_the_epoch_of_the_best_value_and_what_the_checkpoint_holds():
@@ -133,14 +155,12 @@ def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path, monkeyp
     view = dataclasses.replace(
         ENSEMBLE,
         job="job",
-        measures=(Measure("best_objective", "", "best objective", "lowest objective"),),
-        more_is_better=False,
+        main=Measure("best_objective", "", "best objective", "lowest objective", more_is_better=False),
+        by_metrics=False,
     )
     rows = [ResultRow("nmf", "done", 3, 0.5, 1.0, 2.0), ResultRow("lda", "done", 4, 0.25, 1.0, 2.0)]
     write_results(tmp_path / "results.csv", rows, view)
     assert (tmp_path / "results.csv").read_text().startswith("name,state,epochs,best_objective,wall_time_s,")
-    with pytest.raises(InputError, match="best_val_accuracy"):
-        read_results(tmp_path / "results.csv")
     monkeypatch.setattr(results, "VIEWS", {"ensemble": ENSEMBLE, "other": view})
     assert read_results(tmp_path / "results.csv") == rows
     lines = render_results(rows, view).splitlines()

@@ -26,7 +26,8 @@ def a_status(**changes):
             "epochs": 3,
             "max_epochs": 30,
             "metrics": {"val_accuracy": 0.91, "loss": None},
-            "best_val_accuracy": 0.93,
+            "main_metric": "val_accuracy",
+            "best": 0.93,
             "gpus": [0, 1],
             "wall_time_s": 61.0,
             "slot_seconds": 122.0,
@@ -39,7 +40,8 @@ def a_status(**changes):
             "epochs": 0,
             "max_epochs": 30,
             "metrics": {},
-            "best_val_accuracy": None,
+            "main_metric": "val_accuracy",
+            "best": None,
             "gpus": [],
             "wall_time_s": 0.0,
             "slot_seconds": 0.0,
@@ -54,8 +56,8 @@ def a_status(**changes):
 def test_without_validation_the_status_shows_the_accuracy_of_training():
     status = a_status()
     resnet = status["dnns"][0]
-    resnet |= {"metrics": {"accuracy": 0.5, "val_accuracy": None}, "best_val_accuracy": None}
-    resnet["best_accuracy"] = 0.625
+    resnet |= {"metrics": {"accuracy": 0.5, "val_accuracy": None}, "main_metric": "accuracy"}
+    resnet["best"] = 0.625
     text = render_status(status, now=NOW)
     head, line = (next(x for x in text.splitlines() if x.startswith(w)) for w in ("name", "resnet"))
     assert "train acc" in head

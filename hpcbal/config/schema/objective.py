@@ -1,0 +1,143 @@
+"""What a DNN minimises and what is measured: loss, metrics, and how samples count."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from hpcbal.config.schema.section import (
+    ARGS_ALLOWED,
+    MOST,
+    Section,
+    is_import_path,
+    key,
+    wrong,
+)
+from hpcbal.values.metric_names import KERAS_METRICS, LOSS, VALIDATION, is_more_better
+
+KERAS_LOSSES: Mapping[str, str] = {
+    "sparse_categorical_crossentropy": "SparseCategoricalCrossentropy",
+    "categorical_crossentropy": "CategoricalCrossentropy",
+    "categorical_focal_crossentropy": "CategoricalFocalCrossentropy",
+    "categorical_hinge": "CategoricalHinge",
+    "binary_crossentropy": "BinaryCrossentropy",
+    "binary_focal_crossentropy": "BinaryFocalCrossentropy",
+    "hinge": "Hinge",
+    "squared_hinge": "SquaredHinge",
+    "mean_squared_error": "MeanSquaredError",
+    "mean_absolute_error": "MeanAbsoluteError",
+    "mean_absolute_percentage_error": "MeanAbsolutePercentageError",
+    "mean_squared_logarithmic_error": "MeanSquaredLogarithmicError",
+    "huber": "Huber",
+    "log_cosh": "LogCosh",
+    "poisson": "Poisson",
+    "kl_divergence": "KLDivergence",
+    "cosine_similarity": "CosineSimilarity",
+    "dice": "Dice",
+    "tversky": "Tversky",
+    "mse": "MeanSquaredError",
+    "mae": "MeanAbsoluteError",
+    "mape": "MeanAbsolutePercentageError",
+    "msle": "MeanSquaredLogarithmicError",
+}
+"""Losses that a configuration may name: the class in `keras.losses`."""
+
+_OWN = "or an import path package.module:name"
+LOSS_ALLOWED = f"null, {', '.join(KERAS_LOSSES)}, {_OWN}"
+METRICS_ALLOWED = f"null or a list of {', '.join(KERAS_METRICS)}, {_OWN}"
+_METRIC_NAME = "letters, digits and _"
+WEIGHTS_ALLOWED = "null, balanced, or {class: weight, 0 or more}"
+
+
+def _close_to(given: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(given, known, n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def _from_name(value: Any) -> Any:
+    """`huber` is short for `{name: huber}`."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+class LossConfig(Section):
+    """What training minimises: the mean over the samples of this loss of each."""
+
+    name: str = key(..., "A loss of Keras, or a callable of your own.", LOSS_ALLOWED, min_length=1)
+    args: Mapping[str, Any] = key({}, "Arguments of the loss.", ARGS_ALLOWED)
+
+    @model_validator(mode="after")
+    def _check(self) -> LossConfig:
+        if self.name not in KERAS_LOSSES and not is_import_path(self.name):
+            hint = _close_to(self.name, KERAS_LOSSES)
+            raise wrong("name", f"got {self.name!r}{hint}, allowed: {LOSS_ALLOWED}")
+        if "reduction" in self.args:
+            raise wrong("args", "got reduction, allowed: other arguments; hpcbal sums over samples itself")
+        return self
+
+
+class MetricConfig(Section):
+    """A number that is measured in every epoch, on the training and on the validation samples."""
+
+    name: str = key(..., "A metric of Keras, or a callable of your own.", METRICS_ALLOWED, min_length=1)
+    args: Mapping[str, Any] = key({}, "Arguments of the metric.", ARGS_ALLOWED)
+    shown_as: str | None = key(
+        None,
+        "Its name in results and in stop.monitor; null: the name, or the last part of the import path.",
+        f"null, or {_METRIC_NAME}",
+        pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
+        max_length=60,
+    )
+
+    @property
+    def key(self) -> str:
+        """The name of the metric in the results of an epoch."""
+        return self.shown_as or self.name.rpartition(":")[2].rpartition(".")[2]
+
+    @property
+    def is_more_better(self) -> bool | None:
+        """Whether a larger value is better; None if nothing says so."""
+        if self.name in KERAS_METRICS:
+            return is_more_better(self.name)
+        return is_more_better(self.key)
+
+    @model_validator(mode="after")
+    def _check(self) -> MetricConfig:
+        if self.name not in KERAS_METRICS and not is_import_path(self.name):
+            hint = _close_to(self.name, KERAS_METRICS)
+            raise wrong("name", f"got {self.name!r}{hint}, allowed: {METRICS_ALLOWED}")
+        if self.key == LOSS or self.key.startswith(VALIDATION):
+            raise wrong(
+                "shown_as", f"the metric would be called {self.key!r}, allowed: any name but loss and val_…"
+            )
+        return self
+
+
+def _distinct(metrics: tuple[MetricConfig, ...]) -> tuple[MetricConfig, ...]:
+    keys = [metric.key for metric in metrics]
+    for name in keys:
+        if keys.count(name) > 1:
+            raise wrong("", f"got two metrics called {name!r}; give one of them another shown_as")
+    return metrics
+
+
+def _class_numbers(value: Any) -> Any:
+    """Convert classes to int: JSON and `--set` have only text as keys."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        int(k) if isinstance(k, str) and k.isdecimal() and len(k) < 10 else k: v for k, v in value.items()
+    }
+
+
+Loss = Annotated[LossConfig, BeforeValidator(_from_name)]
+Metric = Annotated[MetricConfig, BeforeValidator(_from_name)]
+Metrics = Annotated[tuple[Metric, ...], AfterValidator(_distinct)]
+ClassWeights = Annotated[
+    Mapping[Annotated[int, Field(ge=0, le=MOST)], Annotated[float, Field(ge=0.0, le=MOST)]],
+    BeforeValidator(_class_numbers),
+]
+ClassWeighting = Literal["balanced"] | ClassWeights
+SMOOTHING_ALLOWED = "0 <= label_smoothing < 1"

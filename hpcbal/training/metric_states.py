@@ -1,0 +1,118 @@
+"""The states behind a metric: sums over samples, computed within a step without changing the metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+
+from hpcbal.training.arrays import Array
+
+
+class Metric(Protocol):
+    """A metric whose states are sums over samples.
+
+    Attributes:
+        num_states: how many numbers they are; known after `build`.
+        takes_outputs: whether `states` may get the outputs of the model instead of predictions.
+    """
+
+    num_states: int
+    takes_outputs: bool
+
+    def build(self, y: Any, predictions: Any) -> None:
+        """Get ready for labels and predictions of these shapes."""
+
+    def why_not_additive(self, y: Any, predictions: Any) -> str:
+        """Why its states are not sums over samples, found by trying; empty if they are."""
+
+    def states(self, y: Any, predictions: Any) -> Sequence[Any]:
+        """The sums over these samples, as tensors of any shape; traced."""
+
+    def result(self, states: Array, count: int) -> float:
+        """The metric of `count` >= 1 samples with these sums, shape (num_states,)."""
+
+
+class Accuracy(Metric):
+    """Share of samples whose largest output is that of their class, or of the largest of their shares."""
+
+    num_states = 1
+    takes_outputs = True
+
+    def build(self, y: Any, predictions: Any) -> None: ...
+
+    def why_not_additive(self, y: Any, predictions: Any) -> str:
+        return ""
+
+    def states(self, y: Any, predictions: Any) -> Sequence[Any]:
+        if len(y.shape) > 1:
+            y = keras.ops.argmax(y, axis=-1)
+        found = keras.ops.argmax(predictions, axis=-1)
+        hits = keras.ops.equal(keras.ops.cast(found, "int64"), keras.ops.cast(y, "int64"))
+        return [keras.ops.sum(keras.ops.cast(hits, "int64"))]
+
+    def result(self, states: Array, count: int) -> float:
+        return float(states[0]) / count
+
+
+class KerasMetric(Metric):
+    """A metric of Keras, or one that a user wrote for Keras.
+
+    Its states after samples, less its states before any, are what these samples add. Keras computes them
+    without changing the metric.
+
+    Args:
+        metric: not updated yet.
+    """
+
+    takes_outputs = False
+
+    def __init__(self, metric: keras.metrics.Metric) -> None:
+        self._metric = metric
+        self._start: list[Array] = []
+        self.num_states = 0
+
+    def build(self, y: Any, predictions: Any) -> None:
+        predictions = keras.ops.cast(predictions, self._metric.dtype)
+        self._metric.update_state(y, predictions)  # some make their variables only now
+        self._metric.reset_state()
+        self._start = [np.array(variable.value) for variable in self._metric.variables]
+        self.num_states = sum(array.size for array in self._start)
+
+    def why_not_additive(self, y: Any, predictions: Any) -> str:
+        """Compare the sums of all samples with those of two unequal parts, in both orders."""
+        if not self._start:
+            return "it has no states (keras.metrics.Metric.add_variable)"
+        if any(array.any() for array in self._start):
+            return "its states do not begin at zero"
+        whole, first, rest = (
+            self._sums(y[part], predictions[part]) for part in (slice(None), slice(0, 1), slice(1, None))
+        )
+        scale = np.maximum(1.0, np.abs(whole))
+        if not np.all(np.abs(whole - (first + rest)) <= 1e-3 * scale):
+            return "its states after all samples are not the sum of its states after parts of them"
+        return ""
+
+    def _sums(self, y: Any, predictions: Any) -> Array:
+        return np.concatenate(
+            [np.asarray(state, np.float64).ravel() for state in self.states(y, predictions)]
+        )
+
+    def states(self, y: Any, predictions: Any) -> Sequence[Any]:
+        start = [
+            keras.ops.convert_to_tensor(array, variable.dtype)
+            for array, variable in zip(self._start, self._metric.variables, strict=True)
+        ]
+        predictions = keras.ops.cast(predictions, self._metric.dtype)
+        found: Sequence[Any] = self._metric.stateless_update_state(start, y, predictions)
+        return found
+
+    def result(self, states: Array, count: int) -> float:
+        values, begin = [], 0
+        for start, variable in zip(self._start, self._metric.variables, strict=True):
+            part = states[begin : begin + start.size].reshape(start.shape)
+            values.append(keras.ops.convert_to_tensor(part.astype(start.dtype), variable.dtype))
+            begin += start.size
+        return float(np.mean(np.asarray(self._metric.stateless_result(values))))

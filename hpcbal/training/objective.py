@@ -1,0 +1,357 @@
+"""What a Keras model minimises, and what is measured: sums over samples that add up over ranks and steps."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import keras
+import numpy as np
+
+from hpcbal.config.imports import load_object
+from hpcbal.config.schema.objective import KERAS_LOSSES
+from hpcbal.errors import HpcbalError, InputError, UserCodeError
+from hpcbal.training.arrays import Array
+from hpcbal.training.backend import DnnSettings, LabelShape, NamedSettings, Sums, are_shares
+from hpcbal.training.failure import USER_ERRORS
+from hpcbal.training.metric_states import Accuracy, KerasMetric, Metric
+from hpcbal.user_code import summary
+from hpcbal.values.metric_names import KERAS_METRICS, LOSS
+
+Link = Literal["softmax", "sigmoid", "identity"]
+"""What turns the outputs of a model into what metrics see."""
+
+_LOGITS_OF: Mapping[str, Link] = {
+    "SparseCategoricalCrossentropy": "softmax",
+    "CategoricalCrossentropy": "softmax",
+    "CategoricalFocalCrossentropy": "softmax",
+    "BinaryCrossentropy": "sigmoid",
+    "BinaryFocalCrossentropy": "sigmoid",
+}
+"""Losses that take logits or probabilities (`from_logits`)."""
+
+_OVER_A_SAMPLE = ("Dice", "Tversky")
+"""Losses that by default are one number for a whole batch; here, for each sample."""
+
+MAX_STATES = 65_536
+"""Sums behind the metrics of a DNN: they travel with every step."""
+
+LossFunction = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A few samples on which loss and metrics are tried.
+
+    Attributes:
+        y: labels, shape (n, *label shape).
+        outputs: of a model for these samples, shape (n, ...).
+    """
+
+    y: Any
+    outputs: Any
+
+
+class Objective:
+    """Loss and metrics of one DNN, traced with its steps.
+
+    Attributes:
+        link: what turns the model's outputs into probabilities or predictions.
+        takes_classes: whether the default loss is used: outputs are the logits of classes.
+        metric_names: names of the metrics in results, in order.
+        num_states: number of sums behind the metrics.
+
+    Args:
+        dnn: its loss, metrics and weights of classes.
+        label: shape and type of a label.
+        num_classes: number of classes, if labels are classes.
+        ending: activation at the end of the model, such as "softmax" or "linear"; None if unknown. Decides
+            whether a cross entropy takes logits, unless the arguments of the loss say so.
+
+    Raises:
+        InputError: if the loss or a metric does not fit the labels, or cannot be made.
+        UserCodeError: if a user's callable raises.
+    """
+
+    def __init__(self, dnn: DnnSettings, label: LabelShape, num_classes: int, ending: str | None) -> None:
+        self._who = f"DNN {dnn.name}"
+        self._label = label
+        self._num_classes = num_classes
+        self._smoothing = dnn.label_smoothing
+        self._dtype = keras.config.floatx()
+        self.takes_classes = dnn.loss is None
+        self.link: Link = "softmax"
+        if dnn.loss is None:
+            self._check_default_loss(label)
+            self._loss: LossFunction = self._cross_entropy
+        else:
+            self._loss = self._named_loss(dnn.loss, ending)
+        self._class_weights = self._weights_of_classes(dnn.class_weights)
+        self._metrics: list[tuple[str, Metric]] = []
+        settings = dnn.metrics
+        if settings is None and self.takes_classes:
+            self._metrics.append(("accuracy", Accuracy()))
+        for metric in settings or ():
+            self._metrics.append((metric.key, self._named_metric(metric)))
+        self.metric_names = tuple(name for name, _ in self._metrics)
+        self.num_states = 0
+
+    @property
+    def num_outputs(self) -> int | None:
+        """Length of the outputs' last axis, if the loss decides on it; else None."""
+        return self._num_classes if self.takes_classes else None
+
+    def try_on(self, probe: Probe) -> None:
+        """Compute loss and metrics of a few samples, and check that they can be summed over samples.
+
+        Must be called once, before the first step.
+
+        Raises:
+            InputError: if the loss is not one number for each sample that depends on this sample only, or a
+                metric's states do not add up.
+            UserCodeError: if a user's loss or metric raises.
+        """
+        doing = f"{self._who}: computing the loss of {len(probe.y)} samples"
+        with _user_errors(doing):
+            whole = np.asarray(self._loss_of_samples(probe.y, probe.outputs))
+            parts = [
+                np.asarray(self._loss_of_samples(probe.y[i : i + 1], probe.outputs[i : i + 1]))
+                for i in range(len(probe.y))
+            ]
+        if not np.allclose(whole, np.concatenate(parts), rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise InputError(
+                f"{self._who}: loss: the loss of a sample depends on the other samples of the batch, "
+                f"allowed: a loss for each sample by itself (labels have shape {self._label.shape}, outputs "
+                f"{tuple(probe.outputs.shape[1:])})"
+            )
+        predictions = self.predictions(probe.outputs)
+        for name, metric in self._metrics:
+            with _user_errors(f"{self._who}: metric {name}"):
+                metric.build(probe.y, predictions)
+            why = metric.why_not_additive(probe.y, predictions)
+            if why:
+                raise InputError(
+                    f"{self._who}: metric {name}: {why}, allowed: metrics whose states add up over samples, "
+                    "because the samples of a step lie on several ranks"
+                )
+        self.num_states = sum(metric.num_states for _, metric in self._metrics)
+        if self.num_states > MAX_STATES:
+            raise InputError(
+                f"{self._who}: metrics: their states are {self.num_states} numbers, allowed: at most "
+                f"{MAX_STATES}, because they travel with every step"
+            )
+
+    def losses(self, y: Any, sample_weights: Any = None, *, outputs: Any, training: bool) -> Any:
+        """The loss of each sample times its weight, and while training that of its class; traced.
+
+        Returns: shape (n,).
+        """
+        losses = self._loss_of_samples(y, outputs)
+        if sample_weights is not None:
+            losses *= keras.ops.cast(sample_weights, losses.dtype)
+        if training and self._class_weights is not None:
+            weights = keras.ops.convert_to_tensor(self._class_weights, losses.dtype)
+            if self._label.is_class:
+                losses *= keras.ops.take(weights, y)
+            else:
+                losses *= keras.ops.sum(keras.ops.cast(y, losses.dtype) * weights, axis=-1)
+        return losses
+
+    def states(self, y: Any, outputs: Any) -> list[Any]:
+        """The sums behind the metrics, as tensors of any shape; traced."""
+        if not self._metrics:
+            return []
+        found: list[Any] = []
+        predictions = None
+        for _, metric in self._metrics:
+            if metric.takes_outputs:
+                found += metric.states(y, outputs)
+                continue
+            if predictions is None:
+                predictions = self.predictions(outputs)
+            found += metric.states(y, predictions)
+        return found
+
+    def predictions(self, outputs: Any) -> Any:
+        """What metrics see of the outputs: probabilities where the loss takes logits."""
+        if self.link == "softmax":
+            return keras.ops.softmax(outputs, axis=-1)
+        if self.link == "sigmoid":
+            return keras.ops.sigmoid(outputs)
+        return outputs
+
+    def results(self, sums: Sums) -> dict[str, float]:
+        """Loss and metrics by name; NaN without samples."""
+        found = {LOSS: sums.mean_loss}
+        start = 0
+        for name, metric in self._metrics:
+            end = start + metric.num_states
+            states = sums.states[start:end] if len(sums.states) else np.zeros(metric.num_states)
+            found[name] = metric.result(states, sums.count) if sums.count else float("nan")
+            start = end
+        return found
+
+    def _loss_of_samples(self, y: Any, outputs: Any) -> Any:
+        """Shape (n,); the mean over all other axes of what the loss returns."""
+        values = keras.ops.convert_to_tensor(self._loss(y, outputs))
+        rank = len(values.shape)
+        if rank == 0:
+            raise InputError(
+                f"{self._who}: loss: it returns one number for a batch, allowed: a number for each sample"
+            )
+        return keras.ops.mean(values, axis=tuple(range(1, rank))) if rank > 1 else values
+
+    def _check_default_loss(self, label: LabelShape) -> None:
+        if label.is_class or are_shares(label, self._num_classes):
+            return
+        raise InputError(
+            f"{self._who}: loss: labels have shape {label.shape} and type {label.dtype}, which the default "
+            "loss, the cross entropy of classes, does not take; set a loss, such as mean_squared_error for "
+            "numbers, binary_crossentropy for several labels at once, or sparse_categorical_crossentropy for "
+            "a class at each place"
+        )
+
+    def _cross_entropy(self, y: Any, logits: Any) -> Any:
+        smoothing, num_classes = self._smoothing, self._num_classes
+        if self._label.is_class and not smoothing:
+            return keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+        if self._label.is_class:
+            y = keras.ops.one_hot(y, num_classes, dtype=logits.dtype)
+        return keras.losses.categorical_crossentropy(y, logits, from_logits=True, label_smoothing=smoothing)
+
+    def _named_loss(self, settings: NamedSettings, ending: str | None) -> LossFunction:
+        args = dict(settings.args)
+        kind = KERAS_LOSSES.get(settings.name)
+        if kind is None:
+            if self._smoothing:
+                raise self._no_smoothing(settings.name)
+            self.link = "identity"
+            return self._own_loss(settings.name, args)
+        if kind in _LOGITS_OF:
+            is_squashed = ending in ("softmax", "sigmoid")
+            from_logits = bool(args.setdefault("from_logits", not is_squashed))
+            self.link = _LOGITS_OF[kind] if from_logits else "identity"
+        else:
+            self.link = "identity"
+        if kind in _OVER_A_SAMPLE:
+            args.setdefault("axis", list(range(1, 1 + max(1, len(self._label.shape)))))
+        if self._smoothing:
+            if kind == "SparseCategoricalCrossentropy":
+                raise self._no_smoothing(settings.name)
+            try:
+                return self._made(kind, "losses", {**args, "label_smoothing": self._smoothing})
+            except TypeError:
+                raise self._no_smoothing(settings.name) from None
+        try:
+            made = self._made(kind, "losses", args)
+        except TypeError as error:
+            raise self._wrong_args("loss", settings, error) from error
+        return made
+
+    def _no_smoothing(self, name: str) -> InputError:
+        return InputError(
+            f"{self._who}: label_smoothing: got {self._smoothing} with loss {name}, allowed: 0; or leave the "
+            "loss out, or use categorical_crossentropy, binary_crossentropy or their focal forms"
+        )
+
+    def _made(self, kind: str, module: str, args: Mapping[str, Any]) -> Any:
+        """An object of a class of Keras."""
+        made = getattr(getattr(keras, module), kind)
+        if module == "losses":
+            return made(reduction="none", dtype=self._dtype, **args)
+        dtype = "float32" if "TopK" in kind else self._dtype  # TensorFlow's kernel takes no other
+        return made(dtype=dtype, **args)
+
+    def _wrong_args(self, what: str, settings: NamedSettings, error: Exception) -> InputError:
+        module, table = ("losses", KERAS_LOSSES) if what == "loss" else ("metrics", None)
+        kind = KERAS_METRICS[settings.name][0] if table is None else table[settings.name]
+        taken = inspect.signature(getattr(getattr(keras, module), kind).__init__).parameters
+        names = [name for name in taken if name not in ("self", "name", "dtype", "reduction")]
+        return InputError(
+            f"{self._who}: {what} {settings.name}: {summary(error)}; arguments allowed: "
+            f"{', '.join(names) or 'none'}"
+        )
+
+    def _own_loss(self, path: str, args: dict[str, Any]) -> LossFunction:
+        with _user_errors(f"{self._who}: loss {path}: importing it"):
+            found: Any = load_object(path)
+        with _user_errors(f"{self._who}: loss {path}: making it"):
+            if inspect.isclass(found):
+                takes_reduction = issubclass(found, keras.losses.Loss)
+                own = {"reduction": "none", **args} if takes_reduction else args
+                return cast(LossFunction, found(**own))
+            return lambda y, outputs: found(y, outputs, **args)
+
+    def _named_metric(self, settings: NamedSettings) -> Metric:
+        if settings.name == "accuracy" and not settings.args and self.takes_classes:
+            return Accuracy()
+        args = dict(settings.args)
+        if args.get("from_logits"):
+            raise InputError(
+                f"{self._who}: metric {settings.name}: got from_logits, allowed: leave it out; metrics see "
+                "probabilities where the loss takes logits"
+            )
+        if settings.name in KERAS_METRICS:
+            try:
+                return KerasMetric(self._made(self._kind_of(settings.name), "metrics", args))
+            except (TypeError, ValueError) as error:
+                raise self._wrong_args("metric", settings, error) from error
+        with _user_errors(f"{self._who}: metric {settings.name}: importing it"):
+            found: Any = load_object(settings.name)
+        with _user_errors(f"{self._who}: metric {settings.name}: making it"):
+            if inspect.isclass(found):
+                found = found(**args)
+            else:
+                found = keras.metrics.MeanMetricWrapper(found, **args)
+        if not isinstance(found, keras.metrics.Metric):
+            raise InputError(
+                f"{self._who}: metric {settings.name}: it makes a {type(found).__name__}, allowed: a "
+                "keras.metrics.Metric, or a function of labels and predictions that returns a number for "
+                "each sample"
+            )
+        return KerasMetric(found)
+
+    def _kind_of(self, name: str) -> str:
+        """The class of a metric; `accuracy` depends on the labels, as in Keras."""
+        if name != "accuracy":
+            return KERAS_METRICS[name][0]
+        if np.dtype(self._label.dtype).kind in "iu" and self.link == "softmax":
+            return "SparseCategoricalAccuracy"
+        return "CategoricalAccuracy" if self.link == "softmax" else "BinaryAccuracy"
+
+    def _weights_of_classes(self, given: Mapping[int, float] | str | None) -> Array | None:
+        if given is None:
+            return None
+        if not self._label.is_class and not are_shares(self._label, self._num_classes):
+            raise InputError(
+                f"{self._who}: class_weights: labels have shape {self._label.shape} and type "
+                f"{self._label.dtype}, allowed with class_weights: one class per sample"
+            )
+        assert not isinstance(given, str), given
+        beyond = [number for number in given if number >= self._num_classes]
+        if beyond:
+            raise InputError(
+                f"{self._who}: class_weights: got class {beyond[0]}, allowed: 0 to {self._num_classes - 1}"
+            )
+        weights = np.ones(self._num_classes)
+        for number, weight in given.items():
+            weights[number] = weight
+        return weights
+
+
+class _user_errors:  # noqa: N801  (a context manager, used like a function)
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is None or isinstance(error, HpcbalError | MemoryError):
+            return
+        if isinstance(error, USER_ERRORS):
+            raise UserCodeError(f"{self._doing} failed: {summary(error)}") from error
+
+
+__all__ = ["MAX_STATES", "Link", "Objective", "Probe"]

@@ -1,0 +1,43 @@
+"""Losses and metrics as users write them, right and wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def quantile(y: Any, outputs: Any, share: float = 0.5) -> Any:
+    difference = ops.reshape(y, (-1, 1)) - outputs
+    return ops.maximum(share * difference, (share - 1.0) * difference)
+
+
+def mean_of_batch(y: Any, outputs: Any) -> Any:
+    return ops.mean((ops.reshape(y, (-1, 1)) - outputs) ** 2)
+
+
+def ranked(y: Any, outputs: Any) -> Any:
+    return ops.square(outputs[:, 0] - ops.mean(outputs)) + 0.0 * y
+
+
+def raising(y: Any, outputs: Any) -> Any:
+    raise ValueError("no such label")
+
+
+def within_one(y: Any, predictions: Any) -> Any:
+    return ops.cast(ops.abs(ops.reshape(y, (-1, 1)) - predictions) <= 1.0, predictions.dtype)
+
+
+class Largest(keras.metrics.Metric):
+    """Its state is a maximum, which does not add up."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.largest = self.add_variable((), initializer="zeros", name="largest")
+
+    def update_state(self, y: Any, predictions: Any, sample_weight: Any = None) -> None:
+        self.largest.assign(ops.maximum(self.largest, ops.max(ops.abs(predictions))))
+
+    def result(self) -> Any:
+        return self.largest
