@@ -194,6 +194,4 @@ def report(run: TrainedRun, evaluation: Evaluation, *, as_json: bool) -> None:
     directory = RunDirectory(run.root)
     write_evaluation(directory.evaluation, evaluation)
     if not as_json:
-        print(
-            printable(f"\nwritten to {directory.evaluation}; 'hpcbal report {run.root}' shows it"), flush=True
-        )
+        print(printable(f"\nfile: {directory.evaluation}, shown by 'hpcbal report'"), flush=True)

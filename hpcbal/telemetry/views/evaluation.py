@@ -196,7 +196,8 @@ def render_evaluation(evaluation: Evaluation) -> str:
     if evaluation.disagreement is not None:
         lines += [
             "",
-            f"two DNNs disagree on {100.0 * evaluation.disagreement:.2f} % of the samples (mean over pairs)",
+            f"two DNNs disagree on {100.0 * evaluation.disagreement:.2f} % of the predictions, "
+            "averaged over all pairs",
         ]
     lines += ["", *evaluation.verdicts()]
     lines += [f"left out: {name}: {reason}" for name, reason in evaluation.left_out.items()]

@@ -64,7 +64,7 @@ def test_the_table_shows_all_scores_and_what_people_should_know() -> None:
         "share",
     ]
     assert "large                 best        12       -    0.9000             0.2000   0.75" in text
-    assert "two DNNs disagree on 12.30 % of the samples" in text
+    assert "two DNNs disagree on 12.30 % of the predictions, averaged over all pairs" in text
     assert "the mean of all (2 DNNs) beats the best DNN, large: accuracy 0.9100 and 0.9000" in text
     assert "the greedy selection (2 DNNs) does not beat the best DNN, large: accuracy 0.8900" in text
     assert "left out: broken: it failed in training" in text
