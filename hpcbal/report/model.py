@@ -57,6 +57,9 @@ class JobReport:
         best_loss, final_loss: its lowest loss and that of its last epoch, of the validation samples if there
             are any.
         settings: hyper-parameters in which it differs from other jobs of the run, by dotted key, as text.
+        kept_best_epoch, kept_best_metric, kept_best_value: the best epoch by its stop rule, whose weights are
+            on disk; None if they are not.
+        kept_last_epoch: the last epoch whose weights are on disk; None if there is none.
     """
 
     name: str
@@ -73,6 +76,10 @@ class JobReport:
     best_loss: float | None = None
     final_loss: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    kept_best_epoch: int | None = None
+    kept_best_metric: str = ""
+    kept_best_value: float | None = None
+    kept_last_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

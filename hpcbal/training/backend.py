@@ -71,6 +71,12 @@ class OptimizerSettings(Protocol):
     @property
     def nesterov(self) -> bool: ...
 
+    @property
+    def clip_norm(self) -> float | None: ...
+
+    @property
+    def no_weight_decay(self) -> Sequence[str]: ...
+
 
 class NamedSettings(Protocol):
     """A loss or a metric of a DNN: its name in Keras or import path, and its arguments."""
@@ -243,6 +249,9 @@ class Replica(Protocol):
     def apply(self, tensors: Sequence[Any]) -> None:
         """Update the weights with contributions summed over the group."""
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Use this learning rate, >= 0, from the next step on; first that of the optimizer's settings."""
+
     def train_alone(self, batch: Batch) -> Sums:
         """Do the whole step of a group of one rank: `compute` and `apply`, with the same result.
 
@@ -282,6 +291,10 @@ class Replica(Protocol):
 
     def state(self) -> Arrays:
         """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
+
+    def weights(self) -> Arrays:
+        """The weights of `state()` alone; a backend overrides this to save the copies of the others."""
+        return {name: array for name, array in self.state().items() if name.startswith("weights/")}
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
         """Load what `state()` returned, here or in another process; all or nothing.

@@ -103,6 +103,7 @@ class EmulatedReplica(Replica):
         self._model = model
         self._parameters = parameters
         self._optimizer = optimizer
+        self._rate = optimizer.learning_rate
         self._velocity = {name: np.zeros_like(array) for name, array in parameters.items()}
         self._iteration = np.zeros((), np.int64)
         self._zeros = [np.zeros_like(array) for array in parameters.values()]
@@ -149,7 +150,8 @@ class EmulatedReplica(Replica):
         """Heavy-ball momentum as in Keras: v = mu*v - lr*g, w += v; weight decay w *= 1 - lr*decay."""
         if self._num_trainers > 1 and self._computed_s is not None:
             self._summing_s = time.perf_counter() - self._computed_s
-        rate, momentum = self._optimizer.learning_rate, self._optimizer.momentum
+        rate, momentum = self._rate, self._optimizer.momentum
+        tensors = clipped(tensors, self._optimizer.clip_norm)
         for (name, weights), tensor in zip(self._parameters.items(), tensors, strict=True):
             gradient = np.asarray(tensor)
             weights *= 1.0 - rate * self._optimizer.weight_decay
@@ -157,6 +159,9 @@ class EmulatedReplica(Replica):
             self._velocity[name] = velocity
             weights += momentum * velocity - rate * gradient if self._optimizer.nesterov else velocity
         self._iteration += 1
+
+    def set_learning_rate(self, rate: float) -> None:
+        self._rate = rate
 
     def evaluate(self, batch: Batch) -> Sums:
         """Takes the time of this rank's share at the group's rate, `EVALUATION_SPEEDUP` times faster."""
@@ -300,6 +305,14 @@ class EmulatedBackend(Backend):
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""
+
+
+def clipped(tensors: Sequence[Any], clip_norm: float | None) -> Sequence[Any]:
+    """Gradients, shortened to a global norm of at most `clip_norm`; None: as they are."""
+    if clip_norm is None:
+        return tensors
+    norm = float(np.sqrt(sum(np.sum(np.square(tensor, dtype=np.float64)) for tensor in tensors)))
+    return [tensor * (clip_norm / norm) for tensor in tensors] if norm > clip_norm else tensors
 
 
 def _sleep_until(deadline_s: float) -> None:

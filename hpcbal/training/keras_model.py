@@ -77,6 +77,12 @@ class _TakesTraining(keras.Model):
         return self.model(x) if mask is None else self.model(x, mask=mask)
 
 
+def users_own(model: TrainedModel) -> keras.Model:
+    """The model that the user's callable returned."""
+    own = model.model
+    return own.model if isinstance(own, _TakesTraining) else own
+
+
 def checked(
     dnn: DnnSettings,
     model: Any,

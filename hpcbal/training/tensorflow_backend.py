@@ -48,7 +48,7 @@ from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.objective import Objective
 from hpcbal.training.predicting import predictor
-from hpcbal.training.seeds import dnn_seed
+from hpcbal.training.seeds import MAX_DRAWS_PER_STEP, SEED_STATE, dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.tensorflow_errors import (
     all_finite,
@@ -61,12 +61,6 @@ from hpcbal.training.traced_exchange import TracedExchange, check_threads
 from hpcbal.training.traced_step import Gradients, numbers_of, sums_of
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.values.affine import Affine
-
-SEED_STATE = "seed_generator_state"
-"""How Keras calls the state of a random layer: a seed, and a counter of draws."""
-
-MAX_DRAWS_PER_STEP = 1024
-"""`apply` advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
 
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
@@ -279,6 +273,9 @@ class TensorFlowReplica(Replica):
         with memory_errors():
             self._apply([tf.convert_to_tensor(tensor) for tensor in tensors])
 
+    def set_learning_rate(self, rate: float) -> None:
+        self._optimizer.learning_rate = rate
+
     def _traced_apply(self, sums: list[tf.Tensor]) -> None:
         self.num_traces += 1
         gradients, differences = sums[: len(self._trainable)], sums[len(self._trainable) :]
@@ -321,6 +318,9 @@ class TensorFlowReplica(Replica):
 
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
+
+    def weights(self) -> Arrays:
+        return {name: np.array(v.numpy()) for name, v in self._named.items() if name.startswith("weights/")}
 
     def _shapes(self) -> Arrays:
         """Arrays like those of `state()`, but without memory."""

@@ -47,7 +47,9 @@ def test_own_models_train_on_own_data_and_their_weights_can_be_loaded(lab, monke
     config.write_text(
         config.read_text().replace("per_node: 1\n", "per_node: 2\n")
     )  # two ranks share the work
-    done = lab.start("evaluate", "out", "--json", "--dnns", "residual,cnn-*").wait(timeout_s=300)
+    done = lab.start("evaluate", "out", "--json", "--weights", "last", "--dnns", "residual,cnn-*").wait(
+        timeout_s=300
+    )
     assert done.code == 0, done
     printed = json.loads(done.out)
     kept = json.loads((lab.out / "evaluation.json").read_text())

@@ -28,6 +28,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "schema": ("numpy", "hpcbal.policies", "hpcbal.control"),
     "status": ("numpy", "pydantic", "hpcbal.policies", "hpcbal.control"),
     "report": ("numpy", "hpcbal.policies", "hpcbal.control"),
+    "compare": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.simulator"),
 }
 
 # Rooms from the ground up, with the other packages and the rooms that each may import. A room may import
@@ -93,6 +94,8 @@ dataplane         | mpi4py numpy                          | errors values comm d
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.schema config.contract config.imports
                   |                                       | models
+export            | -                                     | errors telemetry.files telemetry checkpoint config
+                  |                                       | data training
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
@@ -101,8 +104,11 @@ report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | values telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger
                   |                                       | telemetry.views report.model
-report.page       | jinja2                                | printable telemetry.files telemetry.views
+report.comparing  | -                                     | errors values telemetry.files telemetry.views
+                  |                                       | config report.model report.reading
+report.page       | jinja2                                | printable values telemetry.files telemetry.views
                   |                                       | report.model report.drawing report.charts
+                  |                                       | report.comparing
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
                   |                                       | telemetry.host telemetry.ledger telemetry
@@ -129,9 +135,11 @@ runtime.record    | -                                     | printable errors env
                   |                                       | checkpoint simulator config.checks config
                   |                                       | dataplane report runtime.handoff runtime.wire
                   |                                       | runtime.resuming
-runtime.group     | numpy                                 | errors forks values comm cluster telemetry.streams
-                  |                                       | telemetry.ledger checkpoint config dataplane
-                  |                                       | training runtime.wire runtime.balance runtime.rank
+runtime.group     | numpy                                 | errors forks user_code values comm cluster
+                  |                                       | policies control telemetry.streams
+                  |                                       | telemetry.ledger checkpoint config.imports config
+                  |                                       | dataplane training runtime.wire runtime.balance
+                  |                                       | runtime.rank
 runtime.parts     | numpy                                 | errors values comm cluster policies.samples
                   |                                       | policies data dataplane training runtime.wire
                   |                                       | runtime.balance runtime.rank runtime.group
@@ -158,9 +166,10 @@ runtime           | mpi4py                                | printable errors std
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
-                  |                                       | config.scheduling planning report.model
-                  |                                       | report.drawing report.reading report.page report
-                  |                                       | runtime.handoff runtime.evaluating runtime
+                  |                                       | config.scheduling export planning report.model
+                  |                                       | report.drawing report.reading report.comparing
+                  |                                       | report.page report runtime.handoff
+                  |                                       | runtime.evaluating runtime
 __main__          | -                                     | errors stderr cli
 """
 
@@ -202,6 +211,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.keras_parts",
         "training.metric_states",
         "training.objective",
+        "training.plain_model",
         "models",
         "speed_models.networks",
     ),
@@ -371,9 +381,20 @@ sys.exit(f"{heavy} imported" if heavy else code)
 """
 
 
-@pytest.mark.parametrize(
-    "verb", ["--help", "run --help", "evaluate --help", "validate", "plan", "status", "report", "schema"]
+LIGHT = (
+    "--help",
+    "run --help",
+    "evaluate --help",
+    "validate",
+    "plan",
+    "status",
+    "report",
+    "compare",
+    "schema",
 )
+
+
+@pytest.mark.parametrize("verb", LIGHT)
 def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
     from ledger_lines import a
 
@@ -394,6 +415,9 @@ def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
         "status": directory,
     }
     arguments["report"] = [*directory, "--no-plots"]
+    if verb == "compare":
+        (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+        arguments["compare"] = [*directory, "--html", str(tmp_path / "compared.html")]
     argument = arguments.get(verb, [])
     result = subprocess.run(
         [sys.executable, "-c", PROBE % ((*HEAVY, *NOT_NEEDED.get(verb, ())),), *verb.split(), *argument],

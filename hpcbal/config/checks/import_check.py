@@ -25,6 +25,7 @@ from hpcbal.config.contract import (
     MODEL,
     OPERATION,
     PER_SAMPLE,
+    SCHEDULE,
     Contract,
     Misfit,
     misfits,
@@ -73,6 +74,9 @@ def import_problems(root: YamlNode) -> list[str]:
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
             problems |= dict.fromkeys(_entry_problems(dnn, "model", MODEL))
+            schedule, rest = dnn.deepest(("optimizer", "schedule"))
+            if not rest:
+                problems |= dict.fromkeys(_entry_problems(_named(schedule), "name", SCHEDULE))
             for named in _losses_and_metrics(dnn):
                 problems |= dict.fromkeys(_entry_problems(named, "name", PER_SAMPLE))
         if len(problems) > MOST_PROBLEMS:
@@ -94,11 +98,12 @@ def _losses_and_metrics(dnn: YamlNode) -> list[YamlNode]:
     """The loss and the metrics of a DNN as mappings with a `name`."""
     metrics = dnn.get("metrics")
     nodes = [dnn.get("loss"), *(metrics.value if metrics is not None and metrics.is_list else ())]
-    return [
-        node if node.is_mapping else YamlNode({"name": node}, node.where, node.key)
-        for node in nodes
-        if node is not None
-    ]
+    return [_named(node) for node in nodes if node is not None]
+
+
+def _named(node: YamlNode) -> YamlNode:
+    """What may be written as its name alone, as a mapping with a `name`."""
+    return node if node.is_mapping else YamlNode({"name": node}, node.where, node.key)
 
 
 def arguments_of_model(path: object) -> tuple[str, ...] | None:
@@ -123,7 +128,7 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     if problem is not None:
         return [path.problem(problem)]
     known = None if definition is None else _known_arguments(definition)
-    if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION):
+    if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION, SCHEDULE):
         contract = replace(contract, passed=(), words=())
     return [] if known is None else _argument_problems(entry, path, *known, contract)
 

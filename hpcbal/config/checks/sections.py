@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.shares import too_few_samples
-from hpcbal.config.schema.dnn import OPTIMIZERS
 from hpcbal.config.schema.ensemble import BalanceConfig
+from hpcbal.config.schema.optimizer import OPTIMIZERS
 from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean

@@ -178,6 +178,7 @@ def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_second
     curve = tuple(replay.curves.get(name, ()))
     cause, detail = replay.failed.get(name, ("", ""))
     state = "failed" if cause else "done" if name in replay.done else status
+    kept = next((line for line in replay.best.get(name, ())[-1:] if line.epoch), None)
     return JobReport(
         name=name,
         state=state,
@@ -187,6 +188,10 @@ def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_second
         cause=cause,
         detail=detail,
         curve=curve,
+        kept_best_epoch=None if kept is None else kept.epoch,
+        kept_best_metric="" if kept is None else kept.metric,
+        kept_best_value=None if kept is None else kept.value,
+        kept_last_epoch=replay.last_saved.get(name),
     )
 
 

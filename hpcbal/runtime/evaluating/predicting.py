@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.checkpoint import KeptWeights, read_weights
+from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.data import BadSample, SampleSource
@@ -17,8 +19,6 @@ from hpcbal.data.evaluation import SampleSet
 from hpcbal.dataplane.batch import Batch
 from hpcbal.ensembling import Kind, items_of, labels_of
 from hpcbal.errors import CheckpointError, InputError
-from hpcbal.runtime.evaluating.request import Which
-from hpcbal.runtime.evaluating.weights import KeptWeights, read_weights
 from hpcbal.runtime.group.replicas import ReplicaCache
 from hpcbal.training.backend import Backend, Replica, Sums
 

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from hpcbal.config import DnnConfig, EnsembleConfig, load_config
 from hpcbal.config.schema.section import is_import_path
@@ -14,9 +14,10 @@ from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry import RunDirectory, read_status
 
-TEST, VALIDATION = "test", "validation"
+if TYPE_CHECKING:
+    from hpcbal.checkpoint.weights import Which
 
-Which = Literal["best", "last"]
+TEST, VALIDATION = "test", "validation"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from hpcbal.config.load import load_config as load
 from hpcbal.config.messages import all_keys
 from hpcbal.config.schema.document import DEFAULT_KEYS, FILE_ONLY_KEYS, SWEEP_KEYS
 from hpcbal.config.schema.operations import OperationItem
+from hpcbal.config.schema.optimizer import ScheduleOfRateConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError
@@ -69,8 +70,14 @@ def test_the_reference_shows_the_real_defaults() -> None:
     written.pop("preprocessing")
     default.pop("preprocessing")
     assert written == default
-    for key in ("optimizer", "batch_size", "stop", "balance"):
+    schedule = first["optimizer"].pop("schedule")  # null by default, written out to show its keys
+    assert schedule == ScheduleOfRateConfig(name="cosine").model_dump()
+    assert expected["optimizer"].pop("schedule") is None
+    stop = {**first["stop"], "monitor": expected["stop"]["monitor"]}
+    assert {**first, "stop": stop}["optimizer"] == expected["optimizer"]
+    for key in ("batch_size", "balance", "label_smoothing", "class_weights"):
         assert first[key] == expected[key]
+    assert stop == expected["stop"]
 
 
 def test_every_operation_is_in_the_reference_with_its_defaults() -> None:

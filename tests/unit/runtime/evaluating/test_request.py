@@ -15,7 +15,6 @@ from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import ConfigError, InputError
 from hpcbal.runtime.evaluating import request
 from hpcbal.runtime.evaluating.request import EvaluationRequest, open_trained
-from hpcbal.runtime.evaluating.weights import read_weights
 from hpcbal.runtime.launch import num_ranks_to_evaluate
 from hpcbal.values import Position
 
@@ -130,16 +129,6 @@ def test_one_rank_computes_on_each_slot_or_as_many_as_there_are_dnns(
     assert num_ranks_to_evaluate(trained) == 2
     monkeypatch.setattr(launch, "visible_gpus", lambda device: ("0", "1", "2", "3"))
     assert num_ranks_to_evaluate(trained) == 4
-
-
-def test_weights_come_without_the_optimizer_and_only_the_last_are_kept(run_of: Any) -> None:
-    directory = run_of() / "dnns" / "wide"
-    weights, warnings = read_weights(directory, None)
-    assert (weights.which, weights.epoch, list(weights.arrays), warnings) == ("last", 2, ["weights/a"], [])
-    with pytest.raises(InputError, match="its best weights are not kept"):
-        read_weights(directory, "best")
-    with pytest.raises(InputError, match="holds no whole checkpoint"):
-        read_weights(directory / "none", "last")
 
 
 @pytest.mark.parametrize("argument", ["missing-directory", "--data-args=3 x", "--weights=first x"])
