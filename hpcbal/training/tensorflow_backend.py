@@ -45,7 +45,8 @@ from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_
 from hpcbal.training.loss_scaling import LossScale
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.objective import Objective
-from hpcbal.training.seeds import dnn_seed
+from hpcbal.training.predicting import predictor
+from hpcbal.training.seeds import MAX_DRAWS_PER_STEP, SEED_STATE, dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.tensorflow_errors import (
     all_finite,
@@ -58,12 +59,6 @@ from hpcbal.training.traced_exchange import TracedExchange, check_threads
 from hpcbal.training.traced_step import Gradients, numbers_of, sums_of
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.values.affine import Affine
-
-SEED_STATE = "seed_generator_state"
-"""How Keras calls the state of a random layer: a seed, and a counter of draws."""
-
-MAX_DRAWS_PER_STEP = 1024
-"""`apply` advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
 
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
@@ -140,6 +135,7 @@ class TensorFlowReplica(Replica):
         self._apply = traced(self._traced_apply, input_signature=[sums])
         self._train_alone = traced(self._traced_train_alone, input_signature=steps)
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
+        self._predict = predictor(model, self._input, objective.predictions)
         self._named = named_variables(model, optimizer)
         if self._scaling is not None:
             self._named |= self._scaling.variables
@@ -310,6 +306,10 @@ class TensorFlowReplica(Replica):
     def metrics(self, sums: Sums) -> dict[str, float]:
         return self._objective.results(sums)
 
+    def predict(self, batch: Batch) -> Array:
+        with memory_errors():
+            return self._predict(batch)
+
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
 
@@ -332,7 +332,7 @@ class TensorFlowReplica(Replica):
 
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which have circular references."""
-        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate")
+        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate", "_predict")
         for name in ("_model", "_optimizer", *traced):
             self.__dict__.pop(name, None)
         self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
