@@ -21,6 +21,7 @@ from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
 from hpcbal.config.checks.uncallable import why_uncallable
 from hpcbal.config.contract import (
+    CALLBACK,
     DATASET,
     MODEL,
     OPERATION,
@@ -77,6 +78,9 @@ def import_problems(root: YamlNode) -> list[str]:
             schedule, rest = dnn.deepest(("optimizer", "schedule"))
             if not rest:
                 problems |= dict.fromkeys(_entry_problems(_named(schedule), "name", SCHEDULE))
+            callbacks = dnn.get("callbacks")
+            for callback in callbacks.value if callbacks is not None and callbacks.is_list else ():
+                problems |= dict.fromkeys(_entry_problems(_named(callback), "name", CALLBACK))
             for named in _losses_and_metrics(dnn):
                 problems |= dict.fromkeys(_entry_problems(named, "name", PER_SAMPLE))
         if len(problems) > MOST_PROBLEMS:
@@ -128,7 +132,7 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     if problem is not None:
         return [path.problem(problem)]
     known = None if definition is None else _known_arguments(definition)
-    if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION, SCHEDULE):
+    if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION, SCHEDULE, CALLBACK):
         contract = replace(contract, passed=(), words=())
     return [] if known is None else _argument_problems(entry, path, *known, contract)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict, model_validator
 
+from hpcbal.config.schema.callbacks import CALLBACKS_ALLOWED, Callback
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -159,6 +160,10 @@ class DnnConfig(Section):
         "How much samples of a class count in the training loss, 1 where none is given; balanced: inversely "
         "to their number.",
         WEIGHTS_ALLOWED,
+    )
+
+    callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
+        (), "Functions of your own, called at the end of each epoch.", CALLBACKS_ALLOWED
     )
 
     @property

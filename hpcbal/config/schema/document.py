@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Strict
 
+from hpcbal.config.schema.callbacks import CALLBACKS_ALLOWED, Callback
 from hpcbal.config.schema.dnn import (
     BALANCE_ALLOWED,
     SEED_ALLOWED,
@@ -36,6 +37,7 @@ DEFAULT_KEYS = (
     "metrics",
     "label_smoothing",
     "class_weights",
+    "callbacks",
 )
 SWEEP_KEYS = DnnConfig.sweep_keys
 FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
@@ -53,6 +55,9 @@ class Defaults(Section):
     metrics: Annotated[Metrics, Strict(False)] | None = key(None, "Default metrics.", METRICS_ALLOWED)
     label_smoothing: float = key(0.0, "Default label smoothing.", SMOOTHING_ALLOWED, ge=0.0, lt=1.0)
     class_weights: ClassWeighting | None = key(None, "Default weights of classes.", WEIGHTS_ALLOWED)
+    callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
+        (), "Default callbacks.", CALLBACKS_ALLOWED
+    )
 
 
 def json_schema() -> dict[str, Any]:

@@ -27,6 +27,7 @@ from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
+from hpcbal.runtime.group.callbacks import Callbacks
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.learning_rates import LearningRates
@@ -102,6 +103,7 @@ class GroupRound:
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
         self._saving = Saving(member, writer, self._history, self._other_arrays, self._report)
+        self._callbacks = Callbacks(member.dnn)
         self._rates = LearningRates(member.dnn, member.facts.spec.num_train)
         self._last_look_s = 0.0
         is_known = member.dnn.name in plan.predicted_rate_samples_per_s
@@ -236,6 +238,8 @@ class GroupRound:
         self._sums = EpochSums()
         record = EpochRecord(len(self._history) + 1, pass_index, metrics, result.seconds)
         self._history.append(record)
+        if self._callbacks:
+            self._member.on_all_ranks("a callback", lambda: self._call_back(replica, record))
         self._saving.end_epoch()
         self._report_preprocessing()
         busy_s = result.seconds - result.wait_s
@@ -253,6 +257,11 @@ class GroupRound:
                 RateMeasured(name, 1, result.samples_per_s), ProfileFacts(self._load_s + result.first_s)
             )
         self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
+
+    def _call_back(self, replica: Replica, record: EpochRecord) -> None:
+        """The master calls the user's callbacks; the other ranks wait for it, and fail with it."""
+        if self._member.is_master:
+            self._callbacks.end_epoch(replica, record)
 
     def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
         """Write a durable checkpoint, then report it."""

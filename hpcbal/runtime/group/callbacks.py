@@ -1,0 +1,109 @@
+"""Call a user's functions at the end of each epoch, with the DNN's metrics and weights."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hpcbal.config import DnnConfig
+from hpcbal.config.imports import load_object
+from hpcbal.errors import HpcbalError, UserCodeError
+from hpcbal.training.backend import Replica
+from hpcbal.training.failure import USER_ERRORS
+from hpcbal.user_code import summary
+from hpcbal.values import EpochRecord
+
+
+class Weights(Mapping[str, np.ndarray]):
+    """The weights of a DNN as read-only arrays by Keras' path, copied when they are first looked at."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica: Replica | None = replica
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def _all(self) -> dict[str, np.ndarray]:
+        if self._replica is not None:
+            for name, array in self._replica.weights().items():
+                array.flags.writeable = False
+                self._arrays[name.removeprefix("weights/")] = array
+            self._replica = None
+        return self._arrays
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """What a callback gets.
+
+    Attributes:
+        name: name of the DNN.
+        epoch: completed epochs, >= 1.
+        metrics: loss and metrics of the epoch by name; `val_` for the validation samples.
+        seconds: wall time of the epoch.
+        weights: after the epoch, by Keras' path.
+    """
+
+    name: str
+    epoch: int
+    metrics: Mapping[str, float]
+    seconds: float
+    weights: Mapping[str, np.ndarray]
+
+
+class Callbacks:
+    """The callbacks of one DNN on the master of its group; objects of classes live as long as the round.
+
+    Args:
+        dnn: its callbacks.
+    """
+
+    def __init__(self, dnn: DnnConfig) -> None:
+        self._dnn = dnn
+        self._made: list[tuple[str, Callable[[EpochEnd], object]]] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._dnn.callbacks)
+
+    def end_epoch(self, replica: Replica, record: EpochRecord) -> None:
+        """Call them all, in the order of the configuration.
+
+        Raises:
+            UserCodeError: if one cannot be imported or made, or raises.
+        """
+        event = EpochEnd(self._dnn.name, record.epoch, dict(record.metrics), record.seconds, Weights(replica))
+        if self._made is None:
+            self._made = [
+                (given.name, self._guarded(given.name, "making it", partial(_make, given.name, given.args)))
+                for given in self._dnn.callbacks
+            ]
+        for name, call in self._made:
+            self._guarded(name, f"epoch {record.epoch}", partial(call, event))
+
+    def _guarded(self, name: str, doing: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (HpcbalError, MemoryError):
+            raise
+        except USER_ERRORS as error:
+            raise UserCodeError(
+                f"DNN {self._dnn.name}: callback {name}: {doing} failed: {summary(error)}"
+            ) from error
+
+
+def _make(path: str, args: Mapping[str, Any]) -> Callable[[EpochEnd], object]:
+    found: Any = load_object(path)
+    made: Callable[[EpochEnd], object] = found(**args) if inspect.isclass(found) else partial(found, **args)
+    return made
