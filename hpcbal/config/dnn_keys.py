@@ -6,6 +6,7 @@ from collections.abc import Collection
 from functools import cache
 
 from hpcbal.config.schema.dnn import DnnConfig, StopConfig
+from hpcbal.config.schema.initial import InitConfig
 from hpcbal.config.schema.objective import LossConfig
 from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.section import Section
@@ -15,6 +16,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "optimizer": OptimizerConfig,
     "stop": StopConfig,
     "loss": LossConfig,
+    "init": InitConfig,
 }
 _OTHER_NAMES = {"lr": "optimizer.learning_rate", "epochs": "stop.max_epochs"}
 
