@@ -8,12 +8,13 @@ from functools import cache
 from hpcbal.config.schema.dnn import DnnConfig, StopConfig
 from hpcbal.config.schema.initial import InitConfig
 from hpcbal.config.schema.objective import LossConfig
-from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.config.schema.optimizer import OptimizerConfig, ScheduleOfRateConfig
 from hpcbal.config.schema.section import Section
 from hpcbal.config.source.suggest import nearest
 
 _SECTIONS: dict[str, type[Section]] = {
     "optimizer": OptimizerConfig,
+    "optimizer.schedule": ScheduleOfRateConfig,
     "stop": StopConfig,
     "loss": LossConfig,
     "init": InitConfig,
@@ -27,14 +28,24 @@ def problem_of_swept_key(key: str, arguments: Collection[str] | None) -> str | N
     Args:
         arguments: names that `args` of the model may have; None if they are unknown.
     """
-    first, _, rest = key.partition(".")
-    section = _SECTIONS.get(first)
-    if first in DnnConfig.model_fields and (section is None or not rest or rest in section.model_fields):
+    if _exists(key):
         return None
     others = [name for name in DnnConfig.model_fields if name not in ("name", "args", *_SECTIONS)]
     sections = [f"{name}.KEY" for name in _SECTIONS]
     meant = meant_in_dnn(key, arguments)
     return f"unknown key{meant}, allowed: args.NAME, {', '.join([*others, *sections])}"
+
+
+def _exists(key: str) -> bool:
+    """Whether a DNN has this dotted key; keys below one that is no section are left to its value."""
+    first, *_ = way = key.split(".")
+    if first not in DnnConfig.model_fields:
+        return False
+    return all(
+        way[depth] in section.model_fields
+        for depth in range(1, len(way))
+        if (section := _SECTIONS.get(".".join(way[:depth]))) is not None
+    )
 
 
 def meant_in_dnn(key: str, arguments: Collection[str] | None) -> str:

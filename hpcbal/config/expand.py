@@ -11,11 +11,13 @@ from typing import Any
 from hpcbal.config.checks.import_check import arguments_of_model
 from hpcbal.config.dnn_keys import problem_of_swept_key
 from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
-from hpcbal.config.source.nodes import YamlNode, merged
+from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 
 MAX_SWEEP_SIZE = 100_000
+_HAVE_A_NAME = ("optimizer", "schedule", "loss")
+_MAY_BE_A_NAME = ("schedule", "loss")  # `cosine` for `{name: cosine}`
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -51,8 +53,8 @@ def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None) -> Expansion:
 def with_defaults(dnn: YamlNode, defaults: YamlNode | None) -> YamlNode:
     """Fill in what `dnn` omits from `defaults`.
 
-    Sections are completed key by key. An optimizer or a loss that has a name is not completed, because the
-    rest of the default belongs to another one.
+    Sections are completed key by key. An optimizer, a schedule of its learning rate or a loss that has a name
+    is not completed, because the rest of the default belongs to another one.
     """
     if defaults is None or not (defaults.is_mapping and dnn.is_mapping):
         return dnn
@@ -64,9 +66,22 @@ def with_defaults(dnn: YamlNode, defaults: YamlNode | None) -> YamlNode:
         own = dnn.get(name)
         if own is None:
             result[name] = default
-        elif name not in ("optimizer", "loss") or not (own.is_mapping and own.get("name") is not None):
-            result[name] = merged(own, default)
+        else:
+            result[name] = _completed(own, default, name)
     return YamlNode(result, dnn.where, dnn.key)
+
+
+def _completed(own: YamlNode, default: YamlNode, section: Key) -> YamlNode:
+    """`own` plus what it lacks of `default`; for the key `section` of a DNN, or within one."""
+    if section in _MAY_BE_A_NAME and isinstance(default.value, str):
+        default = YamlNode({"name": default}, default.where, default.key)
+    is_other = section in _HAVE_A_NAME and own.is_mapping and own.get("name") is not None
+    if is_other or not (own.is_mapping and default.is_mapping):
+        return own
+    result = dict(own.value)
+    for key, child in default.value.items():
+        result[key] = _completed(result[key], child, key) if key in result else child
+    return YamlNode(result, own.where, own.key)
 
 
 def _expand_sweep(sweep: YamlNode, result: Expansion) -> None:

@@ -14,9 +14,6 @@ from typing import Literal
 
 Decay = Literal["constant", "step", "exponential", "cosine", "plateau", "own"]
 
-MOST_STEPS = 2**53
-"""Steps are counted in float64."""
-
 
 @dataclass(frozen=True, slots=True)
 class RateSchedule:
@@ -29,7 +26,7 @@ class RateSchedule:
         at: for step: multiply by `factor` at each of these times, ascending.
         factor: for step, exponential and plateau, 0 < factor < 1.
         every: for exponential: multiply by `factor` in this time, smoothly, > 0.
-        length: for cosine: the decay ends at this time, > `warmup`.
+        length: for cosine: the decay ends at this time; without effect up to `warmup`.
         final: for cosine and plateau: the least share of `peak`, 0 <= final < 1.
         patience: for plateau: epochs without improvement before the rate falls, >= 1.
         min_delta: for plateau: an improvement is larger than this, >= 0.
@@ -93,7 +90,8 @@ def _share(schedule: RateSchedule, time: float, monitored: Sequence[float]) -> f
         case "exponential":
             return float(schedule.factor ** (decaying / schedule.every))
         case "cosine":
-            done = min(1.0, decaying / (schedule.length - schedule.warmup))
+            span = schedule.length - schedule.warmup  # <= 0 if a warm-up in steps outlasts the training
+            done = min(1.0, decaying / span) if span > 0.0 else float(decaying > 0.0)
             return schedule.final + (1.0 - schedule.final) * 0.5 * (1.0 + math.cos(math.pi * done))
         case "plateau":
             return max(schedule.final, schedule.factor ** num_falls(schedule, monitored))

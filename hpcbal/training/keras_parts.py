@@ -11,6 +11,8 @@ import keras
 from hpcbal.errors import InputError
 from hpcbal.training.backend import OptimizerSettings
 
+_NAMES_SHOWN = 12
+
 
 def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
     """Make an optimizer by its Keras name, in any case.
@@ -44,6 +46,17 @@ def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimize
         return optimizer
     except (TypeError, ValueError) as error:
         raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
+
+
+def exclusions_in_vain(settings: OptimizerSettings, model: keras.Model) -> list[str]:
+    """Warnings of parts of names in `no_weight_decay` that no trainable weight has."""
+    names = sorted({variable.name for variable in model.trainable_variables})
+    shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+    return [
+        f"optimizer.no_weight_decay: no weight has {part!r} in its name; names are {shown}"
+        for part in settings.no_weight_decay
+        if not any(part in name for name in names)
+    ]
 
 
 def named_variables(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:

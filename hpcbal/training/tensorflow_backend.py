@@ -42,7 +42,13 @@ from hpcbal.training.device_input import DeviceInput, Tensors
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.initial_weights import freeze, start_from
 from hpcbal.training.keras_model import IGNORES_MASK, checked
-from hpcbal.training.keras_parts import frozen_variables, make_optimizer, moving_variances, named_variables
+from hpcbal.training.keras_parts import (
+    exclusions_in_vain,
+    frozen_variables,
+    make_optimizer,
+    moving_variances,
+    named_variables,
+)
 from hpcbal.training.loss_scaling import LossScale
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.objective import Objective
@@ -389,7 +395,8 @@ class TensorFlowBackend(Backend):
             scaling = LossScale() if self._precision == "mixed_float16" else None
             replica = TensorFlowReplica(model, optimizer, objective, inputs, scaling)
             of_model = f"DNN {dnn.name}: model {dnn.model}"
-            replica.warnings = [f"{of_model}: {text}" for text in (*found, *replica.warnings)]
+            found = [*found, *replica.warnings, *exclusions_in_vain(dnn.optimizer, model)]
+            replica.warnings = [f"{of_model}: {text}" for text in found]
         if replica.exchange is not None:
             check_threads(dnn.name)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)

@@ -206,6 +206,8 @@ class DnnConfig(Section):
             if is_better != is_more_better(name):
                 stop = stop.model_copy(update={"mode": "max" if is_better else "min"})
         object.__setattr__(self, "stop", stop)
+        if self.optimizer.schedule is not None:
+            self.optimizer.schedule.check_against(stop.max_epochs, stop.patience, stop.min_delta)
         return self
 
     @model_validator(mode="after")

@@ -95,13 +95,3 @@ def wrap(value: Any, where: str, key: str) -> YamlNode:
     if isinstance(value, list):
         return YamlNode([wrap(v, where, join_key(key, i)) for i, v in enumerate(value)], where, key)
     return YamlNode(value, where, key)
-
-
-def merged(own: YamlNode, default: YamlNode) -> YamlNode:
-    """`own` plus every key of `default` that it lacks, mapping by mapping; a list counts as one value."""
-    if not (own.is_mapping and default.is_mapping):
-        return own
-    result = dict(own.value)
-    for key, child in default.value.items():
-        result[key] = merged(result[key], child) if key in result else child
-    return YamlNode(result, own.where, own.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,7 +57,7 @@ class LearningRates:
             monitored = [record.metrics.get(self._dnn.stop.watched, math.nan) for record in history]
         try:
             rate = rate_of_step(self._schedule, step, self._steps_per_epoch, monitored, self._own)
-        except UserCodeError as error:
+        except (UserCodeError, MemoryError) as error:
             replica.broken = error
             return
         if rate != self.last:
@@ -68,19 +68,31 @@ class LearningRates:
         """Call the user's function, or the object that their class makes."""
         given = self._dnn.optimizer.schedule
         assert given is not None
-        who = f"DNN {self._dnn.name}: optimizer.schedule {given.name}"
+        key = f"DNN {self._dnn.name}: optimizer.schedule"
+        who = f"{key} {given.name}"
         try:
             if self._call is None:
                 found = load_object(given.name)
                 is_class = inspect.isclass(found)
                 self._call = found(**given.args) if is_class else partial(found, **given.args)
-                self._takes_length = not is_class
+                self._takes_length = _takes_two(self._call)
             arguments = (step, steps_per_epoch) if self._takes_length else (step,)
             rate = float(self._call(*arguments))
-        except (HpcbalError, MemoryError):
+        except MemoryError:
             raise
+        except HpcbalError as error:
+            raise UserCodeError(f"{key}: {error}") from error
         except USER_ERRORS as error:
             raise UserCodeError(f"{who}: calling it for step {step} failed: {summary(error)}") from error
         if not (math.isfinite(rate) and rate >= 0.0):
             raise UserCodeError(f"{who}: it returned {rate} for step {step}, allowed: a number, 0 or more")
         return rate
+
+
+def _takes_two(call: Callable[..., Any]) -> bool:
+    """Whether it takes the steps of an epoch besides the step; schedules of Keras take the step only."""
+    try:
+        inspect.signature(call).bind(0, 1)
+    except TypeError:
+        return False
+    return True

@@ -76,6 +76,21 @@ def test_defaults_fill_in_what_a_dnn_omits(make_file: MakeFile) -> None:
     assert second.stop.patience == 3
 
 
+def test_a_schedule_that_has_a_name_takes_nothing_from_the_default(make_file: MakeFile) -> None:
+    text = GOOD.replace("momentum: 0.9}", "schedule: {name: cosine, length: 8, warmup: 2}}")
+    named = text.replace("optimizer: {learning_rate: 0.1}", "optimizer: {schedule: {name: step, at: [3]}}")
+    first, _ = load_config(make_file(named)).dnns
+    schedule = first.optimizer.schedule
+    assert schedule is not None
+    assert (schedule.name, schedule.at, schedule.warmup, schedule.length) == ("step", (3.0,), 0.0, None)
+    assert first.optimizer.learning_rate == 0.01
+    shorter = text.replace("optimizer: {learning_rate: 0.1}", "optimizer: {schedule: {warmup: 1}}")
+    first, _ = load_config(make_file(shorter)).dnns
+    schedule = first.optimizer.schedule
+    assert schedule is not None
+    assert (schedule.name, schedule.warmup, schedule.length) == ("cosine", 1.0, 8.0)
+
+
 def test_an_optimizer_that_names_its_algorithm_takes_nothing_from_the_default(make_file: MakeFile) -> None:
     second = load_config(make_file(GOOD)).dnns[1]
     assert (second.optimizer.name, second.optimizer.momentum) == ("adam", 0.0)
@@ -268,6 +283,22 @@ WRONG_DNN = [
     (
         "optimizer: {name: adam, learning_rate: 1, momentum: 0.5}",
         "dnns.2.optimizer.momentum: got 0.5, allowed:",
+    ),
+    (
+        "optimizer: {schedule: {name: cosine, warmup: 10}}",
+        "dnns.2.optimizer.schedule.warmup: got 10 epochs, allowed: less than stop.max_epochs (10)",
+    ),
+    (
+        "optimizer: {schedule: {name: step, at: [5, 10]}}",
+        "dnns.2.optimizer.schedule.at: got 10 epochs, allowed: less than stop.max_epochs (10)",
+    ),
+    (
+        "optimizer: {schedule: {name: plateau, patience: 3}}",
+        "dnns.2.optimizer.schedule.patience: got 3, allowed: less than stop.patience (3); otherwise the DNN",
+    ),
+    (
+        "optimizer: {schedule: plateau}\n    stop: {patience: null}",
+        "dnns.2.optimizer.schedule.patience: got 10, allowed: less than stop.max_epochs (10); otherwise",
     ),
     (
         "optimizer: {name: sgd, learning_rate: 1, nesterov: true}",

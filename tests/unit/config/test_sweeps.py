@@ -54,6 +54,43 @@ def test_a_zip_pairs_its_values_inside_a_grid(tmp_path: Path) -> None:
     assert (dnns[3].batch_size, dnns[3].optimizer.momentum) == (16, 0.9)
 
 
+def test_keys_of_a_schedule_may_be_swept(tmp_path: Path) -> None:
+    sweep = """\
+  - name: own-{warmup}
+    model: m:f
+    optimizer: {name: adam, learning_rate: 0.1, schedule: {name: cosine, length: 8}}
+    grid: {optimizer.schedule.warmup: [1, 2]}
+  - name: args-{decay_steps}
+    model: m:f
+    optimizer: {name: adam, learning_rate: 0.1, schedule: {name: "m:Schedule"}}
+    grid: {optimizer.schedule.args.decay_steps: [100]}
+  - name: named-{schedule}
+    model: m:f
+    grid: {optimizer.schedule: [exponential, plateau]}
+    stop: {patience: null, max_epochs: 20}
+"""
+    schedules = [dnn.optimizer.schedule for dnn in load(tmp_path, sweep).dnns]
+    assert all(schedules)
+    assert [(s.name, s.warmup, s.length) for s in schedules if s is not None][:2] == [
+        ("cosine", 1, 8),
+        ("cosine", 2, 8),
+    ]
+    assert [(s.name, dict(s.args)) for s in schedules if s is not None][2:] == [
+        ("m:Schedule", {"decay_steps": 100}),
+        ("exponential", {}),
+        ("plateau", {}),
+    ]
+
+
+def test_a_swept_key_completes_a_schedule_that_is_only_named_in_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    head = HEAD.replace("momentum: 0.9", "schedule: cosine")
+    sweep = "sweeps:\n  - {name: 'a{warmup}', model: m:f, grid: {optimizer.schedule.warmup: [0, 3]}}\n"
+    path.write_text(head + sweep, encoding="utf-8")
+    schedules = [dnn.optimizer.schedule for dnn in load_config(path).dnns]
+    assert [(s.name, s.warmup) for s in schedules if s is not None] == [("cosine", 0), ("cosine", 3)]
+
+
 def test_swept_sections_replace_and_complete(tmp_path: Path) -> None:
     sweep = """\
   - name: d{patience}
@@ -122,6 +159,11 @@ WRONG = [
     (
         "name: r{m}\n    grid: {optimizer.momentun: [8, 16]}",
         "run.yaml:7: sweeps.0.grid.optimizer.momentun: unknown key (did you mean 'optimizer.momentum'?)",
+    ),
+    (
+        "name: r{m}\n    grid: {optimizer.schedule.warmpu: [8, 16]}",
+        "run.yaml:7: sweeps.0.grid.optimizer.schedule.warmpu: unknown key "
+        "(did you mean 'optimizer.schedule.warmup'?)",
     ),
     (
         "name: r{a}\n    grd: {}\n    grid: {args.a: [8]}",

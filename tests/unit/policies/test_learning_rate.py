@@ -52,6 +52,14 @@ def test_a_warm_up_begins_above_zero_and_the_decay_after_it() -> None:
     np.testing.assert_allclose(ours[20:], [float(oracle(step)) for step in range(60)], rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.parametrize("warmup", [6.0, 8.0])
+def test_a_warm_up_may_outlast_the_cosine(warmup: float) -> None:
+    """In steps, only the run knows how long it is."""
+    ours = rates(RateSchedule(0.4, "cosine", warmup=warmup, length=6.0))
+    num = round(warmup * STEPS)
+    np.testing.assert_allclose(ours[:num], [0.4 * (step + 1) / num for step in range(num)])
+
+
 @pytest.mark.parametrize("warmup", [0.01, 0.1])
 def test_a_warm_up_of_a_step_or_less_is_none(warmup: float) -> None:
     assert set(rates(RateSchedule(0.4, warmup=warmup))) == {0.4}

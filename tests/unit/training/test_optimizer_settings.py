@@ -74,6 +74,15 @@ def test_excluded_weights_do_not_decay(build: Make, make_batch: Make) -> None:
             assert not np.allclose(array, other.state()[name]), name
 
 
+def test_exclusions_that_match_no_weight_are_reported(build: Make) -> None:
+    replica = build(weight_decay=0.5, no_weight_decay=("bias", "biass"))
+    (warning,) = replica.warnings
+    assert warning == (
+        f"DNN dnn: model {LINEAR}: optimizer.no_weight_decay: no weight has 'biass' in its name; names are "
+        "bias, kernel"
+    )
+
+
 def test_a_rate_counts_from_the_next_step_on(build: Make, make_batch: Make) -> None:
     replica, batch = build(momentum=0.0, learning_rate=0.1), make_batch(4)
     replica.train_alone(batch)
