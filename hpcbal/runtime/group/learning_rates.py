@@ -51,18 +51,36 @@ class LearningRates:
         """
         if self._schedule.is_constant:
             return
-        step = len(history) * self._steps_per_epoch + start // self._dnn.batch_size
-        monitored: list[float] = []
-        if self._schedule.decay == "plateau":
-            monitored = [record.metrics.get(self._dnn.stop.watched, math.nan) for record in history]
         try:
-            rate = rate_of_step(self._schedule, step, self._steps_per_epoch, monitored, self._own)
-        except (UserCodeError, MemoryError) as error:
+            rate = self._rate(history, start // self._dnn.batch_size)
+        except (HpcbalError, MemoryError) as error:  # such as a callable that is not there
             replica.broken = error
             return
         if rate != self.last:
             replica.set_learning_rate(rate)
             self.last = rate
+
+    def of_last_epoch(self, history: Sequence[EpochRecord]) -> float | None:
+        """The rate of the last training step of the epoch that has just ended; None if the rate is constant.
+
+        It is computed anew if a group resumed behind that step, among the validation samples.
+
+        Args:
+            history: ends with that epoch.
+        """
+        if self._schedule.is_constant or self.last is not None:
+            return self.last
+        try:
+            return self._rate(history[:-1], self._steps_per_epoch - 1)
+        except (HpcbalError, MemoryError):  # the next training step reports it
+            return None
+
+    def _rate(self, history: Sequence[EpochRecord], step_in_epoch: int) -> float:
+        monitored: list[float] = []
+        if self._schedule.decay == "plateau":
+            monitored = [record.metrics.get(self._dnn.stop.watched, math.nan) for record in history]
+        step = len(history) * self._steps_per_epoch + step_in_epoch
+        return rate_of_step(self._schedule, step, self._steps_per_epoch, monitored, self._own)
 
     def _own_rate(self, step: int, steps_per_epoch: int) -> float:
         """Call the user's function, or the object that their class makes."""

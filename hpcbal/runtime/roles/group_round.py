@@ -248,7 +248,7 @@ class GroupRound:
         split = dict(self._balancer.take_facts())
         if self._batches is not None:
             split["partition"] = self._batches.parts.facts()
-        facts = result.facts(ranks, split, self._rates.last)
+        facts = result.facts(ranks, split, self._rates.of_last_epoch(self._history))
         offered_gpu = self._offered_gpu()
         name = self._member.dnn.name
         if self._lacks_rate and result.samples_per_s is not None:
