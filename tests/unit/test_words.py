@@ -19,7 +19,7 @@ OF_GPUS = {
     "runtime/balance/tensorflow_memory.py",
     "runtime/record/node_lines.py",
     "training/devices.py",
-    "training/tensorflow_backend.py",
+    "training/tensorflow_setup.py",
 }
 HEADINGS = {"srun on GPUs", "or on GPUs"}  # of the line of `plan` for nodes with GPUs
 
