@@ -6,7 +6,6 @@ from collections.abc import Collection
 from functools import cache
 
 from hpcbal.config.schema.dnn import DnnConfig, StopConfig
-from hpcbal.config.schema.initial import InitConfig
 from hpcbal.config.schema.objective import LossConfig
 from hpcbal.config.schema.optimizer import OptimizerConfig, ScheduleOfRateConfig
 from hpcbal.config.schema.section import Section
@@ -17,7 +16,6 @@ _SECTIONS: dict[str, type[Section]] = {
     "optimizer.schedule": ScheduleOfRateConfig,
     "stop": StopConfig,
     "loss": LossConfig,
-    "init": InitConfig,
 }
 _OTHER_NAMES = {"lr": "optimizer.learning_rate", "epochs": "stop.max_epochs"}
 

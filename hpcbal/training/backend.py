@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -95,25 +95,6 @@ class MetricSettings(NamedSettings, Protocol):
     def key(self) -> str: ...
 
 
-class InitSettings(Protocol):
-    """What a DNN starts from: a file, or the weights of a DNN of another run; see `hpcbal.config`."""
-
-    @property
-    def file(self) -> str | None: ...
-
-    @property
-    def run(self) -> str | None: ...
-
-    @property
-    def dnn(self) -> str | None: ...
-
-    @property
-    def weights(self) -> Literal["best", "last"] | None: ...
-
-    @property
-    def layers(self) -> Sequence[str] | None: ...
-
-
 class DnnSettings(Protocol):
     """The part of a DNN's config that backends need."""
 
@@ -140,12 +121,6 @@ class DnnSettings(Protocol):
 
     @property
     def label_smoothing(self) -> float: ...
-
-    @property
-    def init(self) -> InitSettings | None: ...
-
-    @property
-    def freeze(self) -> Sequence[str]: ...
 
     @property
     def class_weights(self) -> Mapping[int, float] | str | None: ...

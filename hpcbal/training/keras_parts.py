@@ -77,16 +77,6 @@ def _add(named: dict[str, keras.Variable], name: str, variable: keras.Variable) 
     named[unique] = variable
 
 
-def frozen_variables(model: keras.Model) -> set[int]:
-    """The `id` of each variable that never changes: all of frozen layers, moving statistics too."""
-    frozen = [layer for layer in model._flatten_layers() if not layer.trainable]
-    variables = [v for layer in frozen for v in layer._trainable_variables]
-    for layer in frozen:
-        if isinstance(layer, keras.layers.BatchNormalization):
-            variables += [layer.moving_mean, layer.moving_variance]
-    return {id(variable) for variable in variables}
-
-
 def moving_variances(
     model: keras.Model, statistics: Sequence[keras.Variable]
 ) -> dict[int, tuple[int, float]]:
@@ -99,7 +89,6 @@ def moving_variances(
         place[id(layer.moving_variance)]: (place[id(layer.moving_mean)], 1.0 - layer.momentum)
         for layer in model._flatten_layers()
         if isinstance(layer, keras.layers.BatchNormalization)
-        and id(layer.moving_mean) in place
         and layer.momentum < 1.0
         and not getattr(layer, "renorm", False)
     }

@@ -40,15 +40,8 @@ from hpcbal.training.backend import (
 )
 from hpcbal.training.device_input import DeviceInput, Tensors
 from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.initial_weights import freeze, start_from
 from hpcbal.training.keras_model import IGNORES_MASK, checked
-from hpcbal.training.keras_parts import (
-    exclusions_in_vain,
-    frozen_variables,
-    make_optimizer,
-    moving_variances,
-    named_variables,
-)
+from hpcbal.training.keras_parts import exclusions_in_vain, make_optimizer, moving_variances, named_variables
 from hpcbal.training.loss_scaling import LossScale
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.objective import Objective
@@ -112,15 +105,15 @@ class TensorFlowReplica(Replica):
         self.num_states = objective.num_states
         optimizer.build(model.trainable_variables)
         self._trainable = list(model.trainable_variables)
-        others, frozen = model.non_trainable_variables, frozen_variables(model)
-        is_moving = [tf.as_dtype(v.dtype).is_floating and id(v) not in frozen for v in others]
-        self._statistics = [(i, v) for i, v in enumerate(others) if is_moving[i]]
+        self._statistics = [
+            (i, v) for i, v in enumerate(model.non_trainable_variables) if tf.as_dtype(v.dtype).is_floating
+        ]
         self._seeds = [
             (i, v) for i, v in enumerate(model.non_trainable_variables) if v.path.endswith(SEED_STATE)
         ]
         self._variances = moving_variances(model, [variable for _, variable in self._statistics])
         carried = {i for i, _ in self._statistics} | {i for i, _ in self._seeds}
-        left = [v.path for i, v in enumerate(others) if i not in carried and id(v) not in frozen]
+        left = [v.path for i, v in enumerate(model.non_trainable_variables) if i not in carried]
         if left:
             names = ", ".join(left)
             self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
@@ -386,10 +379,8 @@ class TensorFlowBackend(Backend):
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with memory_errors(), hint_at_sizes(sample):
-            made = make_model(dnn, sample, num_classes)
-            freeze(dnn, made)
-            model, objective, found = checked(dnn, made, sample, num_classes, label, self._precision)
-            start_from(dnn, made)
+            model = make_model(dnn, sample, num_classes)
+            model, objective, found = checked(dnn, model, sample, num_classes, label, self._precision)
             optimizer = make_optimizer(dnn.name, dnn.optimizer)
             inputs = DeviceInput(sample, on_device, floatx, label, sample_weights)
             scaling = LossScale() if self._precision == "mixed_float16" else None

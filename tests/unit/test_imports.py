@@ -92,8 +92,8 @@ data              | PIL h5py numpy sklearn                | errors forks user_co
                   |                                       | policies config.contract config.imports
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
-                  |                                       | checkpoint config.schema config.contract
-                  |                                       | config.imports models
+                  |                                       | config.schema config.contract config.imports
+                  |                                       | models
 export            | -                                     | errors telemetry.files telemetry checkpoint config
                   |                                       | data training
 planning          | -                                     | errors cluster.layout cluster policies control

@@ -14,7 +14,7 @@ from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import MOST_PROBLEMS
 from hpcbal.values.metric_names import VALIDATION
 
-_NOT_EMULATED = ("loss", "metrics", "label_smoothing", "class_weights", "init", "freeze")
+_OF_OBJECTIVE = ("loss", "metrics", "label_smoothing", "class_weights")
 DEFAULT_POLICY = BalanceConfig.model_fields["policy"].default
 
 
@@ -133,20 +133,18 @@ def _emulated_optimizers(root: YamlNode) -> list[str]:
 
 
 def _emulated_objectives(root: YamlNode) -> list[str]:
-    """Reject keys of a DNN that the emulated backend does not support."""
+    """Reject losses, metrics and weights that the emulated backend does not compute."""
     name, _ = root.deepest(("backend", "name"))
     dnns = root.get("dnns")
     if name.value != "emulated" or dnns is None or not dnns.is_list:
         return []
     problems: dict[str, None] = {}
     for dnn in dnns.value:
-        for key in _NOT_EMULATED if dnn.is_mapping else ():
+        for key in _OF_OBJECTIVE if dnn.is_mapping else ():
             node = dnn.get(key)
-            if node is not None and node.plain() not in (None, 0, []):
-                message = (
-                    f"got {show(node.plain())}, allowed: nothing with the emulated backend, which trains "
-                )
-                problems[node.problem(message + "small models on the cross entropy of classes")] = None
+            if node is not None and node.value not in (None, 0, 0.0):
+                message = f"got {show(node.plain())}, allowed: nothing with the emulated backend, which "
+                problems[node.problem(message + "trains on the cross entropy of classes")] = None
     return list(problems)
 
 

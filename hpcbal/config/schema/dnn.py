@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field, Strict, model_validator
 
 from hpcbal.config.schema.callbacks import CALLBACKS_ALLOWED, Callback
-from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, InitConfig, Patterns
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -166,9 +165,6 @@ class DnnConfig(Section):
     callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
         (), "Functions of your own, called at the end of each epoch.", CALLBACKS_ALLOWED
     )
-
-    init: InitConfig | None = key(None, "Weights to start from; null: drawn at random.", INIT_ALLOWED)
-    freeze: Patterns = key((), "Layers that are not trained.", PATTERNS_ALLOWED)
 
     @property
     def metric_keys(self) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from hpcbal.config.schema.dnn import (
     StopConfig,
 )
 from hpcbal.config.schema.ensemble import EnsembleConfig
-from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, InitConfig, Patterns
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -39,8 +38,6 @@ DEFAULT_KEYS = (
     "label_smoothing",
     "class_weights",
     "callbacks",
-    "init",
-    "freeze",
 )
 SWEEP_KEYS = DnnConfig.sweep_keys
 FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
@@ -61,8 +58,6 @@ class Defaults(Section):
     callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
         (), "Default callbacks.", CALLBACKS_ALLOWED
     )
-    init: InitConfig | None = key(None, "Default weights to start from.", INIT_ALLOWED)
-    freeze: Patterns = key((), "Layers that are not trained, by default.", PATTERNS_ALLOWED)
 
 
 def json_schema() -> dict[str, Any]:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -105,5 +105,5 @@ class Callbacks:
 
 def _make(path: str, args: Mapping[str, Any]) -> Callable[[EpochEnd], object]:
     found: Any = load_object(path)
-    made: Any = found(**args) if inspect.isclass(found) else partial(found, **args)
-    return cast(Callable[[EpochEnd], object], made)
+    made: Callable[[EpochEnd], object] = found(**args) if inspect.isclass(found) else partial(found, **args)
+    return made

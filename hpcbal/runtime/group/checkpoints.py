@@ -34,21 +34,13 @@ def load_replica(replica: Replica, state: TrainingState, directory: Path) -> Non
         ) from error
 
 
-def build_replica(
-    backend: Backend, dnn: DnnConfig, facts: StreamFacts, seed: int, *, begins: bool = True
-) -> Replica:
+def build_replica(backend: Backend, dnn: DnnConfig, facts: StreamFacts, seed: int) -> Replica:
     """Build the replica of a DNN for the run's data.
-
-    Args:
-        begins: whether it begins its training; otherwise a checkpoint follows, and what the DNN once started
-            from need not be there any more.
 
     Raises:
         InputError: if the model, the loss or a metric is wrong, or classes cannot be counted for balanced
             weights.
     """
-    if not begins:
-        dnn = dnn.model_copy(update={"init": None})
     if dnn.class_weights == "balanced":
         dnn = dnn.model_copy(update={"class_weights": _balanced(dnn.name, facts)})
     return backend.build(
@@ -82,10 +74,10 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
     Raises:
         InputError: if the model is wrong, or does not fit.
     """
-    directory = context.dnn_directory(dnn.name)
-    state, _ = read_checkpoint(directory)
-    replica = build_replica(backend, dnn, facts, context.config.seed, begins=state is None)
+    replica = build_replica(backend, dnn, facts, context.config.seed)
     try:
+        directory = context.dnn_directory(dnn.name)
+        state, _ = read_checkpoint(directory)
         if state is not None:
             load_replica(replica, state, directory)
     finally:

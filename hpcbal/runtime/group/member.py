@@ -129,21 +129,17 @@ class GroupMember:
         """World rank where the failure happened; -1 if unknown."""
         return self._ranks[error.rank] if error.rank >= 0 else -1
 
-    def build(self, *, begins: bool = True) -> Replica:
-        """The replica of this DNN, cached or new; not collective.
-
-        Args:
-            begins: whether it begins its training; see `build_replica`.
-        """
+    def build(self) -> Replica:
+        """The replica of this DNN, cached or new; not collective."""
         replica = self.cache.get(self.dnn.name)
         if replica is None:
-            replica = self._build_new(begins=begins)
+            replica = self._build_new()
         replica.resize(self.collective.size)
         return replica
 
-    def _build_new(self, *, begins: bool) -> Replica:
-        seed = self.context.config.seed
-        replica = build_replica(self._backend, self.dnn, self.facts, seed, begins=begins)
+    def _build_new(self) -> Replica:
+        facts, seed = self.facts, self.context.config.seed
+        replica = build_replica(self._backend, self.dnn, facts, seed)
         check_arrays(replica.state())  # report arrays that a checkpoint cannot hold before training starts
         for text in replica.warnings:
             log.warning("%s", text)
@@ -161,8 +157,8 @@ class GroupMember:
             CheckpointError: if no checkpoint holds that state.
             InputError: if the model has changed since.
         """
+        replica = self.build()
         name, wanted = self.dnn.name, Moment(epochs, position)
-        replica = self.build(begins=wanted == UNTRAINED)
         if position is None and self.cache.moment(name) == wanted:
             return Loaded(replica, self.cache.history(name), None)
         if wanted == UNTRAINED:

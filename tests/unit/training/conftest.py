@@ -52,8 +52,6 @@ class Dnn:
     metrics: Any = None
     label_smoothing: float = 0.0
     class_weights: Any = None
-    init: Any = None
-    freeze: tuple[str, ...] = ()
 
 
 @pytest.fixture
@@ -65,7 +63,7 @@ def make_dnn() -> Callable[..., Dnn]:
         if "optimizer" in given:
             optimizer["name"] = given.pop("optimizer")
         task = {k: given.pop(k) for k in list(given) if k in ("loss", "metrics", "label_smoothing")}
-        task |= {k: given.pop(k) for k in list(given) if k in ("class_weights", "init", "freeze")}
+        task |= {k: given.pop(k) for k in list(given) if k == "class_weights"}
         return Dnn(model, name, given, Optimizer(**optimizer), seed, **task)
 
     return make

@@ -25,13 +25,3 @@ def penalised(input_shape: tuple[int, ...], num_outputs: int) -> Any:
 def places(input_shape: tuple[int, ...], num_outputs: int) -> Any:
     body = [layers.Dense(4 * num_outputs), layers.Reshape((2, 2, num_outputs))]
     return keras.Sequential([keras.Input(input_shape), *body])
-
-
-def named(input_shape: tuple[int, ...], num_outputs: int) -> Any:
-    body = [
-        layers.Flatten(name="flat"),
-        layers.Dense(7, activation="tanh", name="body"),
-        layers.BatchNormalization(name="norm"),
-        layers.Dense(num_outputs, name="head"),
-    ]
-    return keras.Sequential([keras.Input(input_shape), *body])
