@@ -43,8 +43,10 @@ from hpcbal.training.backend import (
 from hpcbal.training.device_input import DeviceInput, Tensors
 from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.keras_model import IGNORES_MASK, checked
+from hpcbal.training.frozen_layers import changing_variables, freeze_layers, layers_of
+from hpcbal.training.keras_model import IGNORES_MASK, checked, users_own
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
+from hpcbal.training.layers import ModelLayer
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.objective import Objective
 from hpcbal.training.seeds import dnn_seed
@@ -60,9 +62,6 @@ from hpcbal.training.traced_exchange import TracedExchange, check_threads
 from hpcbal.training.traced_step import Gradients, numbers_of, sums_of
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.values.affine import Affine
-
-SEED_STATE = "seed_generator_state"
-"""How Keras calls the state of a random layer: a seed, and a counter of draws."""
 
 MAX_DRAWS_PER_STEP = 1024
 """`apply` advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
@@ -149,18 +148,8 @@ class TensorFlowReplica(Replica):
         self.num_states = objective.num_states
         optimizer.build(model.trainable_variables)
         self._trainable = list(model.trainable_variables)
-        self._statistics = [
-            (i, v) for i, v in enumerate(model.non_trainable_variables) if tf.as_dtype(v.dtype).is_floating
-        ]
-        self._seeds = [
-            (i, v) for i, v in enumerate(model.non_trainable_variables) if v.path.endswith(SEED_STATE)
-        ]
+        self._statistics, self._seeds, self.warnings = changing_variables(model)
         self._variances = moving_variances(model, [variable for _, variable in self._statistics])
-        carried = {i for i, _ in self._statistics} | {i for i, _ in self._seeds}
-        left = [v.path for i, v in enumerate(model.non_trainable_variables) if i not in carried]
-        if left:
-            names = ", ".join(left)
-            self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
         self._dtype = keras.config.floatx()
         self._input = inputs
         variables = self._trainable + [v for _, v in self._statistics]
@@ -178,6 +167,7 @@ class TensorFlowReplica(Replica):
         self._train_alone = traced(self._traced_train_alone, input_signature=steps)
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
         self._named = named_variables(model, optimizer)
+        self._layers = layers_of(users_own(model), self._named)
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
 
@@ -322,6 +312,9 @@ class TensorFlowReplica(Replica):
     def weights(self) -> Arrays:
         return {name: np.array(v.numpy()) for name, v in self._named.items() if name.startswith("weights/")}
 
+    def layers(self) -> list[ModelLayer]:
+        return self._layers
+
     def _shapes(self) -> Arrays:
         """Arrays like those of `state()`, but without memory."""
         return {
@@ -385,6 +378,7 @@ class TensorFlowBackend(Backend):
         with memory_errors(), hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
             model, objective, found = checked(dnn, model, sample, num_classes, label)
+            freeze_layers(dnn.name, users_own(model), dnn.freeze)
             optimizer = make_optimizer(dnn.name, dnn.optimizer)
             inputs = DeviceInput(sample, on_device, self._precision, label, sample_weights)
             replica = TensorFlowReplica(model, optimizer, objective, inputs)

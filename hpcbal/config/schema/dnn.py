@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict, model_validator
 
+from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, Init, LayerPatterns
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -160,6 +161,8 @@ class DnnConfig(Section):
         "to their number.",
         WEIGHTS_ALLOWED,
     )
+    init: Init | None = key(None, "Weights that it starts from; null: random ones.", INIT_ALLOWED)
+    freeze: LayerPatterns = key((), "Layers that are not trained.", PATTERNS_ALLOWED)
 
     @property
     def metric_keys(self) -> tuple[str, ...]:

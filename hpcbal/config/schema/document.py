@@ -14,6 +14,7 @@ from hpcbal.config.schema.dnn import (
     StopConfig,
 )
 from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, Init, LayerPatterns
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -36,6 +37,8 @@ DEFAULT_KEYS = (
     "metrics",
     "label_smoothing",
     "class_weights",
+    "init",
+    "freeze",
 )
 SWEEP_KEYS = DnnConfig.sweep_keys
 FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
@@ -53,6 +56,8 @@ class Defaults(Section):
     metrics: Annotated[Metrics, Strict(False)] | None = key(None, "Default metrics.", METRICS_ALLOWED)
     label_smoothing: float = key(0.0, "Default label smoothing.", SMOOTHING_ALLOWED, ge=0.0, lt=1.0)
     class_weights: ClassWeighting | None = key(None, "Default weights of classes.", WEIGHTS_ALLOWED)
+    init: Init | None = key(None, "Default weights to start from.", INIT_ALLOWED)
+    freeze: LayerPatterns = key((), "Default layers that are not trained.", PATTERNS_ALLOWED)
 
 
 def json_schema() -> dict[str, Any]:
