@@ -25,7 +25,7 @@ from hpcbal.data.random_stream import SampleStreams
 from hpcbal.data.sample_weights import declared_weights
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.data.split import split_ids
+from hpcbal.data.split import ids_for_test, split_ids
 from hpcbal.errors import DataError, HpcbalError
 from hpcbal.forks import leave_if_forked
 from hpcbal.policies.sample_order import sample_order
@@ -69,6 +69,7 @@ class SampleSource:
         order: SizeOrder = RANDOM_ORDER,
         *,
         on_device: bool = False,
+        test_fraction: float = 0.0,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -82,6 +83,7 @@ class SampleSource:
                 advance.
             order: of the training samples of a pass.
             on_device: whether elementwise operations at the end are left for the trainers.
+            test_fraction: share of the samples that neither train nor validate, in [0, 1).
 
         Raises:
             ConfigError: if an operation does not fit the samples.
@@ -91,7 +93,8 @@ class SampleSource:
         """
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes, on_device=on_device)
-        self._train_ids, self._validation_ids = split_ids(dataset, seed, validation_fraction)
+        self._test_ids = ids_for_test(dataset, seed, test_fraction)
+        self._train_ids, self._validation_ids = split_ids(dataset, seed, validation_fraction, self._test_ids)
         self._seed = seed
         self._streams = SampleStreams(seed)
         self.num_train = len(self._train_ids)
@@ -133,6 +136,11 @@ class SampleSource:
     def validation_ids(self) -> NDArray[np.int64]:
         """Ids of the validation samples, ascending, shape (num_validation,)."""
         return self._validation_ids
+
+    @property
+    def test_ids(self) -> NDArray[np.int64]:
+        """Ids of the samples that neither train nor validate, ascending, shape (n,), n >= 0."""
+        return self._test_ids
 
     @property
     def dataset(self) -> Dataset:
@@ -338,10 +346,13 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         DataError: if the dataset cannot be opened, or does not fit; see also `check_largest`.
         InputError: if nothing exists at the import path.
     """
+    from hpcbal.data.held_out import WithOwnValidation, open_held_out
     from hpcbal.data.opening import open_dataset
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
     dataset = open_dataset(config.data.dataset, config.data.args)
+    if config.data.validation is not None:
+        dataset = WithOwnValidation(dataset, open_held_out(config, "validation", dataset))
     source = SampleSource(
         dataset,
         operations,
@@ -350,6 +361,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         max_sample_bytes=config.dataplane.max_sample_bytes,
         order=SizeOrder(max(dnn.batch_size for dnn in config.dnns), config.data.lookahead),
         on_device=config.dataplane.on_device,
+        test_fraction=config.data.test_fraction,
     )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
         check_largest(source, config.balance.max_work_per_gpu)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hpcbal.telemetry.views.evaluation import Evaluation
+
 SpanKind = Literal["training", "profiling"]
 
 USE_KINDS = ("training", "data", "peers", "checkpoint", "starting", "profiling", "idle")
@@ -256,6 +258,7 @@ class ReportData:
         run_kind: kind of the run, as in its config.
         problem: a sentence about damaged files of the run; empty if there are none.
         measure: key of the measure by which jobs are compared; empty: the main one of that kind of run.
+        evaluation: what `hpcbal evaluate` found; None if it was not called.
     """
 
     name: str
@@ -283,6 +286,7 @@ class ReportData:
     run_kind: str = "ensemble"
     problem: str = ""
     measure: str = ""
+    evaluation: Evaluation | None = None
 
     @property
     def num_slots(self) -> int:

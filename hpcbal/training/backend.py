@@ -282,6 +282,17 @@ class Replica(Protocol):
     def metrics(self, sums: Sums) -> dict[str, float]:
         """Loss and metrics of the samples behind `sums`, by name; NaN without samples."""
 
+    def predict(self, batch: Batch) -> Array:
+        """Predictions for at least one sample in inference mode, float64, shape (n, ...).
+
+        They are what metrics see: the model's outputs, as probabilities if the loss takes logits. The labels
+        of the batch are not used.
+
+        Raises:
+            InputError: if the backend has no outputs (emulated).
+            MemoryError: as for `compute`.
+        """
+
     def state(self) -> Arrays:
         """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
 

@@ -182,6 +182,10 @@ class EmulatedReplica(Replica):
         accuracy = correct / sums.count if sums.count else float("nan")
         return {"loss": sums.mean_loss, "accuracy": accuracy}
 
+    def predict(self, batch: Batch) -> Array:
+        """Always refused: what stands in for the model predicts nothing about the samples."""
+        raise InputError("the emulated backend has no outputs; train with backend.name: tensorflow")
+
     def _inputs(self, batch: Batch) -> Array | list[Array]:
         """What the model is called with."""
         x = batch.x

@@ -14,9 +14,7 @@ import tensorflow as tf
 
 from hpcbal.errors import InputError
 from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
-
-SEED_STATE = "seed_generator_state"
-"""How Keras calls the state of a random layer: a seed, and a counter of draws."""
+from hpcbal.training.seeds import SEED_STATE
 
 Numbered = list[tuple[int, keras.Variable]]
 

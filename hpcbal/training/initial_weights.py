@@ -11,9 +11,7 @@ from hpcbal.errors import InputError
 from hpcbal.training.arrays import Array, Arrays
 from hpcbal.training.layers import ModelLayer, is_meant, layers_by_name, shown, unknown_layer
 from hpcbal.training.model_change import summary_of
-
-_RANDOM_STATE = "seed_generator_state"
-"""Ends the names of the state of random layers, which is no weight."""
+from hpcbal.training.seeds import SEED_STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ def initial_weights(
 
 
 def _without_random_state(layer: ModelLayer) -> ModelLayer:
-    return ModelLayer(layer.path, tuple(name for name in layer.weights if not name.endswith(_RANDOM_STATE)))
+    return ModelLayer(layer.path, tuple(name for name in layer.weights if not name.endswith(SEED_STATE)))
 
 
 def _is_one_of(layer: ModelLayer, patterns: Sequence[str]) -> bool:

@@ -51,6 +51,7 @@ cluster           | mpi4py                                | errors cluster.layou
 policies.batching | numpy                                 | errors
 policies.samples  | numpy                                 | errors policies.batching
 policies          | numpy                                 | errors cluster.layout policies.batching
+ensembling        | numpy                                 | errors
 control           | -                                     | errors values cluster.layout machines
                   |                                       | policies.batching policies
 telemetry.files   | -                                     | errors
@@ -98,7 +99,7 @@ export            | -                                     | errors telemetry.fil
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
-report.model      | -                                     | -
+report.model      | -                                     | telemetry.views
 report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | values telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger
@@ -153,16 +154,22 @@ runtime.start     | mpi4py                                | errors env forks com
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
+runtime.evaluating | mpi4py numpy                          | printable errors comm ensembling telemetry.files
+                  |                                       | telemetry.views telemetry checkpoint config.source
+                  |                                       | config.schema config data dataplane training
+                  |                                       | runtime.group
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
-                  |                                       | telemetry.streams telemetry config.balance config
-                  |                                       | runtime.handoff runtime.health runtime.resuming
-                  |                                       | runtime.rank runtime.start
+                  |                                       | telemetry.streams telemetry.views telemetry
+                  |                                       | config.balance config data runtime.handoff
+                  |                                       | runtime.health runtime.resuming runtime.rank
+                  |                                       | runtime.start runtime.evaluating
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
                   |                                       | config.scheduling export planning report.model
                   |                                       | report.drawing report.reading report.comparing
-                  |                                       | report.page report runtime.handoff runtime
+                  |                                       | report.page report runtime.handoff
+                  |                                       | runtime.evaluating runtime
 __main__          | -                                     | errors stderr cli
 """
 
@@ -190,18 +197,23 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "training.tensorflow_backend",
         "training.device_input",
+        "training.predicting",
         "training.tensorflow_errors",
         "training.traced_exchange",
         "training.traced_step",
         "training.frozen_layers",
+        "training.loss_scaling",
+        "training.tensorflow_setup",
         "training.horovod_collective",
         "models",
     ),
     "keras": (
         "training.tensorflow_backend",
+        "training.predicting",
         "training.keras_model",
         "training.keras_parts",
         "training.frozen_layers",
+        "training.loss_scaling",
         "training.metric_states",
         "training.objective",
         "training.plain_model",
@@ -374,7 +386,17 @@ sys.exit(f"{heavy} imported" if heavy else code)
 """
 
 
-LIGHT = ("--help", "run --help", "validate", "plan", "status", "report", "compare", "schema")
+LIGHT = (
+    "--help",
+    "run --help",
+    "evaluate --help",
+    "validate",
+    "plan",
+    "status",
+    "report",
+    "compare",
+    "schema",
+)
 
 
 @pytest.mark.parametrize("verb", LIGHT)

@@ -67,6 +67,8 @@ def import_problems(root: YamlNode) -> list[str]:
             default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
             data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
         problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
+        for name in ("validation", "test"):
+            problems |= dict.fromkeys(_held_out_problems(data, data.get(name)))
     for operation in own_operations(root):
         problems |= dict.fromkeys(_entry_problems(operation, "operation", OPERATION))
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
@@ -80,6 +82,16 @@ def import_problems(root: YamlNode) -> list[str]:
         if len(problems) > MOST_PROBLEMS:
             break
     return list(problems)
+
+
+def _held_out_problems(data: YamlNode, section: YamlNode | None) -> list[str]:
+    """Problems with a held-out dataset, whose callable is that of `data.dataset` unless it has its own."""
+    if section is None or not section.is_mapping:
+        return []
+    own = section.get("dataset")
+    if own is None or own.value is None:
+        section = YamlNode({**section.value, "dataset": data.value["dataset"]}, section.where, section.key)
+    return _entry_problems(section, "dataset", DATASET)
 
 
 def _losses_and_metrics(dnn: YamlNode) -> list[YamlNode]:

@@ -25,6 +25,7 @@ from hpcbal.report.page.parts import (
     mood,
     short_duration,
 )
+from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, key_line
@@ -114,6 +115,7 @@ def page_environment() -> Environment:
         "count": count_text,
         "duration": duration_label,
         "four_digits": four_digits,
+        "score_title": title_of,
         "kept": kept_text,
         "percent": percent_label,
         "short_duration": short_duration,

@@ -18,6 +18,7 @@ from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
+from hpcbal.telemetry.views.evaluation import read_evaluation
 from hpcbal.telemetry.views.kinds import AnyStatus, view_of
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.results import read_results
@@ -50,6 +51,11 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
             status = read_status(run.root)
         except InputError as error:  # the ledger holds nearly everything
             problems.append(str(error))
+    evaluation = None
+    try:
+        evaluation = read_evaluation(run.evaluation)
+    except InputError as error:
+        problems.append(str(error))
     state, note = _state(replay, status, time.time() if now is None else now)
     note = "; ".join(text for text in (note, *problems) if text)
     end_s = replay.now_s
@@ -82,6 +88,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         run_kind=_start_of(replay).kind,
         problem="; ".join(problems),
         measure=measure,
+        evaluation=evaluation,
     )
     return _with_overheads(data, replay.decided_s)
 
