@@ -102,8 +102,9 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
 
 def synchronised_layers(model: keras.Model) -> list[SyncBatchNormalization]:
-    """All such layers in a built model, also in models within it."""
-    return [layer for layer in model._flatten_layers() if isinstance(layer, SyncBatchNormalization)]
+    """All such layers in a built model, also in models within it; a frozen one has nothing to sum."""
+    found = (layer for layer in model._flatten_layers() if isinstance(layer, SyncBatchNormalization))
+    return [layer for layer in found if layer.trainable]
 
 
 def exchange_length(layers: list[SyncBatchNormalization]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hpcbal.training.arrays import Array, Arrays
+from hpcbal.training.layers import ModelLayer, layers_by_name
 
 if TYPE_CHECKING:
     from hpcbal.training.step_exchange import StepExchange
@@ -124,6 +125,9 @@ class DnnSettings(Protocol):
 
     @property
     def class_weights(self) -> Mapping[int, float] | str | None: ...
+
+    @property
+    def freeze(self) -> Sequence[str]: ...
 
 
 class LabelShape(Protocol):
@@ -295,6 +299,10 @@ class Replica(Protocol):
     def weights(self) -> Arrays:
         """The weights of `state()` alone; a backend overrides this to save the copies of the others."""
         return {name: array for name, array in self.state().items() if name.startswith("weights/")}
+
+    def layers(self) -> Sequence[ModelLayer]:
+        """The layers that hold the weights of `state()`; a backend that knows its layers overrides this."""
+        return layers_by_name(self.weights())
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
         """Load what `state()` returned, here or in another process; all or nothing.

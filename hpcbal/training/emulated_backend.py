@@ -277,6 +277,10 @@ class EmulatedBackend(Backend):
         """
         if sample_weights is not None:
             raise InputError("data.dataset: got sample_weights, which the emulated backend does not use")
+        if dnn.freeze:
+            raise InputError(
+                f"DNN {dnn.name}: freeze: got {list(dnn.freeze)}, allowed with the emulated backend: []"
+            )
         if not (label.is_class or are_shares(label, num_classes)):
             raise InputError(
                 f"DNN {dnn.name}: labels of shape {label.shape} and type {label.dtype}, allowed with the "

@@ -82,13 +82,15 @@ def moving_variances(
 ) -> dict[int, tuple[int, float]]:
     """For each layer with batch norm, by its moving variance: its moving mean, and the rate of both.
 
-    A step moves both by `rate` times the difference to its batch. A layer with rate 0 is left out.
+    A step moves both by `rate` times the difference to its batch. A layer with rate 0 is left out, as is a
+    frozen one, whose variables are not among the statistics.
     """
     place = {id(variable): index for index, variable in enumerate(statistics)}
     return {
         place[id(layer.moving_variance)]: (place[id(layer.moving_mean)], 1.0 - layer.momentum)
         for layer in model._flatten_layers()
         if isinstance(layer, keras.layers.BatchNormalization)
+        and id(layer.moving_variance) in place
         and layer.momentum < 1.0
         and not getattr(layer, "renorm", False)
     }

@@ -40,13 +40,15 @@ from hpcbal.training.backend import (
 )
 from hpcbal.training.device_input import DeviceInput, Tensors
 from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.keras_model import IGNORES_MASK, checked
+from hpcbal.training.frozen_layers import changing_variables, freeze_layers, layers_of
+from hpcbal.training.keras_model import IGNORES_MASK, checked, users_own
 from hpcbal.training.keras_parts import exclusions_in_vain, make_optimizer, moving_variances, named_variables
+from hpcbal.training.layers import ModelLayer
 from hpcbal.training.loss_scaling import LossScale
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.objective import Objective
 from hpcbal.training.predicting import predictor
-from hpcbal.training.seeds import MAX_DRAWS_PER_STEP, SEED_STATE, dnn_seed
+from hpcbal.training.seeds import MAX_DRAWS_PER_STEP, dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.tensorflow_errors import (
     all_finite,
@@ -105,18 +107,8 @@ class TensorFlowReplica(Replica):
         self.num_states = objective.num_states
         optimizer.build(model.trainable_variables)
         self._trainable = list(model.trainable_variables)
-        self._statistics = [
-            (i, v) for i, v in enumerate(model.non_trainable_variables) if tf.as_dtype(v.dtype).is_floating
-        ]
-        self._seeds = [
-            (i, v) for i, v in enumerate(model.non_trainable_variables) if v.path.endswith(SEED_STATE)
-        ]
+        self._statistics, self._seeds, self.warnings = changing_variables(model)
         self._variances = moving_variances(model, [variable for _, variable in self._statistics])
-        carried = {i for i, _ in self._statistics} | {i for i, _ in self._seeds}
-        left = [v.path for i, v in enumerate(model.non_trainable_variables) if i not in carried]
-        if left:
-            names = ", ".join(left)
-            self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
         self._dtype = keras.config.floatx()
         self._scaling = scaling
         self._input = inputs
@@ -137,6 +129,7 @@ class TensorFlowReplica(Replica):
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
         self._predict = predictor(model, self._input, objective.predictions)
         self._named = named_variables(model, optimizer)
+        self._layers = layers_of(users_own(model), self._named)
         if self._scaling is not None:
             self._named |= self._scaling.variables
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
@@ -316,6 +309,9 @@ class TensorFlowReplica(Replica):
     def weights(self) -> Arrays:
         return {name: np.array(v.numpy()) for name, v in self._named.items() if name.startswith("weights/")}
 
+    def layers(self) -> list[ModelLayer]:
+        return self._layers
+
     def _shapes(self) -> Arrays:
         """Arrays like those of `state()`, but without memory."""
         return {
@@ -381,6 +377,7 @@ class TensorFlowBackend(Backend):
         with memory_errors(), hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
             model, objective, found = checked(dnn, model, sample, num_classes, label, self._precision)
+            freeze_layers(dnn.name, users_own(model), dnn.freeze)
             optimizer = make_optimizer(dnn.name, dnn.optimizer)
             inputs = DeviceInput(sample, on_device, floatx, label, sample_weights)
             scaling = LossScale() if self._precision == "mixed_float16" else None

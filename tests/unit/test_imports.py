@@ -92,8 +92,8 @@ data              | PIL h5py numpy sklearn                | errors forks user_co
                   |                                       | policies config.contract config.imports
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
-                  |                                       | config.schema config.contract config.imports
-                  |                                       | models
+                  |                                       | config.source config.schema config.contract
+                  |                                       | config.imports models
 export            | -                                     | errors telemetry.files telemetry checkpoint config
                   |                                       | data training
 planning          | -                                     | errors cluster.layout cluster policies control
@@ -137,9 +137,9 @@ runtime.record    | -                                     | printable errors env
                   |                                       | runtime.resuming
 runtime.group     | numpy                                 | errors forks user_code values comm cluster
                   |                                       | policies control telemetry.streams
-                  |                                       | telemetry.ledger checkpoint config.imports config
-                  |                                       | dataplane training runtime.wire runtime.balance
-                  |                                       | runtime.rank
+                  |                                       | telemetry.ledger telemetry checkpoint
+                  |                                       | config.schema config.imports config dataplane
+                  |                                       | training runtime.wire runtime.balance runtime.rank
 runtime.parts     | numpy                                 | errors values comm cluster policies.samples
                   |                                       | policies data dataplane training runtime.wire
                   |                                       | runtime.balance runtime.rank runtime.group
@@ -201,6 +201,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.tensorflow_errors",
         "training.traced_exchange",
         "training.traced_step",
+        "training.frozen_layers",
         "training.loss_scaling",
         "training.tensorflow_setup",
         "training.horovod_collective",
@@ -211,6 +212,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.predicting",
         "training.keras_model",
         "training.keras_parts",
+        "training.frozen_layers",
         "training.loss_scaling",
         "training.metric_states",
         "training.objective",

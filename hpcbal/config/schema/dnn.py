@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field, Strict, model_validator
 
 from hpcbal.config.schema.callbacks import CALLBACKS_ALLOWED, Callback
+from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, Init, LayerPatterns
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -161,6 +162,8 @@ class DnnConfig(Section):
         "to their number.",
         WEIGHTS_ALLOWED,
     )
+    init: Init | None = key(None, "Weights that it starts from; null: random ones.", INIT_ALLOWED)
+    freeze: LayerPatterns = key((), "Layers that are not trained.", PATTERNS_ALLOWED)
 
     callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
         (), "Functions of your own, called at the end of each epoch.", CALLBACKS_ALLOWED

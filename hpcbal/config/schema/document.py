@@ -15,6 +15,7 @@ from hpcbal.config.schema.dnn import (
     StopConfig,
 )
 from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, Init, LayerPatterns
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -38,6 +39,8 @@ DEFAULT_KEYS = (
     "label_smoothing",
     "class_weights",
     "callbacks",
+    "init",
+    "freeze",
 )
 SWEEP_KEYS = DnnConfig.sweep_keys
 FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
@@ -58,6 +61,8 @@ class Defaults(Section):
     callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
         (), "Default callbacks.", CALLBACKS_ALLOWED
     )
+    init: Init | None = key(None, "Default weights to start from.", INIT_ALLOWED)
+    freeze: LayerPatterns = key((), "Default layers that are not trained.", PATTERNS_ALLOWED)
 
 
 def json_schema() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from hpcbal.checkpoint import TrainingState, read_checkpoint
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
+from hpcbal.runtime.group.initialising import initialise
 from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
@@ -69,7 +70,9 @@ def _balanced(name: str, facts: StreamFacts) -> dict[int, float]:
 
 
 def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn: DnnConfig) -> None:
-    """Build the model of a DNN, and check that it fits the DNN's checkpoint if there is one; not collective.
+    """Build the model of a DNN, and check that it fits the DNN's checkpoint or, without one, `init`.
+
+    Not collective.
 
     Raises:
         InputError: if the model is wrong, or does not fit.
@@ -80,5 +83,7 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
         state, _ = read_checkpoint(directory)
         if state is not None:
             load_replica(replica, state, directory)
+        else:
+            initialise(replica, dnn)
     finally:
         replica.close()

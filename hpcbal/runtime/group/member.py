@@ -10,17 +10,19 @@ from typing import TypeVar
 import numpy as np
 
 from hpcbal.checkpoint import check_arrays, read_checkpoint
+from hpcbal.checkpoint.digest import digest_of
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, HpcbalError, InputError
 from hpcbal.forks import leave_if_forked
 from hpcbal.runtime.group.checkpoints import build_replica, load_replica
-from hpcbal.runtime.group.replicas import UNTRAINED, Moment, ReplicaCache
+from hpcbal.runtime.group.initialising import initialise
+from hpcbal.runtime.group.replicas import BUILT, UNTRAINED, Moment, ReplicaCache
 from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA, SUMS_NAME
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
-from hpcbal.runtime.wire.protocol import ModelWarning
+from hpcbal.runtime.wire.protocol import InitialWeights, ModelWarning
 from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
@@ -148,6 +150,19 @@ class GroupMember:
         self.cache.put(self.dnn.name, replica)
         return replica
 
+    def _initialise(self, replica: Replica) -> None:
+        """Load the weights that the DNN starts from, and report them."""
+        found = initialise(replica, self.dnn)
+        self.cache.mark(self.dnn.name, UNTRAINED)
+        if found is None:
+            return
+        log.info("%s: %d layers start from %s", self.dnn.name, len(found.layers), found.path)
+        if self.is_master:
+            message = InitialWeights(
+                self.dnn.name, str(found.path), digest_of(found.path), found.which, len(found.layers)
+            )
+            self.context.channel.send(SCHEDULER_RANK, message)
+
     def load(self, epochs: int, position: Position | None) -> Loaded:
         """Load the replica in its state after `epochs` epochs (and at `position` inside the next one).
 
@@ -162,8 +177,11 @@ class GroupMember:
         if position is None and self.cache.moment(name) == wanted:
             return Loaded(replica, self.cache.history(name), None)
         if wanted == UNTRAINED:
-            self.cache.drop(name)
-            return Loaded(self.build(), (), None)
+            if self.cache.moment(name) != BUILT:
+                self.cache.drop(name)
+                replica = self.build()
+            self._initialise(replica)
+            return Loaded(replica, (), None)
         directory = self.context.dnn_directory(name)
         state, warnings = read_checkpoint(directory)
         for warning in warnings:

@@ -21,6 +21,8 @@ class Moment:
 
 
 UNTRAINED = Moment(epoch=0, position=None)
+BUILT = Moment(epoch=-1, position=None)
+"""A new replica whose initial weights have not been loaded yet."""
 
 
 @dataclass
@@ -55,7 +57,7 @@ class ReplicaCache:
 
     def put(self, dnn_id: str, replica: Replica) -> None:
         """Keep the new `replica` and evict others beyond the capacity; the newest always stays."""
-        self._entries[dnn_id] = _Entry(replica, UNTRAINED, ())
+        self._entries[dnn_id] = _Entry(replica, BUILT, ())
         self._entries.move_to_end(dnn_id)
         while len(self._entries) > 1 and self._num_bytes() > self._capacity_bytes:
             _, oldest = self._entries.popitem(last=False)

@@ -38,7 +38,7 @@ from hpcbal.runtime.record.saved_epochs import SavedEpochs
 from hpcbal.runtime.resuming.kept_profile import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.resume import Account
-from hpcbal.runtime.wire.protocol import BestKept, CheckpointFacts, ProfileFacts
+from hpcbal.runtime.wire.protocol import BestKept, CheckpointFacts, InitialWeights, ProfileFacts
 from hpcbal.telemetry import (
     MetricsWriter,
     new_status,
@@ -51,6 +51,7 @@ from hpcbal.telemetry.ledger import (
     BestKeptLine,
     EpochFacts,
     GroupLeftLine,
+    InitialWeightsLine,
     ModelWarningLine,
     PredictionLine,
     RunFinishedLine,
@@ -99,6 +100,7 @@ class Journal:
         self._results = ResultTable(opened.config, self._accounts, bad_before, self._saved)
         self._results_due_s = None if opened.request.profile_only else 0.0
         self._watch = GroupWatch()
+        self._initial: dict[str, InitialWeightsLine] = {}
         self._model_warnings: set[tuple[str, str]] = set()
         self._idle: tuple[int, str] | None = None  # the last reason for idle slots
         self._learning_rates: dict[str, float | None] = {}  # of the last epoch
@@ -206,6 +208,13 @@ class Journal:
         self._model_warnings.add((dnn_id, text))
         self._ledger.append(ModelWarningLine(dnn_id, text))
         return True
+
+    def note_initial(self, start: InitialWeights) -> None:
+        """Record which weights a DNN starts from; again only if the file has changed since."""
+        line = InitialWeightsLine(start.dnn_id, start.path, start.digest, start.which, start.num_layers)
+        if self._initial.get(start.dnn_id) != line:
+            self._initial[start.dnn_id] = line
+            self._ledger.append(line)
 
     def note_best(self, kept: BestKept) -> None:
         """Record that the weights of a DNN's best epoch so far are on disk."""

@@ -15,6 +15,7 @@ from hpcbal.control.rounds import gpus_of, is_same, is_short
 from hpcbal.control.states import TERMINAL
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
+from hpcbal.runtime.resuming.initial_files import changed_files
 from hpcbal.runtime.resuming.kept_best import SavedWeights, recover_weights
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import (
@@ -26,6 +27,7 @@ from hpcbal.telemetry.ledger import (
     DnnRetriedLine,
     GpuLeftOutLine,
     GroupLeftLine,
+    InitialWeightsLine,
     LeaveRoundLine,
     Line,
     PassStartedLine,
@@ -137,6 +139,8 @@ def read_earlier(
             next_pass = max(next_pass, state.position.pass_index + 1)
             fingerprints[spec.dnn_id] = state.fingerprint
         progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
+    going_on = [name for name in fingerprints if progress[name].state not in TERMINAL]
+    warnings.extend(changed_files(facts.initial[name] for name in going_on if name in facts.initial))
     if fingerprints and not facts.has_started:
         warnings.append(
             f"{run.ledger}: holds no start of this run, although there are checkpoints, so earlier results "
@@ -220,6 +224,7 @@ class _Facts:
         self.failed: dict[str, tuple[str, str]] = {}
         self.saved: set[str] = set()
         self.best: dict[str, int] = {}
+        self.initial: dict[str, InitialWeightsLine] = {}
         self.accounts: dict[str, Account] = {}
         self.round_plans: list[PlanFacts] = []
         self.bad_samples: set[int] = set()
@@ -291,6 +296,8 @@ class _Facts:
                 self.saved.add(dnn)
             case BestKeptLine(dnn, epoch):
                 self.best[dnn] = epoch
+            case InitialWeightsLine(dnn):
+                self.initial[dnn] = line
             case DnnRetriedLine(dnn):
                 self.failed.pop(dnn, None)
             case DnnFailedLine(dnn, cause, detail):

@@ -200,6 +200,8 @@ class Scheduler:
             case protocol.ModelWarning():
                 if self._journal.note_model_warning(message.dnn_id, message.text):
                     self._console.warn(message.text)
+            case protocol.InitialWeights():
+                self._journal.note_initial(message)
             case protocol.BestKept():
                 self._journal.note_best(message)
             case protocol.TimelinePart():

@@ -1,7 +1,8 @@
 """Before anything is trained: refuse a run whose models are wrong, instead of failing its DNNs one by one.
 
 The trainers build a few models and drop them. A new run is refused if no model can be built: one mistake in
-the user's code usually affects all DNNs. A run that resumes is refused if a model differs from its
+the user's code usually affects all DNNs. It is also refused if a DNN that has not begun, and
+has `init` or `freeze`, cannot be built with them. A run that resumes is refused if a model differs from its
 checkpoint, so that the DNNs can go on once the old code is back. All other faults of a model fail its DNN
 when it is built for training.
 """
@@ -66,7 +67,11 @@ class ModelCheck:
             mine = list(begun.values())[self._rank :: self._num_ranks]
             found = self._all_gather([problem for dnn in mine if (problem := self._problem(dnn))])
             self._refuse([problem for problems in found for problem in problems])
-        elif live:
+        if fresh := [dnn for dnn in live if not unfinished[dnn.name] and (dnn.init or dnn.freeze)]:
+            mine = fresh[self._rank :: self._num_ranks]
+            found = self._all_gather([problem for dnn in mine if (problem := self._problem(dnn))])
+            self._refuse([problem for problems in found for problem in problems])
+        elif live and not begun:
             self._refuse_if_none_can_be_built(live)
 
     def _refuse_if_none_can_be_built(self, live: Sequence[DnnConfig]) -> None:

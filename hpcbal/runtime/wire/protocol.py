@@ -186,6 +186,25 @@ class ModelWarning(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class InitialWeights(Message):
+    """Trainer-group master -> scheduler: a DNN starts from the weights of a file, see `init`.
+
+    Attributes:
+        dnn_id: the DNN.
+        path: the file.
+        digest: its SHA-256, hexadecimal.
+        which: for people: the epoch of a run's weights; empty for a file of Keras.
+        num_layers: layers that got these weights.
+    """
+
+    dnn_id: str
+    path: str
+    digest: str
+    which: str
+    num_layers: int
+
+
+@dataclass(frozen=True, slots=True)
 class BestKept(Message):
     """Trainer-group master -> scheduler: the weights of a DNN's best epoch so far are on disk.
 

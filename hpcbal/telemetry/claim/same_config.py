@@ -100,7 +100,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "balance.samples": "within-batch",
             "balance.gradient_weights": "samples",
         },
-        new_in_job={"seed": None},
+        new_in_job={"seed": None, "init": None, "freeze": []},
     )
 }
 

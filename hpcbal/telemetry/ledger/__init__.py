@@ -9,6 +9,7 @@ from hpcbal.telemetry.ledger.dnns import (
     DnnDoneLine,
     DnnFailedLine,
     DnnRetriedLine,
+    InitialWeightsLine,
     ModelWarningLine,
     RateMeasuredLine,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "GpuLeftOutLine",
     "GroupFacts",
     "GroupLeftLine",
+    "InitialWeightsLine",
     "LeaveRoundLine",
     "Ledger",
     "LedgerScan",

@@ -23,6 +23,26 @@ class ModelWarningLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
+class InitialWeightsLine(Line):
+    """Written when a DNN starts from the weights of a file (`init`); a resumed DNN does not read it again.
+
+    Attributes:
+        dnn: the DNN.
+        path: the file, as the configuration leads to it.
+        digest: its SHA-256, hexadecimal.
+        which: the epoch of another run's weights, text for users; empty for a file of Keras.
+        num_layers: layers that got these weights.
+    """
+
+    event: ClassVar[str] = "initial-weights"
+    dnn: str
+    path: str
+    digest: str
+    which: str
+    num_layers: int
+
+
+@dataclass(frozen=True, slots=True)
 class RateMeasuredLine(Line):
     """Written when a profiling run has ended, or a first pass that measures the rate.
 

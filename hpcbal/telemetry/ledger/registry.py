@@ -13,6 +13,7 @@ from hpcbal.telemetry.ledger.dnns import (
     DnnDoneLine,
     DnnFailedLine,
     DnnRetriedLine,
+    InitialWeightsLine,
     ModelWarningLine,
     RateMeasuredLine,
 )
@@ -56,6 +57,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             RoundEndedLine,
             EpochDoneLine,
             ModelWarningLine,
+            InitialWeightsLine,
             RateMeasuredLine,
             CheckpointWrittenLine,
             BestKeptLine,

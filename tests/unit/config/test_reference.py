@@ -75,7 +75,7 @@ def test_the_reference_shows_the_real_defaults() -> None:
     assert expected["optimizer"].pop("schedule") is None
     stop = {**first["stop"], "monitor": expected["stop"]["monitor"]}
     assert {**first, "stop": stop}["optimizer"] == expected["optimizer"]
-    for key in ("batch_size", "balance", "label_smoothing", "class_weights"):
+    for key in ("batch_size", "balance", "label_smoothing", "class_weights", "freeze"):
         assert first[key] == expected[key]
     assert stop == expected["stop"]
 

@@ -52,6 +52,7 @@ class Dnn:
     metrics: Any = None
     label_smoothing: float = 0.0
     class_weights: Any = None
+    freeze: tuple[str, ...] = ()
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def make_dnn() -> Callable[..., Dnn]:
         if "optimizer" in given:
             optimizer["name"] = given.pop("optimizer")
         task = {k: given.pop(k) for k in list(given) if k in ("loss", "metrics", "label_smoothing")}
-        task |= {k: given.pop(k) for k in list(given) if k == "class_weights"}
+        task |= {k: given.pop(k) for k in list(given) if k in ("class_weights", "freeze")}
         return Dnn(model, name, given, Optimizer(**optimizer), seed, **task)
 
     return make

@@ -112,6 +112,15 @@ def test_what_is_finished_is_not_checked() -> None:
     assert check_on(2, DNNS, {"a": wrong("a")}, {}) == ("", [])
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_all_that_start_from_other_weights_are_checked_before_they_begin(num_ranks: int) -> None:
+    dnns = [dnn("a"), *(dnn(name).model_copy(update={"freeze": ("x",)}) for name in "bcd")]
+    unfinished = {"a": False, "b": False, "c": True, "d": False}
+    assert check_on(num_ranks, dnns, {}, unfinished) == ("", ["b", "c", "d"])
+    errors = {"d": wrong("d", "no layer x")}
+    assert check_on(num_ranks, dnns, errors, unfinished)[0] == "DNN d: no layer x"
+
+
 @pytest.mark.parametrize("num_ranks", [1, 3])
 def test_a_run_that_resumes_is_refused_if_one_callable_has_changed(num_ranks: int) -> None:
     dnns = [dnn("a"), dnn("b"), dnn("c", "m:g"), dnn("d", "m:g"), dnn("e", "m:h")]
