@@ -13,13 +13,13 @@ from hpcbal.control import (
     ChooseSchedule,
     DnnProgress,
     DnnSpec,
-    DnnState,
     Ensemble,
     ResumeState,
     RoundPlan,
     ScheduleSettings,
     StopRule,
 )
+from hpcbal.control.states import TERMINAL
 from hpcbal.errors import InputError
 from hpcbal.policies import RateTable
 from hpcbal.simulator.balancing import Balancing, Pace, RatePace
@@ -154,7 +154,7 @@ def predict(
     costs: Costs | None = None,
     resume: ResumeState | None = None,
 ) -> RemainingRun | None:
-    """Predict how long a run still takes, at most: every DNN trains to its max_epochs.
+    """Predict how long a run still takes, at most: every DNN trains to its max_epochs, and none is pruned.
 
     Args:
         rates: the known rates; measuring further rates that the settings require counts as profiling.
@@ -166,12 +166,13 @@ def predict(
     left = [spec for spec in specs if not _is_over(start, spec.dnn_id)]
     if not all(rates.is_measured(spec.dnn_id, 1) for spec in left):
         return None
+    settings = replace(settings, prune=None)
     run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
     return RemainingRun(run.makespan_s, len(run.rounds), {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
 
 
 def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]:
-    """Epochs to train, for DNNs that are neither done nor failed."""
+    """Epochs to train, for DNNs that are not done, pruned or failed."""
     return {
         spec.dnn_id: spec.stop.max_epochs - start.dnns.get(spec.dnn_id, DnnProgress()).epochs
         for spec in specs
@@ -180,7 +181,7 @@ def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]
 
 
 def _is_over(start: ResumeState, dnn_id: str) -> bool:
-    return start.dnns.get(dnn_id, DnnProgress()).state in (DnnState.DONE, DnnState.FAILED)
+    return start.dnns.get(dnn_id, DnnProgress()).state in TERMINAL
 
 
 def _specs_with_epochs(

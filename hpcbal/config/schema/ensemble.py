@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_valid
 
 from hpcbal.config.schema.dnn import SHARES_ALLOWED, BalanceName, DnnConfig, Shares
 from hpcbal.config.schema.operations import Operation
+from hpcbal.config.schema.prune import PruneConfig
 from hpcbal.config.schema.run import (
     MOST_BYTES,
     MOST_RANKS_PER_NODE,
@@ -358,3 +359,4 @@ class EnsembleConfig(RunConfig):
     dataplane: DataplaneConfig = key(
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig
     )
+    prune: PruneConfig = key(None, "Which DNNs stop early.", "keys of prune", default_factory=PruneConfig)

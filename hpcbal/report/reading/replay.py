@@ -28,6 +28,7 @@ from hpcbal.telemetry.ledger import (
     CheckpointWrittenLine,
     DnnDoneLine,
     DnnFailedLine,
+    DnnPrunedLine,
     DnnRetriedLine,
     Entry,
     EpochDoneLine,
@@ -72,7 +73,7 @@ class Replay:
         now_s: seconds of running up to the last line.
         start_s: position of each start on that axis.
         slot_names: slot names of the largest cluster so far.
-        done, failed: DNNs by name; failed DNNs with (cause, detail).
+        done, pruned, failed: DNNs by name; failed DNNs with (cause, detail).
         left_out: GPUs that DNNs leave out.
         warnings: of the models, as keys in order; several starts may repeat them.
         schedule: the schedule that was chosen last; None if none was chosen.
@@ -96,6 +97,7 @@ class Replay:
         self.holds: list[Hold] = []
         self.rounds: list[Round] = []
         self.done: set[str] = set()
+        self.pruned: set[str] = set()
         self.failed: dict[str, tuple[str, str]] = {}
         self.curves: dict[str, list[EpochPoint]] = {}
         self.preprocessor_samples_per_s: float | None = None
@@ -294,6 +296,8 @@ class Replay:
         match line:
             case DnnDoneLine(dnn):
                 self.done.add(dnn)
+            case DnnPrunedLine(dnn):
+                self.pruned.add(dnn)
             case DnnFailedLine(dnn, cause, detail):
                 self.failed[dnn] = (cause, detail)
             case DnnRetriedLine(dnn):

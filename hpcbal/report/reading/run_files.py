@@ -170,7 +170,11 @@ def _settings(run: RunDirectory) -> Mapping[str, Mapping[str, str]]:
 def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_seconds: float) -> JobReport:
     curve = tuple(replay.curves.get(name, ()))
     cause, detail = replay.failed.get(name, ("", ""))
-    state = "failed" if cause else "done" if name in replay.done else status
+    state = "failed" if cause else status
+    if not cause and name in replay.done:
+        state = "done"
+    elif not cause and name in replay.pruned and status != "training":
+        state = "pruned"
     return JobReport(
         name=name,
         state=state,
