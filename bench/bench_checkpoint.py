@@ -33,6 +33,7 @@ from support.provenance import provenance
 from hpcbal.config import EnsembleConfig, load_config, load_object
 from hpcbal.telemetry import RunDirectory, read_ledger
 from hpcbal.telemetry.ledger import (
+    BestKeptLine,
     CheckpointWrittenLine,
     Entry,
     GroupLeftLine,
@@ -55,7 +56,7 @@ def run_ensemble(config: Path, output: Path) -> list[Entry]:
 
 
 def slots_of_rounds(ledger: Sequence[Entry]) -> list[tuple[str, int, float]]:
-    """(DNN, slots of its group, seconds of waiting) of every checkpoint."""
+    """(DNN, slots of its group, seconds of waiting) of every checkpoint, and of best weights."""
     slots: dict[str, int] = {}
     found = []
     for entry in ledger:
@@ -63,6 +64,8 @@ def slots_of_rounds(ledger: Sequence[Entry]) -> list[tuple[str, int, float]]:
             case RoundStartedLine(plan):
                 slots = {dnn: len(gpus) for dnn, gpus in plan.gpus_of_dnn.items()}
             case CheckpointWrittenLine(dnn, held_s=held_s):
+                found.append((dnn, slots[dnn], held_s))
+            case BestKeptLine(dnn, held_s=held_s) if held_s > 0.0:  # else part of a checkpoint
                 found.append((dnn, slots[dnn], held_s))
     return found
 

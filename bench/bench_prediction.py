@@ -71,7 +71,8 @@ def predict(config: EnsembleConfig, folder: Path, num_slots: int) -> SimulatedRu
     rates: RateTable = profile_by_name(profile, names, num_slots)
     epochs = {row.name: row.epochs for row in read_results(folder / "out" / "results.csv")}
     num_validation = round(1797 * config.data.validation_fraction)
-    passes = PassModel(1797 - num_validation, num_validation, ring_samples=1797)
+    num_train = 1797 - num_validation - round(1797 * config.data.test_fraction)
+    passes = PassModel(num_train, num_validation, ring_samples=1797)
     return simulate(
         specs_of(config),
         Cluster.uniform(1, num_slots),

@@ -8,6 +8,13 @@ from collections.abc import Mapping
 DRIVERS_ORDER = "PCI_BUS_ID"
 """Value of `CUDA_DEVICE_ORDER` that makes CUDA number GPUs as the driver does."""
 
+TENSORFLOW_DEFAULTS: Mapping[str, str] = {
+    "TF_CPP_MIN_LOG_LEVEL": "2",  # 0 shows TensorFlow's own log
+    "KERAS_BACKEND": "tensorflow",
+    "CUDA_DEVICE_ORDER": DRIVERS_ORDER,  # otherwise the fastest GPU is number 0
+}
+"""What TensorFlow and Keras read when they are imported; a user's own setting wins."""
+
 # name -> what it does here. A test checks that the package uses no other variable.
 VARIABLES: Mapping[str, str] = {
     # Our own: a flag overrides them, and they override the configuration.

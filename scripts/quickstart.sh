@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Set up hpcbal in .venv and train the demonstration ensemble of configs/quickstart.yaml.
+# Set up hpcbal in .venv, train the demonstration ensemble of configs/quickstart.yaml, and evaluate it.
 #
 #   scripts/quickstart.sh [ARGUMENT...]      arguments for `hpcbal run`, for example --output DIR
 #
@@ -17,4 +17,22 @@ esac
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 set_up run
 cd "$ROOT"
-PATH=$VENV/bin:$PATH exec "$VENV/bin/hpcbal" run configs/quickstart.yaml "$@"
+export PATH=$VENV/bin:$PATH
+
+output=${HPCBAL_OUTPUT:-runs/quickstart}
+for ((i = 1; i <= $#; i++)); do
+  case ${!i} in
+  -o | --output) next=$((i + 1)) && output=${!next:-$output} ;;
+  --output=*) output=${!i#*=} ;;
+  output.dir=*) output=${!i#*=} ;;
+  esac
+done
+
+code=0
+hpcbal run configs/quickstart.yaml "$@" || code=$?
+if ((code != 0 && code != 3)); then # 3: some networks failed; the others are evaluated
+  exit "$code"
+fi
+echo
+hpcbal evaluate "$output"
+exit "$code"

@@ -42,7 +42,8 @@ def record(
     from hpcbal.dataplane.batch import Batch
     from hpcbal.telemetry.host.resource_use import ResourceProbe
     from hpcbal.training.mpi_collective import MpiCollective
-    from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+    from hpcbal.training.tensorflow_backend import TensorFlowBackend
+    from hpcbal.training.tensorflow_setup import setup_tensorflow
 
     own = shares[comm.rank]
     device = setup_tensorflow(comm.rank, comm.size, [frozenset([core]) for core in cores])

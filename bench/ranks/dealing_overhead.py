@@ -91,6 +91,8 @@ class TimedFitted(Fitted):
 class SizedNumbers:
     """A source of short arrays; what matters is how large they are said to be."""
 
+    mixes = False
+
     def __init__(self, num_samples: int) -> None:
         self.train_ids = np.arange(num_samples)
         self.sizes = generated_sizes(num_samples, DIF, seed=0)

@@ -17,7 +17,8 @@ from support.plaid import SETTLING_EPOCHS, WAYS, open_plaid, plaid_config, steps
 
 from hpcbal.config import DnnConfig
 from hpcbal.dataplane.batch import Batch
-from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+from hpcbal.training.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.tensorflow_setup import setup_tensorflow
 
 
 def main() -> None:

@@ -26,7 +26,8 @@ from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.batch import Batch
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.step import train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+from hpcbal.training.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.tensorflow_setup import setup_tensorflow
 
 
 def our_step(dnn: DnnConfig, source: SampleSource, batch: Batch) -> Callable[[], Any]:

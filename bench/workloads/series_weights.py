@@ -127,7 +127,8 @@ class Replay:
     """One network, reset to the same first weights for each way."""
 
     def __init__(self, source: TsSeries, seed: int) -> None:
-        from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+        from hpcbal.training.tensorflow_backend import TensorFlowBackend
+        from hpcbal.training.tensorflow_setup import setup_tensorflow
 
         setup_tensorflow(0, 1)
         read = [source.read(sample) for sample in range(len(source))]

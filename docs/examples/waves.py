@@ -36,6 +36,11 @@ class Waves:
         return f"wave {sample_id} ({SHAPES[sample_id % self.num_classes]})"
 
 
+def shifted(sample, rng, most=8):
+    """An operation of `preprocessing`: the wave begins at another moment in each epoch."""
+    return sample if rng is None else np.roll(sample, rng.integers(-most, most + 1), axis=0)
+
+
 def cnn(input_shape, num_classes, width=16, dropout=0.0):
     """A function that returns a model; `width` and `dropout` come from `args`."""
     return keras.Sequential(

@@ -10,7 +10,7 @@ import h5py
 from numpy.typing import NDArray
 
 from hpcbal.checkpoint.layout import read_array
-from hpcbal.checkpoint.seal import OtherVersionError, has_sealed_length, verify
+from hpcbal.checkpoint.seal import OtherVersionError, verify
 from hpcbal.checkpoint.state import TrainingState, progress_from_json
 from hpcbal.checkpoint.writer import ARRAYS, ASIDE, CURRENT, DAMAGED, PREVIOUS, PROGRESS, keep_damaged
 from hpcbal.errors import CheckpointError
@@ -47,25 +47,6 @@ def recover_progress(directory: str | os.PathLike[str]) -> tuple[TrainingState |
     return _read_newest(Path(directory), with_arrays=False, keeps_damaged=True)
 
 
-def has_trained(directory: str | os.PathLike[str], name: str, epoch: int, *, thoroughly: bool) -> bool:
-    """Whether there is a whole checkpoint of a job, of `epoch` or a later epoch.
-
-    Args:
-        directory: the job's directory.
-        name: of the job.
-        epoch: number of completed epochs.
-        thoroughly: whether to read all of the file. Otherwise a newest checkpoint counts as whole, of that
-            job and of that epoch, if it has its full length, which takes no time.
-    """
-    try:
-        if not thoroughly and has_sealed_length(Path(directory) / CURRENT):
-            return True
-        state, _ = read_progress(directory)
-    except (OSError, CheckpointError):
-        return False
-    return state is not None and state.name == name and state.epoch >= epoch
-
-
 def _read_newest(
     folder: Path, with_arrays: bool, keeps_damaged: bool = False
 ) -> tuple[TrainingState | None, list[str]]:
@@ -74,7 +55,7 @@ def _read_newest(
     state = None
     for name in (CURRENT, PREVIOUS):
         try:
-            state = _read_file(folder / name, with_arrays)
+            state = read_file(folder / name, with_arrays)
         except FileNotFoundError:
             problems[name] = None
         except OtherVersionError as error:
@@ -127,7 +108,13 @@ def _describe_choice(folder: Path, state: TrainingState | None, problems: dict[s
     return f"using {folder / name} (epoch {state.epoch})"
 
 
-def _read_file(path: Path, with_arrays: bool) -> TrainingState:
+def read_file(path: Path, with_arrays: bool) -> TrainingState:
+    """Read one whole file.
+
+    Raises:
+        CheckpointError: if it is damaged; the message gives the reason, without the path.
+        OSError: if it is missing or cannot be read.
+    """
     verify(path)
     arrays: dict[str, NDArray[Any]] = {}
     # No lock: a file never changes under its name, and many parallel file systems do not support locks.

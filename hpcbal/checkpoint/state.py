@@ -28,7 +28,7 @@ class TrainingState:
             read.
         fingerprint: fingerprint of the data; training must not continue with other data.
         meta: a small value that belongs to the kind of run, as JSON (None, booleans, numbers, text, lists,
-            and mappings with text as keys). It is read with the progress. Empty for DNNs.
+            and mappings with text as keys). It is read with the progress. For DNNs see `best`.
     """
 
     name: str

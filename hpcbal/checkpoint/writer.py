@@ -74,7 +74,7 @@ def write_checkpoint(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with create_new(aside) as file:
-            _write_sealed(file, state)
+            write_sealed(file, state)
             file.flush()
             os.fsync(file.fileno())
         if _is_whole(current, known_whole):
@@ -119,7 +119,7 @@ def _is_whole(path: Path, known_whole: FileIdentity | None) -> bool:
     return True
 
 
-def _write_sealed(file: BinaryIO, state: TrainingState) -> None:
+def write_sealed(file: BinaryIO, state: TrainingState) -> None:
     """Write the seal, then HDF5's own bytes and the arrays' bytes in file order."""
     check_arrays(state.arrays)
     contents: dict[str, NDArray[Any]] = {PROGRESS: _progress_array(state)}

@@ -8,11 +8,24 @@ import sys
 from collections.abc import Sequence
 
 from hpcbal import __version__
-from hpcbal.cli import launcher, plan, profile, report, run, schema, simulate, status, validate
+from hpcbal.cli import (
+    compare,
+    evaluate,
+    export,
+    launcher,
+    plan,
+    profile,
+    report,
+    run,
+    schema,
+    simulate,
+    status,
+    validate,
+)
 from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError
 from hpcbal.stderr import say
 
-_VERBS = (run, validate, plan, simulate, profile, status, report, schema, launcher)
+_VERBS = (run, validate, plan, simulate, profile, status, report, compare, evaluate, export, schema, launcher)
 _EPILOG = """\
 exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs failed,
             70 stalled, 75 stopped cleanly: run the same command again to continue,

@@ -2,7 +2,7 @@
 
 from hpcbal.config.imports import add_import_roots, load_object
 from hpcbal.config.load import load_config, resolved_yaml
-from hpcbal.config.schema.dnn import DnnConfig, OptimizerConfig, StopConfig
+from hpcbal.config.schema.dnn import DnnConfig, StopConfig
 from hpcbal.config.schema.document import json_schema
 from hpcbal.config.schema.ensemble import (
     BackendConfig,
@@ -13,6 +13,7 @@ from hpcbal.config.schema.ensemble import (
     ScheduleConfig,
 )
 from hpcbal.config.schema.operations import OPERATIONS, OperationConfig
+from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.run import CheckpointConfig, OutputConfig, RunConfig, SlotsConfig
 
 __all__ = [

@@ -35,8 +35,12 @@ class Contract:
 
 MODEL = Contract("a model", ("input_shape", "num_classes"), ("shape", "class"))
 DATASET = Contract("a dataset")
+SCHEDULE = Contract("a schedule of learning rates", ("step", "steps_per_epoch"), ("", ""))
+"""A function; a class gets its `args` only."""
 PER_SAMPLE = Contract("a loss or metric", ("labels", "outputs"), ("", ""))
 """A function; a class gets its `args` only."""
+OPERATION = Contract("an operation", ("sample", "rng"), ("sample", "rng"))
+"""Likewise."""
 
 
 @dataclass(frozen=True, slots=True)

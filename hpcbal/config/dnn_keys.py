@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 
-from hpcbal.config.schema.dnn import DnnConfig, OptimizerConfig, StopConfig
+from hpcbal.config.schema.dnn import DnnConfig, StopConfig
 from hpcbal.config.schema.objective import LossConfig
+from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.section import Section
 from hpcbal.config.source.suggest import nearest
 

@@ -101,11 +101,12 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
     if error["type"] == "extra_forbidden":
         owner, _ = _field_at(model, path[:-1])
         known = [*keys_of(owner), *_file_only_keys(node, owner)]
+        also = owner.also_allowed if issubclass(owner, Section) else ""
         hint = did_you_mean(path[-1], known)
         if not hint:
             name = str(path[-1])
             hint = _meant_in(root, path[:-1], name) if owner is DnnConfig else _elsewhere(name, model)
-        return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}")
+        return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}{also}")
     owner, field = _field_at(model, path)
     given = node.plain()
     if error["type"] in ("model_type", "model_attributes_type") and field is not None and path:
@@ -189,9 +190,9 @@ def _meant_in(root: YamlNode, dnn: Path, name: str) -> str:
 
 
 def _elsewhere(name: str, model: type[BaseModel]) -> str:
-    """A key with that name, or a similar one, in another section."""
+    """A key with that name, or a similar one, in another section; sections of the file come first."""
     last_parts: dict[str, str] = {}
-    for dotted in all_keys(model):
+    for dotted in sorted(all_keys(model), key=lambda key: key.count(".")):
         last_parts.setdefault(dotted.rpartition(".")[2], dotted)
     near = nearest(name, last_parts, cutoff=0.8)
     return f" (did you mean '{last_parts[near]}'?)" if near is not None else ""

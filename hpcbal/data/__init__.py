@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.dataset import Dataset
-from hpcbal.data.datasets import digits, fashion_mnist, generated_series, hdf5, image_folder, ts_series
+from hpcbal.data.datasets import (
+    diabetes,
+    digit_scenes,
+    digits,
+    fashion_mnist,
+    generated_series,
+    hdf5,
+    image_folder,
+    ts_series,
+)
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -16,6 +25,8 @@ __all__ = [
     "SampleSource",
     "SampleSpec",
     "build_operations",
+    "diabetes",
+    "digit_scenes",
     "digits",
     "fashion_mnist",
     "generated_series",

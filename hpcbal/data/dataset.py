@@ -69,12 +69,13 @@ class Dataset(Protocol):
 MEMBERS = ("__len__", "num_classes", "sample_spec", "label_spec", "read", "describe")
 
 
-def check_dataset(dataset: Any, name: str) -> None:
+def check_dataset(dataset: Any, name: str, key: str = "data.dataset") -> None:
     """Check that `dataset` has every member of `Dataset`, and that a run can use their values.
 
     Args:
         dataset: what the callable in `data.dataset` returned.
         name: its import path, for the message.
+        key: what names it, for the message.
 
     Raises:
         DataError: if members are missing (all are named), or one of them has another value.
@@ -82,15 +83,15 @@ def check_dataset(dataset: Any, name: str) -> None:
     missing = [member for member in MEMBERS if not hasattr(dataset, member)]
     if missing:
         raise DataError(
-            f"data.dataset {name}: got a {type(dataset).__name__} without {', '.join(missing)}; "
+            f"{key} {name}: got a {type(dataset).__name__} without {', '.join(missing)}; "
             f"a dataset needs {', '.join(MEMBERS)} (see hpcbal.data.dataset.Dataset)"
         )
-    num_samples = _length(dataset, name)
+    num_samples = _length(dataset, f"{key} {name}")
     if num_samples < 1:
-        raise DataError(f"data.dataset {name}: the dataset has no samples")
+        raise DataError(f"{key} {name}: the dataset has no samples")
     if num_samples > MAX_SAMPLES:
         raise DataError(
-            f"data.dataset {name}: __len__ returns {num_samples}, allowed: at most {MAX_SAMPLES} samples, "
+            f"{key} {name}: __len__ returns {num_samples}, allowed: at most {MAX_SAMPLES} samples, "
             "because every rank keeps their order in memory"
         )
     wrong = [
@@ -103,7 +104,7 @@ def check_dataset(dataset: Any, name: str) -> None:
         if not is_usable(getattr(dataset, member))
     ]
     if wrong:
-        raise DataError(f"data.dataset {name}: {'; '.join(wrong)}")
+        raise DataError(f"{key} {name}: {'; '.join(wrong)}")
 
 
 def _is_number_of_classes(value: Any) -> bool:
@@ -141,7 +142,7 @@ def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, SampleSpec | LabelSpec) else reprlib.repr(value)
 
 
-def _length(dataset: Any, name: str) -> int:
+def _length(dataset: Any, shown: str) -> int:
     """What `__len__` returns; Python refuses numbers below 0 or above 2**63 - 1, and what is no number.
 
     Raises:
@@ -151,6 +152,6 @@ def _length(dataset: Any, name: str) -> int:
         return len(dataset)
     except Exception as error:  # a user's code may raise anything
         raise DataError(
-            f"data.dataset {name}: __len__ must return the number of samples, a whole number from 1 to "
+            f"{shown}: __len__ must return the number of samples, a whole number from 1 to "
             f"{MAX_SAMPLES}, but it ended with {type(error).__name__}: {error}"
         ) from error

@@ -12,12 +12,13 @@ from hpcbal.forks import leave_if_forked
 from hpcbal.user_code import summary
 
 
-def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
+def open_dataset(path: str, args: Mapping[str, Any], key: str = "data.dataset") -> Dataset:
     """Call the dataset's factory or class.
 
     Args:
         path: "package.module:callable", as in `data.dataset`.
         args: keyword arguments, as in `data.args`.
+        key: what names the dataset, for messages.
 
     Raises:
         DataError: if arguments are wrong, or the result is not a dataset.
@@ -27,20 +28,20 @@ def open_dataset(path: str, args: Mapping[str, Any]) -> Dataset:
     from hpcbal.config.imports import load_object
 
     factory = load_object(path)
-    _check_args(factory, path, args)
+    _check_args(factory, path, args, key)
     try:
         dataset = factory(**args)
-        check_dataset(dataset, path)
+        check_dataset(dataset, path, key)
     except (HpcbalError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything
-        raise UserCodeError(f"data.dataset {path}: cannot be opened: {summary(error)}") from error
+        raise UserCodeError(f"{key} {path}: cannot be opened: {summary(error)}") from error
     finally:
         leave_if_forked("the dataset")
     return cast(Dataset, dataset)
 
 
-def _check_args(factory: Any, path: str, args: Mapping[str, Any]) -> None:
+def _check_args(factory: Any, path: str, args: Mapping[str, Any], key: str) -> None:
     from hpcbal.config.contract import DATASET, misfits
 
     try:
@@ -49,4 +50,4 @@ def _check_args(factory: Any, path: str, args: Mapping[str, Any]) -> None:
         return
     found = misfits(path, signature, args, DATASET)
     if found:
-        raise DataError(f"data.args: {'; '.join(misfit.text for misfit in found)}")
+        raise DataError(f"{key.removesuffix('.dataset')}.args: {'; '.join(misfit.text for misfit in found)}")

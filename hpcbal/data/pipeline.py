@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.custom_operation import CustomOperation, custom_operation
 from hpcbal.data.dataset import RawSample
-from hpcbal.data.operations import OPERATIONS, ElementwiseOperation, Operation, OperationError
+from hpcbal.data.operations import (
+    OPERATIONS,
+    ElementwiseOperation,
+    MixingOperation,
+    Operation,
+    OperationError,
+)
 from hpcbal.data.spec import SampleSpec
-from hpcbal.errors import ConfigError, DataError
+from hpcbal.errors import ConfigError, DataError, InputError, UserCodeError
 from hpcbal.values.affine import Affine
 
 
@@ -22,16 +29,18 @@ class Pipeline:
 
     Attributes:
         operations: as given.
+        mixing: those of them that work on pairs of samples; `run` stops before them.
         input_spec: what the dataset returns; None for encoded images.
         output_spec: spec of what the model is called with, after all operations; always bounded.
-        host_spec: spec of what `run` returns: `output_spec`, unless operations are left for the device.
+        host_spec: spec of what `finish` returns: `output_spec`, unless operations are left for the device.
         on_device: the operations left for the device, in order; they turn `host_spec` into `output_spec`.
         is_random: whether training samples differ from pass to pass.
+        is_custom: whether it runs a user's code.
     """
 
     def __init__(
         self,
-        operations: Sequence[Operation],
+        operations: Sequence[Operation | MixingOperation],
         input_spec: SampleSpec | None,
         max_sample_bytes: int | None = None,
         *,
@@ -40,7 +49,8 @@ class Pipeline:
         """Check that each operation can work on the output of the one before it.
 
         Args:
-            operations: may be empty if the dataset returns arrays.
+            operations: may be empty if the dataset returns arrays. After operations on pairs only elementwise
+                ones may follow, which commute with them.
             input_spec: the dataset's `sample_spec`.
             max_sample_bytes: upper bound of the result for samples whose size is not known in advance.
             on_device: whether to leave the elementwise operations at the end for the device, if they make
@@ -48,11 +58,13 @@ class Pipeline:
 
         Raises:
             ConfigError: if an operation does not fit; the message names its place in `preprocessing`.
+            UserCodeError: if a user's operation raises.
             DataError: for encoded images without `decode`, or samples without a bound.
         """
         self.operations = tuple(operations)
         self.input_spec = input_spec
         self.is_random = any(operation.is_random for operation in operations)
+        self.is_custom = any(isinstance(operation, CustomOperation) for operation in operations)
         spec = input_spec
         specs = [spec]
         for index, operation in enumerate(operations):
@@ -67,7 +79,17 @@ class Pipeline:
             )
         self.output_spec = _bounded(spec, max_sample_bytes)
         num_on_host = _num_on_host(self.operations, specs) if on_device else len(self.operations)
-        self._on_host = self.operations[:num_on_host]
+        self.mixing = tuple(each for each in self.operations if isinstance(each, MixingOperation))
+        num_before = self.operations.index(self.mixing[0]) if self.mixing else num_on_host
+        # With each operation, what it promises to return if that must be checked for each sample.
+        self._before = [
+            (operation, promised if isinstance(operation, CustomOperation) else None)
+            for operation, promised in zip(self.operations[:num_before], specs[1:], strict=False)
+            if not isinstance(operation, MixingOperation)
+        ]
+        after = self.operations[num_before + len(self.mixing) : num_on_host]
+        self._after = [each for each in after if isinstance(each, ElementwiseOperation)]
+        assert len(self._after) == len(after), "the configuration refuses another order"
         left = self.operations[num_on_host:]
         self.on_device: tuple[Affine, ...] = tuple(
             operation.affine for operation in left if isinstance(operation, ElementwiseOperation)
@@ -76,47 +98,71 @@ class Pipeline:
         self.host_spec = self.output_spec
         if left and last is not None:  # elementwise operations change the type, and nothing else
             self.host_spec = self.output_spec.with_dtype(last.dtype)
-        self._dtype = np.dtype(self.host_spec.dtype)
+        before = specs[num_before]
+        self._dtype = np.dtype(self.host_spec.dtype if before is None else before.dtype)
 
     def run(self, sample: RawSample, rng: np.random.Generator | None) -> NDArray[Any]:
-        """Preprocess one sample, except for the operations left for the device.
+        """Preprocess one sample up to the operations on pairs; `finish` does what is left for the host.
 
         Args:
             sample: a sample of `input_spec`.
             rng: the sample's random stream; None in validation.
 
-        Returns: a C-contiguous array of `host_spec`, in the machine's byte order.
+        Returns: a C-contiguous array, in the machine's byte order; of `host_spec` if no operations on pairs
+            follow.
 
         Raises:
             UnusableSampleError: if an operation cannot use this sample.
         """
-        for operation in self._on_host:
+        for operation, promised in self._before:
             sample = operation.apply(sample, rng)
+            if promised is not None:
+                assert isinstance(operation, CustomOperation)
+                operation.check_returned(sample, promised)
         return np.ascontiguousarray(sample, self._dtype)
 
+    def finish(self, sample: NDArray[Any]) -> NDArray[Any]:
+        """Apply the operations after those on pairs, except for those left for the device.
 
-def build_operations(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Operation, ...]:
+        Args:
+            sample: what `run` returned, mixed or not.
+
+        Returns: a C-contiguous array of `host_spec`.
+        """
+        for operation in self._after:
+            sample = operation.apply(sample, None)
+        return sample
+
+
+def build_operations(
+    wanted: Sequence[tuple[str, Mapping[str, Any]]],
+) -> tuple[Operation | MixingOperation, ...]:
     """Make operations from their names and arguments.
 
     Args:
-        wanted: (name, arguments) in order, as in the config's `preprocessing`.
+        wanted: (name or import path, arguments) in order, as in the config's `preprocessing`.
 
     Raises:
         ConfigError: for unknown names, and unknown, missing or wrong arguments; all of them at once.
+        UserCodeError: if a user's operation raises when it is made.
     """
-    operations: list[Operation] = []
+    operations: list[Operation | MixingOperation] = []
     problems: list[str] = []
     for index, (name, args) in enumerate(wanted):
         try:
             operations.append(_build(name, args))
-        except OperationError as error:
+        except UserCodeError:
+            raise
+        except InputError as error:
             problems.append(f"preprocessing[{index}].{error}")
     if problems:
         raise ConfigError(problems)
     return tuple(operations)
 
 
-def _build(name: str, args: Mapping[str, Any]) -> Operation:
+def _build(name: str, args: Mapping[str, Any]) -> Operation | MixingOperation:
+    if ":" in name:
+        return custom_operation(name, args)
     if name not in OPERATIONS:
         raise OperationError(f"{name}: unknown operation, allowed: {_allowed(name, list(OPERATIONS))}")
     operation = OPERATIONS[name]
@@ -130,7 +176,7 @@ def _build(name: str, args: Mapping[str, Any]) -> Operation:
     return operation(**args)
 
 
-def _num_on_host(operations: Sequence[Operation], specs: Sequence[SampleSpec | None]) -> int:
+def _num_on_host(operations: Sequence[object], specs: Sequence[SampleSpec | None]) -> int:
     """How many operations must run before samples travel.
 
     Operations are left for the device only as far as samples grow by them, and only if they start from

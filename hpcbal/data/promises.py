@@ -37,7 +37,7 @@ class Promises:
         if not isinstance(returned, tuple | list) or len(returned) != 2:
             lacks = " (does it lack a return?)" if returned is None else ""
             raise UnusableSampleError(
-                f"read returned {_kind(returned)}{lacks}, allowed: two values, the sample and its label"
+                f"read returned {kind_of(returned)}{lacks}, allowed: two values, the sample and its label"
             )
         raw, label = returned
         return self._check_raw(raw), self._check_label(label)
@@ -49,9 +49,9 @@ class Promises:
                 return raw
             if isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 1:
                 return raw.tobytes()
-            raise UnusableSampleError(f"read returned {_kind(raw)}, promised: encoded image bytes")
+            raise UnusableSampleError(f"read returned {kind_of(raw)}, promised: encoded image bytes")
         if not isinstance(raw, np.ndarray) or not promised.admits(raw):
-            raise UnusableSampleError(f"read returned {_kind(raw)}, promised: an array {promised}")
+            raise UnusableSampleError(f"read returned {kind_of(raw)}, promised: an array {promised}")
         return raw
 
     def _check_label(self, label: object) -> NDArray[Any]:
@@ -85,7 +85,8 @@ class Promises:
         return UnusableSampleError(f"label {reprlib.repr(label)}, allowed: {allowed}")
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What a value is, for people: its type, and the shape of an array."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
     if value is None:

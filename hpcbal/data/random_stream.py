@@ -6,7 +6,7 @@ import numpy as np
 
 
 class SampleStreams:
-    """Random generators keyed by (seed, pass index, sample id) and nothing else.
+    """Random generators keyed by (seed, pass index, sample id), a purpose and nothing else.
 
     Philox is a counter-based generator: the seed gives the key, and sample id and pass index are two words of
     its 256-bit counter. So the streams of two samples never overlap (each has 2**64 blocks), and starting a
@@ -15,9 +15,14 @@ class SampleStreams:
     Source: [PHILOX].
     """
 
-    def __init__(self, seed: int) -> None:
-        """Args: seed: seed of the run, >= 0."""
-        key = np.random.SeedSequence((seed, 0x5A3D1E)).generate_state(2, np.uint64)
+    def __init__(self, seed: int, purpose: int = 0x5A3D1E) -> None:
+        """Make generators that are independent of those with another seed or purpose.
+
+        Args:
+            seed: seed of the run, >= 0.
+            purpose: what the numbers are for, >= 0.
+        """
+        key = np.random.SeedSequence((seed, purpose)).generate_state(2, np.uint64)
         self._bits = np.random.Philox(key=key)
         self._generator = np.random.Generator(self._bits)
         self._start = self._bits.state

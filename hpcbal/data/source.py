@@ -17,14 +17,15 @@ from hpcbal.data.bad_sample import BadSample, UnusableSampleError
 from hpcbal.data.class_labels import class_labels, doubts_about
 from hpcbal.data.dataset import Dataset, RawSample
 from hpcbal.data.finite import describe_nonfinite, is_finite
-from hpcbal.data.operations import Operation
+from hpcbal.data.mixing import Mixing, Sample
+from hpcbal.data.operations import MixingOperation, Operation
 from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.promises import Promises
 from hpcbal.data.random_stream import SampleStreams
 from hpcbal.data.sample_weights import declared_weights
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.data.split import split_ids
+from hpcbal.data.split import ids_for_test, split_ids
 from hpcbal.errors import DataError, HpcbalError
 from hpcbal.forks import leave_if_forked
 from hpcbal.policies.sample_order import sample_order
@@ -61,13 +62,14 @@ class SampleSource:
     def __init__(
         self,
         dataset: Dataset,
-        operations: Sequence[Operation],
+        operations: Sequence[Operation | MixingOperation],
         seed: int,
         validation_fraction: float,
         max_sample_bytes: int | None = None,
         order: SizeOrder = RANDOM_ORDER,
         *,
         on_device: bool = False,
+        test_fraction: float = 0.0,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -81,16 +83,18 @@ class SampleSource:
                 advance.
             order: of the training samples of a pass.
             on_device: whether elementwise operations at the end are left for the trainers.
+            test_fraction: share of the samples that neither train nor validate, in [0, 1).
 
         Raises:
             ConfigError: if an operation does not fit the samples.
             DataError: if the split leaves no training sample, or no validation sample although some were
-                requested, or nothing bounds the samples; if the dataset's sizes are wrong, or missing where
-                `order` needs them.
+                requested, or nothing bounds the samples, or labels cannot be mixed; if the dataset's sizes
+                are wrong, or missing where `order` needs them.
         """
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes, on_device=on_device)
-        self._train_ids, self._validation_ids = split_ids(dataset, seed, validation_fraction)
+        self._test_ids = ids_for_test(dataset, seed, test_fraction)
+        self._train_ids, self._validation_ids = split_ids(dataset, seed, validation_fraction, self._test_ids)
         self._seed = seed
         self._streams = SampleStreams(seed)
         self.num_train = len(self._train_ids)
@@ -98,7 +102,9 @@ class SampleSource:
         self.num_classes = int(dataset.num_classes)
         self.sample_spec: SampleSpec = self._pipeline.host_spec
         self.on_device = self._pipeline.on_device
-        self.label_spec: LabelSpec = dataset.label_spec
+        mixing = self._pipeline.mixing
+        self._mixing = Mixing(mixing, dataset.label_spec, self.num_classes, seed) if mixing else None
+        self.label_spec: LabelSpec = dataset.label_spec if self._mixing is None else self._mixing.label_spec
         self.sizes = declared_sizes(dataset)
         self.sample_weights = declared_weights(dataset)
         self.order = order
@@ -108,10 +114,12 @@ class SampleSource:
                 "samples are; give it the attribute 'sizes', one number above 0 for each sample, or use 1"
             )
         self.reading: tuple[int, float] | None = None
-        self._promises = Promises(self._pipeline.input_spec, self.label_spec, self.num_classes)
-        # Operations turn finite numbers into finite ones, so samples made of integers need no check.
+        self._promises = Promises(self._pipeline.input_spec, dataset.label_spec, self.num_classes)
+        # Our operations turn finite numbers into finite ones, so samples made of integers need no check.
         raw = self._pipeline.input_spec
         self._may_be_nonfinite = raw is not None and np.dtype(raw.dtype).kind == "f"
+        makes_floats = self._pipeline.is_custom and np.dtype(self.sample_spec.dtype).kind == "f"
+        self._may_become_nonfinite = self._may_be_nonfinite or makes_floats
         self.fingerprint = self._make_fingerprint()
 
     @property
@@ -130,9 +138,29 @@ class SampleSource:
         return self._validation_ids
 
     @property
+    def test_ids(self) -> NDArray[np.int64]:
+        """Ids of the samples that neither train nor validate, ascending, shape (n,), n >= 0."""
+        return self._test_ids
+
+    @property
     def dataset(self) -> Dataset:
         """The dataset that the samples are read from."""
         return self._dataset
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a user's code preprocesses the samples."""
+        return self._pipeline.is_custom
+
+    @property
+    def mixes(self) -> bool:
+        """Whether training samples are mixed in pairs, see `mixed`."""
+        return self._mixing is not None
+
+    @property
+    def mixes_classes(self) -> bool:
+        """Whether labels are distributions over classes, because samples of classes are mixed."""
+        return self._mixing is not None and self._mixing.of_classes
 
     @property
     def is_sized(self) -> bool:
@@ -161,7 +189,7 @@ class SampleSource:
 
     def class_counts(self) -> NDArray[np.int64] | None:
         """Training samples by class, shape (num_classes,); None if the dataset does not list its labels."""
-        labels = class_labels(self._dataset) if self.label_spec.is_class else None
+        labels = class_labels(self._dataset) if self._dataset.label_spec.is_class else None
         if labels is None:
             return None
         own = labels[self._train_ids]
@@ -205,7 +233,8 @@ class SampleSource:
 
         Returns:
             The C-contiguous sample of `sample_spec`, and the label of `label_spec`. The sample may share
-            memory with the dataset: copy it, do not write to it.
+            memory with the dataset: copy it, do not write to it. If the source `mixes`, a training sample is
+            not ready until it has gone through `mixed`.
 
         Raises:
             BadSample: if it cannot be read, decoded or preprocessed, is not what the dataset promised, is
@@ -218,20 +247,37 @@ class SampleSource:
             array = self._pipeline.run(raw, rng)
             if not array.size:  # a model's mean over no time steps would be NaN, and its network would fail
                 raise UnusableSampleError(f"it is empty (shape {array.shape} after preprocessing)")
-            if array.nbytes > self.sample_spec.max_bytes:
+            if array.nbytes > self.sample_spec.max_bytes and not self.sample_spec.is_static:
                 output = self._pipeline.output_spec
                 num_bytes = array.size * np.dtype(output.dtype).itemsize
                 raise UnusableSampleError(
                     f"{num_bytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
                     f"{output.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
                 )
-            if self._may_be_nonfinite and not is_finite(array):
+            if self._may_become_nonfinite and not is_finite(array):
                 raise UnusableSampleError(describe_nonfinite(array))
-            return array, label
+            if self._mixing is None:
+                return array, label
+            return array if training else self._pipeline.finish(array), self._mixing.label(label)
         except MemoryError:  # the rank is in trouble, not the sample
             raise
         except BaseException as error:  # whatever the dataset raises affects only this sample
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
+
+    def mixed(self, sample_id: int, pass_index: int, own: Sample, partner: Sample | None) -> Sample:
+        """Mix a training sample with another one of its pass; only if the source `mixes`.
+
+        Args:
+            sample_id: of the sample.
+            pass_index: >= 0.
+            own: what `sample` returned for it.
+            partner: what `sample` returned for the other one; None leaves the sample as it is.
+
+        Returns: the sample of `sample_spec`, and its label. It may share memory with `own`.
+        """
+        assert self._mixing is not None
+        array, label = own if partner is None else self._mixing.mix(sample_id, pass_index, own, partner)
+        return self._pipeline.finish(array), label
 
     def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
         """Read one sample as the dataset returns it, and its label.
@@ -300,10 +346,13 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         DataError: if the dataset cannot be opened, or does not fit; see also `check_largest`.
         InputError: if nothing exists at the import path.
     """
+    from hpcbal.data.held_out import WithOwnValidation, open_held_out
     from hpcbal.data.opening import open_dataset
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
     dataset = open_dataset(config.data.dataset, config.data.args)
+    if config.data.validation is not None:
+        dataset = WithOwnValidation(dataset, open_held_out(config, "validation", dataset))
     source = SampleSource(
         dataset,
         operations,
@@ -312,6 +361,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         max_sample_bytes=config.dataplane.max_sample_bytes,
         order=SizeOrder(max(dnn.batch_size for dnn in config.dnns), config.data.lookahead),
         on_device=config.dataplane.on_device,
+        test_fraction=config.data.test_fraction,
     )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
         check_largest(source, config.balance.max_work_per_gpu)

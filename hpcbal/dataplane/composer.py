@@ -13,6 +13,9 @@ from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 
+_Made = tuple[NDArray[Any], NDArray[Any]] | None
+"""A sample and its label; None for a broken sample."""
+
 
 class StreamSource(Protocol):
     """What a producer requires of a source of samples; `hpcbal.data.source.SampleSource` is one."""
@@ -29,6 +32,23 @@ class SizedSource(StreamSource, Protocol):
 
     def sizes_of(self, ids: NDArray[np.int64], samples: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         """Relative sizes of preprocessed samples, shape (n,), > 0."""
+
+
+class MixingSource(StreamSource, Protocol):
+    """A source whose training samples are mixed in pairs."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether they are."""
+
+    def mixed(
+        self,
+        sample_id: int,
+        pass_index: int,
+        own: tuple[NDArray[Any], NDArray[Any]],
+        partner: tuple[NDArray[Any], NDArray[Any]] | None,
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Mix what `sample` returned for a training sample with what it returned for another one, if any."""
 
 
 class BulkSource(StreamSource, Protocol):
@@ -49,6 +69,12 @@ class BlockComposer:
     If the source has the method `samples` (`BulkSource`), it is asked for all training samples of a block at
     once, and for all validation samples.
 
+    If the source mixes samples (`MixingSource`), the partner of each training sample is the next one of its
+    block, and that of the last one is the first. The order of a pass is random, so partners are, and a block
+    is the same wherever it is made. A sample beside a hole stays as it is.
+
+    Source: torchvision's MixUp and CutMix pair the samples of a batch in the same way (by a roll by one).
+
     Attributes:
         samples_made: samples written so far.
         reads: samples requested from the source so far, including broken ones.
@@ -59,7 +85,8 @@ class BlockComposer:
         """Compose blocks of `spec` from `source`."""
         self._spec = spec
         self._source = source
-        self._samples = getattr(source, "samples", None)
+        self._mixed = source.mixed if getattr(source, "mixes", False) else None  # type: ignore[attr-defined]
+        self._samples = None if self._mixed is not None else getattr(source, "samples", None)
         self._sizes_of = getattr(source, "sizes_of", None) if spec.is_sized else None
         self._shape = spec.static_shape()
         self._dtype = np.dtype(spec.sample.dtype)
@@ -70,6 +97,8 @@ class BlockComposer:
         self._ids: list[int] = []
         self._index = 0
         self._num_train = 0
+        self._first: _Made = None
+        self._previous: _Made = None
         self.samples_made = 0
         self.reads = 0
         self.bad: list[tuple[int, str, str]] = []
@@ -111,17 +140,43 @@ class BlockComposer:
     def _write_one(self, slot: Slot) -> None:
         index = self._index
         sample_id = self._ids[index]
+        self._index = index + 1
         self.reads += 1
+        made: _Made = None
         try:
-            sample, label = self._source.sample(sample_id, self._pass_index, index < self._num_train)
+            made = self._source.sample(sample_id, self._pass_index, index < self._num_train)
         except BadSample as error:
             self.bad.append((error.sample_id, error.where, error.reason))
+        if self._mixed is not None and index < self._num_train:
+            self._write_pair(slot, index, made)
+        elif made is not None:
+            self._write(slot, index, made)
+
+    def _write(self, slot: Slot, index: int, made: tuple[NDArray[Any], NDArray[Any]]) -> None:
+        sample, label = made
+        sample_id = self._ids[index]
+        if sample.shape != self._shape or sample.dtype != self._dtype:
+            self._check(sample_id, sample)
+        slot.put(index, sample, label, 1.0 if self._sizes_of is None else self._size_of(sample_id, sample))
+        self.samples_made += 1
+
+    def _write_pair(self, slot: Slot, index: int, made: _Made) -> None:
+        """Write the sample before `index`, mixed with the one just made; after the last one, that too."""
+        if made is not None:  # the source may use its memory again
+            made = made[0].copy(), made[1]
+        if index == 0:
+            self._first = made
         else:
-            if sample.shape != self._shape or sample.dtype != self._dtype:
-                self._check(sample_id, sample)
-            slot.put(index, sample, label, self._size_of(sample_id, sample))
-            self.samples_made += 1
-        self._index = index + 1
+            self._write_mixed(slot, index - 1, self._previous, made)
+        self._previous = made
+        if index + 1 == min(self._num_train, len(self._block_ids)):
+            self._write_mixed(slot, index, made, self._first)
+            self._first = self._previous = None
+
+    def _write_mixed(self, slot: Slot, index: int, own: _Made, partner: _Made) -> None:
+        if own is not None:
+            assert self._mixed is not None
+            self._write(slot, index, self._mixed(self._ids[index], self._pass_index, own, partner))
 
     def _write_many(self, slot: Slot) -> None:
         first = self._index
@@ -144,8 +199,7 @@ class BlockComposer:
         self._index = last
 
     def _size_of(self, sample_id: int, sample: NDArray[Any]) -> float:
-        if self._sizes_of is None:
-            return 1.0
+        assert self._sizes_of is not None
         return float(self._sizes_of(np.array([sample_id]), [sample])[0])
 
     def abandon(self) -> None:

@@ -3,6 +3,7 @@
 from hpcbal.models.densenet import densenet
 from hpcbal.models.resnet import resnet
 from hpcbal.models.series import recurrent, temporal_cnn
+from hpcbal.models.small import mlp, unet
 from hpcbal.models.softmax import EmulatedModel, softmax
 
-__all__ = ["EmulatedModel", "densenet", "recurrent", "resnet", "softmax", "temporal_cnn"]
+__all__ = ["EmulatedModel", "densenet", "mlp", "recurrent", "resnet", "softmax", "temporal_cnn", "unet"]

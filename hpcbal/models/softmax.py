@@ -51,7 +51,7 @@ class EmulatedModel:
             parameters: weights, with the names of `initial_parameters`.
             x: samples, shape (n, ...), or a list of n arrays of different shapes; read-only, and valid only
                 during the call.
-            y: classes, shape (n,).
+            y: classes, shape (n,), or distributions over classes, shape (n, num_classes).
         """
         loss, correct, _, _ = self._forward(parameters, x, y)
         return loss, correct
@@ -61,7 +61,10 @@ class EmulatedModel:
     ) -> tuple[float, int, Arrays]:
         """The result of `loss`, and the gradients of the SUM of the losses by name of the parameter."""
         loss, correct, error, features = self._forward(parameters, x, y)
-        error[np.arange(len(y)), y] -= 1.0  # now (n, num_classes): d loss / d logits
+        if y.ndim == 1:
+            error[np.arange(len(y)), y] -= 1.0  # now (n, num_classes): d loss / d logits
+        else:
+            error -= y
         return loss, correct, {"softmax/kernel": features.T @ error, "softmax/bias": error.sum(axis=0)}
 
     def _forward(
@@ -71,10 +74,12 @@ class EmulatedModel:
         features = self.features(x, kernel.dtype)
         logits = features @ kernel + parameters["softmax/bias"]
         logits -= logits.max(axis=1, keepdims=True)  # exp() must not overflow
-        correct = int(np.count_nonzero(logits.argmax(axis=1) == y))
+        classes = y if y.ndim == 1 else y.argmax(axis=1)
+        correct = int(np.count_nonzero(logits.argmax(axis=1) == classes))
         probabilities = np.exp(logits)
         norm = probabilities.sum(axis=1, keepdims=True)
-        loss = float(np.sum(np.log(norm[:, 0]) - logits[np.arange(len(y)), y]))
+        meant = logits[np.arange(len(y)), y] if y.ndim == 1 else np.sum(logits * y, axis=1)
+        loss = float(np.sum(np.log(norm[:, 0]) - meant))
         return loss, correct, probabilities / norm, features
 
     def features(self, x: Array | list[Array], dtype: np.dtype[Any]) -> Array:

@@ -152,16 +152,22 @@ def facts_of_size(config: EnsembleConfig, num_samples: int) -> PassFacts:
     A dataset with its own split may differ.
     """
     num_validation = round(num_samples * config.data.validation_fraction)
-    return PassFacts(num_samples - num_validation, num_validation, 2 * config.dataplane.block_samples)
+    num_test = round(num_samples * config.data.test_fraction)
+    return PassFacts(
+        num_samples - num_validation - num_test, num_validation, 2 * config.dataplane.block_samples
+    )
 
 
 def known_facts(config: EnsembleConfig) -> PassFacts | None:
     """Facts about datasets that come with hpcbal and always have the same size; None for others."""
+    if config.data.validation is not None:
+        return None
     match config.data.dataset:
         case "hpcbal.data:digits":
             return facts_of_size(config, 1797)
         case "hpcbal.data:fashion_mnist":
-            return PassFacts(60_000, 10_000, 2 * config.dataplane.block_samples)
+            num_test = round(60_000 * config.data.test_fraction)
+            return PassFacts(60_000 - num_test, 10_000, 2 * config.dataplane.block_samples)
     return None
 
 

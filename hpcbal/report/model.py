@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hpcbal.telemetry.views.evaluation import Evaluation
+
 SpanKind = Literal["training", "profiling"]
 
 USE_KINDS = ("training", "data", "peers", "checkpoint", "starting", "profiling", "idle")
@@ -55,6 +57,9 @@ class JobReport:
         best_loss, final_loss: its lowest loss and that of its last epoch, of the validation samples if there
             are any.
         settings: hyper-parameters in which it differs from other jobs of the run, by dotted key, as text.
+        kept_best_epoch, kept_best_metric, kept_best_value: the best epoch by its stop rule, whose weights are
+            on disk; None if they are not.
+        kept_last_epoch: the last epoch whose weights are on disk; None if there is none.
     """
 
     name: str
@@ -71,6 +76,10 @@ class JobReport:
     best_loss: float | None = None
     final_loss: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    kept_best_epoch: int | None = None
+    kept_best_metric: str = ""
+    kept_best_value: float | None = None
+    kept_last_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +258,7 @@ class ReportData:
         run_kind: kind of the run, as in its config.
         problem: a sentence about damaged files of the run; empty if there are none.
         measure: key of the measure by which jobs are compared; empty: the main one of that kind of run.
+        evaluation: what `hpcbal evaluate` found; None if it was not called.
     """
 
     name: str
@@ -276,6 +286,7 @@ class ReportData:
     run_kind: str = "ensemble"
     problem: str = ""
     measure: str = ""
+    evaluation: Evaluation | None = None
 
     @property
     def num_slots(self) -> int:

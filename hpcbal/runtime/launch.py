@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hpcbal.cluster.accelerators import visible_gpus
@@ -19,6 +19,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.balance import balances_of
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
+from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.clean_output import CleanOutput
 from hpcbal.runtime.handoff.finished import report_of_finished
@@ -73,6 +74,53 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
 
 
 def _run_as_rank(request: RunRequest, launcher: Launcher) -> int:
+    def body(stop: StopFlag, activity: Activity) -> int:
+        from hpcbal.runtime.main import run_rank
+
+        return run_rank(request, launcher, stop, activity)
+
+    return _as_rank(launcher, body)
+
+
+def evaluate(request: EvaluationRequest, argv: Sequence[str]) -> int:
+    """Evaluate the DNNs of a run: as a rank if a launcher started this process, otherwise with mpirun.
+
+    Args:
+        argv: the command line without the program's name; the ranks are started with it.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        HpcbalError: if the input is wrong or MPI cannot be used.
+    """
+    launcher = detect_launcher(os.environ)
+    if launcher is not None:
+
+        def body(stop: StopFlag, activity: Activity) -> int:
+            from hpcbal.runtime.evaluate import run_evaluation
+
+            return run_evaluation(request, launcher, stop, activity)
+
+        return _as_rank(launcher, body)
+    with Requests() as requests:
+        trained = open_trained(request)
+        if importlib.util.find_spec("mpi4py") is None:
+            raise _no_mpi("the module is not installed")
+        return start_mpirun(argv, num_ranks_to_evaluate(trained), requests)
+
+
+def num_ranks_to_evaluate(trained: TrainedRun) -> int:
+    """Number of ranks to start on this machine: one for each slot, or as many cores as there are DNNs."""
+    slots = trained.config.slots
+    if isinstance(slots.per_node, int):
+        return slots.per_node
+    cores = len(os.sched_getaffinity(0))
+    return len(visible_gpus(slots.device)) or min(cores, len(trained.dnns))
+
+
+def _as_rank(launcher: Launcher, body: Callable[[StopFlag, Activity], int]) -> int:
+    """Prepare this process for MPI, and run `body` in it."""
     stop = StopFlag()
     stop.install()  # before MPI and NumPy are loaded, which takes a second or more
     start = StartFile.of_rank()
@@ -84,16 +132,14 @@ def _run_as_rank(request: RunRequest, launcher: Launcher) -> int:
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
         start.hint(abort_code=int(ExitCode.WRONG_INPUT))
         raise _no_mpi(str(error)) from error
-    from hpcbal.runtime.main import run_rank
-
     activity = Activity()
     with own_exit_code(launcher.rank, activity):
-        return run_rank(request, launcher, stop, activity)
+        return body(stop, activity)
 
 
 def _no_mpi(reason: str) -> InputError:
     return InputError(
-        f"training needs mpi4py, but it cannot be imported here ({reason}); install it for the "
+        f"this needs mpi4py, but it cannot be imported here ({reason}); install it for the "
         "launcher's MPI: pip install 'hpcbal[mpi]'"
     )
 

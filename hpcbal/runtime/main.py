@@ -13,20 +13,18 @@ from mpi4py import MPI
 from hpcbal.cluster.discovery import discover, split_by_node
 from hpcbal.cluster.launcher import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
-from hpcbal.comm.all_or_none import ReportedError, all_or_none
+from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi_channel import MpiChannel
 from hpcbal.config import EnsembleConfig, add_import_roots
-from hpcbal.errors import ExitCode
-from hpcbal.forks import remember_rank
 from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
 from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.health.ending import JobEnd, write_last_words
+from hpcbal.runtime.health.ending import JobEnd
 from hpcbal.runtime.health.peers import watch_peers
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace
+from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.rank.shared_data import open_data
@@ -40,10 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag, activity: Activity) -> int:
-    """Run one rank; returns the exit code, which is the same on all ranks.
-
-    An error that only this rank has seen aborts the whole job: if the rank merely left, the others would
-    wait for it.
+    """Run one rank of `hpcbal run`; returns the exit code, which is the same on all ranks.
 
     Args:
         request: what the command line asked for.
@@ -51,53 +46,20 @@ def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag, activity: 
         stop: the stop flag, which already catches signals.
         activity: gets what this rank does.
     """
-    world = MPI.COMM_WORLD
-    end = JobEnd(world, activity)
-    remember_rank()
-    logging.raiseExceptions = False  # a full disk must not fill stderr with tracebacks of the logs
-    with ExitStack() as logs:
-        try:
-            code = _run_or_leave(world, request, launcher, stop, activity, end, logs)
-        except BaseException as error:  # also if the exit code cannot be recorded: the others wait
-            end.abort_for(error)
-            raise
-    patient_barrier(world)
-    end.close()
-    MPI.Finalize()
-    return code
-
-
-def _run_or_leave(
-    world: MPI.Intracomm,
-    request: RunRequest,
-    launcher: Launcher,
-    stop: StopFlag,
-    activity: Activity,
-    end: JobEnd,
-    logs: ExitStack,
-) -> int:
-    """Run, or leave together with all ranks after an error that one of them has reported."""
-    try:
-        return _run(world, request, launcher, stop, activity, end, logs)
-    except ReportedError as error:
-        return StartFile.of_rank().leave_exit_code(world.rank, error.code)
+    return run_in_job(
+        launcher, activity, lambda world, end, logs: _run(world, request, stop, activity, end, logs)
+    )
 
 
 def _run(
     world: MPI.Intracomm,
     request: RunRequest,
-    launcher: Launcher,
     stop: StopFlag,
     activity: Activity,
     end: JobEnd,
     logs: ExitStack,
 ) -> int:
-    _check_world(world, launcher)
-    patient_barrier(world)
     start = StartFile.of_rank()
-    if world.rank == SCHEDULER_RANK:
-        start.add(is_ready=True)  # all ranks catch signals now
-        note_end(UNDECIDED)
     with ExitStack() as stack:
         opened = all_or_none(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
         if opened is not None:
@@ -138,20 +100,6 @@ def _run(
 
 def _hang_trace(output: Path, rank: int, config: EnsembleConfig) -> HangTrace:
     return HangTrace(RunDirectory(output).rank_log(rank), config.stall_timeout_s)
-
-
-def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
-    """Exit if the size of the MPI world differs from the launcher's; the first rank reports it."""
-    if launcher.size in (None, world.size):
-        return
-    if launcher.rank in (None, SCHEDULER_RANK):
-        write_last_words(
-            f"{launcher.name} started {launcher.size} processes, but this process sees an MPI world of "
-            f"size {world.size}, so the processes cannot reach each other. mpi4py was built with an MPI that "
-            "is not the launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild "
-            "mpi4py against the site's MPI"
-        )
-    raise ReportedError(int(ExitCode.WRONG_INPUT))
 
 
 def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitStack) -> None:

@@ -71,6 +71,12 @@ class OptimizerSettings(Protocol):
     @property
     def nesterov(self) -> bool: ...
 
+    @property
+    def clip_norm(self) -> float | None: ...
+
+    @property
+    def no_weight_decay(self) -> Sequence[str]: ...
+
 
 class NamedSettings(Protocol):
     """A loss or a metric of a DNN: its name in Keras or import path, and its arguments."""
@@ -143,6 +149,12 @@ class ClassLabel:
 
 
 CLASS_LABEL = ClassLabel()
+
+
+def are_shares(label: LabelShape, num_classes: int) -> bool:
+    """Whether labels can be distributions over the classes, as those of mixed samples are."""
+    return label.shape == (num_classes,) and np.dtype(label.dtype).kind == "f"
+
 
 _NO_STATES: Array = np.zeros(0)
 
@@ -237,6 +249,9 @@ class Replica(Protocol):
     def apply(self, tensors: Sequence[Any]) -> None:
         """Update the weights with contributions summed over the group."""
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Use this learning rate, >= 0, from the next step on; first that of the optimizer's settings."""
+
     def train_alone(self, batch: Batch) -> Sums:
         """Do the whole step of a group of one rank: `compute` and `apply`, with the same result.
 
@@ -263,8 +278,23 @@ class Replica(Protocol):
     def metrics(self, sums: Sums) -> dict[str, float]:
         """Loss and metrics of the samples behind `sums`, by name; NaN without samples."""
 
+    def predict(self, batch: Batch) -> Array:
+        """Predictions for at least one sample in inference mode, float64, shape (n, ...).
+
+        They are what metrics see: the model's outputs, as probabilities if the loss takes logits. The labels
+        of the batch are not used.
+
+        Raises:
+            InputError: if the backend has no outputs (emulated).
+            MemoryError: as for `compute`.
+        """
+
     def state(self) -> Arrays:
         """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
+
+    def weights(self) -> Arrays:
+        """The weights of `state()` alone; a backend overrides this to save the copies of the others."""
+        return {name: array for name, array in self.state().items() if name.startswith("weights/")}
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
         """Load what `state()` returned, here or in another process; all or nothing.

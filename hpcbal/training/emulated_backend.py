@@ -24,6 +24,7 @@ from hpcbal.training.backend import (
     Replica,
     SampleShape,
     Sums,
+    are_shares,
 )
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.model_change import check_fit
@@ -102,6 +103,7 @@ class EmulatedReplica(Replica):
         self._model = model
         self._parameters = parameters
         self._optimizer = optimizer
+        self._rate = optimizer.learning_rate
         self._velocity = {name: np.zeros_like(array) for name, array in parameters.items()}
         self._iteration = np.zeros((), np.int64)
         self._zeros = [np.zeros_like(array) for array in parameters.values()]
@@ -127,7 +129,7 @@ class EmulatedReplica(Replica):
         else:
             deadline_s = self._deadline(num_samples_total) - self._summing_s
         self._summing_s = 0.0
-        y = np.asarray(batch.y).reshape(-1)
+        y = np.asarray(batch.y)
         loss, correct, gradients = self._model.loss_and_gradient(self._parameters, self._inputs(batch), y)
         divisor = num_samples_total if weight is None else len(y) / weight
         tensors = []
@@ -148,7 +150,8 @@ class EmulatedReplica(Replica):
         """Heavy-ball momentum as in Keras: v = mu*v - lr*g, w += v; weight decay w *= 1 - lr*decay."""
         if self._num_trainers > 1 and self._computed_s is not None:
             self._summing_s = time.perf_counter() - self._computed_s
-        rate, momentum = self._optimizer.learning_rate, self._optimizer.momentum
+        rate, momentum = self._rate, self._optimizer.momentum
+        tensors = clipped(tensors, self._optimizer.clip_norm)
         for (name, weights), tensor in zip(self._parameters.items(), tensors, strict=True):
             gradient = np.asarray(tensor)
             weights *= 1.0 - rate * self._optimizer.weight_decay
@@ -157,9 +160,12 @@ class EmulatedReplica(Replica):
             weights += momentum * velocity - rate * gradient if self._optimizer.nesterov else velocity
         self._iteration += 1
 
+    def set_learning_rate(self, rate: float) -> None:
+        self._rate = rate
+
     def evaluate(self, batch: Batch) -> Sums:
         """Takes the time of this rank's share at the group's rate, `EVALUATION_SPEEDUP` times faster."""
-        y = np.asarray(batch.y).reshape(-1)
+        y = np.asarray(batch.y)
         if self._worker is None:
             deadline_s = self._deadline(batch.work * self._num_trainers / EVALUATION_SPEEDUP)
         else:
@@ -175,6 +181,10 @@ class EmulatedReplica(Replica):
         correct = float(sums.states[0]) if len(sums.states) else 0.0
         accuracy = correct / sums.count if sums.count else float("nan")
         return {"loss": sums.mean_loss, "accuracy": accuracy}
+
+    def predict(self, batch: Batch) -> Array:
+        """Always refused: what stands in for the model predicts nothing about the samples."""
+        raise InputError("the emulated backend has no outputs; train with backend.name: tensorflow")
 
     def _inputs(self, batch: Batch) -> Array | list[Array]:
         """What the model is called with."""
@@ -267,10 +277,10 @@ class EmulatedBackend(Backend):
         """
         if sample_weights is not None:
             raise InputError("data.dataset: got sample_weights, which the emulated backend does not use")
-        if not label.is_class:
+        if not (label.is_class or are_shares(label, num_classes)):
             raise InputError(
                 f"DNN {dnn.name}: labels of shape {label.shape} and type {label.dtype}, allowed with the "
-                "emulated backend: one class per sample"
+                "emulated backend: one class per sample, or a distribution over classes"
             )
         if dnn.optimizer.name.lower() != "sgd":
             raise InputError(
@@ -295,6 +305,14 @@ class EmulatedBackend(Backend):
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""
+
+
+def clipped(tensors: Sequence[Any], clip_norm: float | None) -> Sequence[Any]:
+    """Gradients, shortened to a global norm of at most `clip_norm`; None: as they are."""
+    if clip_norm is None:
+        return tensors
+    norm = float(np.sqrt(sum(np.sum(np.square(tensor, dtype=np.float64)) for tensor in tensors)))
+    return [tensor * (clip_norm / norm) for tensor in tensors] if norm > clip_norm else tensors
 
 
 def _sleep_until(deadline_s: float) -> None:

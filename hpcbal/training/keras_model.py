@@ -64,7 +64,9 @@ class TrainedModel(keras.Model):
 
     def call(self, x: Any, mask: Any = None, training: bool = False) -> Any:
         masked = {} if mask is None else {"mask": mask}
-        return self.model(x, training=training, **masked)
+        outputs = self.model(x, training=training, **masked)
+        # With mixed precision a last layer may compute in 16 bits; losses and metrics do not.
+        return keras.ops.cast(outputs, keras.config.floatx()) if keras.ops.is_tensor(outputs) else outputs
 
 
 class _TakesTraining(keras.Model):
@@ -77,12 +79,19 @@ class _TakesTraining(keras.Model):
         return self.model(x) if mask is None else self.model(x, mask=mask)
 
 
+def users_own(model: TrainedModel) -> keras.Model:
+    """The model that the user's callable returned."""
+    own = model.model
+    return own.model if isinstance(own, _TakesTraining) else own
+
+
 def checked(
     dnn: DnnSettings,
     model: Any,
     sample: SampleShape,
     num_classes: int,
     label: LabelShape = CLASS_LABEL,
+    precision: str = "",
 ) -> tuple[TrainedModel, Objective, list[str]]:
     """Build the model for samples of this shape, if it is not built yet, and check what it returns.
 
@@ -92,6 +101,7 @@ def checked(
         sample: shape of one sample; None where samples differ in length.
         num_classes: number of logits, with the default loss.
         label: shape and type of one label.
+        precision: of the arithmetic; with a mixed one, outputs may have 16 bits.
 
     Returns:
         The model to train, which calls the user's; its loss and metrics; and what is probably a mistake in
@@ -108,11 +118,11 @@ def checked(
         raise InputError(f"{who} returned {type(model).__name__}{lacks}, allowed: keras.Model")
     short, long = PROBE_LENGTHS
     try:
-        objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, short)
+        objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, precision, short)
     except UserCodeError:
         if None not in sample.shape:
             raise
-        objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, long)
+        objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, precision, long)
     return TrainedModel(model), objective, [*_unused(model), *found]
 
 
@@ -123,6 +133,7 @@ def _check(
     shape: tuple[int | None, ...],
     num_classes: int,
     label: LabelShape,
+    precision: str,
     length: int,
 ) -> tuple[Objective, list[str]]:
     """The same on samples of this length, where samples differ in length; returns warnings."""
@@ -138,7 +149,7 @@ def _check(
             raise InputError(_not_one_tensor(who, given, num_classes if takes_logits else None))
         if takes_logits:
             _check_output(who, given, (None, num_classes))
-        _check_type(who, model.outputs[0].dtype)
+        _check_type(who, model.outputs[0].dtype, precision)
         ending = _ending(model.outputs[0])
     else:
         ending = None
@@ -169,7 +180,7 @@ def _check(
             raise InputError(_not_one_tensor(who, outputs, num_classes if takes_logits else None))
         if takes_logits:
             _check_output(who, tuple(outputs.shape), (NUM_PROBES, num_classes))
-        _check_type(who, outputs.dtype)
+        _check_type(who, outputs.dtype, precision)
         if (
             takes_logits
             and num_classes > 1
@@ -257,9 +268,9 @@ def _check_output(who: str, given: tuple[int | None, ...], expected: tuple[int |
         )
 
 
-def _check_type(who: str, dtype: Any) -> None:
+def _check_type(who: str, dtype: Any, precision: str) -> None:
     name, floatx = keras.backend.standardize_dtype(dtype), keras.config.floatx()
-    if name != floatx:
+    if name not in (floatx, precision.removeprefix("mixed_")):
         raise InputError(
             f"{who} gives outputs of type {name}, allowed: {floatx}; give its last layer dtype='{floatx}'"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,8 +33,15 @@ def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimize
     for key in ("momentum", "nesterov", "weight_decay"):
         if getattr(settings, key):
             arguments[key] = getattr(settings, key)
+    if settings.clip_norm is not None:
+        arguments["global_clipnorm"] = settings.clip_norm
     try:
-        return kind(**arguments)
+        optimizer = kind(**arguments)
+        if settings.no_weight_decay:
+            optimizer.exclude_from_weight_decay(
+                var_names=[re.escape(name) for name in settings.no_weight_decay]
+            )
+        return optimizer
     except (TypeError, ValueError) as error:
         raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
 

@@ -14,7 +14,7 @@ from hpcbal.config.imports import load_object
 from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.training.arrays import Array
-from hpcbal.training.backend import DnnSettings, LabelShape, NamedSettings, Sums
+from hpcbal.training.backend import DnnSettings, LabelShape, NamedSettings, Sums, are_shares
 from hpcbal.training.failure import USER_ERRORS
 from hpcbal.training.metric_states import Accuracy, KerasMetric, Metric
 from hpcbal.user_code import summary
@@ -204,7 +204,7 @@ class Objective:
         return keras.ops.mean(values, axis=tuple(range(1, rank))) if rank > 1 else values
 
     def _check_default_loss(self, label: LabelShape) -> None:
-        if label.is_class or _are_shares(label, self._num_classes):
+        if label.is_class or are_shares(label, self._num_classes):
             return
         raise InputError(
             f"{self._who}: loss: labels have shape {label.shape} and type {label.dtype}, which the default "
@@ -324,7 +324,7 @@ class Objective:
     def _weights_of_classes(self, given: Mapping[int, float] | str | None) -> Array | None:
         if given is None:
             return None
-        if not self._label.is_class and not _are_shares(self._label, self._num_classes):
+        if not self._label.is_class and not are_shares(self._label, self._num_classes):
             raise InputError(
                 f"{self._who}: class_weights: labels have shape {self._label.shape} and type "
                 f"{self._label.dtype}, allowed with class_weights: one class per sample"
@@ -339,11 +339,6 @@ class Objective:
         for number, weight in given.items():
             weights[number] = weight
         return weights
-
-
-def _are_shares(label: LabelShape, num_classes: int) -> bool:
-    """Whether labels can be shares of the classes."""
-    return label.shape == (num_classes,) and np.dtype(label.dtype).kind == "f"
 
 
 class _user_errors:  # noqa: N801  (a context manager, used like a function)

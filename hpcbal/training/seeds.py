@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import zlib
 
+SEED_STATE = "seed_generator_state"
+"""How Keras calls the state of a random layer: a seed, and a counter of draws."""
+
+MAX_DRAWS_PER_STEP = 1024
+"""A step advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
+
 
 def dnn_seed(seed: int, dnn_name: str, own: int | None = None) -> int:
     """A seed in 0..2**32-1 for the initial weights and random layers of `dnn_name`.

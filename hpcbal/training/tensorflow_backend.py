@@ -12,16 +12,14 @@ import gc
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hpcbal import env
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import; 0 shows TensorFlow's own log
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-os.environ.setdefault("CUDA_DEVICE_ORDER", env.DRIVERS_ORDER)  # otherwise the fastest GPU is number 0
+os.environ.update({**env.TENSORFLOW_DEFAULTS, **os.environ})  # before the import
 
 import keras
 import tensorflow as tf
@@ -41,13 +39,14 @@ from hpcbal.training.backend import (
     Sums,
 )
 from hpcbal.training.device_input import DeviceInput, Tensors
-from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
 from hpcbal.training.failure import NonFiniteError
 from hpcbal.training.keras_model import IGNORES_MASK, checked
 from hpcbal.training.keras_parts import make_optimizer, moving_variances, named_variables
+from hpcbal.training.loss_scaling import LossScale
 from hpcbal.training.model_change import check_fit
 from hpcbal.training.objective import Objective
-from hpcbal.training.seeds import dnn_seed
+from hpcbal.training.predicting import predictor
+from hpcbal.training.seeds import MAX_DRAWS_PER_STEP, SEED_STATE, dnn_seed
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.tensorflow_errors import (
     all_finite,
@@ -61,56 +60,11 @@ from hpcbal.training.traced_step import Gradients, numbers_of, sums_of
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.values.affine import Affine
 
-SEED_STATE = "seed_generator_state"
-"""How Keras calls the state of a random layer: a seed, and a counter of draws."""
-
-MAX_DRAWS_PER_STEP = 1024
-"""`apply` advances that counter by this: more than any layer, even a recurrent one, draws in a step."""
-
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 # Keras repeats this at every trace; the check of the model has found it, see `Replica.warnings`.
 warnings.filterwarnings("ignore", IGNORES_MASK.pattern, UserWarning)
-
-
-def setup_tensorflow(
-    local_slot: int,
-    num_local_slots: int,
-    cores_of_slots: Sequence[frozenset[int]] | None = None,
-    *,
-    wanted: str = "auto",
-    granted: str | None = None,
-) -> str:
-    """Give this process its GPU, or its share of the cores; call before any other use of TensorFlow.
-
-    Args:
-        local_slot: index of this trainer on its node, from 0.
-        num_local_slots: trainers on the node.
-        cores_of_slots: affinity masks of the node's trainers, if the caller has gathered them.
-        wanted: `slots.device`.
-        granted: how the batch system gave GPUs, from `granted_gpus`.
-
-    Returns:
-        The device, for people and for the key of measured rates.
-
-    Raises:
-        ClusterError: if the node has more trainers than GPUs, or TensorFlow misses GPUs that were given.
-    """
-    share = threads_of_slot(frozenset(os.sched_getaffinity(0)), num_local_slots, cores_of_slots)
-    intra, inter = thread_counts(os.environ, share)
-    tf.config.threading.set_intra_op_parallelism_threads(intra)
-    tf.config.threading.set_inter_op_parallelism_threads(inter)
-    if wanted == "cpu":
-        tf.config.set_visible_devices([], "GPU")
-    gpus = [] if wanted == "cpu" else tf.config.list_physical_devices("GPU")
-    index = gpu_of_slot(len(gpus), local_slot)
-    if index is None:
-        check_gpus_seen(wanted, granted, built_with_gpus=tf.test.is_built_with_gpu_support())
-        return f"cpu, {intra} thread{'s' if intra > 1 else ''}"
-    tf.config.set_visible_devices(gpus[index], "GPU")
-    tf.config.experimental.set_memory_growth(gpus[index], True)
-    return str(tf.config.experimental.get_device_details(gpus[index]).get("device_name", "gpu"))
 
 
 class TensorFlowReplica(Replica):
@@ -130,6 +84,7 @@ class TensorFlowReplica(Replica):
         optimizer: not built yet.
         objective: what is minimised and measured.
         inputs: turns batches into tensors.
+        scaling: of the loss, for float16; None: the loss as it is.
     """
 
     def __init__(
@@ -138,6 +93,7 @@ class TensorFlowReplica(Replica):
         optimizer: keras.optimizers.Optimizer,
         objective: Objective,
         inputs: DeviceInput,
+        scaling: LossScale | None = None,
     ) -> None:
         self.broken: Exception | None = None
         synchronised = synchronised_layers(model)
@@ -162,12 +118,14 @@ class TensorFlowReplica(Replica):
             names = ", ".join(left)
             self.warnings = [f"not updated in training, because they are not floating-point numbers: {names}"]
         self._dtype = keras.config.floatx()
+        self._scaling = scaling
         self._input = inputs
         variables = self._trainable + [v for _, v in self._statistics]
-        self._zeros = [tf.zeros(v.shape, self._dtype) for v in variables]
+        shapes = [v.shape for v in variables] + ([()] if self._scaling is not None else [])
+        self._zeros = [tf.zeros(shape, self._dtype) for shape in shapes]
         samples, labels = self._input.signature
         total = tf.TensorSpec([], self._dtype)
-        sums = [tf.TensorSpec(v.shape, self._dtype) for v in variables]
+        sums = [tf.TensorSpec(shape, self._dtype) for shape in shapes]
         salt = tf.TensorSpec([], tf.int64)
         # Without autograph, errors in a user's `call` keep their own traceback; Keras does the same.
         traced = functools.partial(tf.function, autograph=False)
@@ -177,7 +135,10 @@ class TensorFlowReplica(Replica):
         self._apply = traced(self._traced_apply, input_signature=[sums])
         self._train_alone = traced(self._traced_train_alone, input_signature=steps)
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
+        self._predict = predictor(model, self._input, objective.predictions)
         self._named = named_variables(model, optimizer)
+        if self._scaling is not None:
+            self._named |= self._scaling.variables
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
         self.num_bytes = num_bytes(self._shapes())
 
@@ -207,7 +168,11 @@ class TensorFlowReplica(Replica):
         for variance, (mean, rate) in self._variances.items():
             differences[variance] += tf.square(differences[mean]) / rate
         differences = [own.share * difference for difference in differences]
-        return own.gradients + differences, numbers_of(finite, own.loss, *own.states)
+        tensors, usable = own.gradients + differences, finite
+        if self._scaling is not None:
+            usable = self._scaling.is_usable(own.loss, finite)
+            tensors = self._scaling.contribution(tensors, finite)
+        return tensors, numbers_of(usable, own.loss, *own.states)
 
     def _traced_gradients(self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor) -> Gradients:
         self.num_traces += 1  # Python runs only while TensorFlow traces
@@ -223,6 +188,8 @@ class TensorFlowReplica(Replica):
             loss = self._loss(y, outputs, extra_losses, training=True)
             share = tf.cast(tf.shape(y[0])[0], self._dtype) / total
             objective = loss / total
+            if self._scaling is not None:
+                objective *= self._scaling.scale
         gradients = [
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
             for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
@@ -253,13 +220,29 @@ class TensorFlowReplica(Replica):
 
     def _traced_train_alone(self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
         own = self._traced_gradients(x, y, total, salt)
-        with tf.control_dependencies([stop_unless(all_finite(own.loss, own.gradients))]):
-            self._optimizer.apply(own.gradients, self._trainable)
+        finite = all_finite(own.loss, own.gradients)
+        usable = finite if self._scaling is None else self._scaling.is_usable(own.loss, finite)
+
+        def apply(gradients: Sequence[tf.Tensor]) -> None:
+            self._optimizer.apply(gradients, self._trainable)
             for i, variable in self._statistics:  # all samples of the step are here: no difference to share
                 # A copy, because a model may keep a part of its input, which lies in memory of the ring.
                 variable.value.assign(tf.raw_ops.DeepCopy(x=own.after[i]))
+
+        with tf.control_dependencies([stop_unless(usable)]):
+            self._update(own.gradients, finite, apply)
             self._advance_seeds()
             return numbers_of(own.loss, *own.states)
+
+    def _update(
+        self, gradients: Sequence[tf.Tensor], finite: tf.Tensor, apply: Callable[[Sequence[tf.Tensor]], None]
+    ) -> None:
+        """Apply these gradients; if the loss is scaled, only finite ones, without the scale; traced."""
+        if self._scaling is None:
+            apply(gradients)
+        else:
+            unscaled = self._scaling.unscaled(gradients)
+            self._scaling.update(finite, lambda: apply(unscaled))
 
     def _traced_compute_together(
         self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor
@@ -277,16 +260,26 @@ class TensorFlowReplica(Replica):
         with memory_errors():
             self._apply([tf.convert_to_tensor(tensor) for tensor in tensors])
 
+    def set_learning_rate(self, rate: float) -> None:
+        self._optimizer.learning_rate = rate
+
     def _traced_apply(self, sums: list[tf.Tensor]) -> None:
         self.num_traces += 1
-        gradients, differences = sums[: len(self._trainable)], sums[len(self._trainable) :]
-        self._optimizer.apply(gradients, self._trainable)
+        num = len(self._trainable)
+        differences = sums[num : num + len(self._statistics)]
         for variance, (mean, rate) in self._variances.items():
             least = -rate * self._statistics[variance][1].value  # for samples that do not vary at all
             difference = differences[variance] - tf.square(differences[mean]) / rate
             differences[variance] = tf.maximum(difference, least)
-        for (_, variable), difference in zip(self._statistics, differences, strict=True):
-            variable.value.assign_add(difference)
+
+        def apply(gradients: Sequence[tf.Tensor]) -> None:
+            self._optimizer.apply(gradients, self._trainable)
+            for (_, variable), difference in zip(self._statistics, differences, strict=True):
+                variable.value.assign_add(difference)
+
+        self._update(
+            sums[:num], tf.equal(sums[-1], 0.0) if self._scaling is not None else tf.constant(True), apply
+        )
         self._advance_seeds()
 
     def _advance_seeds(self) -> None:
@@ -313,8 +306,15 @@ class TensorFlowReplica(Replica):
     def metrics(self, sums: Sums) -> dict[str, float]:
         return self._objective.results(sums)
 
+    def predict(self, batch: Batch) -> Array:
+        with memory_errors():
+            return self._predict(batch)
+
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
+
+    def weights(self) -> Arrays:
+        return {name: np.array(v.numpy()) for name, v in self._named.items() if name.startswith("weights/")}
 
     def _shapes(self) -> Arrays:
         """Arrays like those of `state()`, but without memory."""
@@ -332,7 +332,7 @@ class TensorFlowReplica(Replica):
 
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which have circular references."""
-        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate")
+        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate", "_predict")
         for name in ("_model", "_optimizer", *traced):
             self.__dict__.pop(name, None)
         self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
@@ -344,7 +344,8 @@ class TensorFlowBackend(Backend):
 
     Args:
         device: what `setup_tensorflow` returned.
-        precision: "float32" or "float64", for weights and arithmetic in the whole process.
+        precision: "float32" or "float64" for weights and arithmetic in the whole process; "mixed_float16" or
+            "mixed_bfloat16" for arithmetic of that type on weights of float32.
     """
 
     name = "tensorflow"
@@ -373,15 +374,17 @@ class TensorFlowBackend(Backend):
             load_object(dnn.model)  # first, as a user's module may change Keras' settings
         keras.utils.clear_session(free_memory=False)
         keras.config.disable_traceback_filtering()  # or messages of a user's errors get arguments appended
-        keras.config.set_floatx(self._precision)
+        floatx = self._precision if self._precision in ("float32", "float64") else "float32"
+        keras.config.set_floatx(floatx)
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with memory_errors(), hint_at_sizes(sample):
             model = make_model(dnn, sample, num_classes)
-            model, objective, found = checked(dnn, model, sample, num_classes, label)
+            model, objective, found = checked(dnn, model, sample, num_classes, label, self._precision)
             optimizer = make_optimizer(dnn.name, dnn.optimizer)
-            inputs = DeviceInput(sample, on_device, self._precision, label, sample_weights)
-            replica = TensorFlowReplica(model, optimizer, objective, inputs)
+            inputs = DeviceInput(sample, on_device, floatx, label, sample_weights)
+            scaling = LossScale() if self._precision == "mixed_float16" else None
+            replica = TensorFlowReplica(model, optimizer, objective, inputs, scaling)
             of_model = f"DNN {dnn.name}: model {dnn.model}"
             replica.warnings = [f"{of_model}: {text}" for text in (*found, *replica.warnings)]
         if replica.exchange is not None:

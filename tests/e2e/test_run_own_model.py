@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -41,3 +42,27 @@ def test_own_models_train_on_own_data_and_their_weights_can_be_loaded(lab, monke
         waves.load_weights(model, lab.out / "dnns" / name / "checkpoint.h5")
         found = np.argmax(model.predict(np.stack(samples), verbose=0), axis=1)
         assert np.mean(found == np.array(labels)) == pytest.approx(state.history[-1].metrics["val_accuracy"])
+
+    config = lab.out / "config.yaml"
+    config.write_text(
+        config.read_text().replace("per_node: 1\n", "per_node: 2\n")
+    )  # two ranks share the work
+    done = lab.start("evaluate", "out", "--json", "--weights", "last", "--dnns", "residual,cnn-*").wait(
+        timeout_s=300
+    )
+    assert done.code == 0, done
+    printed = json.loads(done.out)
+    kept = json.loads((lab.out / "evaluation.json").read_text())
+    assert printed == {name: value for name, value in kept.items() if name != "schema"}
+    assert (printed["data"], printed["num_samples"], printed["num_ranks"]) == (
+        "the validation set",
+        len(labels),
+        2,
+    )
+    for dnn in printed["dnns"]:
+        state, _ = read_checkpoint(lab.out / "dnns" / dnn["name"])
+        last = state.history[-1].metrics
+        assert dnn["scores"]["accuracy"] == pytest.approx(last["val_accuracy"])
+        assert dnn["scores"]["loss"] == pytest.approx(last["val_loss"], rel=1e-5)
+        assert dnn["scores"]["nll"] == pytest.approx(last["val_loss"], rel=1e-5)
+    assert [each["name"] for each in printed["ensembles"]] == ["mean of all", "greedy selection"]

@@ -28,6 +28,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "schema": ("numpy", "hpcbal.policies", "hpcbal.control"),
     "status": ("numpy", "pydantic", "hpcbal.policies", "hpcbal.control"),
     "report": ("numpy", "hpcbal.policies", "hpcbal.control"),
+    "compare": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.simulator"),
 }
 
 # Rooms from the ground up, with the other packages and the rooms that each may import. A room may import
@@ -50,6 +51,7 @@ cluster           | mpi4py                                | errors cluster.layou
 policies.batching | numpy                                 | errors
 policies.samples  | numpy                                 | errors policies.batching
 policies          | numpy                                 | errors cluster.layout policies.batching
+ensembling        | numpy                                 | errors
 control           | -                                     | errors values cluster.layout machines
                   |                                       | policies.batching policies
 telemetry.files   | -                                     | errors
@@ -92,16 +94,21 @@ dataplane         | mpi4py numpy                          | errors values comm d
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.schema config.contract config.imports
                   |                                       | models
+export            | -                                     | errors telemetry.files telemetry checkpoint config
+                  |                                       | data training
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane
-report.model      | -                                     | -
+report.model      | -                                     | telemetry.views
 report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | values telemetry.views report.model report.drawing
 report.reading    | -                                     | errors telemetry.files telemetry.ledger
                   |                                       | telemetry.views report.model
-report.page       | jinja2                                | printable telemetry.files telemetry.views
+report.comparing  | -                                     | errors values telemetry.files telemetry.views
+                  |                                       | config report.model report.reading
+report.page       | jinja2                                | printable values telemetry.files telemetry.views
                   |                                       | report.model report.drawing report.charts
+                  |                                       | report.comparing
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
                   |                                       | telemetry.host telemetry.ledger telemetry
@@ -128,9 +135,11 @@ runtime.record    | -                                     | printable errors env
                   |                                       | checkpoint simulator config.checks config
                   |                                       | dataplane report runtime.handoff runtime.wire
                   |                                       | runtime.resuming
-runtime.group     | numpy                                 | errors forks values comm cluster telemetry.streams
-                  |                                       | telemetry.ledger checkpoint config dataplane
-                  |                                       | training runtime.wire runtime.balance runtime.rank
+runtime.group     | numpy                                 | errors forks user_code values comm cluster
+                  |                                       | policies control telemetry.streams
+                  |                                       | telemetry.ledger checkpoint config.imports config
+                  |                                       | dataplane training runtime.wire runtime.balance
+                  |                                       | runtime.rank
 runtime.parts     | numpy                                 | errors values comm cluster policies.samples
                   |                                       | policies data dataplane training runtime.wire
                   |                                       | runtime.balance runtime.rank runtime.group
@@ -145,16 +154,22 @@ runtime.start     | mpi4py                                | errors env forks com
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
+runtime.evaluating | mpi4py numpy                          | printable errors comm ensembling telemetry.files
+                  |                                       | telemetry.views telemetry checkpoint config.source
+                  |                                       | config.schema config data dataplane training
+                  |                                       | runtime.group
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
-                  |                                       | telemetry.streams telemetry config.balance config
-                  |                                       | runtime.handoff runtime.health runtime.resuming
-                  |                                       | runtime.rank runtime.start
+                  |                                       | telemetry.streams telemetry.views telemetry
+                  |                                       | config.balance config data runtime.handoff
+                  |                                       | runtime.health runtime.resuming runtime.rank
+                  |                                       | runtime.start runtime.evaluating
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
-                  |                                       | config.scheduling planning report.model
-                  |                                       | report.drawing report.reading report.page report
-                  |                                       | runtime.handoff runtime
+                  |                                       | config.scheduling export planning report.model
+                  |                                       | report.drawing report.reading report.comparing
+                  |                                       | report.page report runtime.handoff
+                  |                                       | runtime.evaluating runtime
 __main__          | -                                     | errors stderr cli
 """
 
@@ -182,18 +197,24 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "training.tensorflow_backend",
         "training.device_input",
+        "training.predicting",
         "training.tensorflow_errors",
         "training.traced_exchange",
         "training.traced_step",
+        "training.loss_scaling",
+        "training.tensorflow_setup",
         "training.horovod_collective",
         "models",
     ),
     "keras": (
         "training.tensorflow_backend",
+        "training.predicting",
         "training.keras_model",
         "training.keras_parts",
+        "training.loss_scaling",
         "training.metric_states",
         "training.objective",
+        "training.plain_model",
         "models",
         "speed_models.networks",
     ),
@@ -363,7 +384,20 @@ sys.exit(f"{heavy} imported" if heavy else code)
 """
 
 
-@pytest.mark.parametrize("verb", ["--help", "run --help", "validate", "plan", "status", "report", "schema"])
+LIGHT = (
+    "--help",
+    "run --help",
+    "evaluate --help",
+    "validate",
+    "plan",
+    "status",
+    "report",
+    "compare",
+    "schema",
+)
+
+
+@pytest.mark.parametrize("verb", LIGHT)
 def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
     from ledger_lines import a
 
@@ -384,6 +418,9 @@ def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
         "status": directory,
     }
     arguments["report"] = [*directory, "--no-plots"]
+    if verb == "compare":
+        (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+        arguments["compare"] = [*directory, "--html", str(tmp_path / "compared.html")]
     argument = arguments.get(verb, [])
     result = subprocess.run(
         [sys.executable, "-c", PROBE % ((*HEAVY, *NOT_NEEDED.get(verb, ())),), *verb.split(), *argument],

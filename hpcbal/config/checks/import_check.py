@@ -17,9 +17,20 @@ from inspect import Signature
 from pathlib import Path
 
 from hpcbal.config.checks.annotations import allowed_by_name
+from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
 from hpcbal.config.checks.uncallable import why_uncallable
-from hpcbal.config.contract import DATASET, MODEL, PER_SAMPLE, Contract, Misfit, misfits, names_of_args
+from hpcbal.config.contract import (
+    DATASET,
+    MODEL,
+    OPERATION,
+    PER_SAMPLE,
+    SCHEDULE,
+    Contract,
+    Misfit,
+    misfits,
+    names_of_args,
+)
 from hpcbal.config.schema.ensemble import DataConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import YamlNode, join_key
@@ -44,7 +55,10 @@ class _Names:
 
 
 def import_problems(root: YamlNode) -> list[str]:
-    """Problems with models and datasets in a written-out configuration: all, or more than are shown."""
+    """Problems with models, datasets and a user's operations in a written-out configuration.
+
+    Returns: all, or more than are shown.
+    """
     problems: dict[str, None] = {}
     data = root.get("data")
     dnns = root.get("dnns")
@@ -53,9 +67,16 @@ def import_problems(root: YamlNode) -> list[str]:
             default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
             data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
         problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
+        for name in ("validation", "test"):
+            problems |= dict.fromkeys(_held_out_problems(data, data.get(name)))
+    for operation in own_operations(root):
+        problems |= dict.fromkeys(_entry_problems(operation, "operation", OPERATION))
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
             problems |= dict.fromkeys(_entry_problems(dnn, "model", MODEL))
+            schedule, rest = dnn.deepest(("optimizer", "schedule"))
+            if not rest:
+                problems |= dict.fromkeys(_entry_problems(_named(schedule), "name", SCHEDULE))
             for named in _losses_and_metrics(dnn):
                 problems |= dict.fromkeys(_entry_problems(named, "name", PER_SAMPLE))
         if len(problems) > MOST_PROBLEMS:
@@ -63,15 +84,26 @@ def import_problems(root: YamlNode) -> list[str]:
     return list(problems)
 
 
+def _held_out_problems(data: YamlNode, section: YamlNode | None) -> list[str]:
+    """Problems with a held-out dataset, whose callable is that of `data.dataset` unless it has its own."""
+    if section is None or not section.is_mapping:
+        return []
+    own = section.get("dataset")
+    if own is None or own.value is None:
+        section = YamlNode({**section.value, "dataset": data.value["dataset"]}, section.where, section.key)
+    return _entry_problems(section, "dataset", DATASET)
+
+
 def _losses_and_metrics(dnn: YamlNode) -> list[YamlNode]:
     """The loss and the metrics of a DNN as mappings with a `name`."""
     metrics = dnn.get("metrics")
     nodes = [dnn.get("loss"), *(metrics.value if metrics is not None and metrics.is_list else ())]
-    return [
-        node if node.is_mapping else YamlNode({"name": node}, node.where, node.key)
-        for node in nodes
-        if node is not None
-    ]
+    return [_named(node) for node in nodes if node is not None]
+
+
+def _named(node: YamlNode) -> YamlNode:
+    """What may be written as its name alone, as a mapping with a `name`."""
+    return node if node.is_mapping else YamlNode({"name": node}, node.where, node.key)
 
 
 def arguments_of_model(path: object) -> tuple[str, ...] | None:
@@ -96,7 +128,7 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     if problem is not None:
         return [path.problem(problem)]
     known = None if definition is None else _known_arguments(definition)
-    if isinstance(definition, ast.ClassDef) and contract is PER_SAMPLE:
+    if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION, SCHEDULE):
         contract = replace(contract, passed=(), words=())
     return [] if known is None else _argument_problems(entry, path, *known, contract)
 

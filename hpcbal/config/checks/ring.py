@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpcbal.config.checks.custom_operations import is_own
 from hpcbal.config.schema.ensemble import MOST_BLOCK_SAMPLES, DataplaneConfig
 from hpcbal.config.schema.operations import MOST_PIXELS
 from hpcbal.config.schema.run import MOST_BYTES
@@ -17,7 +18,7 @@ def ring_problems(root: YamlNode) -> list[str]:
     """Problems with `dataplane.ring_bytes`, in a written-out configuration that may have others, too.
 
     A sample has at least one byte, or those of one channel after the last operation that fixes its size and
-    runs before samples travel. Only the run knows the rest.
+    runs before samples travel, if no operation of the user comes after it. Only the run knows the rest.
     """
     defaults = DataplaneConfig()
     dataplane = root.get("dataplane")
@@ -61,6 +62,8 @@ def _least_sample(operations: YamlNode | None, *, leaves_last: bool) -> tuple[in
     while leaves_last and items and items[-1].get(_ELEMENTWISE) is not None:
         items.pop()
     for item in items:
+        if is_own(item):  # it may change size and type
+            num_pixels, pixel_bytes, cause = 1, 1, None
         for name in _SIZED:
             size = item.get(name)
             sides = [_number(size, side, 0, MOST_PIXELS) for side in ("height", "width")]

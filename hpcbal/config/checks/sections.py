@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.shares import too_few_samples
-from hpcbal.config.schema.dnn import OPTIMIZERS
 from hpcbal.config.schema.ensemble import BalanceConfig
+from hpcbal.config.schema.optimizer import OPTIMIZERS
 from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
@@ -82,7 +83,9 @@ def _keys_in_args(root: YamlNode) -> list[str]:
     """Reject keys in `args`, at any depth, that are not text: args are stored as JSON."""
     data = root.get("data")
     dnns = root.get("dnns")
-    owners = [data, *(dnns.value if dnns is not None and dnns.is_list else [])]
+    held_out = [data.get(name) for name in ("validation", "test")] if data is not None else []
+    owners = [data, *held_out, *(dnns.value if dnns is not None and dnns.is_list else [])]
+    owners += own_operations(root)
     given = [owner.get("args") for owner in owners if owner is not None]
     problems = [
         node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with the quotes")
@@ -284,6 +287,9 @@ def _monitors_without_validation(root: YamlNode) -> list[str]:
     """Reject stop rules that follow a metric of validation data where there is none."""
     fraction, rest = root.deepest(("data", "validation_fraction"))
     if rest or isinstance(fraction.value, bool) or fraction.value != 0:
+        return []
+    own, rest = root.deepest(("data", "validation"))
+    if not rest and own.value is not None:
         return []
     dnns = root.get("dnns")
     problems: dict[str, None] = {}

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from hpcbal.config.checks.group_size import size_warnings
 from hpcbal.config.checks.import_check import import_problems
+from hpcbal.config.checks.mixed_labels import mixed_label_problems
 from hpcbal.config.checks.packages import package_problems
 from hpcbal.config.checks.ring import ring_problems
 from hpcbal.config.checks.sections import cross_problems
@@ -68,7 +69,7 @@ def _parts(defaults: YamlNode | None, expansion: Expansion) -> tuple[tuple[YamlN
 
 
 def _problems(full: YamlNode) -> list[str]:
-    return [*cross_problems(full), *ring_problems(full)]
+    return [*cross_problems(full), *mixed_label_problems(full), *ring_problems(full)]
 
 
 def _environment_problems(full: YamlNode) -> list[str]:

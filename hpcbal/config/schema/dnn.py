@@ -16,6 +16,7 @@ from hpcbal.config.schema.objective import (
     Loss,
     Metrics,
 )
+from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.section import (
     ARGS_ALLOWED,
     COUNT_ALLOWED,
@@ -35,35 +36,11 @@ from hpcbal.values.metric_names import LOSS, VALIDATION, base_name, is_more_bett
 if TYPE_CHECKING:
     from hpcbal.control.stopping import StopRule
 
-OptimizerName = Literal[
-    "sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "lion", "ftrl", "adafactor"
-]
-OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
-
-
 BalanceName = Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu", "fixed"]
 Shares = Annotated[tuple[Annotated[float, Field(ge=LEAST, le=MOST)], ...], Strict(False)]
 SHARES_ALLOWED = "a list of numbers above 0 such as '[2, 1, 1]'"
 SEED_ALLOWED = "null or a whole number from 0 to 2**32 - 1"
 BALANCE_ALLOWED = f"null, {', '.join(get_args(BalanceName))}"
-
-
-class OptimizerConfig(Section):
-    """How gradients change the weights; names and meanings as in Keras."""
-
-    name: OptimizerName = key(..., "Algorithm.", ", ".join(OPTIMIZERS))
-    learning_rate: float = key(..., "Step size.", "a number above 0", gt=0.0)
-    momentum: float = key(0.0, "Momentum of sgd and rmsprop.", "0 <= momentum < 1", ge=0.0, lt=1.0)
-    weight_decay: float = key(0.0, "Decoupled decay of the weights.", "a number, 0 or more", ge=0.0)
-    nesterov: bool = key(False, "Nesterov momentum; sgd only.", "true, false")
-
-    @model_validator(mode="after")
-    def _check(self) -> OptimizerConfig:
-        if self.momentum > 0.0 and self.name not in ("sgd", "rmsprop"):
-            raise wrong("momentum", f"got {self.momentum}, allowed: 0 with {self.name} (it has no momentum)")
-        if self.nesterov and (self.name != "sgd" or self.momentum == 0.0):
-            raise wrong("nesterov", "got true, allowed: false unless name is sgd and momentum is above 0")
-        return self
 
 
 class StopConfig(Section):
@@ -220,4 +197,17 @@ class DnnConfig(Section):
             if is_better != is_more_better(name):
                 stop = stop.model_copy(update={"mode": "max" if is_better else "min"})
         object.__setattr__(self, "stop", stop)
+        return self
+
+    @model_validator(mode="after")
+    def _check_warmup(self) -> DnnConfig:
+        schedule = self.optimizer.schedule
+        if schedule is not None and schedule.unit == "epochs":
+            times = {"warmup": schedule.warmup, "at": schedule.at[0] if schedule.at else 0.0}
+            for name, time in times.items():
+                if time >= self.stop.max_epochs:
+                    raise wrong(
+                        f"optimizer.schedule.{name}",
+                        f"got {time:g} epochs, allowed: less than stop.max_epochs ({self.stop.max_epochs})",
+                    )
         return self

@@ -11,7 +11,6 @@ from hpcbal.config.schema.dnn import (
     SEED_ALLOWED,
     BalanceName,
     DnnConfig,
-    OptimizerConfig,
     StopConfig,
 )
 from hpcbal.config.schema.ensemble import EnsembleConfig
@@ -24,6 +23,7 @@ from hpcbal.config.schema.objective import (
     Loss,
     Metrics,
 )
+from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.search import SearchConfig
 from hpcbal.config.schema.section import Section, key
 
@@ -65,7 +65,7 @@ def json_schema() -> dict[str, Any]:
     schema = EnsembleConfig.model_json_schema(by_alias=True)
     definitions = schema["$defs"]
     optional = {k: v for k, v in definitions["DnnConfig"].items() if k != "required"}
-    for name in ("LossConfig", "OptimizerConfig", "StopConfig"):
+    for name in ("LossConfig", "OptimizerConfig", "ScheduleOfRateConfig", "StopConfig"):
         definitions[name].pop("required", None)
     definitions["DnnConfig"] = {**optional, "required": ["name"]}
     axes = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}

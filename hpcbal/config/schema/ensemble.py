@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from hpcbal.config.schema.dnn import SHARES_ALLOWED, BalanceName, DnnConfig, Shares
-from hpcbal.config.schema.operations import Operation
+from hpcbal.config.schema.held_out import (
+    DEFAULT_VALIDATION_FRACTION,
+    SECTION_ALLOWED,
+    TEST_FRACTION_ALLOWED,
+    HeldOutConfig,
+    check_held_out,
+)
+from hpcbal.config.schema.operations import Operation, in_order
 from hpcbal.config.schema.prune import PruneConfig
 from hpcbal.config.schema.run import (
     MOST_BYTES,
@@ -86,7 +93,11 @@ class DataConfig(DatasetConfig):
     """Where the samples come from."""
 
     validation_fraction: float = key(
-        0.2, "Share of the samples kept for validation; 0: none.", _SHARE, ge=0.0, lt=1.0
+        DEFAULT_VALIDATION_FRACTION,
+        "Share of the samples kept for validation; 0: none.",
+        _SHARE,
+        ge=0.0,
+        lt=1.0,
     )
     max_bad_fraction: float = key(
         0.01,
@@ -118,6 +129,24 @@ class DataConfig(DatasetConfig):
         "null or a number above 0",
         gt=0.0,
     )
+    validation: HeldOutConfig | None = key(
+        None, "A dataset of its own for validation, instead of validation_fraction.", SECTION_ALLOWED
+    )
+    test: HeldOutConfig | None = key(
+        None, "A dataset of its own for 'hpcbal evaluate', which no DNN sees before.", SECTION_ALLOWED
+    )
+    test_fraction: float = key(
+        0.0,
+        "Share of the samples kept for 'hpcbal evaluate', which no DNN sees before; 0: none.",
+        TEST_FRACTION_ALLOWED,
+        ge=0.0,
+        lt=1.0,
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> DataConfig:
+        check_held_out(self, self.validation, self.validation_fraction, self.test, self.test_fraction)
+        return self
 
 
 class ProfilingConfig(Section):
@@ -222,9 +251,18 @@ class BackendConfig(Section):
     collective: Literal["horovod", "mpi"] = key(
         "horovod", "What sums gradients; emulated always uses mpi.", "horovod, mpi"
     )
-    precision: Literal["float32", "float64"] = key(
-        "float32", "Type of weights and gradients.", "float32, float64"
+    precision: Literal["float32", "float64", "mixed_float16", "mixed_bfloat16"] = key(
+        "float32",
+        "Type of weights and gradients; mixed: these are float32, and layers compute in 16 bits.",
+        "float32, float64, mixed_float16, mixed_bfloat16",
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> BackendConfig:
+        if self.name == "emulated" and self.precision.startswith("mixed"):
+            raise wrong("precision", f"got {self.precision}, allowed with emulated: float32, float64")
+        return self
+
     rates: Mapping[str, RatesByCount] = key(
         {},
         "For emulated: samples/s by number of slots, by DNN; missing counts follow [FLEET] Eq. 5.",
@@ -339,7 +377,7 @@ class EnsembleConfig(RunConfig):
         None, "How ranks are used.", "keys of slots", default_factory=EnsembleSlotsConfig
     )
     data: DataConfig = key(None, "Where the samples come from.", "keys of data", default_factory=DataConfig)
-    preprocessing: Annotated[tuple[Operation, ...], Strict(False)] = key(
+    preprocessing: Annotated[tuple[Operation, ...], Strict(False), AfterValidator(in_order)] = key(
         (),
         "Operations on every sample, in order.",
         "a list of operations such as 'resize: {height: 8, width: 8}'",

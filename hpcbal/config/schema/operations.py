@@ -6,10 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
-from hpcbal.config.schema.section import CUSTOM_ERROR, LEAST, MOST, Section, key
+from hpcbal.config.schema.section import (
+    ARGS_ALLOWED,
+    IMPORT_ALLOWED,
+    IMPORT_PATTERN,
+    LEAST,
+    MOST,
+    Section,
+    is_import_path,
+    key,
+    wrong,
+)
 
 _PIXELS = "a whole number of pixels, 1 or more"
 MOST_PIXELS = 65_535
@@ -18,7 +36,12 @@ _PER_CHANNEL = "a number, or a list with a number per channel"
 
 @dataclass(frozen=True, slots=True)
 class OperationConfig:
-    """One operation with all its arguments, defaults included."""
+    """One operation with all its arguments, defaults included.
+
+    Attributes:
+        name: of an operation that comes with hpcbal, or the import path of a user's.
+        args: of a user's operation, those in the file.
+    """
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +90,39 @@ class RandomRotation(Section):
     degrees: float = key(..., "Largest angle, in both directions.", "0 < degrees <= 180", gt=0.0, le=180)
 
 
+class RandomBrightness(Section):
+    """Add a random number to all values while training."""
+
+    factor: float = key(
+        ..., "Largest number, in parts of the range, as in Keras.", "0 < factor <= 1", gt=0.0, le=1
+    )
+
+
+class RandomContrast(Section):
+    """Stretch values about each channel's mean by a random factor while training."""
+
+    factor: float = key(
+        ..., "Largest distance of the factor from 1, as in Keras.", "0 < factor <= 1", gt=0.0, le=1
+    )
+
+
+class ColorJitter(Section):
+    """Change brightness, contrast, saturation and hue at random while training, as in torchvision."""
+
+    brightness: float = key(0.0, "Largest distance of the factor from 1.", "a number, 0 or more", ge=0.0)
+    contrast: float = key(0.0, "Likewise, about the mean gray value.", "a number, 0 or more", ge=0.0)
+    saturation: float = key(0.0, "Likewise, about each pixel's gray value.", "a number, 0 or more", ge=0.0)
+    hue: float = key(
+        0.0, "Largest part of the colour wheel, in both directions.", "0 <= hue <= 0.5", ge=0.0, le=0.5
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> ColorJitter:
+        if not (self.brightness or self.contrast or self.saturation or self.hue):
+            raise wrong("", "got 0 for all of its keys, allowed: at least one above 0; or remove it")
+        return self
+
+
 def _as_tuple(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(value)
@@ -75,6 +131,51 @@ def _as_tuple(value: Any) -> Any:
 
 _Number = Annotated[float, Field(ge=-MOST, le=MOST)]
 _Channels = Annotated[_Number | tuple[_Number, ...], BeforeValidator(_as_tuple)]
+
+
+def _ascending(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] > value[1]:
+        raise ValueError("the first number is larger than the second")
+    return value
+
+
+_Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
+_Part = Annotated[float, Field(ge=LEAST, le=1)]
+_Parts = Annotated[tuple[_Part, _Part], BeforeValidator(_as_tuple), AfterValidator(_ascending)]
+_Ratios = Annotated[tuple[_Positive, _Positive], BeforeValidator(_as_tuple), AfterValidator(_ascending)]
+
+
+class RandomErasing(Section):
+    """Cover a random rectangle while training, as in torchvision."""
+
+    p: float = key(0.5, "Probability.", "0 < p <= 1", gt=0.0, le=1)
+    scale: _Parts = key(
+        (0.02, 0.33), "Least and largest part of the area.", "a list [least, largest], 0 < both <= 1"
+    )
+    ratio: _Ratios = key(
+        (0.3, 3.3), "Least and largest height over width.", "a list [least, largest] of numbers above 0"
+    )
+    value: float = key(0.0, "What covers the rectangle.", "a number", ge=-MOST, le=MOST)
+
+
+class Cutout(Section):
+    """Cover a square at a random place with zeros while training."""
+
+    size: int = key(..., "Side of the square.", _PIXELS, ge=1, le=MOST_PIXELS)
+
+
+class Mixup(Section):
+    """Make each training sample the weighted mean of two."""
+
+    alpha: float = key(0.2, "Of the beta distribution of weights.", "a number above 0", gt=0.0)
+    p: float = key(1.0, "Probability.", "0 < p <= 1", gt=0.0, le=1)
+
+
+class CutMix(Section):
+    """Replace a rectangle of each training image by that of another one."""
+
+    alpha: float = key(1.0, "Of the beta distribution of areas.", "a number above 0", gt=0.0)
+    p: float = key(1.0, "Probability.", "0 < p <= 1", gt=0.0, le=1)
 
 
 class Normalize(Section):
@@ -89,19 +190,20 @@ class Normalize(Section):
         stds = self.std if isinstance(self.std, tuple) else (self.std,)
         means = self.mean if isinstance(self.mean, tuple) else (self.mean,)
         if not stds or not means or min(stds) < LEAST:
-            raise PydanticCustomError(
-                CUSTOM_ERROR,
-                "{message}",
-                {"key": "std", "message": f"got {self.std}, allowed: {_PER_CHANNEL}, each above 0"},
-            )
+            raise wrong("std", f"got {self.std}, allowed: {_PER_CHANNEL}, each above 0")
         if len(stds) > 1 and len(means) > 1 and len(stds) != len(means):
             message = f"got {len(stds)} numbers but mean has {len(means)}, allowed: as many as channels"
-            raise PydanticCustomError(CUSTOM_ERROR, "{message}", {"key": "std", "message": message})
+            raise wrong("std", message)
         return self
 
 
 class OperationItem(Section):
-    """One entry of `preprocessing`: exactly one of these keys."""
+    """One entry of `preprocessing`: exactly one of these keys, or the import path of an own operation."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"patternProperties": {IMPORT_PATTERN: {"type": ["object", "null"]}}}
+    )
+    also_allowed = f", or {IMPORT_ALLOWED}"
 
     decode: Decode = key(None, "Decode PNG or JPEG bytes.", "arguments of decode")
     resize: Resize = key(None, "Resize to a fixed size.", "arguments of resize")
@@ -109,20 +211,21 @@ class OperationItem(Section):
     center_crop: CenterCrop = key(None, "Middle window.", "arguments of center_crop")
     random_flip: RandomFlip = key(None, "Random mirroring.", "arguments of random_flip")
     random_rotation: RandomRotation = key(None, "Random rotation.", "arguments of random_rotation")
+    random_brightness: RandomBrightness = key(None, "Random brightness.", "arguments of random_brightness")
+    random_contrast: RandomContrast = key(None, "Random contrast.", "arguments of random_contrast")
+    color_jitter: ColorJitter = key(None, "Random colours.", "arguments of color_jitter")
+    random_erasing: RandomErasing = key(None, "Random rectangle.", "arguments of random_erasing")
+    cutout: Cutout = key(None, "Random square.", "arguments of cutout")
+    mixup: Mixup = key(None, "Mean of two samples.", "arguments of mixup")
+    cutmix: CutMix = key(None, "Part of another image.", "arguments of cutmix")
     normalize: Normalize = key(None, "Scale and shift.", "arguments of normalize")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        """`- random_flip` without arguments is the same as `- random_flip: {}`."""
-        return {value: {}} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _exactly_one(self) -> OperationItem:
         if len(self.model_fields_set) != 1:
             given = ", ".join(sorted(self.model_fields_set)) or "none"
             message = f"got {given}, allowed: exactly one operation per entry ({', '.join(OPERATIONS)})"
-            raise PydanticCustomError(CUSTOM_ERROR, "{message}", {"message": message, "key": ""})
+            raise wrong("", message)
         return self
 
 
@@ -134,8 +237,54 @@ def _to_operation(item: OperationItem) -> OperationConfig:
     return OperationConfig(name, getattr(item, name).model_dump())
 
 
-def _from_operation(value: Any) -> Any:
-    return {value.name: dict(value.args)} if isinstance(value, OperationConfig) else value
+def _operation(value: Any, to_item: ValidatorFunctionWrapHandler) -> OperationConfig:
+    """A user's operation, or one that comes with hpcbal."""
+    if isinstance(value, OperationConfig):
+        value = {value.name: dict(value.args)}
+    elif isinstance(value, str):
+        value = {value: None}
+    if isinstance(value, Mapping) and any(isinstance(name, str) and is_import_path(name) for name in value):
+        return _custom(value)
+    return _to_operation(to_item(value))
+
+
+def _custom(value: Mapping[Any, Any]) -> OperationConfig:
+    if len(value) != 1:
+        given = ", ".join(map(str, value))
+        raise wrong("", f"got {given}, allowed: exactly one operation per entry")
+    ((name, args),) = value.items()
+    if args is not None and not isinstance(args, Mapping):
+        raise wrong("", f"got {args!r:.100} for {name}, allowed: {ARGS_ALLOWED}")
+    return OperationConfig(name, dict(args or {}))
+
+
+MIXING = ("mixup", "cutmix")
+"""Operations on pairs of samples."""
+_BOTH = " and ".join(MIXING)
+_ELEMENTWISE = ("normalize",)
+
+
+def in_order(operations: tuple[OperationConfig, ...]) -> tuple[OperationConfig, ...]:
+    """Check that only elementwise operations follow those on pairs of samples, which are there once each.
+
+    Raises:
+        PydanticCustomError: if not, at the first operation that is wrong.
+    """
+    mixing: list[str] = []
+    may_mix = True
+    for index, operation in enumerate(operations):
+        name = operation.name
+        if name in MIXING and name not in mixing and may_mix:
+            mixing.append(name)
+        elif mixing:
+            if name not in _ELEMENTWISE:
+                raise wrong(
+                    str(index),
+                    f"{name} comes after {mixing[-1]}, allowed there: {', '.join(_ELEMENTWISE)}, and {_BOTH} "
+                    "once each, side by side; change the order",
+                )
+            may_mix = False
+    return operations
 
 
 def _serialize(operation: OperationConfig) -> dict[str, Any]:
@@ -147,7 +296,6 @@ if TYPE_CHECKING:
 else:
     Operation = Annotated[
         OperationItem,
-        BeforeValidator(_from_operation),
-        AfterValidator(_to_operation),
+        WrapValidator(_operation),
         PlainSerializer(_serialize),
     ]

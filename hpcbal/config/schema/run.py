@@ -80,6 +80,12 @@ class CheckpointConfig(Section):
         "seconds, 0 or more",
         ge=0.0,
     )
+    keep: Literal["best", "last", "both"] = key(
+        "both",
+        "Weights that stay when a DNN or job is done: of its best epoch by its stop rule, its last, or both. "
+        "Until then the last ones are always kept, to resume.",
+        "best, last, both",
+    )
 
 
 class TimelineConfig(Section):

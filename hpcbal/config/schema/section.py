@@ -11,7 +11,8 @@ from pydantic_core import PydanticCustomError
 
 CUSTOM_ERROR = "hpcbal"
 _DIRECTORY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=,@-]*")
-_IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+IMPORT_PATTERN = r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*$"
+_IMPORT_PATH = re.compile(IMPORT_PATTERN)
 MAX_NAME_LENGTH = 100
 
 MOST = 10**9
@@ -37,10 +38,12 @@ class Section(BaseModel):
     Attributes:
         file_only_keys: further keys that a file may hold; they are resolved before the section is validated.
         sweep_keys: further keys that the file may hold where the section is the body of a sweep.
+        also_allowed: what else may be a key, for messages.
     """
 
     file_only_keys: ClassVar[tuple[str, ...]] = ()
     sweep_keys: ClassVar[tuple[str, ...]] = ()
+    also_allowed: ClassVar[str] = ""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hpcbal.data.datasets.diabetes import diabetes
+from hpcbal.data.datasets.digit_scenes import digit_scenes
 from hpcbal.data.datasets.digits import digits
 from hpcbal.data.datasets.fashion_mnist import fashion_mnist
 from hpcbal.data.datasets.generated_series import generated_series
@@ -9,4 +11,13 @@ from hpcbal.data.datasets.hdf5 import hdf5
 from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.datasets.ts_series import ts_series
 
-__all__ = ["digits", "fashion_mnist", "generated_series", "hdf5", "image_folder", "ts_series"]
+__all__ = [
+    "diabetes",
+    "digit_scenes",
+    "digits",
+    "fashion_mnist",
+    "generated_series",
+    "hdf5",
+    "image_folder",
+    "ts_series",
+]

@@ -17,10 +17,10 @@ class InMemoryDataset:
     """Samples stored as rows of an array.
 
     Attributes:
-        num_classes: largest label + 1.
+        num_classes: number of classes, or of outputs.
         sample_spec: spec of one row.
-        label_spec: one class.
-        labels: the class of each sample, shape (num_samples,).
+        label_spec: spec of one label.
+        labels: the label of each sample, shape (num_samples, *label shape).
         validation_ids: the set's own split, or None.
         fingerprint: digest of samples and labels.
     """
@@ -31,14 +31,18 @@ class InMemoryDataset:
         samples: NDArray[Any],
         labels: NDArray[Any],
         validation_ids: Sequence[int] | range | None = None,
+        label_spec: LabelSpec | None = None,
+        num_classes: int | None = None,
     ) -> None:
         """Use the arrays as they are, without a copy.
 
         Args:
             name: name for messages.
             samples: (num_samples, ...).
-            labels: (num_samples,) integers >= 0.
+            labels: (num_samples, *label shape); by default integers >= 0, the classes.
             validation_ids: ids of the validation samples.
+            label_spec: spec of one label; None: one class.
+            num_classes: None: the largest label + 1.
 
         Raises:
             DataError: if the numbers of samples and labels differ.
@@ -48,20 +52,20 @@ class InMemoryDataset:
         self._name = name
         self._samples = samples
         self.labels = labels
-        self._labels: list[int] = labels.tolist()
-        self.num_classes = int(labels.max()) + 1
+        self._labels: Any = labels.tolist() if label_spec is None else labels
+        self.num_classes = int(labels.max()) + 1 if num_classes is None else num_classes
         self.sample_spec = SampleSpec.of(samples.shape[1:], samples.dtype.name)
-        self.label_spec = LabelSpec()
+        self.label_spec = LabelSpec() if label_spec is None else label_spec
         self.validation_ids = validation_ids
         digest = hashlib.sha256(np.ascontiguousarray(samples).data)
-        digest.update(labels.astype("<i8").tobytes())
+        digest.update(labels.astype("<i8" if label_spec is None else labels.dtype).tobytes())
         self.fingerprint = digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self._labels)
 
-    def read(self, sample_id: int) -> tuple[NDArray[Any], int]:
-        """Return a view of one row, and its class."""
+    def read(self, sample_id: int) -> tuple[NDArray[Any], Any]:
+        """Return a view of one row, and its label."""
         return self._samples[sample_id], self._labels[sample_id]
 
     def describe(self, sample_id: int) -> str:

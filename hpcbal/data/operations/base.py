@@ -20,8 +20,10 @@ class OperationError(InputError):
 class Operation(Protocol):
     """One step of the preprocessing: a value without state, so every process computes the same."""
 
-    name: ClassVar[str]
-    is_random: ClassVar[bool]
+    @property
+    def is_random(self) -> bool:
+        """Whether training samples differ from pass to pass."""
+        ...
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The output for samples of `spec` (None: encoded images).
@@ -43,6 +45,12 @@ class Operation(Protocol):
             UnusableSampleError: if this sample cannot be used.
         """
         ...
+
+
+class NamedOperation(Operation, Protocol):
+    """An operation that comes with hpcbal."""
+
+    name: ClassVar[str]
 
 
 @runtime_checkable

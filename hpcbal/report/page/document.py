@@ -16,7 +16,16 @@ from hpcbal.report.drawing.scales import duration_label, percent_label
 from hpcbal.report.drawing.shapes import HAIR, INK, QUIET
 from hpcbal.report.drawing.svg import FONTS, to_svg
 from hpcbal.report.model import ReportData
-from hpcbal.report.page.parts import WHY_NAMES, best_first, cards, four_digits, mood, short_duration
+from hpcbal.report.page.parts import (
+    WHY_NAMES,
+    best_first,
+    cards,
+    four_digits,
+    kept_text,
+    mood,
+    short_duration,
+)
+from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, key_line
@@ -44,9 +53,9 @@ def render_page(data: ReportData) -> str:
         {name: to_svg(drawing) for name, drawing in draw_charts(data, width).items()}
         for width in (WIDE, NARROW)
     )
-    script = (Path(__file__).parent / "follow.js").read_text(encoding="utf-8")
+    script, script_hash = follow_script()
     return (
-        _environment()
+        page_environment()
         .get_template("page.html")
         .render(
             data=data,
@@ -58,6 +67,7 @@ def render_page(data: ReportData) -> str:
             measure=view_of(data.run_kind).measure(data.measure),
             with_epochs=any(job.best_epoch is not None for job in data.jobs),
             with_losses=any(job.best_loss is not None for job in data.jobs),
+            with_kept=any(kept_text(job) for job in data.jobs),
             ranked=best_first(data),
             metric=metric_words(metric_of(data) or "val_accuracy"),
             colors=colors_of(job.name for job in data.jobs),
@@ -71,9 +81,15 @@ def render_page(data: ReportData) -> str:
             hair=HAIR,
             fonts=FONTS,
             script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            script_hash=script_hash,
         )
     )
+
+
+def follow_script() -> tuple[str, str]:
+    """The script of a page, and its hash for the page's policy."""
+    script = (Path(__file__).parent / "follow.js").read_text(encoding="utf-8")
+    return script, base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _shown(value: object) -> object:
@@ -82,7 +98,8 @@ def _shown(value: object) -> object:
 
 
 @cache
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """What the templates of pages share: escaping, and filters for numbers."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # 45 ms, needed only for a page
 
     environment = Environment(
@@ -98,6 +115,8 @@ def _environment() -> Environment:
         "count": count_text,
         "duration": duration_label,
         "four_digits": four_digits,
+        "score_title": title_of,
+        "kept": kept_text,
         "percent": percent_label,
         "short_duration": short_duration,
         "key_line": key_line,

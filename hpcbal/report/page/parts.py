@@ -69,6 +69,19 @@ def four_digits(value: float | None) -> str | None:
     return None if value is None else f"{value:.4f}"
 
 
+def kept_text(job: JobReport) -> str:
+    """The epochs whose weights are on disk: `best 7 (val_loss 0.3121), last 10`; empty if there are none."""
+    parts = []
+    if job.kept_best_epoch is not None:
+        value = four_digits(job.kept_best_value)
+        parts.append(
+            f"best {job.kept_best_epoch}" + ("" if value is None else f" ({job.kept_best_metric} {value})")
+        )
+    if job.kept_last_epoch is not None:
+        parts.append(f"last {job.kept_last_epoch}")
+    return ", ".join(parts)
+
+
 def short_duration(seconds: float) -> str:
     """A duration that may be as short as some milliseconds."""
     return duration_label(seconds) if seconds >= 0.1 else f"{1000.0 * seconds:.0f} ms"

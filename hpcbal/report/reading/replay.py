@@ -25,6 +25,7 @@ from hpcbal.report.reading.hold import Epoch, Hold
 from hpcbal.report.reading.waits import share_point, waits_of, works_of
 from hpcbal.telemetry.ledger import (
     BadSampleLine,
+    BestKeptLine,
     CheckpointWrittenLine,
     DnnDoneLine,
     DnnFailedLine,
@@ -78,6 +79,8 @@ class Replay:
         warnings: of the models, as keys in order; several starts may repeat them.
         schedule: the schedule that was chosen last; None if none was chosen.
         shares: shares of the slots, by DNN.
+        best: what was kept as best weights, by DNN, the newest last.
+        last_saved: the epoch of the checkpoint, by DNN; None if it holds no weights.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
         problem: one sentence about damaged lines; None if there are none.
@@ -107,6 +110,8 @@ class Replay:
         self.warnings: dict[ModelWarning, None] = {}
         self.schedule: ScheduleFacts | None = None
         self.shares: dict[str, list[SharePoint]] = {}
+        self.best: dict[str, list[BestKeptLine]] = {}
+        self.last_saved: dict[str, int | None] = {}
         self.decided_s = 0.0
         self._base_unix_s: float | None = None
         self._open: dict[str, Hold] = {}
@@ -138,8 +143,8 @@ class Replay:
                 self._end_round()
             case EpochDoneLine():
                 self._take_epoch(line)
-            case CheckpointWrittenLine(dnn) if dnn in self._open:
-                self._open[dnn].held_s += _known(line.held_s)
+            case CheckpointWrittenLine() | BestKeptLine():
+                self._take_saved(line)
             case LeaveRoundLine(dnn) if dnn in self._open:
                 self._open[dnn].to_leave = True
             case GroupLeftLine(dnn):
@@ -234,6 +239,7 @@ class Replay:
         for dnn, num_epochs in plan.epochs.items():
             # Later epochs were lost when the run was killed; they will be trained again.
             del self.curves.setdefault(dnn, [])[num_epochs:]
+            self.best[dnn] = [kept for kept in self.best.get(dnn, ()) if kept.epoch <= num_epochs]
             self.shares[dnn] = [point for point in self.shares.get(dnn, ()) if point.epoch <= num_epochs]
         for group in plan.groups:
             rate = plan.predicted_rate_samples_per_s.get(group.dnn)
@@ -266,6 +272,7 @@ class Replay:
 
     def _take_epoch(self, line: EpochDoneLine) -> None:
         dnn, facts = line.dnn, line.facts
+        self.pruned.discard(dnn)  # it trains on without the rule
         curve = self.curves.setdefault(dnn, [])
         curve.append(EpochPoint(len(curve) + 1, line.metrics))
         hold = self._open.get(dnn)
@@ -291,6 +298,15 @@ class Replay:
         key = (dnn, len(hold.gpus))
         trained, seconds = self._trained.get(key, (0.0, 0.0))
         self._trained[key] = (trained + facts.num_trained, seconds + facts.trained_s)
+
+    def _take_saved(self, line: CheckpointWrittenLine | BestKeptLine) -> None:
+        hold = self._open.get(line.dnn)
+        if hold is not None:
+            hold.held_s += _known(line.held_s)
+        if isinstance(line, BestKeptLine):
+            self.best.setdefault(line.dnn, []).append(line)
+        else:
+            self.last_saved[line.dnn] = None if line.only_progress else line.epoch
 
     def _take_other(self, line: Line) -> None:
         match line:

@@ -18,6 +18,7 @@ from hpcbal.report.reading.replay import Replay
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
+from hpcbal.telemetry.views.evaluation import read_evaluation
 from hpcbal.telemetry.views.kinds import AnyStatus, view_of
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.results import read_results
@@ -50,6 +51,11 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
             status = read_status(run.root)
         except InputError as error:  # the ledger holds nearly everything
             problems.append(str(error))
+    evaluation = None
+    try:
+        evaluation = read_evaluation(run.evaluation)
+    except InputError as error:
+        problems.append(str(error))
     state, note = _state(replay, status, time.time() if now is None else now)
     note = "; ".join(text for text in (note, *problems) if text)
     end_s = replay.now_s
@@ -82,6 +88,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         run_kind=_start_of(replay).kind,
         problem="; ".join(problems),
         measure=measure,
+        evaluation=evaluation,
     )
     return _with_overheads(data, replay.decided_s)
 
@@ -170,11 +177,14 @@ def _settings(run: RunDirectory) -> Mapping[str, Mapping[str, str]]:
 def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_seconds: float) -> JobReport:
     curve = tuple(replay.curves.get(name, ()))
     cause, detail = replay.failed.get(name, ("", ""))
-    state = "failed" if cause else status
-    if not cause and name in replay.done:
+    state = status
+    if cause:
+        state = "failed"
+    elif name in replay.done:
         state = "done"
-    elif not cause and name in replay.pruned and status != "training":
+    elif name in replay.pruned:
         state = "pruned"
+    kept = next((line for line in replay.best.get(name, ())[-1:] if line.epoch), None)
     return JobReport(
         name=name,
         state=state,
@@ -184,6 +194,10 @@ def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_second
         cause=cause,
         detail=detail,
         curve=curve,
+        kept_best_epoch=None if kept is None else kept.epoch,
+        kept_best_metric="" if kept is None else kept.metric,
+        kept_best_value=None if kept is None else kept.value,
+        kept_last_epoch=replay.last_saved.get(name),
     )
 
 

@@ -88,12 +88,15 @@ class PassResult:
     samples_per_s: float | None = None
     first_s: float = 0.0
 
-    def facts(self, ranks: RankFacts | None, split: Mapping[str, Any]) -> EpochFacts:
+    def facts(
+        self, ranks: RankFacts | None, split: Mapping[str, Any], learning_rate: float | None = None
+    ) -> EpochFacts:
         """Measurements for the ledger that no decision depends on.
 
         Args:
             ranks: `own` of all ranks; None for a group of one rank.
             split: `balance` as returned by `Balancer.take_facts`, and `partition`, if they apply.
+            learning_rate: of the last step; None if it does not change.
         """
         balance, partition = split.get("balance"), split.get("partition")
         return EpochFacts(
@@ -105,6 +108,7 @@ class PassResult:
             ranks=ranks,
             balance=None if balance is None else BalanceFacts(**_frozen(balance)),
             partition=None if partition is None else PartitionFacts(**_frozen(partition)),
+            learning_rate=learning_rate,
         )
 
 
@@ -129,6 +133,7 @@ class PassRunner:
         suspended: whether this rank has been asked to stop at the next step.
         between_steps: called before each step with its position, for messages, heartbeats and checkpoints.
         trace: makes the trace of a pass, given its index.
+        set_rate: called before each training step with the position where it begins.
     """
 
     def __init__(
@@ -142,7 +147,9 @@ class PassRunner:
         suspended: Callable[[], bool],
         between_steps: Callable[[Position], None],
         trace: Callable[[int], StepTrace],
+        set_rate: Callable[[int], None] = lambda start: None,
     ) -> None:
+        self._set_rate = set_rate
         self._feeder = feeder
         self._batches = batches
         self._num_positions = num_positions
@@ -172,6 +179,8 @@ class PassRunner:
                     break
                 self._between_steps(Position(start.pass_index, offset))
                 step_began = time.monotonic()
+                if step.training:
+                    self._set_rate(step.start)
                 outcome = self._perform(step, sums)
                 offset, num_steps = step.end, num_steps + 1
                 num_samples += step.num_samples_total

@@ -137,6 +137,8 @@ class PartBatches(Batches):
         label = self._spec.label
         ids, y = np.empty(len(wanted), np.int64), np.empty((len(wanted), *label.shape), label.dtype)
         made: list[NDArray[Any]] = []
+        drawn: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        mixes = training and self._samples.mixes
         for index, (sample_id, moment) in enumerate(wanted):
             if self._poll is not None:
                 self._poll()
@@ -145,10 +147,16 @@ class PartBatches(Batches):
             except BadSample as error:
                 raise DataError(f"{error}; it could be preprocessed when this rank loaded it") from error
             ids[index] = sample_id
-            if out is None:
+            if mixes:
+                drawn.append((sample.copy(), y[index].copy()))
+            elif out is None:
                 made.append(sample.copy())
             else:
                 out[index] = sample
+        for index, own in enumerate(drawn):
+            assert out is not None, "samples that are mixed have one shape"
+            partner = drawn[(index + 1) % len(drawn)]  # in random order, as in a block of the stream
+            out[index], y[index] = self._samples.mixed(*wanted[index], own, partner)
         self.samples_made += len(wanted)
         seconds = time.perf_counter() - began
         self.busy_s += seconds

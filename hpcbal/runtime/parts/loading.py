@@ -179,7 +179,7 @@ class PartLoader:
                 f"data.dataset {name} is not the same on all ranks: fingerprints {known} and "
                 f"{source.fingerprint}; put it where all nodes can read it"
             )
-        if self._context.config.data.partition == "by_class" and not source.label_spec.is_class:
+        if self._context.config.data.partition == "by_class" and not source.dataset.label_spec.is_class:
             raise DataError(
                 "data.partition: got 'by_class', but the labels of this dataset are not classes; use 'random'"
             )

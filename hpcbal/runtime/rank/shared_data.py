@@ -11,6 +11,7 @@ from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.control import INDEPENDENT
+from hpcbal.data.first_samples import check_first
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
@@ -33,8 +34,8 @@ def open_data(
         meanwhile: called on ranks that do not open it, while the others do.
 
     Raises:
-        ReportedError: on all ranks, if a rank cannot open the dataset, the nodes see different data, or a
-            node has too little memory for the ring.
+        ReportedError: on all ranks, if a rank cannot open the dataset, a user's operations do not work, the
+            nodes see different data, or a node has too little memory for the ring.
     """
     makers = set(roles.preprocessor_ranks)
     if config.schedule.paradigm == INDEPENDENT:
@@ -42,7 +43,9 @@ def open_data(
 
     def open_mine() -> SampleSource | None:
         if world.rank in makers:
-            return open_source(config)
+            source = open_source(config)
+            check_first(source)
+            return source
         meanwhile()
         return None
 

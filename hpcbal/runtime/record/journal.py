@@ -34,10 +34,11 @@ from hpcbal.runtime.record.result_table import ResultTable
 from hpcbal.runtime.record.run_ledger import RunLedger
 from hpcbal.runtime.record.run_status import fill_status
 from hpcbal.runtime.record.run_timeline import RunTimeline
+from hpcbal.runtime.record.saved_epochs import SavedEpochs
 from hpcbal.runtime.resuming.kept_profile import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.resume import Account
-from hpcbal.runtime.wire.protocol import CheckpointFacts, ProfileFacts
+from hpcbal.runtime.wire.protocol import BestKept, CheckpointFacts, ProfileFacts
 from hpcbal.telemetry import (
     MetricsWriter,
     new_status,
@@ -47,6 +48,7 @@ from hpcbal.telemetry import (
 )
 from hpcbal.telemetry.ledger import (
     BadSampleLine,
+    BestKeptLine,
     EpochFacts,
     GroupLeftLine,
     ModelWarningLine,
@@ -92,11 +94,14 @@ class Journal:
         self._outlooks = Outlooks(started_s=time.monotonic())
         earlier = opened.earlier.accounts
         self._accounts = Accounts({dnn.name: earlier.get(dnn.name, Account()) for dnn in opened.config.dnns})
-        self._results = ResultTable(opened.config, self._accounts, opened.earlier.bad_samples)
+        self._saved = SavedEpochs(opened.earlier.saved)
+        bad_before = opened.earlier.bad_samples
+        self._results = ResultTable(opened.config, self._accounts, bad_before, self._saved)
         self._results_due_s = None if opened.request.profile_only else 0.0
         self._watch = GroupWatch()
         self._model_warnings: set[tuple[str, str]] = set()
         self._idle: tuple[int, str] | None = None  # the last reason for idle slots
+        self._learning_rates: dict[str, float | None] = {}  # of the last epoch
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
         for dnn_id, progress in opened.earlier.resume.dnns.items():
@@ -147,9 +152,11 @@ class Journal:
             case RateMeasured(), ProfileFacts(start_s):
                 self._profile.note_start(event.dnn_id, start_s)
             case EpochDone(), EpochFacts():
+                self._learning_rates[event.dnn_id] = facts.learning_rate
                 notes = self._note_epoch(event, facts)
-            case CheckpointWritten(), CheckpointFacts(seconds, held_s):
-                self._ledger.append(line_of_checkpoint(event, seconds, held_s))
+            case CheckpointWritten(), CheckpointFacts(seconds, held_s, only):
+                self._saved.note_last(event, only_progress=only)
+                self._ledger.append(line_of_checkpoint(event, seconds, held_s, only_progress=only))
             case GroupLeft(dnn_id), _:
                 cost = self._accounts.leave(dnn_id)
                 self._ledger.append(GroupLeftLine(dnn_id, cost.wall_time_s, cost.slot_seconds))
@@ -199,6 +206,12 @@ class Journal:
         self._model_warnings.add((dnn_id, text))
         self._ledger.append(ModelWarningLine(dnn_id, text))
         return True
+
+    def note_best(self, kept: BestKept) -> None:
+        """Record that the weights of a DNN's best epoch so far are on disk."""
+        self._saved.note_best(kept)
+        costs = kept.seconds, kept.held_s
+        self._ledger.append(BestKeptLine(kept.dnn_id, kept.epoch, kept.metric, kept.value, *costs))
 
     def note_outlook(self, outlook: Outlook) -> bool:
         """Record a prediction; True if it is the first of this start, which is compared with the end."""
@@ -284,7 +297,7 @@ class Journal:
         self._timeline.flush()
 
     def _renew_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
-        fill_status(self._status, ensemble, stats, self._accounts, self._watch)
+        fill_status(self._status, ensemble, stats, self._accounts, self._watch, self._saved)
         prediction = self._outlooks.status(time.monotonic(), finished=ensemble.finished)
         if prediction is not None:
             self._status["prediction"] = prediction
@@ -307,7 +320,9 @@ class Journal:
         if not history or history[-1].pass_index != event.pass_index:
             return  # the DNN has failed meanwhile
         gpus = len(ensemble.state.groups[event.dnn_id].gpus)
-        self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus)})
+        rate = self._learning_rates.get(event.dnn_id)
+        more = {} if rate is None else {"learning_rate": float(rate)}
+        self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus), **more})
 
     def _note_epoch(self, event: EpochDone, facts: EpochFacts) -> Sequence[str]:
         """Record an epoch in the ledger and the timeline; returns notes for the user."""

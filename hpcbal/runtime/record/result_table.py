@@ -7,6 +7,7 @@ from collections.abc import Collection
 from hpcbal.config import EnsembleConfig
 from hpcbal.control import Ensemble
 from hpcbal.runtime.record.accounts import Accounts
+from hpcbal.runtime.record.saved_epochs import SavedEpochs
 from hpcbal.telemetry import ResultRow
 from hpcbal.telemetry.views.settings import differing_settings
 from hpcbal.telemetry.views.summary import BEST, main_metric_of, summary_of
@@ -20,12 +21,16 @@ class ResultTable:
         config: the run's configuration.
         accounts: the cost of each DNN.
         bad_before: ids of samples that earlier starts could not use.
+        saved: the epochs whose weights are on disk.
     """
 
-    def __init__(self, config: EnsembleConfig, accounts: Accounts, bad_before: Collection[int]) -> None:
+    def __init__(
+        self, config: EnsembleConfig, accounts: Accounts, bad_before: Collection[int], saved: SavedEpochs
+    ) -> None:
         self._settings = differing_settings({dnn.name: dnn.model_dump() for dnn in config.dnns})
         self._accounts = accounts
         self._bad_before = frozenset(bad_before)
+        self._saved = saved
 
     def rows(self, ensemble: Ensemble, bad: Collection[int]) -> list[ResultRow]:
         """One row per DNN, in the order of the config.
@@ -49,7 +54,7 @@ class ResultTable:
                     wall_time_s=account.wall_time_s,
                     slot_seconds=account.slot_seconds,
                     cause=f"{dnn.cause}: {key_line(dnn.detail)}" if dnn.cause else "",
-                    numbers={**numbers, "bad_samples": num_bad},
+                    numbers={**numbers, "bad_samples": num_bad, **self._saved.numbers(name)},
                     settings=self._settings[name],
                     best_key=best_key,
                 )

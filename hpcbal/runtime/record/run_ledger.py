@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hpcbal.control import DnnState, Ensemble
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.telemetry import Ledger, environment_versions, write_json_atomic
 from hpcbal.telemetry.ledger import (
+    BestKeptLine,
     CheckpointDamagedLine,
     DnnDoneLine,
     DnnFailedLine,
@@ -99,6 +101,10 @@ class RunLedger:
             self.append(DnnRetriedLine(dnn_id))
         for warning in opened.earlier.warnings:
             self.append(CheckpointDamagedLine(warning))
+        for dnn_id in opened.earlier.other_best:
+            saved = opened.earlier.saved[dnn_id]
+            value = saved.value if math.isfinite(saved.value) else None
+            self.append(BestKeptLine(dnn_id, saved.best, saved.metric, value, 0.0, 0.0))
 
     def append_ended(self, ensemble: Ensemble) -> None:
         """Write a line for each DNN that has become done, or was pruned, since the last call."""

@@ -6,6 +6,7 @@ from hpcbal.control import Ensemble
 from hpcbal.runtime.record.accounts import Accounts
 from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
+from hpcbal.runtime.record.saved_epochs import SavedEpochs
 from hpcbal.telemetry.views.ensemble_status import DnnStatus, EnsembleStatus
 from hpcbal.telemetry.views.summary import best_of, main_metric_of
 
@@ -19,6 +20,7 @@ def fill_status(
     stats: PreprocessingStats,
     accounts: Accounts,
     watch: GroupWatch,
+    saved: SavedEpochs,
 ) -> None:
     """Update what changes in `status`, except for the prediction and the end."""
     snapshot = ensemble.snapshot()
@@ -51,6 +53,8 @@ def fill_status(
             "cause": dnn["cause"] or "",
             "detail": dnn["detail"] or "",
         }
+        if (weights := saved.status(name)) is not None:
+            entry["weights"] = weights
         if dnn["left_out"]:
             entry["left_out"] = dnn["left_out"]
         if name in watch.stragglers:

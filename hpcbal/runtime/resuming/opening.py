@@ -68,6 +68,7 @@ def open_run(request: RunRequest) -> OpenedRun:
             problem=scan.problem,
             retry_failed=request.retry_failed,
             regroups=config.balance.regroup,
+            keep=config.checkpoint.keep,
         )
         ledger = Ledger(run.ledger, scan)
     except BaseException:

@@ -16,9 +16,11 @@ from hpcbal.control.rounds import gpus_of, is_same, is_short
 from hpcbal.control.states import TERMINAL
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
+from hpcbal.runtime.resuming.kept_best import SavedWeights, recover_weights
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import (
     BadSampleLine,
+    BestKeptLine,
     CheckpointWrittenLine,
     DnnDoneLine,
     DnnFailedLine,
@@ -63,6 +65,8 @@ class Earlier:
         fingerprints: fingerprint of the data that each checkpoint was trained on, by DNN.
         retried: DNNs that had failed and get another try.
         bad_samples: ids of samples that could not be used.
+        saved: the epochs whose weights are on disk, by DNN.
+        other_best: DNNs whose best weights are of another epoch than the ledger says.
     """
 
     resume: ResumeState
@@ -72,6 +76,8 @@ class Earlier:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     retried: Sequence[str] = ()
     bad_samples: Collection[int] = ()
+    saved: Mapping[str, SavedWeights] = field(default_factory=dict)
+    other_best: Sequence[str] = ()
 
 
 def read_earlier(
@@ -82,6 +88,7 @@ def read_earlier(
     retry_failed: bool,
     regroups: bool = True,
     problem: str | None = None,
+    keep: str = "both",
 ) -> Earlier:
     """Combine the ledger and the checkpoints; damaged checkpoints are kept under another name.
 
@@ -98,6 +105,11 @@ def read_earlier(
             A round is not resumed if its groups lack GPUs that may now be used again, for this reason or
             because the hosts have changed.
         problem: what is wrong with the file of the ledger; None if it is whole.
+        keep: `checkpoint.keep`.
+
+    Raises:
+        DataError: if a checkpoint belongs to another DNN.
+        InputError: if a DNN would have to continue from weights that are not kept.
     """
     facts = _Facts()
     for line in ledger:
@@ -108,7 +120,12 @@ def read_earlier(
     next_pass = facts.next_pass
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
         found = list(readers.map(lambda spec: recover_progress(run.job(spec.dnn_id)), specs))
-    for spec, (state, problems) in zip(specs, found, strict=True):
+        states = [state for state, _ in found]
+        best = list(readers.map(lambda spec, its: recover_weights(run, spec, its, keep), specs, states))
+    saved: dict[str, SavedWeights] = {}
+    for spec, (state, problems), (weights, of_best) in zip(specs, found, best, strict=True):
+        saved[spec.dnn_id] = weights
+        problems.extend(of_best)
         warnings.extend(problems)
         if state is None and not problems and spec.dnn_id in facts.saved:
             warnings.append(f"{run.job(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts again")
@@ -117,6 +134,8 @@ def read_earlier(
                 f"{run.job(spec.dnn_id)}: the checkpoint belongs to {state.name!r}; restore that of "
                 f"{spec.dnn_id!r}"
             )
+        if state is not None and not weights.any:
+            state = None  # only the best ones were kept, and they are gone
         if state is not None:
             next_pass = max(next_pass, state.position.pass_index + 1)
             fingerprints[spec.dnn_id] = state.fingerprint
@@ -145,8 +164,17 @@ def read_earlier(
         left_out={dnn_id: tuple(gpus) for dnn_id, gpus in facts.left_out.items()},
         choice=choice,
     )
+    other_best = [name for name, its in saved.items() if its.best != facts.best.get(name, 0)]
     return Earlier(
-        resume, facts.accounts, facts.round_plans, warnings, fingerprints, retried, facts.bad_samples
+        resume,
+        facts.accounts,
+        facts.round_plans,
+        warnings,
+        fingerprints,
+        retried,
+        facts.bad_samples,
+        saved,
+        other_best,
     )
 
 
@@ -197,6 +225,7 @@ class _Facts:
         self.pruned: dict[str, str] = {}
         self.failed: dict[str, tuple[str, str]] = {}
         self.saved: set[str] = set()
+        self.best: dict[str, int] = {}
         self.accounts: dict[str, Account] = {}
         self.round_plans: list[PlanFacts] = []
         self.bad_samples: set[int] = set()
@@ -273,6 +302,8 @@ class _Facts:
                 self.pruned[dnn] = detail
             case CheckpointWrittenLine(dnn):
                 self.saved.add(dnn)
+            case BestKeptLine(dnn, epoch):
+                self.best[dnn] = epoch
             case DnnRetriedLine(dnn):
                 self.failed.pop(dnn, None)
             case DnnFailedLine(dnn, cause, detail):

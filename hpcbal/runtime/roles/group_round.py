@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpcbal.checkpoint import BackgroundWriter, TrainingState
+from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.message import Message
 from hpcbal.control.messages import (
-    CheckpointWritten,
     DnnFailed,
     EpochDone,
     Event,
@@ -30,9 +29,11 @@ from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
+from hpcbal.runtime.group.learning_rates import LearningRates
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import Moment
 from hpcbal.runtime.group.saved_arrays import SUMS_NAME
+from hpcbal.runtime.group.saving import Saving
 from hpcbal.runtime.parts.batches import PartBatches
 from hpcbal.runtime.parts.saved_partition import partition_arrays
 from hpcbal.runtime.wire.protocol import (
@@ -45,7 +46,7 @@ from hpcbal.runtime.wire.protocol import (
     Suspend,
 )
 from hpcbal.telemetry.ledger import EpochFacts
-from hpcbal.telemetry.streams.slices import CHECKPOINT, StepTrace
+from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import GroupFailed
 from hpcbal.values import EpochRecord, Position
@@ -100,13 +101,13 @@ class GroupRound:
         self._orders: list[Message] = []
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
-        self._last_checkpoint_s = time.monotonic()
+        self._saving = Saving(member, writer, self._history, self._other_arrays, self._report)
+        self._rates = LearningRates(member.dnn, member.facts.spec.num_train)
         self._last_look_s = 0.0
         is_known = member.dnn.name in plan.predicted_rate_samples_per_s
         paradigm = member.context.config.schedule.paradigm
         self._lacks_rate = needs_rates(paradigm) and not is_known and member.collective.size == 1
         self._load_s = 0.0  # how long it took to build or load the network
-        self._held_s = 0.0  # how long the last checkpoint kept the group from training
 
     def run(self) -> None:
         """Train until asked to leave or suspend; a group's failure is reported as DnnFailed, not raised."""
@@ -127,7 +128,7 @@ class GroupRound:
             self._batches.parts.close()  # collective; an error on this rank alone ends the job instead
         if member.is_master:
             self._writer.wait()  # a write from before the failure may still be running
-            self._report_written()
+            self._saving.report_written()
             self._report(GroupLeft(name))
 
     # ---- the round ---------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class GroupRound:
             loaded = member.load_together(epochs, inside)
         self._load_s = time.monotonic() - began
         replica = loaded.replica
-        self._history = list(loaded.history)
+        self._history.extend(loaded.history)
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
         batches = self._open_batches(loaded.saved)
@@ -171,6 +172,7 @@ class GroupRound:
             suspended=lambda: self._suspend,
             between_steps=lambda position: self._before_step(replica, position),
             trace=lambda pass_index: StepTrace(self._context.slices, name, pass_index),
+            set_rate=lambda at: self._rates.set_rate(replica, self._history, at),
         )
         if start.offset >= self._facts.spec.num_positions:
             order = self._wait_for_order(start)  # this pass was done before the interruption
@@ -188,12 +190,12 @@ class GroupRound:
                 self._leave(replica, result.position, inside_pass=result.position.offset > 0)
                 return
             self._end_epoch(replica, result)
-            order = self._wait_for_order(result.position)
+            order = self._wait_for_order(result.position, replica)
             if not isinstance(order, Proceed):
                 self._leave(replica, result.position)
                 return
-            if order.checkpoint:
-                self._checkpoint_if_due(replica, result.position, inside_pass=False)
+            if member.is_master:
+                self._saving.proceed(replica, result.position, checkpoint=order.checkpoint)
             start = Position(order.pass_index)
 
     def _open_batches(self, saved: Mapping[str, np.ndarray]) -> Batches | None:
@@ -234,6 +236,7 @@ class GroupRound:
         self._sums = EpochSums()
         record = EpochRecord(len(self._history) + 1, pass_index, metrics, result.seconds)
         self._history.append(record)
+        self._saving.end_epoch()
         self._report_preprocessing()
         busy_s = result.seconds - result.wait_s
         collective = self._member.collective
@@ -241,7 +244,7 @@ class GroupRound:
         split = dict(self._balancer.take_facts())
         if self._batches is not None:
             split["partition"] = self._batches.parts.facts()
-        facts = result.facts(ranks, split)
+        facts = result.facts(ranks, split, self._rates.last)
         offered_gpu = self._offered_gpu()
         name = self._member.dnn.name
         if self._lacks_rate and result.samples_per_s is not None:
@@ -258,52 +261,18 @@ class GroupRound:
         if self._batches is not None and self._loader is not None:
             self._loader.keep(self._batches.parts)
         if self._member.is_master:
-            began = time.monotonic()
-            self._context.announce(f"writing the checkpoint of {self._member.dnn.name}")
-            self._submit(replica, position, inside_pass=inside_pass, final=True)
-            self._writer.wait()
-            self._held_s = time.monotonic() - began
-            self._context.slices.add(CHECKPOINT, began, time.monotonic())
-            self._report_written()
+            self._saving.leave(replica, position, inside_pass=inside_pass)
 
-    # ---- checkpoints -------------------------------------------------------------------------
-
-    def _checkpoint_if_due(self, replica: Replica, position: Position, *, inside_pass: bool) -> None:
-        due = time.monotonic() - self._last_checkpoint_s >= self._context.config.checkpoint.interval_s
-        if self._member.is_master and due:
-            self._last_checkpoint_s = time.monotonic()
-            self._submit(replica, position, inside_pass=inside_pass)
-
-    def _submit(
-        self, replica: Replica, position: Position, *, inside_pass: bool, final: bool = False
-    ) -> None:
-        began = time.monotonic()
-        arrays: dict[str, np.ndarray] = dict(replica.state())
+    def _other_arrays(self, replica: Replica, inside_pass: bool) -> Mapping[str, np.ndarray]:
+        """What a checkpoint holds besides the replica."""
+        arrays: dict[str, np.ndarray] = {}
         if inside_pass:
             arrays[SUMS_NAME] = self._sums.to_array(replica.num_states)
         if self._batches is not None:
             arrays |= partition_arrays(self._batches.parts.performed)
         elif self._loader is not None and self._loader.last is not None:
             arrays |= partition_arrays(self._loader.last)
-        state = TrainingState(
-            name=self._member.dnn.name,
-            epoch=len(self._history),
-            position=position,
-            history=tuple(self._history),
-            arrays=arrays,
-            fingerprint=self._facts.fingerprint,
-        )
-        self._writer.submit(self._context.dnn_directory(state.name), state, final=final)
-        self._held_s = time.monotonic() - began
-        if not final:  # otherwise the caller waits for the disk and records the whole time
-            self._context.slices.add(CHECKPOINT, began, time.monotonic())
-
-    def _report_written(self) -> None:
-        for done in self._writer.poll():
-            if done.error is not None:  # a write error, such as a full disk, ends the whole run
-                raise done.error
-            facts = CheckpointFacts(done.seconds, self._held_s)
-            self._report(CheckpointWritten(done.name, done.epoch, done.position), facts)
+        return arrays
 
     # ---- messages ----------------------------------------------------------------------------
 
@@ -313,14 +282,15 @@ class GroupRound:
             return
         self._last_look_s = time.monotonic()
         self._between_steps()
-        if position.offset > 0 and self._context.config.checkpoint.interval_s > 0.0:
-            self._checkpoint_if_due(replica, position, inside_pass=True)
+        saves_inside = self._member.is_master and self._context.config.checkpoint.interval_s > 0.0
+        if saves_inside and position.offset > 0:
+            self._saving.save_if_due(replica, position)
 
     def _between_steps(self) -> None:
         self._take_messages()
         self._context.keep_in_touch(f"training {self._member.dnn.name}")
         if self._member.is_master:
-            self._report_written()
+            self._saving.report_written()
 
     def _offered_gpu(self) -> int | None:
         """The GPU without which the group would be faster, if its master knows one now."""
@@ -353,8 +323,14 @@ class GroupRound:
             else:
                 self._orders.append(message)
 
-    def _wait_for_order(self, position: Position) -> Proceed | Leave | Suspend:
-        """Wait for the order after a pass; a Suspend that arrived during its last step counts as one."""
+    def _wait_for_order(
+        self, position: Position, replica: Replica | None = None
+    ) -> Proceed | Leave | Suspend:
+        """Wait for the order after a pass; a Suspend that arrived during its last step counts as one.
+
+        Args:
+            replica: its weights are saved if this pass was its best epoch and the order takes long.
+        """
         backoff = Backoff.idle()
         with self._context.slices.during("wait for the others"):
             while True:
@@ -365,6 +341,8 @@ class GroupRound:
                     return order
                 if self._suspend:
                     return Suspend(self._serial)
+                if replica is not None and self._member.is_master:
+                    self._saving.wait(replica, position)
                 backoff.wait()
 
     def _report_preprocessing(self) -> None:

@@ -204,6 +204,8 @@ class Scheduler:
             case protocol.ModelWarning():
                 if self._journal.note_model_warning(message.dnn_id, message.text):
                     self._console.warn(message.text)
+            case protocol.BestKept():
+                self._journal.note_best(message)
             case protocol.TimelinePart():
                 self._journal.note_slices(source, message.slices)
             case protocol.Heartbeat():

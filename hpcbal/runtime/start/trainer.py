@@ -11,7 +11,6 @@ from functools import partial
 
 from mpi4py import MPI
 
-from hpcbal.cluster.accelerators import granted_gpus
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError
@@ -20,6 +19,7 @@ from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.roles.mpi_wave import MpiWave
 from hpcbal.runtime.roles.trainer import Trainer
+from hpcbal.runtime.start.backends import LocalSlots, load_backend
 from hpcbal.runtime.start.model_check import ModelCheck
 from hpcbal.runtime.start.recipe import Recipe
 from hpcbal.telemetry import RunDirectory
@@ -92,24 +92,10 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
         from hpcbal.runtime.start.emulated import emulated_backend
 
         return emulated_backend(config, roles, trainers.rank, is_sized=is_sized)
-    try:
-        from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
-    except ImportError as error:
-        raise InputError(
-            f"backend.name is tensorflow, but TensorFlow cannot be imported here ({error}); install it with "
-            "pip install 'hpcbal[tensorflow]', or try the ensemble with backend.name emulated"
-        ) from error
     node_of_gpu = roles.cluster.node_of_gpus()
     my_node = roles.ranks[context.rank].node
-    cores = [cores for gpu, cores in enumerate(cores_of_trainer) if node_of_gpu[gpu] == my_node]
-    device = setup_tensorflow(
-        roles.local_slot(context.rank),
-        len(cores),
-        cores,
-        wanted=config.slots.device,
-        granted=granted_gpus(os.environ),
-    )
-    return TensorFlowBackend(device, config.backend.precision)
+    cores = tuple(cores for gpu, cores in enumerate(cores_of_trainer) if node_of_gpu[gpu] == my_node)
+    return load_backend(config, LocalSlots(roles.local_slot(context.rank), cores))
 
 
 def check_collective(config: EnsembleConfig) -> None:

@@ -129,10 +129,14 @@ class ProfileFacts:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """A checkpoint took `seconds` to write and kept its group from training for `held_s`."""
+    """A checkpoint took `seconds` to write and kept its group from training for `held_s`.
+
+    `only_progress`: its weights were left out, because the DNN is done and keeps only its best ones.
+    """
 
     seconds: float
     held_s: float
+    only_progress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,27 @@ class ModelWarning(Message):
 
     dnn_id: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BestKept(Message):
+    """Trainer-group master -> scheduler: the weights of a DNN's best epoch so far are on disk.
+
+    Attributes:
+        dnn_id: the DNN.
+        epoch: the epoch, from 1.
+        metric: the metric of the DNN's stop rule.
+        value: its value after that epoch.
+        seconds: how long it took to write them.
+        held_s: how long this kept the group from training.
+    """
+
+    dnn_id: str
+    epoch: int
+    metric: str
+    value: float
+    seconds: float = 0.0
+    held_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "backend.workers",
             "data.max_bad_fraction",
             "data.max_traversal_gap",
+            "data.test",
             "dataplane.ring_bytes",
             "dataplane.on_device",
         ),
@@ -93,6 +94,9 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         may_grow="stop.max_epochs",
         new={
             "data.lookahead": 1,
+            "data.validation": None,
+            "data.test": None,
+            "data.test_fraction": 0.0,
             "dataplane.on_device": False,
             "balance.samples": "within-batch",
             "balance.gradient_weights": "samples",

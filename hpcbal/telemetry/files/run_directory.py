@@ -48,6 +48,11 @@ class RunDirectory:
         return self.root / "results.csv"
 
     @property
+    def evaluation(self) -> Path:
+        """Scores of the trained DNNs and their ensemble, from `hpcbal evaluate`."""
+        return self.root / "evaluation.json"
+
+    @property
     def report(self) -> Path:
         return self.root / "report.html"
 

@@ -3,6 +3,7 @@
 from hpcbal.telemetry.ledger.choices import PredictionFacts, ScheduleChosenLine, ScheduleFacts, SlotsIdleLine
 from hpcbal.telemetry.ledger.codec import LEDGER_SCHEMA, Entry
 from hpcbal.telemetry.ledger.dnns import (
+    BestKeptLine,
     CheckpointDamagedLine,
     CheckpointWrittenLine,
     DnnDoneLine,
@@ -50,6 +51,7 @@ __all__ = [
     "LINE_BY_EVENT",
     "BadSampleLine",
     "BalanceFacts",
+    "BestKeptLine",
     "CheckpointDamagedLine",
     "CheckpointWrittenLine",
     "DnnDoneLine",

@@ -49,6 +49,7 @@ class CheckpointWrittenLine(Line):
         offset: next sample of that pass.
         seconds: duration of the write.
         held_s: time for which the group could not train.
+        only_progress: whether the weights were left out, because the DNN is done and keeps only its best.
     """
 
     event: ClassVar[str] = "checkpoint-written"
@@ -56,6 +57,32 @@ class CheckpointWrittenLine(Line):
     epoch: int
     pass_index: int
     offset: int
+    seconds: Number
+    held_s: Number
+    only_progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BestKeptLine(Line):
+    """Written when the weights of a DNN's best epoch so far are complete on disk.
+
+    Also written at a start that continues from an earlier checkpoint, if the best epoch that it has seen is
+    another one.
+
+    Attributes:
+        dnn: the DNN.
+        epoch: the best epoch by the DNN's stop rule; 0 if no best weights are kept any more.
+        metric: `stop.monitor`.
+        value: its value after that epoch; null without an epoch.
+        seconds: duration of the write.
+        held_s: time for which the group could not train; 0 if the checkpoint of the same epoch counts it.
+    """
+
+    event: ClassVar[str] = "best-kept"
+    dnn: str
+    epoch: int
+    metric: str
+    value: float | None
     seconds: Number
     held_s: Number
 

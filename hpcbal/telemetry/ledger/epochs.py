@@ -119,6 +119,7 @@ class EpochFacts(Facts):
         ranks: measurements of each rank; null for a group of one rank.
         balance: how the steps were split; null if shares are even.
         partition: state of partitioned data; null if data is not partitioned.
+        learning_rate: of the last training step; null if it does not change.
     """
 
     wait_s: Number
@@ -129,6 +130,7 @@ class EpochFacts(Facts):
     ranks: RankFacts | None = None
     balance: BalanceFacts | None = None
     partition: PartitionFacts | None = None
+    learning_rate: Number | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ class EpochDoneLine(Line):
         pass_index: pass of the shared stream.
         seconds: wall time of the epoch.
         busy_s: the part of `seconds` without waiting for data.
-        metrics: `loss`, `accuracy`, `val_loss`, `val_accuracy`; null for a value that is not finite.
+        metrics: `loss`, `accuracy` (or the DNN's own metrics), and each with `val_`; null for a value that is
+            not finite.
         facts: further measurements.
         balancing_would_save: fraction of the time of the training steps, 0 to 1, that balancing would save;
             null if balancing is in use, and for a group of one rank.

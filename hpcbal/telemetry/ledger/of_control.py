@@ -82,11 +82,13 @@ def line_of_epoch(
     )
 
 
-def line_of_checkpoint(event: CheckpointWritten, seconds: float, held_s: float) -> CheckpointWrittenLine:
+def line_of_checkpoint(
+    event: CheckpointWritten, seconds: float, held_s: float, *, only_progress: bool = False
+) -> CheckpointWrittenLine:
     """The line of a checkpoint that took `seconds` to write and kept its group waiting for `held_s`."""
     position = event.position
     return CheckpointWrittenLine(
-        event.dnn_id, event.epoch, position.pass_index, position.offset, seconds, held_s
+        event.dnn_id, event.epoch, position.pass_index, position.offset, seconds, held_s, only_progress
     )
 
 

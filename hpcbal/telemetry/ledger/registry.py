@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from hpcbal.telemetry.ledger.choices import ScheduleChosenLine, SlotsIdleLine
 from hpcbal.telemetry.ledger.dnns import (
+    BestKeptLine,
     CheckpointDamagedLine,
     CheckpointWrittenLine,
     DnnDoneLine,
@@ -58,6 +59,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             ModelWarningLine,
             RateMeasuredLine,
             CheckpointWrittenLine,
+            BestKeptLine,
             CheckpointDamagedLine,
             DnnDoneLine,
             DnnPrunedLine,

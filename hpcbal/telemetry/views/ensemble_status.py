@@ -23,6 +23,21 @@ class WorkStatus(TypedDict):
     waited: float | None
 
 
+class BestStatus(TypedDict):
+    """The epoch whose weights are kept as the best ones: number, metric of the stop rule, its value."""
+
+    epoch: int
+    metric: str
+    value: float | None
+
+
+class WeightsStatus(TypedDict):
+    """The epochs whose weights are on disk; `best` is missing and `last` null if they are not kept."""
+
+    best: NotRequired[BestStatus]
+    last: int | None
+
+
 class DnnStatus(JobStatus):
     """One DNN; `gpus` are the GPUs that it holds now.
 
@@ -31,6 +46,7 @@ class DnnStatus(JobStatus):
     there are none. `work` is that of the last epoch; missing unless samples differ in size and the group has
     several slots. `best` is the best value of `main_metric` over all epochs, None if none is known; runs of
     hpcbal 0.1 have `best_val_accuracy` instead.
+    `weights` are the epochs whose weights are on disk; missing if there are none.
     """
 
     main_metric: NotRequired[str]
@@ -40,6 +56,7 @@ class DnnStatus(JobStatus):
     straggler: NotRequired[StragglerStatus]
     work: NotRequired[WorkStatus]
     left_out: NotRequired[list[int]]
+    weights: NotRequired[WeightsStatus]
 
 
 class PreprocessingStatus(TypedDict):

@@ -43,6 +43,9 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
     with_cause = any(dnn["cause"] for dnn in dnns)
     metric = dnns[0].get("main_metric", "val_accuracy") if dnns else "val_accuracy"
     headers = ["name", "state", "epochs", short_title(metric), "best", "slots", "wall time"]
+    with_weights = any("weights" in dnn for dnn in dnns)
+    if with_weights:
+        headers.append("weights kept")
     if with_cause:
         headers.append("cause")
     rows = []
@@ -56,8 +59,24 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
             " ".join(map(str, dnn["gpus"])) or "-",
             duration_text(dnn["wall_time_s"]),
         ]
+        if with_weights:
+            row.append(_weights_text(dnn))
         rows.append([*row, _cause_text(dnn)] if with_cause else row)
     return format_table(headers, rows, right={2, 3, 4, 6})
+
+
+def _weights_text(dnn: DnnStatus) -> str:
+    """The epochs whose weights are on disk: `best 7 (val_loss 0.3121), last 10`."""
+    weights = dnn.get("weights")
+    if weights is None:
+        return "-"
+    parts = []
+    if "best" in weights:
+        best = weights["best"]
+        parts.append(f"best {best['epoch']} ({best['metric']} {number_text(best['value'])})")
+    if weights["last"] is not None:
+        parts.append(f"last {weights['last']}")
+    return ", ".join(parts)
 
 
 def _group_lines(dnns: list[DnnStatus]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from hpcbal.telemetry.views import ensemble_table
 from hpcbal.telemetry.views.ensemble_status import EnsembleStatus
-from hpcbal.telemetry.views.summary import BEST, BEST_EPOCH, FINAL, metric_title, metric_words
+from hpcbal.telemetry.views.summary import BEST, BEST_EPOCH, FINAL, SAVED, metric_title, metric_words
 from hpcbal.values.metric_names import shows_more_better
 
 AnyStatus: TypeAlias = EnsembleStatus
@@ -95,7 +95,7 @@ ENSEMBLE = KindView(
     job="DNN",
     main=Measure.of_metric("val_accuracy"),
     by_metrics=True,
-    numbers=(BEST_EPOCH, "bad_samples"),
+    numbers=(BEST_EPOCH, "bad_samples", *SAVED),
     report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns"},
     status_type=EnsembleStatus,
     place_of=ensemble_table.place_of,

@@ -13,7 +13,7 @@ from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView, Measure
-from hpcbal.telemetry.views.summary import Number
+from hpcbal.telemetry.views.summary import SAVED, Number
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, number_text
 
 
@@ -151,8 +151,8 @@ def measure_of(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> Measure:
 def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     """The table at the end of a run, with totals; the cause column appears only if a job failed.
 
-    It shows each job's best value, its epoch, and the last value. A note below says that checkpoints hold
-    the last epoch if that is not the best one.
+    It shows each job's best value, its epoch, and the last value. A note below says which file holds which
+    weights.
     """
     measure = measure_of(rows, view)
     numbers = [{**row.numbers, measure.best_key: row.best} for row in rows]
@@ -180,13 +180,35 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     for cells, row in zip(body, rows, strict=True):
         cells += [duration_text(row.wall_time_s), f"{row.slot_seconds:.1f}"]
     right = set(range(2, len(headers)))
+    saved = [saved_text(each) for each in numbers]
+    if any(saved):
+        headers.append("weights kept")
+        totals.append("")
+        for cells, text in zip(body, saved, strict=True):
+            cells.append(text or "-")
     if any(row.cause for row in rows):
         headers.append("cause")
         body = [[*cells, cell_text(row.cause)] for cells, row in zip(body, rows, strict=True)]
         totals.append(f"{sum(row.state == 'failed' for row in rows)} failed")
     lines = format_table(headers, body, right=right, totals=totals)
-    if any(
+    if any(saved):
+        lines += [
+            "",
+            f"best.h5 of a {view.job} holds its best epoch by its stop rule, checkpoint.h5 its last",
+        ]
+    elif any(
         "best_epoch" in each and each.get(measure.final_key) != each.get(measure.best_key) for each in numbers
     ):
         lines += ["", f"checkpoint.h5 of a {view.job} holds its last epoch, not its best"]
     return "\n".join(lines) + "\n"
+
+
+def saved_text(numbers: Mapping[str, Number]) -> str:
+    """The epochs whose weights are on disk: `best 7 (0.9312), last 10`; empty if there are none."""
+    best, value, last = (numbers.get(key) for key in SAVED)
+    parts = []
+    if best is not None:
+        parts.append(f"best {best:.0f}" + ("" if value is None else f" ({number_text(value)})"))
+    if last is not None:
+        parts.append(f"last {last:.0f}")
+    return ", ".join(parts)

@@ -17,6 +17,9 @@ BEST, FINAL = "best_", "final_"
 
 BEST_EPOCH = "best_epoch"
 
+SAVED = ("saved_best_epoch", "saved_best_value", "saved_last_epoch")
+"""Epochs whose weights are on disk: the best one by the stop rule, with its value, and the last one."""
+
 
 def best_of(epochs: Iterable[Metrics], metric: str) -> float | None:
     """The best value of one metric over all epochs; None if none is known."""

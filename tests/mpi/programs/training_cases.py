@@ -347,7 +347,8 @@ def open_models(name: str) -> Models:
         from hpcbal.training.emulated_backend import EmulatedBackend
 
         return Models(EmulatedBackend({}, precision="float64"), "hpcbal.models:softmax", None)
-    from hpcbal.training.tensorflow_backend import TensorFlowBackend, setup_tensorflow
+    from hpcbal.training.tensorflow_backend import TensorFlowBackend
+    from hpcbal.training.tensorflow_setup import setup_tensorflow
 
     device = setup_tensorflow(COMM.rank, COMM.size)
     backend = TensorFlowBackend(device, "float64")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -91,3 +93,63 @@ def test_sample_larger_than_its_share_names_sample_bytes_and_key():
     compose(ListSource(np.zeros(4, np.float32)), spec, 0)
     with pytest.raises(DataError, match=r"sample 7 has 20 bytes, allowed: at most 16.*max_sample_bytes"):
         compose(ListSource(np.zeros(5, np.float32)), spec, 0)
+
+
+class Mixed(ListSource):
+    """Writes down who is mixed with whom: the sample, and its partner or -1; all samples are one array."""
+
+    mixes = True
+
+    def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[np.ndarray, np.ndarray]:
+        sample, label = super().sample(sample_id, pass_index, training)
+        self._memory = getattr(self, "_memory", np.empty_like(sample))
+        self._memory[:] = sample
+        return self._memory, label
+
+    def mixed(self, sample_id: int, pass_index: int, own: Any, partner: Any) -> tuple[np.ndarray, np.ndarray]:
+        assert own[1] == sample_id == own[0][0]
+        other = -1 if partner is None else partner[0][0]
+        assert other == (-1 if partner is None else partner[1])
+        return np.array([sample_id, other], np.float32), own[1]
+
+
+@pytest.mark.parametrize(
+    ("block", "bad", "pairs"),
+    [
+        (0, (), [(7, 6), (6, 5), (5, 7)]),
+        (2, (), [(1, 0), (0, 1), (8, 8)]),  # 8 is for validation
+        (0, (6,), [(7, -1), None, (5, 7)]),
+        (0, (7,), [None, (6, 5), (5, -1)]),
+        (0, (5,), [(7, 6), (6, -1), None]),
+        (0, (5, 6, 7), [None, None, None]),
+        (3, (), [(9, 9)]),
+    ],
+)
+def test_a_training_sample_is_mixed_with_the_next_one_of_its_block(
+    block: int, bad: tuple[int, ...], pairs: list[tuple[int, int] | None]
+) -> None:
+    slot, composer = compose(Mixed(np.zeros(2, np.float32), bad), STATIC, block)
+    num = len(pairs)
+    assert slot.valid[:num].tolist() == [pair is not None for pair in pairs]
+    for index, pair in enumerate(pairs):
+        if pair is not None:
+            assert tuple(slot.x[index]) == pair
+            assert slot.y[index] == pair[0]
+    assert (composer.reads, composer.samples_made) == (num, num - pairs.count(None))
+
+
+def test_a_sample_alone_in_its_block_is_mixed_with_itself():
+    spec = StreamSpec(7, 10, 3, STATIC.sample, STATIC.label, 2**20)
+    slot, _ = compose(Mixed(np.zeros(2, np.float32)), spec, 2)
+    assert slot.x.tolist() == [[1, 1], [0, 0], [8, 8]]
+
+
+def test_an_abandoned_block_leaves_nothing_for_the_next_one():
+    composer, slot = BlockComposer(STATIC, Mixed(np.zeros(2, np.float32))), Slot.private(STATIC.layout)
+    composer.begin(slot, 1, 0, 0)
+    composer.step()
+    composer.abandon()
+    composer.begin(slot, 1, 1, 0)
+    while not composer.step():
+        pass
+    assert slot.x.tolist() == [[4, 3], [3, 2], [2, 4]]

@@ -14,6 +14,7 @@ import hpcbal.data
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.scheduling import settings_of
 from hpcbal.data import dataset, datasets
+from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import INTERRUPTED, ExitCode
 from hpcbal.policies.pruning import Asha
 from hpcbal.telemetry.claim.same_config import ALL_MAY_DIFFER, MAY_DIFFER_BY_KIND
@@ -127,6 +128,13 @@ def test_the_page_on_own_code_lists_every_argument_of_our_datasets(name: str) ->
 def test_the_page_on_own_code_lists_every_member_of_a_dataset() -> None:
     page = OWN_CODE.read_text()
     assert [name for name in dataset.MEMBERS if not re.search(rf"^\| `{name}\b", page, re.MULTILINE)] == []
+
+
+def test_the_page_on_own_code_lists_every_operation_with_its_arguments() -> None:
+    rows = re.findall(r"^\| `(\w+): \{(.*)\}` \|", OWN_CODE.read_text(), re.MULTILINE)
+    shown = {name: re.findall(r"(?:^|, )(\w+)", re.sub(r"\[.*?\]", "", args)) for name, args in rows}
+    expected = {name: list(inspect.signature(kind).parameters) for name, kind in OPERATIONS.items()}
+    assert shown == expected
 
 
 def test_readme_lists_every_exit_code() -> None:

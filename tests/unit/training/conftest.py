@@ -37,6 +37,8 @@ class Optimizer:
     momentum: float = 0.9
     weight_decay: float = 0.0
     nesterov: bool = False
+    clip_norm: float | None = None
+    no_weight_decay: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -274,3 +274,17 @@ def test_closed_replica_holds_no_model(build: Make) -> None:
     replica.close()
     assert replica.state() == {}
     assert not hasattr(replica, "_model")
+
+
+def test_predictions_are_probabilities_and_change_nothing(build: Make, make_batch: Make) -> None:
+    replica, batch = build(NORMALISED), make_batch(7)
+    train_step(replica, batch, 7, LocalCollective())
+    before = replica.state()
+    predicted = replica.predict(batch)
+    assert (predicted.dtype, predicted.shape) == (np.float64, (7, 5))
+    logits = replica._model(batch.x, training=False)
+    np.testing.assert_allclose(predicted, keras.ops.softmax(logits).numpy(), rtol=1e-6)
+    losses = -np.log(predicted[np.arange(7), batch.y])
+    assert losses.sum() == pytest.approx(replica.evaluate(batch).loss, rel=1e-6)
+    for name, array in replica.state().items():
+        np.testing.assert_array_equal(array, before[name])

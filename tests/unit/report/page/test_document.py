@@ -35,6 +35,7 @@ from hpcbal.report.model import USE_KINDS
 from hpcbal.telemetry.ledger import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.codec import plain_of
 from hpcbal.telemetry.views import kinds
+from hpcbal.telemetry.views.evaluation import EvaluatedDnn, EvaluatedEnsemble, Evaluation
 
 VOID = {"meta", "link", "input", "br"}
 
@@ -270,3 +271,37 @@ def test_a_run_of_another_kind_is_shown_in_its_own_words(
     assert '<th class="number">best objective</th>' in page
     table = page[page.index('<table id="jobs">') :]
     assert table.index('data-job="b"') < table.index('data-job="a"'), "less is better"
+
+
+def test_an_evaluation_is_shown_with_its_verdicts(finished: ReportData, tmp_path: Path) -> None:
+    assert 'id="evaluation"' not in render_page(finished)
+    found = Evaluation(
+        run="lab",
+        data="data.test",
+        is_test=False,
+        num_samples=100,
+        measure="accuracy",
+        more_is_better=True,
+        evaluated_at="2026-11-23T12:00:00.000Z",
+        num_ranks=2,
+        dnns=(
+            EvaluatedDnn("small", "last", 3, {"loss": None, "accuracy": 0.8}, 0.25),
+            EvaluatedDnn("large", "best", 12, {"loss": 0.5, "accuracy": 0.9}, 0.75),
+        ),
+        ensembles=(EvaluatedEnsemble("mean of all", 2, {"accuracy": 0.91}),),
+        disagreement=0.125,
+        left_out={"broken": "it failed in <training>"},
+        num_broken=1,
+        broken=("sample 3",),
+    )
+    page = render_page(dataclasses.replace(finished, evaluation=found))
+    balance = Balance()
+    balance.feed(page)
+    assert balance.open == []
+    section = page.partition('id="evaluation"')[2].partition("</section>")[0]
+    assert "100 samples of data.test, 2026-11-23 12:00 UTC" in " ".join(section.split())
+    assert "The mean of all (2 DNNs) beats the best DNN, large: accuracy 0.9100 and 0.9000." in section
+    assert "have decided when DNNs stop" in section
+    assert "it failed in &lt;training&gt;" in section
+    assert "1 broken sample: sample 3" in section
+    assert section.count("<tr") == 4

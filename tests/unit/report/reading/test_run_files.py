@@ -268,3 +268,14 @@ def test_numbers_that_could_not_be_measured_do_not_spoil_page_and_charts(
     write_page(data, tmp_path / "page.html")
     assert write_plots(data, tmp_path / "plots")
     assert not re.search(r"\bnan\b", (tmp_path / "page.html").read_text())
+
+
+def test_an_evaluation_is_read_and_a_damaged_one_is_a_problem_of_the_page(history: Any) -> None:
+    path = history.directory / "evaluation.json"
+    history.start(0)
+    before = history.read()
+    assert (before.evaluation, before.problem) == (None, "")
+    path.write_text("{}")
+    after = history.read()
+    assert after.evaluation is None
+    assert "not an evaluation of this hpcbal" in after.problem

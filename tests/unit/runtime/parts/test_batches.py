@@ -12,6 +12,7 @@ from hpcbal.comm.loopback_pieces import LoopbackPieces
 from hpcbal.comm.meeting import Meeting
 from hpcbal.data import SampleSource, SampleSpec
 from hpcbal.data.held_samples import HeldSamples
+from hpcbal.data.operations import Mixup
 from hpcbal.data.operations.base import Operation
 from hpcbal.data.spec import LabelSpec
 from hpcbal.dataplane.stream import StreamSpec
@@ -64,8 +65,11 @@ def nothing() -> None:
     """Nothing waits here."""
 
 
-def batches_of(rank: int, static: bool = True, broken: tuple[int, ...] = ()) -> tuple[Feeder, PartBatches]:
-    source = SampleSource(Numbers(static), [Jitter()], seed=1, validation_fraction=0.2, max_sample_bytes=160)
+def batches_of(
+    rank: int, static: bool = True, broken: tuple[int, ...] = (), operation: Any = None
+) -> tuple[Feeder, PartBatches]:
+    operations = [Jitter() if operation is None else operation]
+    source = SampleSource(Numbers(static), operations, seed=1, validation_fraction=0.2, max_sample_bytes=160)
     spec = StreamSpec(30, NUM_SAMPLES, 8, source.sample_spec, source.label_spec, ring_bytes=2**20)
     partition: Partition = deal_parts(30, NUM_RANKS, "random", 1)
     held = HeldSamples(source.dataset)
@@ -160,3 +164,27 @@ def test_a_sample_that_breaks_later_is_named() -> None:
     batches.parts.held.put(first[1], np.zeros(5), 1)
     with pytest.raises(DataError, match=rf"sample {first[1]} .*it could be preprocessed when this"):
         next(iter(feeder.steps(0, 0)))
+
+
+def test_samples_are_mixed_with_others_that_the_rank_draws_for_the_step() -> None:
+    feeder, batches = batches_of(0, operation=Mixup(alpha=1.0))
+    again = batches_of(0, operation=Mixup(alpha=1.0))[0].steps(0, 0)
+    seen = 0
+    for step, same in zip(feeder.steps(0, 0), again, strict=True):
+        np.testing.assert_array_equal(step.batch.x, same.batch.x)
+        np.testing.assert_array_equal(step.batch.y, same.batch.y)
+        ids = step.batch.ids
+        assert step.batch.y.shape == (len(ids), 5)
+        for own, other, x, y in zip(ids, np.roll(ids, -1), step.batch.x, step.batch.y, strict=True):
+            if step.training and own % 5 != other % 5:
+                weight = float(y[own % 5])
+                assert 0 < weight < 1
+                assert y[other % 5] == pytest.approx(1 - weight, abs=1e-6)
+                np.testing.assert_allclose(x, weight * own + (1 - weight) * other, rtol=1e-5)
+                seen += 1
+            if not step.training:
+                assert (x == own).all()
+                assert y.tolist() == np.eye(5)[own % 5].tolist()
+        if step.training:
+            batches.step_performed()
+    assert seen > 4

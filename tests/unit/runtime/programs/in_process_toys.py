@@ -117,3 +117,13 @@ def lines(num_samples: int = 60, broken: int = 0, declared: bool = False) -> Lin
 
 def toy(input_shape: Any, num_classes: int, hook: str = "") -> Toy:
     return Toy(hook)
+
+
+def falling(step: int, steps_per_epoch: int, first: float = 1.0) -> float:
+    """A learning rate of one's own."""
+    return first / (1 + step / steps_per_epoch)
+
+
+def negative(step: int, steps_per_epoch: int) -> float:
+    """One that is wrong from the third step on."""
+    return 0.1 if step < 2 else -1.0

@@ -1,0 +1,201 @@
+"""Keep the weights of a job's best epoch in a file of their own, beside its checkpoint.
+
+`best.h5` holds the weights of the best epoch so far. It may be ahead of the checkpoint: the best epoch is
+saved when it ends, a checkpoint only now and then. So the first best epoch after a checkpoint renames the
+file to `best.previous.h5`: after a kill, training continues from the checkpoint, and `recover_best` goes back
+to the best epoch of what the checkpoint has seen. Both files are made aside, flushed, then renamed, and
+sealed like checkpoints. If the best epoch is also the last one, `best.h5` is a hard link to the checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from hpcbal.checkpoint.reader import read_file
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import CURRENT, PREVIOUS, write_sealed
+from hpcbal.errors import CheckpointError
+from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, sync_directory
+from hpcbal.telemetry.files.own_files import create_new
+
+BEST = "best.h5"
+BEST_BEFORE = "best.previous.h5"
+BEST_ASIDE = "best.h5.tmp"
+WEIGHTS = "weights/"
+"""Prefix of the arrays of a checkpoint that are weights."""
+BEST_BY = "best_by"
+"""In the `meta` of a file that holds a best epoch: the metric that says so."""
+ONLY_BEST = "only_best"
+"""In the `meta` of the checkpoint of a job that has ended and keeps only its best weights: true."""
+
+
+def write_best(directory: str | os.PathLike[str], state: TrainingState, *, is_ahead: bool) -> None:
+    """Write the weights in `state`, without the optimizer, as the best ones.
+
+    Args:
+        directory: created if missing; only one writer at a time.
+        state: after the best epoch, which is the last one of its history.
+        is_ahead: whether the best weights on disk are newer than the checkpoint; they are replaced then, and
+            kept as the previous ones otherwise.
+
+    Raises:
+        OutputError: if the directory is not writable or full; the old files stay.
+        CheckpointError: if an array's name or type is not allowed in a checkpoint.
+    """
+    folder = Path(directory)
+    weights = {name: array for name, array in state.arrays.items() if name.startswith(WEIGHTS)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with create_new(folder / BEST_ASIDE) as file:
+            write_sealed(file, dataclasses.replace(state, arrays=weights))
+            file.flush()
+            os.fsync(file.fileno())
+        _put_in_place(folder, is_ahead)
+    except OSError as error:
+        remove_quietly(folder / BEST_ASIDE)
+        raise output_error(folder / BEST, error, f"write the best weights of {state.name!r}") from error
+    except BaseException:
+        remove_quietly(folder / BEST_ASIDE)
+        raise
+
+
+def share_best(directory: str | os.PathLike[str], state: TrainingState, *, is_ahead: bool) -> None:
+    """As `write_best`, for a state that is the current checkpoint; links to it if possible."""
+    folder = Path(directory)
+    try:
+        remove_quietly(folder / BEST_ASIDE)
+        os.link(folder / CURRENT, folder / BEST_ASIDE)
+    except OSError:  # a file system without hard links, or at their limit
+        write_best(folder, state, is_ahead=is_ahead)
+        return
+    try:
+        _put_in_place(folder, is_ahead)
+    except OSError as error:
+        remove_quietly(folder / BEST_ASIDE)
+        raise output_error(folder / BEST, error, f"keep the best weights of {state.name!r}") from error
+
+
+def _put_in_place(folder: Path, is_ahead: bool) -> None:
+    if not is_ahead and (folder / BEST).exists():
+        os.replace(folder / BEST, folder / BEST_BEFORE)
+    os.replace(folder / BEST_ASIDE, folder / BEST)
+    sync_directory(folder)
+
+
+def read_best(
+    directory: str | os.PathLike[str], *, with_arrays: bool
+) -> tuple[TrainingState | None, Path, list[str]]:
+    """Read the newest whole file of best weights.
+
+    Returns:
+        The state, whose last epoch is the best one, or None if there is none; its path; and one warning for
+        people per damaged file.
+
+    Raises:
+        CheckpointError: if a file exists but cannot be opened.
+    """
+    folder, warnings = Path(directory), []
+    for name in (BEST, BEST_BEFORE):
+        try:
+            state = read_file(folder / name, with_arrays)
+        except FileNotFoundError:
+            continue
+        except CheckpointError as error:
+            warnings.append(f"{folder / name}: {error}; it is not used")
+        except OSError as error:
+            raise _unreadable(folder / name, error) from error
+        else:
+            return state, folder / name, warnings
+    return None, folder / BEST, warnings
+
+
+def recover_best(
+    directory: str | os.PathLike[str], state: TrainingState | None, epoch: int
+) -> tuple[TrainingState | None, list[str]]:
+    """Make `best.h5` the best epoch of what the checkpoint has seen.
+
+    Weights of epochs that training repeats, because they came after the checkpoint, are removed. Only for the
+    one process that uses the directory.
+
+    Args:
+        state: the checkpoint's progress; None if there is no checkpoint.
+        epoch: the best epoch of its history; 0 if there is none, which removes the best weights.
+
+    Returns:
+        The progress of the best weights, None if they are not kept; and warnings for people.
+
+    Raises:
+        CheckpointError: if a file exists but cannot be opened, renamed or removed.
+    """
+    folder = Path(directory)
+    if state is None or epoch == 0:
+        forget_best(folder)
+        return None, []
+    warnings: list[str] = []
+    sources = [BEST, BEST_BEFORE]
+    if state.epoch == epoch:  # killed between the checkpoint and the link to it
+        sources.append(CURRENT if (folder / CURRENT).exists() else PREVIOUS)
+    for name in sources:
+        try:
+            found = read_file(folder / name, with_arrays=False)
+            if BEST_BY in found.meta and _is_part_of(found, state, epoch):
+                _adopt(folder, name)
+                return found, warnings
+        except FileNotFoundError:
+            continue
+        except CheckpointError as error:
+            warnings.append(f"{folder / name}: {error}; it is not used")
+        except OSError as error:
+            raise _unreadable(folder / name, error) from error
+    forget_best(folder)
+    return None, warnings
+
+
+def forget_best(directory: str | os.PathLike[str]) -> None:
+    """Remove the best weights.
+
+    Raises:
+        CheckpointError: if a file cannot be removed.
+    """
+    for name in (BEST, BEST_BEFORE, BEST_ASIDE):
+        path = Path(directory) / name
+        try:
+            path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise CheckpointError(
+                f"{path}: cannot be removed ({error.strerror or error}); restore access to its directory"
+            ) from error
+
+
+def _adopt(folder: Path, name: str) -> None:
+    """Give the file the name of the best weights; the file of an older best epoch is of no use any more."""
+    if name == BEST:
+        return
+    if name == BEST_BEFORE:
+        os.replace(folder / name, folder / BEST)
+        return
+    remove_quietly(folder / BEST_ASIDE)
+    try:
+        os.link(folder / name, folder / BEST_ASIDE)
+    except OSError:
+        write_best(folder, read_file(folder / name, with_arrays=True), is_ahead=False)
+    else:
+        _put_in_place(folder, is_ahead=False)
+
+
+def _is_part_of(best: TrainingState, state: TrainingState, epoch: int) -> bool:
+    """Whether `best` is what `state` was after this epoch; as text, because a NaN equals nothing."""
+    return (
+        best.name == state.name and best.epoch == epoch and repr(best.history) == repr(state.history[:epoch])
+    )
+
+
+def _unreadable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: cannot read the best weights: {error.strerror or error}; restore access to the file, or "
+        "remove it"
+    )

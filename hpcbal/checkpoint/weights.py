@@ -1,0 +1,124 @@
+"""Read the weights of a job, best or last, for what comes after training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST, WEIGHTS, read_best
+from hpcbal.checkpoint.reader import read_checkpoint, read_progress
+from hpcbal.checkpoint.seal import has_sealed_length
+from hpcbal.checkpoint.state import TrainingState
+from hpcbal.checkpoint.writer import CURRENT
+from hpcbal.errors import CheckpointError, InputError
+
+Which = Literal["best", "last"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """Weights of a job, and which ones they are.
+
+    Attributes:
+        name: name of the job.
+        which: best or last.
+        epoch: completed epochs, >= 0. The last weights may have been saved inside the next epoch.
+        metrics: of that epoch; empty before the first one.
+        monitor: the metric by which they are the best; empty for the last weights.
+        path: the file that was read.
+        fingerprint: fingerprint of the data that they were trained on.
+        arrays: by their names in the checkpoint, "weights/...".
+    """
+
+    name: str
+    which: Which
+    epoch: int
+    metrics: Mapping[str, float]
+    monitor: str
+    path: Path
+    fingerprint: str
+    arrays: Mapping[str, NDArray[Any]]
+
+    def in_words(self) -> str:
+        """Which weights these are, for people: `best, epoch 7, val_accuracy 0.9312`."""
+        text = f"{self.which}, epoch {self.epoch}"
+        return f"{text}, {self.monitor} {self.metrics[self.monitor]:.4g}" if self.monitor else text
+
+
+def read_weights(
+    directory: str | os.PathLike[str], which: Which | None = None
+) -> tuple[KeptWeights, list[str]]:
+    """Read the weights of the job in `directory`.
+
+    Args:
+        directory: the job's directory, such as `dnns/<name>`.
+        which: None: the best ones if they are kept, otherwise the last ones.
+
+    Returns:
+        The weights, and one warning for people per damaged file.
+
+    Raises:
+        InputError: if these weights are not kept; the message says which ones are.
+        CheckpointError: if a file exists but cannot be opened.
+    """
+    folder = Path(directory)
+    warnings: list[str] = []
+    if which != "last":
+        best, path, warnings = read_best(folder, with_arrays=True)
+        if best is not None:
+            return _weights_of(best, "best", path), warnings
+    last, of_last = read_checkpoint(folder)
+    warnings += of_last
+    if last is None:
+        trouble = f" ({'; '.join(warnings)})" if warnings else ""
+        raise InputError(f"{folder}: holds no whole checkpoint{trouble}; train it first with 'hpcbal run'")
+    if which == "best":
+        raise InputError(
+            f"{folder}: its best weights are not kept, only the last ones (epoch {last.epoch}); take them "
+            "with --weights last, or train with checkpoint.keep: both or best"
+        )
+    if last.meta.get(ONLY_BEST):
+        raise InputError(
+            f"{folder}: its last weights (epoch {last.epoch}) are not kept, only the best ones; take them "
+            "with --weights best, or train with checkpoint.keep: both or last"
+        )
+    return _weights_of(last, "last", folder / CURRENT), warnings
+
+
+def has_trained(directory: str | os.PathLike[str], name: str, epoch: int, *, thoroughly: bool) -> bool:
+    """Whether there is a whole checkpoint of a job, of `epoch` or a later epoch, with weights.
+
+    Args:
+        directory: the job's directory.
+        name: of the job.
+        epoch: number of completed epochs.
+        thoroughly: whether to read all of the file. Otherwise a newest checkpoint counts as whole, of that
+            job and of that epoch, if it has its full length, which takes no time.
+    """
+    try:
+        if not thoroughly and has_sealed_length(Path(directory) / CURRENT):
+            return True
+        state, _ = read_progress(directory)
+        if state is None or state.name != name or state.epoch < epoch:
+            return False
+        return not state.meta.get(ONLY_BEST) or read_best(directory, with_arrays=False)[0] is not None
+    except (OSError, CheckpointError):
+        return False
+
+
+def _weights_of(state: TrainingState, which: Which, path: Path) -> KeptWeights:
+    return KeptWeights(
+        name=state.name,
+        which=which,
+        epoch=state.epoch,
+        metrics=state.history[-1].metrics if state.history else {},
+        monitor=str(state.meta.get(BEST_BY, "")) if which == "best" else "",
+        path=path,
+        fingerprint=state.fingerprint,
+        arrays={name: array for name, array in state.arrays.items() if name.startswith(WEIGHTS)},
+    )

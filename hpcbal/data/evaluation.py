@@ -1,0 +1,88 @@
+"""The samples on which trained DNNs are evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.dataset import Dataset
+from hpcbal.data.held_out import check_same_kind, open_held_out
+from hpcbal.data.opening import open_dataset
+from hpcbal.data.pipeline import build_operations
+from hpcbal.data.source import SampleSource
+from hpcbal.errors import DataError
+
+if TYPE_CHECKING:
+    from hpcbal.config import EnsembleConfig
+
+TEST: Final = "test"
+VALIDATION: Final = "validation"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSet:
+    """Samples of a source, in the order in which they are evaluated.
+
+    Attributes:
+        name: what they are, for people.
+        source: reads them.
+        ids: their ids, shape (n,), n >= 1.
+    """
+
+    name: str
+    source: SampleSource
+    ids: NDArray[np.int64]
+
+
+def open_sample_set(
+    config: EnsembleConfig,
+    trained: SampleSource,
+    wanted: str,
+    args: Mapping[str, Any] = MappingProxyType({}),
+) -> SampleSet:
+    """Open the samples to evaluate; they are preprocessed like validation samples.
+
+    Args:
+        config: of the run that has trained the DNNs.
+        trained: the samples of that run.
+        wanted: `test`, `validation`, or the import path of a dataset that is called with `args`.
+
+    Raises:
+        DataError: if there are none, the dataset cannot be opened, or its samples are of another kind.
+        InputError: if nothing exists at the import path.
+        UserCodeError: if a dataset's module or callable raises.
+    """
+    if wanted == VALIDATION:
+        if not trained.num_validation:
+            raise DataError("the run has no validation samples: data.validation_fraction is 0")
+        return SampleSet("the validation set", trained, trained.validation_ids)
+    if wanted == TEST and config.data.test is None:
+        if not len(trained.test_ids):
+            raise DataError(
+                "the run has no test samples; name a dataset with --data, evaluate the validation samples "
+                "with --data validation, or name one in data.test and run 'hpcbal run' again"
+            )
+        return SampleSet("data.test_fraction", trained, trained.test_ids)
+    if wanted == TEST:
+        return _whole("data.test", open_held_out(config, TEST, trained.dataset), config)
+    dataset = open_dataset(wanted, args, "--data")
+    check_same_kind(dataset, trained.dataset, f"--data {wanted}")
+    return _whole(wanted, dataset, config)
+
+
+def _whole(name: str, dataset: Dataset, config: EnsembleConfig) -> SampleSet:
+    """All samples of a dataset that is not part of the run."""
+    source = SampleSource(
+        dataset,
+        build_operations([(step.name, step.args) for step in config.preprocessing]),
+        seed=config.seed,
+        validation_fraction=0.0,
+        max_sample_bytes=config.dataplane.max_sample_bytes,
+        on_device=config.dataplane.on_device,
+    )
+    return SampleSet(name, source, np.arange(len(dataset)))  # all, even if it declares a split

@@ -1,0 +1,144 @@
+"""Datasets that hold no training samples: open them, and put validation samples behind the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.class_labels import class_labels
+from hpcbal.data.dataset import Dataset, RawSample
+from hpcbal.data.opening import open_dataset
+from hpcbal.data.sample_weights import declared_weights
+from hpcbal.data.sizes import declared_sizes
+from hpcbal.data.spec import SampleSpec
+from hpcbal.errors import DataError
+
+if TYPE_CHECKING:
+    from hpcbal.config import EnsembleConfig
+
+
+def open_held_out(config: EnsembleConfig, name: Literal["validation", "test"], trained: Dataset) -> Dataset:
+    """Open the dataset in `data.validation` or `data.test`, and compare it with the one that trains.
+
+    Raises:
+        DataError: if it cannot be opened, or its samples are of another kind.
+        InputError: if nothing exists at the import path.
+        UserCodeError: if its module or its callable raises.
+    """
+    section = config.data.validation if name == "validation" else config.data.test
+    assert section is not None
+    path, key = section.path_beside(config.data), f"data.{name}.dataset"
+    dataset = open_dataset(path, section.args, key)
+    check_same_kind(dataset, trained, f"{key} {path}")
+    return dataset
+
+
+def check_same_kind(dataset: Dataset, trained: Dataset, shown: str) -> None:
+    """Check that networks trained on one dataset can be tried on another.
+
+    Args:
+        shown: key and import path of `dataset`, for the message.
+
+    Raises:
+        DataError: if samples, labels or classes differ; all differences are named.
+    """
+    different = [
+        f"{member} is {theirs}, but {ours} in data.dataset"
+        for member, theirs, ours in (
+            ("num_classes", int(dataset.num_classes), int(trained.num_classes)),
+            ("sample_spec", _kind(dataset.sample_spec), _kind(trained.sample_spec)),
+            ("label_spec", dataset.label_spec, trained.label_spec),
+        )
+        if theirs != ours
+    ]
+    if different:
+        raise DataError(f"{shown}: {'; '.join(different)}; both need samples and labels of the same kind")
+
+
+def _kind(spec: SampleSpec | None) -> str:
+    """Shape and type; the upper bound of samples that differ in size may differ."""
+    return "None (encoded images)" if spec is None else f"{spec.shape} of {spec.dtype}"
+
+
+class WithOwnValidation:
+    """Training samples, and behind them the validation samples of another dataset.
+
+    Attributes:
+        num_classes, label_spec: those of both datasets.
+        sample_spec: shape and type of both; its bound is the larger one.
+        validation_ids: ids of the validation samples: all from the number of training samples on.
+        fingerprint: of both.
+        labels: classes of all samples, if both datasets declare them.
+        sizes, sample_weights: of all samples, if both datasets declare them.
+
+    Args:
+        trained: must have no validation samples of its own.
+        validation: a dataset of the same kind.
+
+    Raises:
+        DataError: if one of them declares a split, or only one of them declares sizes or weights.
+    """
+
+    def __init__(self, trained: Dataset, validation: Dataset) -> None:
+        if getattr(trained, "validation_ids", None) is not None:
+            raise DataError(
+                "data.validation: the dataset in data.dataset has validation samples of its own "
+                "(validation_ids); leave out data.validation, or use a dataset without them"
+            )
+        self._parts = (trained, validation)
+        self._num_trained = len(trained)
+        self.num_classes = int(trained.num_classes)
+        self.label_spec = trained.label_spec
+        self.sample_spec = _larger(trained.sample_spec, validation.sample_spec)
+        self.validation_ids = np.arange(self._num_trained, len(self))
+        self.fingerprint = " and ".join(str(getattr(part, "fingerprint", "")) for part in self._parts)
+        self.labels = _of_both(self._parts, class_labels)
+        self.sizes = self._declared_by_both("sizes", declared_sizes)
+        self.sample_weights = self._declared_by_both("sample_weights", declared_weights)
+
+    def __len__(self) -> int:
+        return self._num_trained + len(self._parts[1])
+
+    def read(self, sample_id: int) -> tuple[RawSample, Any]:
+        """What the dataset that holds the sample returns for it."""
+        part, own_id = self._place(sample_id)
+        return part.read(own_id)
+
+    def describe(self, sample_id: int) -> str:
+        """What the dataset that holds the sample calls it."""
+        part, own_id = self._place(sample_id)
+        return part.describe(own_id) if part is self._parts[0] else f"validation: {part.describe(own_id)}"
+
+    def _declared_by_both(
+        self, name: str, declared: Callable[[Dataset], NDArray[Any] | None]
+    ) -> NDArray[Any] | None:
+        found = [declared(part) for part in self._parts]
+        if (found[0] is None) != (found[1] is None):
+            without = "data.validation" if found[1] is None else "data.dataset"
+            raise DataError(f"{without} declares no {name}, but the other dataset does; add them")
+        return _of_both(self._parts, declared)
+
+    def _place(self, sample_id: int) -> tuple[Dataset, int]:
+        if sample_id < self._num_trained:
+            return self._parts[0], sample_id
+        return self._parts[1], sample_id - self._num_trained
+
+
+def _larger(one: SampleSpec | None, other: SampleSpec | None) -> SampleSpec | None:
+    """The spec of the same shape and type with the larger bound; no bound is the largest."""
+    if one is None or other is None:
+        return one
+    if not one.is_bounded or not other.is_bounded:
+        return other if one.is_bounded else one
+    return max(one, other, key=lambda spec: spec.max_bytes)
+
+
+def _of_both(
+    parts: tuple[Dataset, Dataset], of: Callable[[Dataset], NDArray[Any] | None]
+) -> NDArray[Any] | None:
+    """Numbers of all samples, if both datasets have them."""
+    found = [numbers for numbers in map(of, parts) if numbers is not None]
+    return np.concatenate(found) if len(found) == len(parts) else None

@@ -1,0 +1,35 @@
+"""What trained DNNs predict together: their answers, how good these are, and which DNNs to combine."""
+
+from hpcbal.ensembling.agreement import agreeing_pairs, disagreement
+from hpcbal.ensembling.answers import Answers, Kind, answers_of, items_of, items_per_sample, labels_of
+from hpcbal.ensembling.division import Piece, pieces_of_rank
+from hpcbal.ensembling.selection import (
+    Loss,
+    Selection,
+    greedy_selection,
+    log_loss_of_mean,
+    squared_error_of_mean,
+)
+from hpcbal.ensembling.tallies import ClassTally, Tally, ValueTally, tally_of
+
+__all__ = [
+    "Answers",
+    "ClassTally",
+    "Kind",
+    "Loss",
+    "Piece",
+    "Selection",
+    "Tally",
+    "ValueTally",
+    "agreeing_pairs",
+    "answers_of",
+    "disagreement",
+    "greedy_selection",
+    "items_of",
+    "items_per_sample",
+    "labels_of",
+    "log_loss_of_mean",
+    "pieces_of_rank",
+    "squared_error_of_mean",
+    "tally_of",
+]

@@ -1,0 +1,80 @@
+"""From the predictions of a model to one row per item, and from probabilities to one answer per item.
+
+An item is what one label is about: a sample, a pixel of a dense prediction, or one label of a multi-label
+sample. Probabilities take `num_items * num_classes` numbers, answers three numbers per item.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["classes", "labels", "values"]
+"""What is predicted for an item: one class of several, whether a label applies, or a value."""
+
+TINY = float(np.finfo(np.float64).tiny)
+"""Smaller probabilities count as this one, so that their logarithm is finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a DNN or an ensemble predicts for n items.
+
+    Attributes:
+        truth: probability of the right class, float64, shape (n,).
+        confidence: probability of the predicted class, float64, shape (n,).
+        predicted: the most probable class, int32, shape (n,); the lowest one of equals.
+    """
+
+    truth: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    predicted: NDArray[np.int32]
+
+
+def items_of(predictions: NDArray[np.float64], kind: Kind) -> NDArray[np.float64]:
+    """Predictions as one row per item.
+
+    Args:
+        predictions: for n samples, shape (n, ...).
+        kind: what they are.
+
+    Returns:
+        classes: probabilities, shape (items, num_classes); items are all axes but the last. labels: the
+        probabilities of no and yes, shape (items, 2); items are all axes. values: shape (items, 1); likewise.
+    """
+    if kind == "classes":
+        return predictions.reshape(-1, predictions.shape[-1])
+    column = predictions.reshape(-1, 1)
+    return column if kind == "values" else np.concatenate([1.0 - column, column], axis=1)
+
+
+def labels_of(y: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
+    """The right class or value of each item, shape (items,); a class may be given by shares of all classes.
+
+    Args:
+        y: labels of n samples, shape (n, *label shape).
+    """
+    if kind == "classes" and y.dtype.kind == "f":
+        y = y.argmax(axis=-1)
+    return y.reshape(-1).astype(np.float64)
+
+
+def items_per_sample(shape: tuple[int, ...], dtype: str, kind: Kind) -> int:
+    """How many items a sample has, by the shape and type of its label; see `labels_of`."""
+    has_shares = kind == "classes" and np.dtype(dtype).kind == "f"
+    return int(np.prod(shape[:-1] if has_shares else shape, dtype=np.int64))
+
+
+def answers_of(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Answers:
+    """The answers in probabilities.
+
+    Args:
+        probabilities: shape (items, num_classes), rows sum to 1.
+        labels: the right classes, shape (items,).
+    """
+    rows = np.arange(len(probabilities))
+    predicted = probabilities.argmax(axis=1)
+    return Answers(probabilities[rows, labels], probabilities[rows, predicted], predicted.astype(np.int32))

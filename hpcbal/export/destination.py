@@ -1,0 +1,103 @@
+"""Where an exported model goes: a `.keras` file or a directory, and its description beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpcbal.errors import InputError
+from hpcbal.telemetry.files.atomic_file import output_error, sync_directory
+
+_OTHER_FORMATS = (".h5", ".hdf5", ".pb", ".onnx", ".tflite", ".json", ".zip", ".pt", ".pth")
+_OF_SAVED_MODEL = "saved_model.pb"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A place for an exported model.
+
+    Attributes:
+        path: the file or directory.
+        format: `keras` for a file, `tensorflow` for a directory.
+    """
+
+    path: Path
+    format: Literal["keras", "tensorflow"]
+
+    @property
+    def description(self) -> Path:
+        """The description of the model, beside it."""
+        return self.path.with_name(f"{self.path.name}.json")
+
+    @contextlib.contextmanager
+    def written_aside(self) -> Iterator[Path]:
+        """A path to write the model to; when the block has ended well, it takes its place.
+
+        Raises:
+            OutputError: if the model cannot be put in its place.
+        """
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        if self.format == "keras":
+            aside = aside.with_name(f"{aside.name}.keras")
+        _remove(aside)
+        try:
+            yield aside
+            self._put_in_place(aside)
+        except OSError as error:
+            raise output_error(self.path, error, "write the model") from error
+        finally:
+            _remove(aside)
+
+    def _put_in_place(self, aside: Path) -> None:
+        for file in [aside] if aside.is_file() else aside.rglob("*"):
+            if file.is_file():
+                with open(file, "rb") as content:
+                    os.fsync(content.fileno())
+        if not self.path.is_dir():
+            os.replace(aside, self.path)
+        else:  # a directory cannot be replaced in one step
+            old = self.path.with_name(f".{self.path.name}.{os.getpid()}.old")
+            os.rename(self.path, old)
+            os.rename(aside, self.path)
+            shutil.rmtree(old)
+        sync_directory(self.path.parent)
+
+
+def destination_of(path: Path, *, force: bool) -> Destination:
+    """Check where a model shall go.
+
+    Args:
+        path: ends in `.keras` for a file of Keras; any other name is a directory for a SavedModel.
+        force: whether a model that is there already may be replaced.
+
+    Raises:
+        InputError: if it cannot go there.
+    """
+    if path.suffix.lower() in _OTHER_FORMATS:
+        raise InputError(
+            f"--to: got {path}, allowed: a file that ends in .keras, or a directory (a TensorFlow SavedModel)"
+        )
+    place = Destination(path, "keras" if path.suffix.lower() == ".keras" else "tensorflow")
+    if not path.parent.is_dir():
+        raise InputError(f"--to: {path.parent} is not a directory; make it first, or choose another place")
+    if place.format == "keras" and path.is_dir():
+        raise InputError(f"--to: {path} is a directory; give a file, or a name without .keras")
+    if place.format == "tensorflow" and path.exists() and not (path / _OF_SAVED_MODEL).is_file():
+        raise InputError(f"--to: {path} exists and is no SavedModel; choose another name")
+    there = [each for each in (path, place.description) if os.path.lexists(each)]
+    if there and not force:
+        raise InputError(f"--to: {there[0]} exists; choose another name, or replace it with --force")
+    return place
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()

@@ -1,0 +1,125 @@
+"""Export one DNN of a run: build its network, load its weights, write it, and compare what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcbal.checkpoint import KeptWeights, read_weights
+from hpcbal.checkpoint.weights import Which
+from hpcbal.config import DnnConfig, EnsembleConfig, load_config
+from hpcbal.data import SampleSource, open_source
+from hpcbal.errors import CheckpointError, InputError
+from hpcbal.export.description import describe
+from hpcbal.export.destination import destination_of
+from hpcbal.telemetry.files.atomic_file import write_json_atomic
+from hpcbal.telemetry.files.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from hpcbal.training.tensorflow_backend import TensorFlowReplica
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was exported.
+
+    Attributes:
+        path, description: the model, and the description beside it.
+        weights: which weights it has.
+        notes: what users should know about it.
+    """
+
+    path: Path
+    description: Path
+    weights: KeptWeights
+    notes: Sequence[str]
+
+
+def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None, *, force: bool) -> Exported:
+    """Export a DNN.
+
+    Args:
+        directory: output directory of a run.
+        name: of the DNN.
+        to: a `.keras` file, or a directory for a SavedModel.
+        which: the best or the last weights; None: the best ones if they are kept.
+        force: whether to replace a model that is there already.
+
+    Raises:
+        InputError: if there is no such DNN, its weights are not kept, its model cannot be exported this way,
+            or something is at `to` already.
+        OutputError: if the model cannot be written.
+    """
+    place = destination_of(to, force=force)
+    run = RunDirectory(directory)
+    config, dnn = _find(run, name)
+    weights, warnings = read_weights(run.job(name), which)
+    source = open_source(config)
+    notes = list(warnings)
+    if source.fingerprint != weights.fingerprint:
+        notes.append(
+            "the dataset or its preprocessing is not the one that these weights were trained on: the "
+            "description beside the model is of the data that there is now"
+        )
+    who = f"DNN {name}: model {dnn.model}"
+    replica = _network(config, dnn, source, weights)
+    from hpcbal.training import plain_model  # after the backend has chosen Keras' own one
+
+    model, shape = plain_model.user_model(replica), source.sample_spec.shape
+    modules: list[str] = []
+    if place.format == "keras":
+        model, modules = plain_model.plain_model(who, model, shape)
+        if modules:
+            notes.append(f"import {', '.join(modules)} before you load it: layers of it are registered there")
+    if None in shape:
+        notes.append("all samples of a call must have the same length: it takes no mask of padded ones")
+    with place.written_aside() as aside:
+        if place.format == "keras":
+            plain_model.save_keras(model, aside)
+        else:
+            plain_model.save_tensorflow(model, aside, shape)
+        output_shape = plain_model.check_saved(who, plain_model.user_model(replica), aside, shape)
+        text = describe(config, dnn, source, weights, output_shape, place.format, modules)
+        write_json_atomic(place.description, text, durable=True)
+    return Exported(place.path, place.description, weights, notes)
+
+
+def _network(
+    config: EnsembleConfig, dnn: DnnConfig, source: SampleSource, weights: KeptWeights
+) -> TensorFlowReplica:
+    """The network of a DNN with these weights."""
+    from hpcbal.training.tensorflow_backend import TensorFlowBackend
+
+    dnn = dnn.model_copy(update={"class_weights": None})  # they are part of the loss, not of the network
+    backend = TensorFlowBackend("cpu", config.backend.precision)
+    replica = backend.build(
+        dnn, source.sample_spec, source.num_classes, config.seed, source.on_device, source.label_spec
+    )
+    try:
+        replica.load_state({**replica.state(), **weights.arrays})
+    except CheckpointError as error:
+        raise InputError(
+            f"{weights.path}: the model changed since these weights were saved: {error}; restore the code "
+            "that it was trained with"
+        ) from error
+    return replica
+
+
+def _find(run: RunDirectory, name: str) -> tuple[EnsembleConfig, DnnConfig]:
+    """The configuration of the run, and of one of its DNNs."""
+    if not run.config.is_file():
+        raise InputError(f"{run.root}: no config.yaml: not the output directory of a run")
+    config = load_config(run.config)
+    found = next((dnn for dnn in config.dnns if dnn.name == name), None)
+    if found is None:
+        raise InputError(
+            f"{run.root}: has no DNN {name!r}, allowed: {', '.join(dnn.name for dnn in config.dnns)}"
+        )
+    if config.backend.name != "tensorflow":
+        raise InputError(
+            f"{run.root}: was trained with backend.name: {config.backend.name}, which makes no Keras models; "
+            "only runs with backend.name: tensorflow can be exported"
+        )
+    return config, found

@@ -1,0 +1,1 @@
+"""Runs side by side: their values, as tables and as one page."""

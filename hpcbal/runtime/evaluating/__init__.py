@@ -1,0 +1,1 @@
+"""`hpcbal evaluate`: predictions of trained DNNs, divided over the ranks at hand."""

@@ -1,0 +1,256 @@
+"""Evaluate DNNs and their ensembles on all ranks together, with bounded memory.
+
+First the DNNs predict the validation samples, for the greedy selection: it needs one number of each DNN and
+item. Then they predict the samples that are evaluated, a chunk at a time. Of each chunk every rank holds the
+sums over its DNNs of what they predict, and which classes they predict: at most `CHUNK_BYTES`. What is left
+of a chunk are sums over its samples, so no probability is kept, and the number of samples has no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.config import DnnConfig
+from hpcbal.data.evaluation import SampleSet
+from hpcbal.ensembling import (
+    Kind,
+    Loss,
+    Selection,
+    Tally,
+    agreeing_pairs,
+    answers_of,
+    disagreement,
+    greedy_selection,
+    items_per_sample,
+    log_loss_of_mean,
+    pieces_of_rank,
+    squared_error_of_mean,
+    tally_of,
+)
+from hpcbal.runtime.evaluating.predicting import Predictions, Predictor, StoppedError
+from hpcbal.runtime.evaluating.workers import Workers
+from hpcbal.training.backend import Sums
+from hpcbal.training.failure import USER_ERRORS, detail_of
+
+CHUNK_BYTES = 64 * 2**20
+"""Most bytes of a chunk's predictions on a rank."""
+
+SELECTION_BYTES = 2**30
+"""Most bytes of the predictions for the greedy selection; with more, nothing is selected."""
+
+NUM_ENSEMBLES = 2
+"""The mean of all DNNs, and the selected ones."""
+
+
+class FailedDnnsError(Exception):
+    """DNNs cannot be evaluated, for these reasons by name; the same on all ranks."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = reasons
+        super().__init__(reasons)
+
+
+@dataclass
+class Scores:
+    """What all ranks have found about the samples that are evaluated; the ensembles on the first rank only.
+
+    Attributes:
+        num_samples: samples of the set that could be used.
+        sums: of each DNN, from the evaluation of its replica.
+        tallies: of each DNN.
+        together: of the mean of all, and of the selected DNNs; None without items.
+        agreeing: sum of `agreeing_pairs`.
+        num_items: number of items.
+    """
+
+    num_samples: int = 0
+    sums: list[Sums] = field(default_factory=list)
+    tallies: list[Tally | None] = field(default_factory=list)
+    together: list[Tally | None] = field(default_factory=lambda: [None] * NUM_ENSEMBLES)
+    agreeing: int = 0
+    num_items: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result for the DNNs that could be evaluated.
+
+    Attributes:
+        scores: see `Scores`.
+        selection: None if there is no validation set, or it is too large.
+        disagreement: see `hpcbal.ensembling.disagreement`; None where no classes are predicted.
+    """
+
+    scores: Scores
+    selection: Selection | None
+    disagreement: float | None
+
+
+class Evaluator:
+    """One rank's part of an evaluation; collective over the workers.
+
+    Args:
+        workers: the ranks that compute.
+        predictor: this rank's networks.
+        dnns: the DNNs to evaluate, at least one.
+        kind: what they predict.
+        num_columns: numbers that an item's prediction has: classes, or 1 for values.
+        chunk_bytes: see `CHUNK_BYTES`.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        predictor: Predictor,
+        dnns: Sequence[DnnConfig],
+        kind: Kind,
+        num_columns: int,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._workers = workers
+        self._predictor = predictor
+        self._dnns = list(dnns)
+        self._kind = kind
+        self._num_columns = num_columns
+        self._chunk_bytes = chunk_bytes
+
+    def run(self, samples: SampleSet, validation: SampleSet | None) -> Outcome:
+        """Evaluate all DNNs.
+
+        Args:
+            samples: what to evaluate on.
+            validation: where to select DNNs; None: nowhere.
+
+        Raises:
+            FailedDnnsError: if DNNs cannot be evaluated; call again without them.
+            StoppedError: if a rank was asked to stop.
+        """
+        selection = None if validation is None or len(self._dnns) < 2 else self._select(validation)
+        scores = self._score(samples, None if selection is None else selection.weights)
+        differing = None
+        if self._kind != "values":
+            differing = disagreement(scores.agreeing, len(self._dnns), scores.num_items)
+        return Outcome(scores, selection, differing)
+
+    def _select(self, validation: SampleSet) -> Selection | None:
+        """The DNNs that predict the validation samples best together; the same on all ranks."""
+        num_items = len(validation.ids) * self._items_per_sample(validation)
+        if len(self._dnns) * num_items * np.float64().itemsize > SELECTION_BYTES:
+            return None
+        evidence = np.zeros((len(self._dnns), num_items))
+        labels, counts = np.full(num_items, -np.inf), np.zeros(num_items, np.int32)
+
+        def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
+            if self._kind == "values":
+                evidence[member, items] = found.rows[:, 0]
+            else:
+                evidence[member, items] = answers_of(found.rows, found.labels.astype(np.int64)).truth
+            labels[items] = found.labels
+            counts[items] += 1
+
+        self._predict(validation, 0, len(validation.ids), take)
+        is_known = self._workers.reduce(counts, "sum") == len(self._dnns)
+        if not is_known.any():
+            return None
+        evidence = self._workers.reduce(evidence, "sum")[:, is_known]
+        loss: Loss = log_loss_of_mean
+        if self._kind == "values":
+            loss = squared_error_of_mean(self._workers.reduce(labels, "max")[is_known])
+        selection = greedy_selection(evidence, loss) if self._workers.rank == 0 else None
+        chosen: Selection = self._workers.share(selection)[0]
+        return chosen
+
+    def _score(self, samples: SampleSet, weights: Sequence[float] | None) -> Scores:
+        num_dnns = len(self._dnns)
+        scores = Scores(sums=[Sums() for _ in self._dnns], tallies=[None] * num_dnns)
+        per_item = 8 * NUM_ENSEMBLES * self._num_columns + 4 * num_dnns + 8 + 4
+        per_sample = per_item * self._items_per_sample(samples)
+        step = max(1, self._chunk_bytes // per_sample)
+        for start in range(0, len(samples.ids), step):
+            self._score_chunk(samples, start, min(start + step, len(samples.ids)), weights, scores)
+        parts = self._workers.share((scores.sums, scores.tallies))
+        scores.sums = [sum((part[0][i] for part in parts), Sums()) for i in range(num_dnns)]
+        scores.tallies = [_sum(part[1][i] for part in parts) for i in range(num_dnns)]
+        return scores
+
+    def _score_chunk(
+        self, samples: SampleSet, start: int, stop: int, weights: Sequence[float] | None, scores: Scores
+    ) -> None:
+        num_dnns, num_items = len(self._dnns), (stop - start) * self._items_per_sample(samples)
+        totals = np.zeros((NUM_ENSEMBLES, num_items, self._num_columns))
+        predicted = np.zeros((num_dnns, num_items), np.int32)
+        labels, counts = np.full(num_items, -np.inf), np.zeros(num_items, np.int32)
+
+        def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
+            totals[0, items] += found.rows / num_dnns
+            if weights is not None:
+                totals[1, items] += weights[member] * found.rows
+            predicted[member, items] = found.rows.argmax(axis=1)
+            labels[items] = found.labels
+            counts[items] += 1
+            scores.sums[member] += found.sums
+            tally = tally_of(found.rows, found.labels, self._kind)
+            scores.tallies[member] = _sum([scores.tallies[member], tally])
+
+        self._predict(samples, start, stop, take)
+        is_known = self._workers.reduce(counts, "sum") == num_dnns
+        scores.num_samples += int(is_known.sum()) // self._items_per_sample(samples)
+        scores.num_items += int(is_known.sum())
+        labels = self._workers.reduce(labels, "max")[is_known]
+        scores.agreeing += agreeing_pairs(self._workers.reduce(predicted, "sum")[:, is_known])
+        for index in range(NUM_ENSEMBLES if weights is not None else 1):
+            rows = self._workers.reduce(totals[index], "sum")[is_known]
+            scores.together[index] = _sum([scores.together[index], tally_of(rows, labels, self._kind)])
+
+    def _predict(
+        self,
+        samples: SampleSet,
+        start: int,
+        stop: int,
+        take: Callable[[int, Predictions, NDArray[np.int64]], None],
+    ) -> None:
+        """Predict this rank's part of the samples start..stop-1 with all DNNs.
+
+        Args:
+            take: called with a DNN's index, some of its predictions, and the indices of their items among
+                those of the samples start..stop-1.
+        """
+        per_sample = self._items_per_sample(samples)
+        failed: dict[str, str] = {}
+        is_stopped = False
+        for piece in pieces_of_rank(len(self._dnns), stop - start, self._workers.rank, self._workers.size):
+            dnn = self._dnns[piece.member]
+            try:
+                for found in self._predictor.predictions(
+                    dnn, samples, start + piece.start, start + piece.stop, self._kind
+                ):
+                    items = (found.positions - start)[:, None] * per_sample + np.arange(per_sample)
+                    take(piece.member, found, items.reshape(-1))
+            except StoppedError:
+                is_stopped = True
+                break
+            except USER_ERRORS as error:  # a user's model may raise anything; the others go on
+                failed[dnn.name] = detail_of(error).splitlines()[0]
+        everyone = self._workers.share((failed, is_stopped))
+        if any(stopped for _, stopped in everyone):
+            raise StoppedError
+        reasons = {name: reason for some, _ in everyone for name, reason in some.items()}
+        if reasons:
+            raise FailedDnnsError(reasons)
+
+    def _items_per_sample(self, samples: SampleSet) -> int:
+        label = samples.source.label_spec
+        return items_per_sample(label.shape, label.dtype, self._kind)
+
+
+def _sum(tallies: Iterable[Any]) -> Any:
+    """The sum of tallies; None stands for a tally of nothing."""
+    total = None
+    for tally in tallies:
+        total = tally if total is None else total if tally is None else total + tally
+    return total

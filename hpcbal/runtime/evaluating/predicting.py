@@ -1,0 +1,201 @@
+"""One rank's predictions: build a DNN, load its weights, and call it on preprocessed samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.checkpoint import KeptWeights, read_weights
+from hpcbal.checkpoint.weights import Which
+from hpcbal.config import DnnConfig
+from hpcbal.config.schema.objective import KERAS_LOSSES
+from hpcbal.data import BadSample, SampleSource
+from hpcbal.data.evaluation import SampleSet
+from hpcbal.dataplane.batch import Batch
+from hpcbal.ensembling import Kind, items_of, labels_of
+from hpcbal.errors import CheckpointError, InputError
+from hpcbal.runtime.group.replicas import ReplicaCache
+from hpcbal.training.backend import Backend, Replica, Sums
+
+Describe = Callable[[Sums], dict[str, float]]
+"""Turns sums over samples into named metrics."""
+
+
+_KIND_BY_LOSS: Mapping[str, Kind] = {
+    "SparseCategoricalCrossentropy": "classes",
+    "CategoricalCrossentropy": "classes",
+    "CategoricalFocalCrossentropy": "classes",
+    "BinaryCrossentropy": "labels",
+    "BinaryFocalCrossentropy": "labels",
+}
+"""What a DNN with a loss of Keras predicts; with other losses, values."""
+
+
+class StoppedError(Exception):
+    """A signal asked this rank to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What a DNN predicts for some samples.
+
+    Attributes:
+        positions: of the samples in their set, shape (n,).
+        rows: predictions of their items, as `items_of` returns them, shape (n * items_per_sample, ...).
+        labels: of the items, float64, shape (n * items_per_sample,).
+        sums: what the replica's own evaluation found.
+    """
+
+    positions: NDArray[np.int64]
+    rows: NDArray[np.float64]
+    labels: NDArray[np.float64]
+    sums: Sums
+
+
+@dataclass
+class Trained:
+    """What a rank has learnt about the DNNs that it has built.
+
+    Attributes:
+        weights: the weights of each, by name.
+        describe: turns sums into metrics, by name.
+        notes: warnings of their checkpoints.
+        broken: samples that cannot be used, with the reason, by set and position.
+    """
+
+    weights: dict[str, KeptWeights] = field(default_factory=dict)
+    describe: dict[str, Describe] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    broken: dict[tuple[str, int], str] = field(default_factory=dict)
+
+
+class Predictor:
+    """Predicts with any DNN of a run; keeps the networks that fit into memory.
+
+    Args:
+        backend: builds the networks.
+        trained: the samples that the DNNs were trained on; only their specs are used.
+        directory_of: the directory of a DNN, by name.
+        which: see `EvaluationRequest`.
+        seed: of the run.
+        check_stop: called between two batches; raises `StoppedError` if this rank is to stop.
+        note: gets what this rank does.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        trained: SampleSource,
+        directory_of: Callable[[str], Path],
+        which: Which | None,
+        seed: int,
+        check_stop: Callable[[], None] = lambda: None,
+        note: Callable[[str], None] = lambda doing: None,
+    ) -> None:
+        self._backend = backend
+        self._trained = trained
+        self._directory_of = directory_of
+        self._which = which
+        self._seed = seed
+        self._check_stop = check_stop
+        self._note = note
+        self._replicas = ReplicaCache()
+        self.found = Trained()
+
+    def predictions(
+        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int, kind: Kind
+    ) -> Iterator[Predictions]:
+        """Predict the samples start..stop-1 of a set, a batch of the DNN at a time.
+
+        Samples that cannot be used are left out, and recorded in `found`.
+
+        Raises:
+            InputError: if the DNN cannot be built, or its weights do not fit.
+            NonFiniteError: if the loss of a batch is not finite.
+            MemoryError: if host or device memory is not enough.
+            StoppedError: see `check_stop`.
+        """
+        self._note(f"evaluating {dnn.name}")
+        replica = self._replica_of(dnn)
+        for first in range(start, stop, dnn.batch_size):
+            self._check_stop()
+            positions = np.arange(first, min(first + dnn.batch_size, stop))
+            positions, batch = self._read(samples, positions)
+            if not len(positions):
+                continue
+            sums = replica.evaluate(batch)
+            outputs = replica.predict(batch)
+            labels, rows = labels_of(batch.y, kind), items_of(outputs, kind)
+            if len(rows) != len(labels):
+                raise InputError(
+                    f"its outputs of shape {outputs.shape[1:]} predict {len(rows) // len(positions)} items "
+                    f"of a sample, but its label has {len(labels) // len(positions)}"
+                )
+            yield Predictions(positions, rows, labels, sums)
+
+    def close(self) -> None:
+        """Free the networks."""
+        self._replicas.clear()
+
+    def _read(self, samples: SampleSet, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
+        """The samples at these positions, as far as they can be used."""
+        kept, arrays, labels = [], [], []
+        for position in positions.tolist():
+            try:
+                array, label = samples.source.sample(int(samples.ids[position]), 0, training=False)
+            except BadSample as error:
+                self.found.broken[samples.name, position] = str(error)
+                continue
+            kept.append(position)
+            arrays.append(array)
+            labels.append(label)
+        x: NDArray[Any] | list[NDArray[Any]] = arrays
+        if arrays and samples.source.sample_spec.is_static:
+            x = np.stack(arrays)
+        found = np.array(kept, np.int64)
+        return found, Batch(samples.ids[found], x, np.array(labels, samples.source.label_spec.dtype))
+
+    def _replica_of(self, dnn: DnnConfig) -> Replica:
+        replica = self._replicas.get(dnn.name)
+        if replica is not None:
+            return replica
+        weights, warnings = read_weights(self._directory_of(dnn.name), self._which)
+        replica = self._backend.build(
+            dnn,
+            self._trained.sample_spec,
+            self._trained.num_classes,
+            self._seed,
+            self._trained.on_device,
+            self._trained.label_spec,
+        )  # without weights of samples: each counts the same
+        try:
+            replica.load_state({**replica.state(), **weights.arrays})  # the optimizer stays as it is
+        except CheckpointError as error:
+            replica.close()
+            raise InputError(
+                f"its model changed since this checkpoint (epoch {weights.epoch}): {error}; restore the code "
+                "that it was trained with"
+            ) from error
+        self._replicas.put(dnn.name, replica)
+        self.found.weights[dnn.name] = weights
+        self.found.describe[dnn.name] = replica.metrics
+        self.found.notes += [text for text in warnings if text not in self.found.notes]
+        if weights.fingerprint != self._trained.fingerprint:
+            note = (
+                f"{dnn.name} was trained on other data, or with another preprocessing, than there is now: "
+                "its validation samples may be training samples"
+            )
+            self.found.notes += [] if note in self.found.notes else [note]
+        return replica
+
+
+def kind_of(dnn: DnnConfig) -> Kind:
+    """What a DNN predicts, by its loss."""
+    if dnn.loss is None:
+        return "classes"
+    return _KIND_BY_LOSS.get(KERAS_LOSSES.get(dnn.loss.name, ""), "values")

@@ -1,0 +1,158 @@
+"""The request of an evaluation: what the command line asked for, and the run that it is about."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbal.config import DnnConfig, EnsembleConfig, load_config
+from hpcbal.config.schema.section import is_import_path
+from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.errors import HpcbalError, InputError
+from hpcbal.telemetry import RunDirectory, read_status
+
+if TYPE_CHECKING:
+    from hpcbal.checkpoint.weights import Which
+
+TEST, VALIDATION = "test", "validation"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """One start of `hpcbal evaluate`.
+
+    Attributes:
+        directory: output directory of the run.
+        data: `test`, `validation` or an import path; None: the test set if there is one, or else the
+            validation set.
+        data_args: arguments of the callable at the import path.
+        patterns: names of DNNs, with wildcards as in a shell; none: all.
+        which: the weights to take; None: the best ones if they are kept, otherwise the last ones.
+        as_json: whether to print JSON.
+    """
+
+    directory: Path
+    data: str | None = None
+    data_args: Mapping[str, Any] = field(default_factory=dict)
+    patterns: tuple[str, ...] = ()
+    which: Which | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRun:
+    """The run to evaluate.
+
+    Attributes:
+        config: of the run.
+        root: its output directory.
+        dnns: the DNNs that were asked for and may be evaluated, in the order of the config.
+        left_out: why others that were asked for are left out, by name.
+        data: `test`, `validation` or an import path.
+        notes: sentences for people.
+    """
+
+    config: EnsembleConfig
+    root: Path
+    dnns: tuple[DnnConfig, ...]
+    left_out: Mapping[str, str]
+    data: str
+    notes: tuple[str, ...] = ()
+
+
+def open_trained(request: EvaluationRequest) -> TrainedRun:
+    """Look at the run, without MPI and TensorFlow.
+
+    Raises:
+        InputError: if there is no run, it has no outputs, or nothing that was asked for can be evaluated.
+        ConfigError: if its configuration cannot be used here.
+    """
+    run = RunDirectory(request.directory)
+    _check_directory(run)
+    config = load_config(run.config, check_imports=True)
+    if config.backend.name == "emulated":
+        raise InputError(
+            f"{run.root}: backend.name is emulated: emulated networks have no outputs to evaluate; train the "
+            "ensemble with backend.name: tensorflow"
+        )
+    if request.data is not None and request.data not in (TEST, VALIDATION):
+        if not is_import_path(request.data):
+            raise InputError(
+                f"--data: got {request.data!r}, allowed: test, validation, or the import path of a dataset, "
+                "package.module:callable"
+            )
+    elif request.data_args:
+        raise InputError("--data-args: only with --data and the import path of a dataset")
+    data, notes = _data(request, config)
+    wanted = _matching(request.patterns, [dnn.name for dnn in config.dnns])
+    states = _states(run)
+    reasons_by_name = {name: _why_left_out(run, name, states.get(name)) for name in wanted}
+    left_out = {name: reason for name, reason in reasons_by_name.items() if reason is not None}
+    dnns = tuple(dnn for dnn in config.dnns if dnn.name in wanted and dnn.name not in left_out)
+    if not dnns:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise InputError(f"{run.root}: no DNN can be evaluated: {reasons}")
+    return TrainedRun(config, run.root, dnns, left_out, data, notes)
+
+
+def _check_directory(run: RunDirectory) -> None:
+    if not run.root.is_dir():
+        what = "is a file" if run.root.exists() else "no such directory"
+        raise InputError(f"{run.root}: {what}; give the output directory of a run")
+    if not run.config.is_file():
+        raise InputError(f"{run.root}: no config.yaml: not the output directory of a run")
+
+
+def _data(request: EvaluationRequest, config: EnsembleConfig) -> tuple[str, tuple[str, ...]]:
+    """What to evaluate on, and what people should know about the choice."""
+    has_test = config.data.test is not None or config.data.test_fraction > 0.0
+    if request.data is not None:
+        return request.data, ()
+    if has_test:
+        return TEST, ()
+    note = (
+        "the run has no test set (data.test, data.test_fraction), so these are its validation samples: they "
+        "have decided when DNNs stop, so the scores are a little too good"
+    )
+    return VALIDATION, (note,)
+
+
+def _matching(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The names that any pattern matches, in their own order; all without patterns.
+
+    Raises:
+        InputError: if a pattern matches none.
+    """
+    if not patterns:
+        return list(names)
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise InputError(
+                f"--dnns: no DNN matches {pattern!r}{did_you_mean(pattern, names)}, allowed: names or "
+                f"patterns such as 'resnet*' of {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}"
+            )
+    return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _states(run: RunDirectory) -> dict[str, str]:
+    """The states of the DNNs by name, as far as the run's status shows them."""
+    try:
+        return {dnn["name"]: dnn["state"] for dnn in read_status(run.root)["dnns"]}
+    except HpcbalError:  # the checkpoints hold all that is needed
+        return {}
+
+
+def _why_left_out(run: RunDirectory, name: str, state: str | None) -> str | None:
+    """Why a DNN in `state` cannot be evaluated; None if it can, as far as its files show."""
+    from hpcbal.checkpoint import read_progress  # not at the top: h5py takes long to load
+
+    if state == "failed":
+        return "it failed in training"
+    try:
+        progress, _ = read_progress(run.job(name))
+    except HpcbalError as error:
+        return str(error)
+    return "it has no whole checkpoint" if progress is None else None

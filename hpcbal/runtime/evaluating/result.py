@@ -1,0 +1,197 @@
+"""From the scores of all ranks to the evaluation that people read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from hpcbal.data.evaluation import SampleSet
+from hpcbal.data.source import SampleSource
+from hpcbal.errors import DataError, InputError
+from hpcbal.printable import printable
+from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
+from hpcbal.runtime.evaluating.predicting import Predictor, Trained, kind_of
+from hpcbal.runtime.evaluating.request import VALIDATION, TrainedRun
+from hpcbal.runtime.evaluating.workers import Workers
+from hpcbal.telemetry.files.jsonable import to_jsonable
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.files.utc import utc_text
+from hpcbal.telemetry.views.evaluation import (
+    MEAN_OF_ALL,
+    SELECTED,
+    EvaluatedDnn,
+    EvaluatedEnsemble,
+    Evaluation,
+    render_evaluation,
+    write_evaluation,
+)
+
+MOST_BROKEN = 20
+"""Broken samples that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationData:
+    """The samples of an evaluation, on one rank.
+
+    Attributes:
+        trained: the samples of the run.
+        samples: what to evaluate on.
+        validation: where to select DNNs; None: nowhere.
+    """
+
+    trained: SampleSource
+    samples: SampleSet
+    validation: SampleSet | None
+
+
+def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: EvaluationData) -> Evaluation:
+    """Evaluate the DNNs of a run, without those that turn out not to work; collective over the workers.
+
+    Returns: equal on all ranks, except for the scores of ensembles.
+
+    Raises:
+        StoppedError: on all ranks, if one was asked to stop.
+        InputError: on all ranks, if no DNN is left.
+        DataError: on all ranks, if no sample can be used.
+    """
+    run = _of_one_kind(run)
+    kind = kind_of(run.dnns[0])
+    num_columns = {"classes": data.trained.num_classes, "labels": 2, "values": 1}[kind]
+    while True:
+        try:
+            evaluator = Evaluator(workers, predictor, run.dnns, kind, num_columns)
+            outcome = evaluator.run(data.samples, data.validation)
+            break
+        except FailedDnnsError as error:
+            run = _without(run, error.reasons)
+    found = _of_all(workers, predictor.found, outcome, run)
+    broken = {place: why for place, why in found.broken.items() if place[0] == data.samples.name}
+    if not outcome.scores.num_samples:
+        raise DataError(f"no sample of {data.samples.name} can be used: {next(iter(broken.values()), '')}")
+    return _evaluation(workers.size, run, data, outcome, found, [broken[place] for place in sorted(broken)])
+
+
+def _of_one_kind(run: TrainedRun) -> TrainedRun:
+    """The DNNs that predict the same as the first one; others cannot be combined with it."""
+    kind = kind_of(run.dnns[0])
+    reason = f"it predicts {{}}, but {run.dnns[0].name} predicts {kind}: evaluate it with --dnns"
+    others = {dnn.name: reason.format(kind_of(dnn)) for dnn in run.dnns if kind_of(dnn) != kind}
+    return _without(run, others) if others else run
+
+
+def _without(run: TrainedRun, reasons: Mapping[str, str]) -> TrainedRun:
+    left_out = {**run.left_out}
+    for name, reason in reasons.items():
+        left_out[name] = reason.removeprefix(f"DNN {name}: ")
+    dnns = tuple(dnn for dnn in run.dnns if dnn.name not in reasons)
+    if not dnns:
+        shown = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise InputError(f"{run.root}: no DNN can be evaluated: {shown}")
+    return replace(run, dnns=dnns, left_out=left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What all ranks know about the DNNs and the samples.
+
+    Attributes:
+        weights: which weights each DNN has, and their epoch, by name.
+        metrics: of each DNN, by name.
+        notes, broken: see `Trained`.
+    """
+
+    weights: Mapping[str, tuple[str, int]]
+    metrics: Mapping[str, Mapping[str, float]]
+    notes: tuple[str, ...]
+    broken: Mapping[tuple[str, int], str]
+
+
+def _of_all(workers: Workers, mine: Trained, outcome: Outcome, run: TrainedRun) -> _Found:
+    sums = {dnn.name: total for dnn, total in zip(run.dnns, outcome.scores.sums, strict=True)}
+    metrics = {name: mine.describe[name](sums[name]) for name in sums if name in mine.describe}
+    weights = {name: (str(kept.which), kept.epoch) for name, kept in mine.weights.items()}
+    everyone = workers.share((weights, metrics, mine.notes, mine.broken))
+    return _Found(
+        {name: kept for some, _, _, _ in everyone for name, kept in some.items()},
+        {name: values for _, some, _, _ in everyone for name, values in some.items()},
+        tuple(dict.fromkeys(note for _, _, some, _ in everyone for note in some)),
+        {place: why for _, _, _, some in everyone for place, why in some.items()},
+    )
+
+
+def _evaluation(
+    num_ranks: int,
+    run: TrainedRun,
+    data: EvaluationData,
+    outcome: Outcome,
+    found: _Found,
+    broken: list[str],
+) -> Evaluation:
+    scores, selection = outcome.scores, outcome.selection
+    shares = selection.weights if selection is not None else (None,) * len(run.dnns)
+    dnns = []
+    for dnn, tally, share in zip(run.dnns, scores.tallies, shares, strict=True):
+        which, epoch = found.weights[dnn.name]
+        of_items = tally.scores() if tally is not None else {}
+        dnns.append(
+            EvaluatedDnn(dnn.name, which, epoch, _finite({**found.metrics[dnn.name], **of_items}), share)
+        )
+    ensembles = []
+    if len(dnns) > 1:
+        num_selected = sum(share > 0.0 for share in shares if share is not None)
+        for name, size, tally in zip(
+            (MEAN_OF_ALL, SELECTED), (len(dnns), num_selected), scores.together, strict=True
+        ):
+            if tally is not None:
+                ensembles.append(EvaluatedEnsemble(name, size, _finite(tally.scores())))
+    is_values = kind_of(run.dnns[0]) == "values"
+    return Evaluation(
+        run=run.config.name,
+        data=data.samples.name,
+        is_test=run.data != VALIDATION,
+        num_samples=scores.num_samples,
+        measure="mse" if is_values else "accuracy",
+        more_is_better=not is_values,
+        evaluated_at=utc_text(),
+        num_ranks=num_ranks,
+        dnns=tuple(dnns),
+        ensembles=tuple(ensembles),
+        disagreement=outcome.disagreement,
+        left_out=run.left_out,
+        num_broken=len(broken),
+        broken=tuple(broken[:MOST_BROKEN]),
+        notes=(*run.notes, *found.notes, *_notes_on_selection(len(dnns), run, data, outcome)),
+    )
+
+
+def _notes_on_selection(num_dnns: int, run: TrainedRun, data: EvaluationData, outcome: Outcome) -> list[str]:
+    if num_dnns < 2:
+        return []
+    if data.validation is None:
+        return ["nothing was selected: the run has no validation samples"]
+    if outcome.selection is None:
+        return ["nothing was selected: the predictions of the validation samples take more than 1 GiB"]
+    if run.data == VALIDATION:
+        return ["the greedy selection was made on these samples, so its scores are too good"]
+    return []
+
+
+def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
+
+
+def report(run: TrainedRun, evaluation: Evaluation, *, as_json: bool) -> None:
+    """Print the evaluation, and write it into the run's directory.
+
+    Raises:
+        OutputError: if it cannot be written; it has been printed then.
+    """
+    text = json.dumps(to_jsonable(evaluation), indent=2) if as_json else render_evaluation(evaluation)
+    print(printable(text), flush=True)
+    directory = RunDirectory(run.root)
+    write_evaluation(directory.evaluation, evaluation)
+    if not as_json:
+        print(printable(f"\nfile: {directory.evaluation}, shown by 'hpcbal report'"), flush=True)

@@ -1,0 +1,50 @@
+"""How the ranks that evaluate exchange what they have found."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from hpcbal.comm.collectives import patient_allgather
+from hpcbal.comm.group_comm import Reduction
+from hpcbal.comm.mpi_group_comm import MpiGroupComm
+
+
+class Workers(Protocol):
+    """Collectives over the ranks that compute; every rank calls the same ones in the same order.
+
+    Attributes:
+        rank: of this rank; the first one combines and reports.
+        size: number of ranks.
+    """
+
+    rank: int
+    size: int
+
+    def share(self, value: Any) -> list[Any]:
+        """One small picklable value of each rank, on all ranks, in order."""
+
+    def reduce(self, array: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
+        """The element-wise sum or maximum over all ranks."""
+
+
+class MpiWorkers(Workers):
+    """Over MPI; waiting burns no core.
+
+    Args:
+        comm: communicator of these ranks.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self._group = MpiGroupComm(comm)
+        self.rank, self.size = comm.rank, comm.size
+
+    def share(self, value: Any) -> list[Any]:
+        return patient_allgather(self._comm, value)
+
+    def reduce(self, array: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
+        return self._group.all_reduce(np.ascontiguousarray(array), reduction)

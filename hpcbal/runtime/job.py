@@ -1,0 +1,78 @@
+"""What every rank of a job does first and last, whatever it computes in between."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from mpi4py import MPI
+
+from hpcbal.cluster.launcher import Launcher
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.comm.all_or_none import ReportedError
+from hpcbal.comm.collectives import patient_barrier
+from hpcbal.errors import ExitCode
+from hpcbal.forks import remember_rank
+from hpcbal.runtime.handoff.activity import Activity
+from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
+from hpcbal.runtime.handoff.start_file import StartFile
+from hpcbal.runtime.health.ending import JobEnd, write_last_words
+
+Body = Callable[[MPI.Intracomm, JobEnd, ExitStack], int]
+"""Gets the communicator of all ranks, what ends the job, and a stack that is unwound after the exit code is
+recorded; returns the exit code of this process."""
+
+
+def run_in_job(launcher: Launcher, activity: Activity, body: Body) -> int:
+    """Run one rank; returns the exit code, which is the same on all ranks.
+
+    An error that only this rank has seen aborts the whole job: if the rank merely left, the others would
+    wait for it.
+
+    Args:
+        launcher: the launcher that started this process.
+        activity: gets what this rank does.
+        body: what it does; a `ReportedError` ends all ranks together.
+    """
+    world = MPI.COMM_WORLD
+    end = JobEnd(world, activity)
+    remember_rank()
+    logging.raiseExceptions = False  # a full disk must not fill stderr with tracebacks of the logs
+    with ExitStack() as last:
+        try:
+            code = _run_or_leave(world, launcher, end, last, body)
+        except BaseException as error:  # also if the exit code cannot be recorded: the others wait
+            end.abort_for(error)
+            raise
+    patient_barrier(world)
+    end.close()
+    MPI.Finalize()
+    return code
+
+
+def _run_or_leave(world: MPI.Intracomm, launcher: Launcher, end: JobEnd, last: ExitStack, body: Body) -> int:
+    """Run, or leave together with all ranks after an error that one of them has reported."""
+    try:
+        _check_world(world, launcher)
+        patient_barrier(world)
+        if world.rank == SCHEDULER_RANK:
+            StartFile.of_rank().add(is_ready=True)  # all ranks catch signals now
+            note_end(UNDECIDED)
+        return body(world, end, last)
+    except ReportedError as error:
+        return StartFile.of_rank().leave_exit_code(world.rank, error.code)
+
+
+def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
+    """Exit if the size of the MPI world differs from the launcher's; the first rank reports it."""
+    if launcher.size in (None, world.size):
+        return
+    if launcher.rank in (None, SCHEDULER_RANK):
+        write_last_words(
+            f"{launcher.name} started {launcher.size} processes, but this process sees an MPI world of "
+            f"size {world.size}, so the processes cannot reach each other. mpi4py was built with an MPI that "
+            "is not the launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild "
+            "mpi4py against the site's MPI"
+        )
+    raise ReportedError(int(ExitCode.WRONG_INPUT))

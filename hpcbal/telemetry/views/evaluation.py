@@ -1,0 +1,213 @@
+"""evaluation.json and the table of `hpcbal evaluate`: how good trained DNNs and their ensemble are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcbal.errors import InputError
+from hpcbal.telemetry.files.atomic_file import write_json_atomic
+from hpcbal.telemetry.views.table import count_text, format_table, number_text
+
+EVALUATION_SCHEMA = 1
+MEAN_OF_ALL = "mean of all"
+SELECTED = "greedy selection"
+_MOST_NOTED = 5
+_TITLES: Mapping[str, str] = {"calibration_error": "calibration error"}
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedDnn:
+    """One trained DNN.
+
+    Attributes:
+        name: its name in the config.
+        weights: `best` or `last`.
+        epoch: completed epochs of these weights.
+        scores: loss and metrics as in training, and what the predictions show, by name; None stands for NaN.
+        share: its weight in the greedy selection, 0..1; None if nothing was selected.
+    """
+
+    name: str
+    weights: str
+    epoch: int
+    scores: Mapping[str, float | None]
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedEnsemble:
+    """DNNs that predict together: the (weighted) mean of what they predict.
+
+    Attributes:
+        name: how the DNNs were chosen.
+        num_dnns: how many have a weight above 0.
+        scores: by name.
+    """
+
+    name: str
+    num_dnns: int
+    scores: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of one `hpcbal evaluate`.
+
+    Attributes:
+        run: name of the run.
+        data: what the DNNs were evaluated on, for people.
+        is_test: whether no DNN has seen these samples, as far as the configuration says so.
+        num_samples: samples that were evaluated.
+        measure: the score by which DNNs and ensembles are compared.
+        more_is_better: whether more of it is better.
+        evaluated_at: UTC time, as text.
+        num_ranks: ranks that computed.
+        dnns: in the order of the config.
+        ensembles: without any if fewer than two DNNs were evaluated.
+        disagreement: share of items for which two DNNs predict different classes, averaged over all pairs;
+            None for fewer than two DNNs, or if they predict no classes.
+        left_out: why DNNs were left out, by name.
+        num_broken: samples that could not be used.
+        broken: some of them, for people.
+        notes: sentences for people.
+    """
+
+    run: str
+    data: str
+    is_test: bool
+    num_samples: int
+    measure: str
+    more_is_better: bool
+    evaluated_at: str
+    num_ranks: int
+    dnns: tuple[EvaluatedDnn, ...]
+    ensembles: tuple[EvaluatedEnsemble, ...] = ()
+    disagreement: float | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    num_broken: int = 0
+    broken: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The names of all scores, in display order."""
+        every: list[EvaluatedDnn | EvaluatedEnsemble] = [*self.dnns, *self.ensembles]
+        return tuple(dict.fromkeys(name for each in every for name in each.scores))
+
+    @property
+    def best_dnn(self) -> EvaluatedDnn | None:
+        """The DNN with the best measure, the first of equals; None if none has one."""
+        measured = [(dnn.scores.get(self.measure), dnn) for dnn in self.dnns]
+        known = [(value, dnn) for value, dnn in measured if value is not None]
+        sign = -1.0 if self.more_is_better else 1.0
+        return min(known, key=lambda pair: sign * pair[0])[1] if known else None
+
+    def verdicts(self) -> tuple[str, ...]:
+        """For each ensemble a sentence: whether it is better than its best DNN on these samples."""
+        best = self.best_dnn
+        sentences = []
+        for ensemble in self.ensembles:
+            value = ensemble.scores.get(self.measure)
+            if best is None or value is None:
+                continue
+            single = best.scores[self.measure]
+            assert single is not None
+            gain = value - single if self.more_is_better else single - value
+            verb = "beats" if gain > 0.0 else "equals" if gain == 0.0 else "does not beat"
+            numbers = f"{self.measure} {value:.4f} and {single:.4f}"
+            sentences.append(
+                f"the {ensemble.name} ({count_text(ensemble.num_dnns, 'DNN')}) {verb} the best DNN, "
+                f"{best.name}: {numbers}"
+            )
+        return tuple(sentences)
+
+
+def title_of(score: str) -> str:
+    """A score's name for people."""
+    return _TITLES.get(score, score)
+
+
+def write_evaluation(path: str | os.PathLike[str], evaluation: Evaluation) -> None:
+    """Replace `path` as a whole.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    write_json_atomic(path, {"schema": EVALUATION_SCHEMA, **_fields(evaluation)}, durable=True)
+
+
+def _fields(evaluation: Evaluation) -> dict[str, Any]:
+    return {name: getattr(evaluation, name) for name in Evaluation.__dataclass_fields__}
+
+
+def read_evaluation(path: Path) -> Evaluation | None:
+    """The evaluation of a run; None if there is none.
+
+    Raises:
+        InputError: if the file cannot be read, is damaged, or from another version.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found.pop("schema") != EVALUATION_SCHEMA:
+            raise ValueError("it has another schema")
+        evaluation = Evaluation(
+            **{
+                **found,
+                "dnns": tuple(EvaluatedDnn(**dnn) for dnn in found["dnns"]),
+                "ensembles": tuple(EvaluatedEnsemble(**each) for each in found["ensembles"]),
+                "broken": tuple(found["broken"]),
+                "notes": tuple(found["notes"]),
+            }
+        )
+        render_evaluation(evaluation)  # values of the wrong type show here, not on a page
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror or error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"{path}: not an evaluation of this hpcbal ({error}); write it again with 'hpcbal evaluate'"
+        ) from error
+    return evaluation
+
+
+def render_evaluation(evaluation: Evaluation) -> str:
+    """The table of all DNNs and ensembles, and what people should know about it."""
+    names = evaluation.score_names
+    with_shares = any(dnn.share is not None for dnn in evaluation.dnns)
+    headers = ["name", "weights", "epoch", *map(title_of, names), *(["share"] if with_shares else [])]
+    rows = [
+        [dnn.name, dnn.weights, str(dnn.epoch), *_numbers(dnn.scores, names)]
+        + ([number_text(dnn.share, 2)] if with_shares else [])
+        for dnn in evaluation.dnns
+    ]
+    together = [
+        [f"{each.name} ({each.num_dnns})", "", "", *_numbers(each.scores, names)]
+        + ([""] if with_shares else [])
+        for each in evaluation.ensembles
+    ]
+    lines = [f"{evaluation.run} on {evaluation.data}: {count_text(evaluation.num_samples, 'sample')}", ""]
+    lines += format_table(headers, [*rows, *together], right=range(2, len(headers)))
+    if evaluation.disagreement is not None:
+        lines += [
+            "",
+            f"two DNNs disagree on {100.0 * evaluation.disagreement:.2f} % of the predictions, "
+            "averaged over all pairs",
+        ]
+    lines += ["", *evaluation.verdicts()]
+    lines += [f"left out: {name}: {reason}" for name, reason in evaluation.left_out.items()]
+    if evaluation.num_broken:
+        shown = "; ".join(evaluation.broken[:_MOST_NOTED])
+        more = " ..." if evaluation.num_broken > _MOST_NOTED else ""
+        lines.append(f"left out {count_text(evaluation.num_broken, 'broken sample')}: {shown}{more}")
+    lines += [f"note: {note}" for note in evaluation.notes]
+    return "\n".join(lines).rstrip("\n")
+
+
+def _numbers(scores: Mapping[str, float | None], names: Sequence[str]) -> list[str]:
+    return [number_text(scores.get(name)) for name in names]

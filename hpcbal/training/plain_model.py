@@ -1,0 +1,188 @@
+"""Turn a trained model into one of Keras' own layers, and write it to a file that needs no other package.
+
+Keras stores a layer as the name of its class and its arguments. So a file loads without the code that made
+the model if all its layers are Keras' own. Layers of hpcbal become the plain layers that they are in
+inference. The `call` of a subclassed model is traced once: the result is a functional model of the layers
+that it calls.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from hpcbal.errors import InputError
+from hpcbal.training.failure import USER_ERRORS
+from hpcbal.training.keras_model import users_own
+from hpcbal.user_code import summary
+
+if TYPE_CHECKING:
+    from hpcbal.training.tensorflow_backend import TensorFlowReplica
+
+USE_SAVED_MODEL = "export a TensorFlow SavedModel instead, which needs no code: --to DIR"
+
+_PLAIN_LAYER = {"hpcbal>SyncBatchNormalization": "BatchNormalization"}
+"""What layers of hpcbal are in inference; both have the same arguments and variables."""
+
+_NUM_PROBES = 3
+_PROBE_LENGTH = 32
+"""Length of samples that differ in length, for a comparison of outputs."""
+
+_TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
+"""Largest difference of outputs, relative to the largest output; a graph sums in another order."""
+_HALF_TOLERANCE = 5e-2
+
+
+def user_model(replica: TensorFlowReplica) -> keras.Model:
+    """What the user's callable returned, with the weights of this moment."""
+    return users_own(replica._model)
+
+
+def plain_model(who: str, model: keras.Model, shape: Sequence[int | None]) -> tuple[keras.Model, list[str]]:
+    """The same network, with the same weights, as Keras can load it.
+
+    Args:
+        who: the DNN and its model, for messages.
+        model: built.
+        shape: of one sample.
+
+    Returns:
+        The model, and the modules to import before it can be loaded: those that define layers of the user
+        which are registered with Keras.
+
+    Raises:
+        InputError: if Keras could not load it.
+    """
+    if type(model).__module__.partition(".")[0] != "keras":
+        model = _traced(who, model, shape)
+    try:
+        config = keras.saving.serialize_keras_object(model)
+    except USER_ERRORS as error:
+        reason = summary(error).strip().splitlines()[0]
+        raise InputError(
+            f"{who} has a layer that cannot be written to a file ({reason}); give it a get_config, or "
+            f"{USE_SAVED_MODEL}"
+        ) from error
+    replaced = [_replace(part) for part in _parts(config)]
+    foreign = {name: module for part in _parts(config) for name, module in _foreign(part)}
+    refused = sorted(name for name, module in foreign.items() if not module)
+    if refused:
+        raise InputError(
+            f"{who} has parts that Keras cannot load without your code: {', '.join(refused)}; register their "
+            f"classes with keras.saving.register_keras_serializable, or {USE_SAVED_MODEL}"
+        )
+    if any(replaced):
+        weights = model.get_weights()
+        model = keras.saving.deserialize_keras_object(config)
+        if not model.built:
+            model.build((None, *shape))
+        model.set_weights(weights)
+    return model, sorted(set(foreign.values()))
+
+
+def save_keras(model: keras.Model, path: Path) -> None:
+    """Write a `.keras` file."""
+    model.save(path)
+
+
+def save_tensorflow(model: keras.Model, path: Path, shape: Sequence[int | None]) -> None:
+    """Write a TensorFlow SavedModel, whose function `serve` maps samples to outputs."""
+    signature = [keras.InputSpec(shape=(None, *shape), dtype=keras.config.floatx())]
+    model.export(path, format="tf_saved_model", input_signature=signature, verbose=False)
+
+
+def check_saved(who: str, model: keras.Model, path: Path, shape: Sequence[int | None]) -> tuple[int, ...]:
+    """Load a file or directory that was written, and compare its outputs with those of the model.
+
+    Returns: shape of the output for one sample.
+
+    Raises:
+        InputError: if it cannot be loaded, or gives other outputs.
+    """
+    lengths = [_PROBE_LENGTH if length is None else length for length in shape]
+    dtype = keras.config.floatx()
+    # Zeros and ones are valid as pixels and as indices.
+    probes = np.random.default_rng(0).integers(0, 2, (_NUM_PROBES, *lengths)).astype(dtype)
+    wanted = np.asarray(keras.ops.cast(model(probes, training=False), "float64"))
+    try:
+        outputs = _load(path, dtype)(probes)
+    except USER_ERRORS as error:
+        what = f"{who} was written, but cannot be loaded again: {summary(error)}"
+        raise InputError(f"{what}; {USE_SAVED_MODEL}" if path.is_file() else what) from error
+    found = np.asarray(keras.ops.cast(outputs, "float64"))
+    policy = keras.backend.standardize_dtype(model.compute_dtype)
+    tolerance = _TOLERANCE.get(policy, _HALF_TOLERANCE) * max(1.0, float(np.abs(wanted).max()))
+    if found.shape != wanted.shape or not np.allclose(found, wanted, rtol=0.0, atol=tolerance):
+        raise InputError(
+            f"{who} gives other outputs once it is written and loaded again; a layer seems to lack a "
+            f"part of its get_config{f', or {USE_SAVED_MODEL}' if path.is_file() else ''}"
+        )
+    return found.shape[1:]
+
+
+def _load(path: Path, dtype: str) -> Any:
+    if path.is_file():
+        loaded = keras.saving.load_model(path)
+        return lambda samples: loaded(samples, training=False)
+    return keras.layers.TFSMLayer(path, call_endpoint="serve", dtype=dtype)
+
+
+def _traced(who: str, model: keras.Model, shape: Sequence[int | None]) -> keras.Model:
+    """The functional model of what `call` of a subclassed model does in inference."""
+    known = inspect.signature(model.call).parameters
+    arguments = {"training": False} if "training" in known else {}
+    inputs = keras.Input(tuple(shape), dtype=keras.config.floatx(), name="samples")
+    try:
+        return keras.Model(inputs, model.call(inputs, **arguments), name=model.name)
+    except USER_ERRORS as error:
+        reason = summary(error).strip().splitlines()[0]
+        raise InputError(
+            f"{who} cannot be written as layers of Keras, because its call does more than call them "
+            f"({reason}); use keras.layers and keras.ops in it, or {USE_SAVED_MODEL}"
+        ) from error
+
+
+def _parts(config: Any) -> Iterator[dict[str, Any]]:
+    """All objects within a serialized model, itself included."""
+    if isinstance(config, dict):
+        if "class_name" in config and "config" in config:
+            yield config
+        for value in config.values():
+            yield from _parts(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            yield from _parts(value)
+
+
+def _replace(part: dict[str, Any]) -> bool:
+    """Replace a layer of hpcbal by the plain one, in place; return whether it was one."""
+    plain = _PLAIN_LAYER.get(part.get("registered_name") or "")
+    if plain is None:
+        return False
+    part.update(module="keras.layers", class_name=plain, registered_name=None)
+    return True
+
+
+def _foreign(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The name of a part that is not Keras' own, and the module that registers it; "" if none does."""
+    module, registered = part.get("module"), str(part.get("registered_name") or "")
+    name = str(part["class_name"])
+    if name == "Lambda":
+        yield "a Lambda layer", ""
+    elif name == "function":
+        yield f"the function {part['config']}", _module_of(registered)
+    elif ">" in registered or (module and module.partition(".")[0] not in ("keras", "builtins")):
+        yield name, _module_of(registered)
+
+
+def _module_of(registered: str) -> str:
+    """The module of a class or function of the user that is registered with Keras."""
+    found = keras.saving.get_registered_object(registered)
+    if found is None or not str(registered).partition(">")[2] or found.__module__.startswith("hpcbal."):
+        return ""
+    return str(found.__module__)

@@ -1,0 +1,192 @@
+"""Exported models: plain Keras gives the same outputs without hpcbal; others are refused with a way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.cli.main import main
+from hpcbal.errors import InputError, OutputError
+from hpcbal.export import export_dnn, exporting
+
+PROGRAM = Path(__file__).parent / "programs" / "load_without_hpcbal.py"
+WALKS = {"dataset": "hpcbal.data:generated_series"}
+MIXUP = {
+    "operation": "mixup",
+    "args": {"alpha": 0.5, "p": 1.0},
+    "ran_on": "preprocessor",
+    "outside_training": "leaves samples as they are",
+}
+MakeRun = Callable[..., Any]
+
+
+def outputs_without_hpcbal(folder: Path, *exported: tuple[Path, np.ndarray]) -> list[np.ndarray]:
+    """What these models give for these samples in a process that has no hpcbal, started elsewhere."""
+    arguments = []
+    for number, (path, samples) in enumerate(exported):
+        np.save(folder / f"samples-{number}.npy", samples)
+        arguments += [str(path), str(folder / f"samples-{number}.npy")]
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        cwd=folder,
+        env=clean,
+    )
+    assert done.returncode == 0, done.stderr
+    return [np.asarray(each) for each in json.loads(done.stdout.splitlines()[-1]).values()]
+
+
+def test_models_load_without_hpcbal_and_give_the_same_outputs(make_run: MakeRun, tmp_path: Path) -> None:
+    series = {"data": WALKS, "preprocessing": []}
+    models: dict[str, dict[str, Any]] = {
+        "hpcbal.models:resnet": {"args": {"depth": 8, "width": 4, "batch_norm": "sync"}},
+        "hpcbal.models:temporal_cnn": {"args": {"filters": 4}, **series},
+        "hpcbal.models:recurrent": {"args": {"units": 4}, **series},
+        "exported_models:Subclassed": {"backend": {"precision": "float64"}},
+        "exported_models:nested": {},
+    }
+    exported, wanted = [], []
+    for number, (model, sections) in enumerate(models.items()):
+        run = make_run(model, f"run-{number}", **sections)
+        formats = [f"{number}.keras", f"{number}-saved"] if number in (0, 3) else [f"{number}.keras"]
+        for name in formats:
+            done = export_dnn(run.out, "a", tmp_path / name, None, force=False)
+            assert done.weights.in_words() == "best, epoch 1, val_accuracy 0.75"
+            exported.append((done.path, run.samples()))
+            wanted.append(run.best_outputs)
+        assert not np.allclose(run.best_outputs, run.last_outputs, atol=1e-2)
+        run.replica.close()
+    for found, expected in zip(outputs_without_hpcbal(tmp_path, *exported), wanted, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_description_says_what_the_model_takes_and_gives(make_run: MakeRun, tmp_path: Path) -> None:
+    steps = [{"random_flip": {}}, {"mixup": {"alpha": 0.5}}]
+    steps += [{"normalize": {"mean": 0.3, "std": 0.4, "scale": 0.0625}}]
+    run = make_run("exported_models:Subclassed", preprocessing=steps)
+    done = export_dnn(run.out, "a", tmp_path / "a.keras", "last", force=False)
+    assert done.description == tmp_path / "a.keras.json"
+    text = json.loads(done.description.read_text())
+    assert text["weights"] == {
+        "which": "last",
+        "epoch": 2,
+        "monitor": None,
+        "metrics": {"val_accuracy": 0.5},
+        "trained_on": run.source.fingerprint,
+    }
+    assert text["preprocessing"] == [
+        {
+            "operation": "random_flip",
+            "args": {"horizontal": True, "vertical": False},
+            "ran_on": "preprocessor",
+            "outside_training": "leaves samples as they are",
+        },
+        MIXUP,
+        {
+            "operation": "normalize",
+            "args": {"mean": 0.3, "std": 0.4, "scale": 0.0625},
+            "ran_on": "device",
+        },
+    ]
+    assert (text["input"]["shape"], text["input"]["dtype"]) == ([None, 8, 8, 1], "float32")
+    assert text["output"]["shape"] == [None, 10]
+    assert {"hpcbal", "keras"} <= text["versions"].keys()
+    assert text["dataset"]["sample"] == {"shape": [8, 8, 1], "dtype": "uint8"}
+    assert text["classes"] == {"number": 10, "names": None}
+    assert (text["format"], text["model"]["callable"]) == ("keras", "exported_models:Subclassed")
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("unregistered", "parts that Keras cannot load without your code: Unregistered; register their"),
+        ("with_lambda", "a Lambda layer"),
+        ("own_activation", "the function squared"),
+        ("unwritable", "a layer that cannot be written to a file"),
+        ("Branching", "cannot be written as layers of Keras, because its call does more"),
+    ],
+)
+def test_what_plain_keras_cannot_load_is_refused_but_not_as_a_graph(
+    make_run: MakeRun, tmp_path: Path, model: str, reason: str
+) -> None:
+    run = make_run(f"exported_models:{model}")
+    with pytest.raises(InputError) as refused:
+        export_dnn(run.out, "a", tmp_path / "a.keras", None, force=False)
+    assert reason in str(refused.value)
+    assert str(refused.value).startswith(f"DNN a: model exported_models:{model} ")
+    assert str(refused.value).endswith("SavedModel instead, which needs no code: --to DIR")
+    assert not list(tmp_path.glob("*a.keras*"))
+    if model == "unregistered":
+        assert export_dnn(run.out, "a", tmp_path / "a", None, force=False).path.is_dir()
+
+
+def test_layers_that_a_user_has_registered_are_written_with_a_note(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("exported_models:registered")
+    done = export_dnn(run.out, "a", tmp_path / "a.keras", None, force=False)
+    assert done.notes == ["import exported_models before you load it: layers of it are registered there"]
+    assert json.loads(done.description.read_text())["import_before_loading"] == ["exported_models"]
+
+
+def test_a_model_is_replaced_only_on_demand_and_as_a_whole(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run = make_run("exported_models:Subclassed")
+    for name in ("a.keras", "graph"):
+        command = ["export", str(run.out), "a", "--to", str(tmp_path / name)]
+        assert main(command) == 0
+        shown = capsys.readouterr().out
+        assert f"model:       {tmp_path / name} (best, epoch 1, val_accuracy 0.75)" in shown
+        assert f"description: {tmp_path / name}.json" in shown
+        assert main(command) == 2
+        assert (
+            f"--to: {tmp_path / name} exists; choose another name, or replace it" in capsys.readouterr().err
+        )
+        assert main([*command, "--weights", "last", "--force"]) == 0
+        assert "(last, epoch 2)" in capsys.readouterr().out
+    whole = (tmp_path / "a.keras").read_bytes()
+
+    def fail(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exporting, "describe", fail)
+    with pytest.raises(OutputError, match=r"a\.keras: cannot write the model: No space left"):
+        export_dnn(run.out, "a", tmp_path / "a.keras", None, force=True)
+    assert (tmp_path / "a.keras").read_bytes() == whole
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((".", "a", "a.keras"), "no config.yaml: not the output directory of a run"),
+        (("{out}", "b", "a.keras"), "has no DNN 'b', allowed: a"),
+        (("{out}", "a", "a.onnx"), "allowed: a file that ends in .keras, or a directory"),
+        (("{out}", "a", "no/a.keras"), "no is not a directory; make it first"),
+        (("{out}", "a", "run"), "exists and is no SavedModel; choose another name"),
+    ],
+)
+def test_wrong_input_is_refused_in_a_sentence(
+    make_run: MakeRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    arguments: tuple[str, ...],
+    reason: str,
+) -> None:
+    run = make_run("exported_models:Subclassed")
+    monkeypatch.chdir(tmp_path)
+    directory, name, to = (each.format(out=run.out) for each in arguments)
+    assert main(["export", directory, name, "--to", to, "--force"]) == 2
+    assert reason in capsys.readouterr().err

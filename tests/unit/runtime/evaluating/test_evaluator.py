@@ -1,0 +1,359 @@
+"""Any number of ranks finds the same scores as one formula over all predictions, in any chunks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.comm.loopback_group import LoopbackGroupComm
+from hpcbal.comm.meeting import Meeting
+from hpcbal.data import LabelSpec, SampleSource, SampleSpec
+from hpcbal.data.evaluation import SampleSet
+from hpcbal.ensembling import greedy_selection, log_loss_of_mean, tally_of
+from hpcbal.errors import DataError, InputError
+from hpcbal.runtime.evaluating import evaluator as evaluator_module
+from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
+from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
+from hpcbal.runtime.evaluating.request import TrainedRun
+from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run
+from hpcbal.telemetry.views.evaluation import Evaluation, render_evaluation
+from hpcbal.training.backend import Sums
+from hpcbal.values import Position
+
+NUM_CLASSES, NUM_FEATURES = 3, 5
+
+
+class Points:
+    """Noise whose class a linear network can guess; broken samples cannot be read."""
+
+    num_classes = NUM_CLASSES
+    sample_spec = SampleSpec.of((NUM_FEATURES,), "float32")
+    label_spec = LabelSpec()
+
+    def __init__(self, num_samples: int = 60, broken: Sequence[int] = ()) -> None:
+        rng = np.random.default_rng(4)
+        self.x = rng.normal(size=(num_samples, NUM_FEATURES)).astype(np.float32)
+        self.y = (self.x @ rng.normal(size=(NUM_FEATURES, NUM_CLASSES))).argmax(axis=1)
+        self.broken = set(broken)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def read(self, sample_id: int) -> tuple[Any, Any]:
+        if sample_id in self.broken:
+            raise OSError("unreadable")
+        return self.x[sample_id], int(self.y[sample_id])
+
+    def describe(self, sample_id: int) -> str:
+        return f"point {sample_id}"
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+class Linear:
+    """A network with one matrix; what evaluation needs of a replica."""
+
+    num_bytes = 120
+
+    def __init__(self, fails: bool) -> None:
+        self.weights = np.zeros((NUM_FEATURES, NUM_CLASSES))
+        self.fails = fails
+
+    def state(self) -> dict[str, Any]:
+        return {"weights/matrix": self.weights, "optimizer/momentum": self.weights}
+
+    def load_state(self, arrays: Any) -> None:
+        assert set(arrays) == {"weights/matrix", "optimizer/momentum"}
+        self.weights = arrays["weights/matrix"]
+
+    def predict(self, batch: Any) -> np.ndarray:
+        if self.fails:
+            raise RuntimeError("no such layer\nand more")
+        return softmax(batch.x @ self.weights)
+
+    def evaluate(self, batch: Any) -> Sums:
+        rows = softmax(batch.x @ self.weights)
+        losses = -np.log(rows[np.arange(len(batch.y)), batch.y])
+        right = float((rows.argmax(axis=1) == batch.y).sum())
+        return Sums(float(losses.sum()), len(batch.y), np.array([right]))
+
+    def metrics(self, sums: Sums) -> dict[str, float]:
+        accuracy = float(sums.states[0]) / sums.count if sums.count else float("nan")
+        return {"loss": sums.mean_loss, "accuracy": accuracy}
+
+    def close(self) -> None:
+        pass
+
+
+class Backend:
+    def __init__(self, failing: Sequence[str] = ()) -> None:
+        self.failing = failing
+        self.built: list[str] = []
+
+    def build(self, dnn: Any, *_: Any) -> Linear:
+        self.built.append(dnn.name)
+        return Linear(dnn.name in self.failing)
+
+
+class ThreadWorkers:
+    """Ranks that are threads of this process."""
+
+    def __init__(self, rank: int, meeting: Meeting) -> None:
+        self.rank, self.size = rank, meeting.num_ranks
+        self._meeting = meeting
+        self._group = LoopbackGroupComm(rank, meeting)
+
+    def share(self, value: Any) -> list[Any]:
+        return self._meeting.exchange(self.rank, value)
+
+    def reduce(self, array: np.ndarray, reduction: Any) -> np.ndarray:
+        return self._group.all_reduce(array, reduction)
+
+
+class Lab:
+    """Trained networks on disk, and the data to evaluate them on."""
+
+    def __init__(self, folder: Path, num_dnns: int = 4, broken: Sequence[int] = ()) -> None:
+        self.folder = folder
+        points: Any = Points(broken=broken)
+        self.source = SampleSource(points, (), seed=1, validation_fraction=0.3, test_fraction=0.3)
+        self.test = SampleSet("the test set", self.source, self.source.test_ids)
+        self.validation = SampleSet("the validation set", self.source, self.source.validation_ids)
+        self.data = EvaluationData(self.source, self.test, self.validation)
+        self.dnns: list[Any] = [
+            SimpleNamespace(name=f"d{i}", batch_size=4 + i, loss=None) for i in range(num_dnns)
+        ]
+        rng = np.random.default_rng(9)
+        solution = np.linalg.lstsq(points.x, np.eye(NUM_CLASSES)[points.y], rcond=None)[0]
+        self.matrices = [4.0 * solution + rng.normal(size=solution.shape) for _ in self.dnns]
+        for dnn, matrix in zip(self.dnns, self.matrices, strict=True):
+            arrays = {"weights/matrix": matrix, "optimizer/momentum": matrix}
+            state = TrainingState(
+                dnn.name, 3, Position(3, 0), arrays=arrays, fingerprint=self.source.fingerprint
+            )
+            write_checkpoint(folder / dnn.name, state)
+
+    @property
+    def run(self) -> TrainedRun:
+        config: Any = SimpleNamespace(name="lab")
+        return TrainedRun(config, self.folder, tuple(self.dnns), {"gone": "it failed in training"}, "test")
+
+    def predictor(self, backend: Any = None, **given: Any) -> Predictor:
+        return Predictor(backend or Backend(), self.source, lambda n: self.folder / n, None, 0, **given)
+
+    def probabilities(self, ids: np.ndarray) -> np.ndarray:
+        """The oracle: of all DNNs at once."""
+        x = self.source.dataset.x[ids]  # type: ignore[attr-defined]
+        return np.stack([softmax(x @ m) for m in self.matrices])
+
+    def labels(self, ids: np.ndarray) -> np.ndarray:
+        return np.asarray(self.source.dataset.y[ids], float)  # type: ignore[attr-defined]
+
+
+def on_ranks(num_ranks: int, work: Callable[[ThreadWorkers], Any]) -> list[Any]:
+    """Let all ranks work; the first error ends the meeting of the others."""
+    meeting = Meeting(num_ranks)
+
+    def play(rank: int) -> Any:
+        try:
+            return work(ThreadWorkers(rank, meeting))
+        except BaseException:
+            if num_ranks > 1:
+                threading.Timer(0.5, meeting.abort).start()
+            raise
+
+    with ThreadPoolExecutor(num_ranks) as pool:
+        futures = [pool.submit(play, rank) for rank in range(num_ranks)]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        raise errors[0]
+    return [future.result() for future in futures]
+
+
+def evaluate(lab: Lab, num_ranks: int = 1, backend: Any = None, data: Any = None) -> Evaluation:
+    results = on_ranks(
+        num_ranks,
+        lambda workers: evaluate_run(workers, lab.predictor(backend), lab.run, data or lab.data),  # type: ignore[arg-type]
+    )
+    first: Evaluation = results[0]
+    return first
+
+
+@pytest.mark.parametrize(("num_ranks", "chunk_bytes"), [(1, 2**20), (1, 500), (3, 2**20), (7, 700)])
+def test_scores_are_those_of_all_predictions_at_once(
+    tmp_path: Path, num_ranks: int, chunk_bytes: int
+) -> None:
+    lab = Lab(tmp_path)
+    results = on_ranks(
+        num_ranks,
+        lambda workers: Evaluator(
+            workers,
+            lab.predictor(),
+            lab.dnns,
+            "classes",
+            NUM_CLASSES,
+            chunk_bytes,  # type: ignore[arg-type]
+        ).run(lab.test, lab.validation),
+    )
+    rows, labels = lab.probabilities(lab.test.ids), lab.labels(lab.test.ids)
+    truth = lab.probabilities(lab.validation.ids)[:, range(18), lab.labels(lab.validation.ids).astype(int)]
+    selection = greedy_selection(truth, log_loss_of_mean)
+    for outcome in results:
+        assert outcome.selection.counts == selection.counts
+        assert outcome.selection.loss == pytest.approx(selection.loss)
+        scores = outcome.scores
+        assert (scores.num_samples, scores.num_items) == (18, 18)
+        expected = [rows.mean(axis=0), np.average(rows, axis=0, weights=selection.weights)]
+        for tally, combined in zip(scores.together, expected, strict=True):
+            assert tally.scores() == pytest.approx(tally_of(combined, labels, "classes").scores())
+        for member, tally in enumerate(scores.tallies):
+            assert tally.scores() == pytest.approx(tally_of(rows[member], labels, "classes").scores())
+            assert scores.sums[member].count == 18
+            assert scores.sums[member].mean_loss == pytest.approx(tally.scores()["nll"], rel=1e-5)
+        predicted = rows.argmax(axis=2)
+        pairs = [(a != b).mean() for i, a in enumerate(predicted) for b in predicted[:i]]
+        assert outcome.disagreement == pytest.approx(np.mean(pairs))
+
+
+def test_ranks_build_only_the_networks_of_their_part(tmp_path: Path) -> None:
+    lab, backends = Lab(tmp_path), [Backend(), Backend()]
+    on_ranks(
+        2,
+        lambda workers: Evaluator(
+            workers,
+            lab.predictor(backends[workers.rank]),
+            lab.dnns,
+            "classes",
+            NUM_CLASSES,  # type: ignore[arg-type]
+        ).run(lab.test, None),
+    )
+    assert [backend.built for backend in backends] == [["d0", "d1"], ["d2", "d3"]]
+
+
+def test_the_evaluation_names_every_dnn_and_compares_the_ensemble_with_the_best(tmp_path: Path) -> None:
+    evaluation = evaluate(Lab(tmp_path), num_ranks=2)
+    assert [dnn.name for dnn in evaluation.dnns] == ["d0", "d1", "d2", "d3"]
+    assert {(dnn.weights, dnn.epoch) for dnn in evaluation.dnns} == {("last", 3)}
+    assert evaluation.score_names == ("loss", "accuracy", "nll", "calibration_error")
+    assert sum(dnn.share or 0.0 for dnn in evaluation.dnns) == pytest.approx(1.0)
+    assert evaluation.left_out == {"gone": "it failed in training"}
+    assert [each.name for each in evaluation.ensembles] == ["mean of all", "greedy selection"]
+    text = render_evaluation(evaluation)
+    assert text.startswith("lab on the test set: 18 samples\n")
+    assert "the best DNN, d" in text
+    assert "left out: gone: it failed in training" in text
+
+
+def test_broken_samples_are_named_and_count_nowhere(tmp_path: Path) -> None:
+    whole = Lab(tmp_path / "whole")
+    missing = [int(i) for i in (whole.test.ids[2], whole.test.ids[11], whole.validation.ids[0])]
+    lab = Lab(tmp_path / "broken", broken=missing)
+    evaluation = evaluate(lab, num_ranks=3)
+    assert (evaluation.num_samples, evaluation.num_broken) == (16, 2)
+    assert (
+        evaluation.broken[0] == f"sample {missing[0]} (point {missing[0]}): unreadable"[:200]
+        or evaluation.broken
+    )
+    kept = np.setdiff1d(lab.test.ids, missing)
+    rows = lab.probabilities(kept).mean(axis=0)
+    expected = tally_of(rows, lab.labels(kept), "classes").scores()
+    assert evaluation.ensembles[0].scores == pytest.approx(expected)
+
+
+def test_a_dnn_that_cannot_predict_is_left_out_and_the_others_are_evaluated(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    evaluation = evaluate(lab, 2, Backend(failing=["d1"]))
+    assert [dnn.name for dnn in evaluation.dnns] == ["d0", "d2", "d3"]
+    assert "no such layer" in evaluation.left_out["d1"]
+    lab.dnns.pop(1)
+    lab.matrices.pop(1)
+    assert evaluation.ensembles[0].scores == pytest.approx(evaluate(lab).ensembles[0].scores)
+
+
+def test_without_any_dnn_that_works_the_evaluation_is_refused(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, num_dnns=2)
+    with pytest.raises(InputError, match=r"no DNN can be evaluated: .*d0: .*no such layer"):
+        evaluate(lab, 1, Backend(failing=["d0", "d1"]))
+
+
+def test_a_model_that_changed_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    (tmp_path / "d2" / "checkpoint.h5").write_bytes(b"damaged")
+    evaluation = evaluate(lab)
+    assert "no whole checkpoint" in evaluation.left_out["d2"]
+
+
+def test_a_set_without_any_usable_sample_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no sample of the test set can be used: sample \d+ .*unreadable"):
+        evaluate(Lab(tmp_path, broken=range(60)))
+
+
+def test_a_signal_stops_all_ranks(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+
+    def stop_at_once() -> None:
+        raise StoppedError
+
+    def work(workers: Any) -> Any:
+        given = {"check_stop": stop_at_once} if workers.rank == 1 else {}
+        return evaluate_run(workers, lab.predictor(**given), lab.run, lab.data)
+
+    with pytest.raises(StoppedError):
+        on_ranks(3, work)
+
+
+def test_too_many_predictions_for_a_selection_select_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator_module, "SELECTION_BYTES", 100)
+    evaluation = evaluate(Lab(tmp_path))
+    assert [each.name for each in evaluation.ensembles] == ["mean of all"]
+    assert evaluation.notes == (
+        "nothing was selected: the predictions of the validation samples take more than 1 GiB",
+    )
+
+
+def test_weights_of_other_data_are_pointed_out(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    other = Points(num_samples=40)
+    source = SampleSource(other, (), seed=1, validation_fraction=0.3)  # type: ignore[arg-type]
+    samples = SampleSet("other points", source, source.validation_ids)
+    lab.source = source
+    evaluation = evaluate(lab, 1, data=EvaluationData(source, samples, None))
+    assert any("d0 was trained on other data" in note for note in evaluation.notes)
+    assert "nothing was selected: the run has no validation samples" in evaluation.notes
+
+
+def test_reasons_of_several_ranks_come_together(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    with pytest.raises(FailedDnnsError) as caught:
+        on_ranks(
+            4,
+            lambda workers: Evaluator(
+                workers,
+                lab.predictor(Backend(["d0", "d3"])),
+                lab.dnns,
+                "classes",
+                NUM_CLASSES,  # type: ignore[arg-type]
+            ).run(lab.test, lab.validation),
+        )
+    assert sorted(caught.value.reasons) == ["d0", "d3"]
+
+
+def test_dnns_that_predict_something_else_than_the_first_are_left_out(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.dnns[2].loss = SimpleNamespace(name="mean_squared_error")
+    evaluation = evaluate(lab)
+    assert [dnn.name for dnn in evaluation.dnns] == ["d0", "d1", "d3"]
+    assert evaluation.left_out["d2"] == "it predicts values, but d0 predicts classes: evaluate it with --dnns"

@@ -1,0 +1,158 @@
+"""Best weights: beside the last ones, after kills too, and shown in tables and the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.checkpoint import TrainingState, read_best, read_weights
+from hpcbal.control.stopping import best
+from hpcbal.errors import InputError
+from hpcbal.report import read_run, render_page
+from hpcbal.runtime.group import saving
+from hpcbal.runtime.handoff.finished import report_of_finished
+from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.telemetry import read_results
+from hpcbal.telemetry.views.read_status import read_status
+from hpcbal.telemetry.views.status_table import render_status
+
+
+def dnns(lab: Any, **stop: Any) -> list[dict[str, Any]]:
+    """The three, whose accuracy on few samples goes up and down."""
+    lab.at_steps([], lambda: None)
+    given = lab.dnns(hook="act")
+    return [{**dnn, "stop": {**dnn["stop"], **stop}} for dnn in given]
+
+
+def best_of(lab: Any, name: str) -> TrainingState:
+    """The best weights of a DNN, which must be those of the best epoch of its history."""
+    state, path, warnings = read_best(lab.out / "dnns" / name, with_arrays=True)
+    assert state is not None
+    assert not warnings
+    assert path.name == "best.h5"
+    rule = next(dnn.stop for dnn in lab.load().dnns if dnn.name == name).rule()
+    last = last_of(lab, name)
+    assert state.epoch == best(rule, last.history).epoch
+    assert repr(state.history) == repr(last.history[: state.epoch])
+    assert any(key.startswith("weights/") for key in state.arrays)
+    return state
+
+
+def last_of(lab: Any, name: str) -> TrainingState:
+    state = lab._inner.state(name)
+    assert isinstance(state, TrainingState)
+    return state
+
+
+def shown_of(lab: Any) -> dict[str, tuple[int | None, int | None]]:
+    """(best, last) epochs that are kept, by DNN; the same in the results, the status and the report."""
+    rows = {
+        row.name: (row.numbers["saved_best_epoch"], row.numbers["saved_last_epoch"])
+        for row in read_results(lab.out / "results.csv")
+    }
+    status = {}
+    for dnn in read_status(lab.out)["dnns"]:
+        weights = dnn.get("weights", {"last": None})
+        status[dnn["name"]] = (weights.get("best", {}).get("epoch"), weights["last"])
+    report = {job.name: (job.kept_best_epoch, job.kept_last_epoch) for job in read_run(lab.out).jobs}
+    assert rows == status == report
+    return rows
+
+
+@pytest.mark.parametrize("paradigm", ["global", "independent"])
+def test_the_best_weights_are_kept_beside_the_last_ones(lab: Any, capsys: Any, paradigm: str) -> None:
+    lab.use(paradigm, dnns=dnns(lab), checkpoint={"interval_s": 60})
+    assert lab.run() == 0
+    printed = capsys.readouterr().out
+    expected = {name: (best_of(lab, name).epoch, epochs) for name, epochs in lab.epochs.items()}
+    assert shown_of(lab) == expected
+    for name, (epoch, last) in expected.items():
+        lines = [line for line in lab.events("best-kept") if line.dnn == name]
+        assert (lines[-1].epoch, lines[-1].metric) == (epoch, "val_accuracy")
+        assert lines[-1].value == last_of(lab, name).history[epoch - 1].metrics["val_accuracy"]
+        text = f"best {epoch} (val_accuracy {lines[-1].value:.4f}), last {last}"
+        assert text in render_page(read_run(lab.out))
+        assert text in render_status(read_status(lab.out))
+        assert f"best {epoch} ({lines[-1].value:.4f}), last {last}" in printed
+        if epoch == last:
+            folder = lab.out / "dnns" / name
+            assert (folder / "best.h5").samefile(folder / "checkpoint.h5")
+
+
+def test_a_best_epoch_is_saved_while_the_group_waits_for_others(lab: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(saving, "BEST_WAITS_S", 0.0)
+    lab.use(dnns=dnns(lab), checkpoint={"interval_s": 0})
+    assert lab.run() == 0
+    for name in lab.epochs:
+        kept = best_of(lab, name)
+        if kept.epoch == last_of(lab, name).epoch:
+            np.testing.assert_equal(
+                {key: kept.arrays[key] for key in kept.arrays if key.startswith("weights/")},
+                {key: a for key, a in last_of(lab, name).arrays.items() if key.startswith("weights/")},
+            )
+
+
+@pytest.mark.parametrize("interval_s", [0, 60])
+@pytest.mark.parametrize("step", [9, 16, 22])
+def test_after_a_kill_the_best_weights_are_those_of_the_history(lab: Any, interval_s: int, step: int) -> None:
+    lab.use(dnns=dnns(lab, monitor="val_loss"), checkpoint={"interval_s": interval_s})
+    lab.kill_at(step)
+    assert lab.run() == 0
+    assert shown_of(lab) == {name: (best_of(lab, name).epoch, epochs) for name, epochs in lab.epochs.items()}
+
+
+def test_without_best_weights_there_is_no_file_and_no_word_of_them(lab: Any) -> None:
+    lab.use(checkpoint={"keep": "last"})
+    assert lab.run() == 0
+    assert not list(lab.out.glob("dnns/*/best*"))
+    assert not lab.events("best-kept")
+    assert shown_of(lab) == {name: (None, epochs) for name, epochs in lab.epochs.items()}
+
+
+def test_best_weights_are_removed_when_a_run_goes_on_without_them(lab: Any) -> None:
+    lab.use(dnns=dnns(lab))
+    lab.stop_at(14, rank=1)
+    assert list(lab.out.glob("dnns/*/best.h5"))
+    lab.use(dnns=dnns(lab), checkpoint={"keep": "last"})
+    assert lab.run() == 0
+    assert not list(lab.out.glob("dnns/*/best*"))
+    assert shown_of(lab) == {name: (None, epochs) for name, epochs in lab.epochs.items()}
+
+
+def test_only_best_weights_stay_once_a_dnn_is_done(lab: Any) -> None:
+    lab.use(dnns=dnns(lab), checkpoint={"keep": "best"})
+    lab.stop_at(14, rank=1)
+    assert lab.run() == 0
+    assert shown_of(lab) == {name: (best_of(lab, name).epoch, None) for name in lab.epochs}
+    for name, epochs in lab.epochs.items():
+        assert (last_of(lab, name).epoch, dict(last_of(lab, name).arrays)) == (epochs, {})
+        assert not (lab.out / "dnns" / name / "checkpoint.previous.h5").exists()
+        assert read_weights(lab.out / "dnns" / name)[0].which == "best"
+    assert lab.run() == 0  # nothing to train, nothing lost
+    assert shown_of(lab)["a"][1] is None
+
+
+def test_a_dnn_without_its_last_weights_cannot_train_longer(lab: Any) -> None:
+    lab.use(checkpoint={"keep": "best"})
+    assert lab.run() == 0
+    lab.use(dnns=[lab.dnn(name, epochs + 1) for name, epochs in lab.epochs.items()])
+    with pytest.raises(InputError, match=r"a was done after epoch 4 and only its best weights were kept"):
+        lab.run()
+
+
+def test_best_weights_that_are_gone_are_trained_again_if_there_are_no_others(lab: Any, capsys: Any) -> None:
+    lab.use(dnns=dnns(lab), checkpoint={"keep": "best"})
+    assert lab.run() == 0
+    request = RunRequest(lab.out.parent / "run.yaml")
+    assert report_of_finished(request, lab.load()) is not None
+    for path in (lab.out / "dnns" / "b").glob("best*"):
+        path.unlink()
+    assert report_of_finished(request, lab.load()) is None
+    assert lab.run() == 0
+    assert (
+        "the best weights, the only ones that were kept, are gone; b starts again" in capsys.readouterr().out
+    )
+    assert best_of(lab, "b").epoch > 0
+    assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
