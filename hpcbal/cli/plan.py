@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
     from hpcbal.planning.memory import node_memory
     from hpcbal.planning.rates import find_rates
+    from hpcbal.planning.rungs import prune_lines, prune_to_dict
     from hpcbal.planning.wall_time import forecast
     from hpcbal.simulator import too_long
 
@@ -106,11 +107,13 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         result = plan_to_dict(plan, command)
         result["candidates"] = None if choice is None else choice_to_dict(choice)
+        result["prune"] = prune_to_dict(config)
         result["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
         result["memory_per_node"] = memory.to_dict(args.memory)
         print_json(result)
     else:
-        print_text("\n".join(render_plan(plan, command, outlook, memory, args.memory, choice)))
+        lines = render_plan(plan, command, outlook, memory, args.memory, choice)
+        print_text("\n".join([*lines, *prune_lines(config)]))
         say(f"hpcbal: rates from {rates.source}")
         is_on_cpus = config.backend.name != "emulated" and config.slots.device != "gpu"
         may_limit = is_on_cpus and may_limit_to_one_slot(config, num_nodes * per_node)

@@ -41,6 +41,9 @@ def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list
         "speed-up over independent; bound: max(work on one slot each / slots, longest DNN at its best);",
         "wait: slots without a DNN; lock-step: slots that wait for the stream; run length: DNNs, in rounds",
     ]
+    if scenario.settings.prune is not None:
+        lines.append(f"pruning compares curves drawn per seed: {scenario.curves}")
+        lines.append("epochs: trained, over those without pruning")
     if len({row.gpus for row in rows}) == 1:
         for row in rows:
             if row.paradigm != "independent" and row.flotillas:
@@ -62,6 +65,9 @@ def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
     has_published = any(row.published_s is not None for row in rows)
     if has_published:
         headers += ["published", "ours/published"]
+    has_rule = any(row.unpruned_makespan_s is not None for row in rows)
+    if has_rule:
+        headers += ["pruned", "epochs", "unpruned makespan"]
     cells = []
     for row in rows:
         line = [
@@ -83,6 +89,10 @@ def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
             line += [f"{row.published_s:.0f}", f"{row.makespan_s / row.published_s:.2f}"]
         elif has_published:
             line += ["-", "-"]
+        if has_rule and row.unpruned_makespan_s is not None:
+            saved = 1.0 - row.makespan_s / row.unpruned_makespan_s if row.unpruned_makespan_s else 0.0
+            line += [f"{row.num_pruned:.1f}", f"{100.0 * row.epochs_share:.0f}%"]
+            line.append(f"{_seconds(row.unpruned_makespan_s)} ({100.0 * saved:.0f}% saved)")
         cells.append(line)
     return format_table(headers, cells, right=[0, *range(2, len(headers))])
 

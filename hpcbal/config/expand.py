@@ -1,16 +1,22 @@
-"""Write out the DNNs: merge `defaults`, expand `sweeps`; every value keeps its line number."""
+"""Write out the DNNs: merge `defaults`, expand `sweeps`; every value keeps its line number.
+
+A sweep has a DNN for each combination of `grid`, times the rows of `zip`, times the samples of `search`.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import ValidationError
 
 from hpcbal.config.checks.import_check import arguments_of_model
 from hpcbal.config.dnn_keys import problem_of_swept_key
 from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
+from hpcbal.config.schema.search import SearchConfig
 from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
@@ -18,6 +24,8 @@ from hpcbal.config.source.suggest import did_you_mean
 MAX_SWEEP_SIZE = 100_000
 _HAVE_A_NAME = ("optimizer", "schedule", "loss")
 _MAY_BE_A_NAME = ("schedule", "loss")  # `cosine` for `{name: cosine}`
+SAMPLE = "sample"
+"""Placeholder for the number of a sample in names."""
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -28,16 +36,22 @@ class Expansion:
     Attributes:
         dnns: listed DNNs first, then those of the sweeps in order; `defaults` not yet merged in.
         incomplete: bodies of sweeps that could not be expanded, to be checked as far as possible.
-        problems: what was wrong with the sweeps.
+        searches: `search` sections that are wrong, to be checked by their schema.
+        problems: what else was wrong with the sweeps.
     """
 
     dnns: list[YamlNode] = field(default_factory=list)
     incomplete: list[YamlNode] = field(default_factory=list)
+    searches: list[YamlNode] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None) -> Expansion:
-    """All DNNs of `dnns` and `sweeps`; checks here that both are lists."""
+def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None, seed: int) -> Expansion:
+    """All DNNs of `dnns` and `sweeps`; checks here that both are lists.
+
+    Args:
+        seed: the run's seed, for searches.
+    """
     result = Expansion()
     for node, allowed in ((listed, "a list of DNNs"), (sweeps, "a list of sweeps")):
         if node is not None and node.value is not None and not node.is_list:
@@ -46,7 +60,7 @@ def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None) -> Expansion:
         result.dnns.extend(listed.value)
     if sweeps is not None and sweeps.is_list:
         for sweep in sweeps.value:
-            _expand_sweep(sweep, result)
+            _expand_sweep(sweep, seed, result)
     return result
 
 
@@ -84,28 +98,31 @@ def _completed(own: YamlNode, default: YamlNode, section: Key) -> YamlNode:
     return YamlNode(result, own.where, own.key)
 
 
-def _expand_sweep(sweep: YamlNode, result: Expansion) -> None:
+def _expand_sweep(sweep: YamlNode, seed: int, result: Expansion) -> None:
     if not sweep.is_mapping:
-        allowed = "a mapping with name, grid or zip, and keys of a DNN"
+        allowed = "a mapping with name, grid, zip or search, and keys of a DNN"
         result.problems.append(sweep.problem(f"got {show(sweep.plain())}, allowed: {allowed}"))
         return
     base = YamlNode({k: v for k, v in sweep.value.items() if k not in SWEEP_KEYS}, sweep.where, sweep.key)
     problems: list[str] = []
-    axes = {name: _axes(sweep, name, problems) for name in SWEEP_KEYS}
-    _check_axes(sweep, axes["grid"], axes["zip"], problems)
-    swept = [*axes["grid"], *axes["zip"]]
-    _check_template(base, swept, problems)
-    if problems:
+    axes = {name: _axes(sweep, name, problems) for name in ("grid", "zip")}
+    samples = _samples(sweep, seed, problems, result.searches)
+    drawn = samples[0] if samples else {}
+    _check_axes(sweep, axes["grid"], axes["zip"], samples, problems)
+    swept = [*axes["grid"], *axes["zip"], *drawn]
+    if samples is not None:
+        _check_template(base, swept, problems)
+    if problems or samples is None:
         result.problems.extend(problems)
         result.incomplete.append(base)
         return
     name = base.get("name")
     name = name if name is not None and isinstance(name.value, str) else None
     template = [] if name is None else _template(name.value, swept)
-    for values in _combinations(axes["grid"], axes["zip"]):
+    for values in _combinations(axes["grid"], axes["zip"], samples):
         dnn = YamlNode(dict(base.value), base.where, base.key)
         for dotted, value in values.items():
-            problem = _put(dnn, dotted, value)
+            problem = None if dotted == SAMPLE else _put(dnn, dotted, value)
             if problem is not None:
                 result.problems.append(problem)
                 result.incomplete.append(base)
@@ -130,24 +147,72 @@ def _axes(sweep: YamlNode, name: str, problems: list[str]) -> dict[str, list[Yam
             problems.append(
                 values.problem(f"got {show(values.plain())}, allowed: a list of at least one value")
             )
-        elif key == "name" or key.split(".")[0] in SWEEP_KEYS:
-            problems.append(values.problem("allowed: keys of a DNN other than name, e.g. args.depth"))
         else:
             axes[key] = values.value
-            problem = problem_of_swept_key(key, arguments)
+            problem = _problem_of_key(key, arguments)
             if problem is not None:
                 problems.append(values.problem(problem))
     return axes
+
+
+def _problem_of_key(key: str, arguments: Collection[str] | None) -> str | None:
+    if key == "name" or key.split(".")[0] in SWEEP_KEYS:
+        return "allowed: keys of a DNN other than name, e.g. args.depth"
+    return problem_of_swept_key(key, arguments)
+
+
+def _samples(
+    sweep: YamlNode, seed: int, problems: list[str], wrong: list[YamlNode]
+) -> list[dict[str, YamlNode]] | None:
+    """The drawn values of each sample, and its number as `SAMPLE`; one empty row if there is no `search`.
+
+    Args:
+        problems: gets what only a sweep can check.
+        wrong: gets the section if its schema rejects it; then None is returned.
+    """
+    node = sweep.get("search")
+    if node is None or node.value is None:
+        return [{}]
+    try:
+        search = SearchConfig.model_validate(node.plain())
+    except ValidationError as error:
+        wrong.append(node)
+        missing = [e["loc"][0] for e in error.errors() if e["type"] == "missing" and len(e["loc"]) == 1]
+        problems += [node.problem(f"missing key {name!r}") for name in missing]
+        return None
+    model, space = sweep.get("model"), node.value["space"]
+    arguments = None if model is None else arguments_of_model(model.value)
+    found = {key: _problem_of_key(key, arguments) for key in search.space}
+    problems += [space.value[key].problem(problem) for key, problem in found.items() if problem is not None]
+    if search.samples > MAX_SWEEP_SIZE:
+        problems.append(sweep.problem(f"makes {search.samples} DNNs, allowed: at most {MAX_SWEEP_SIZE}"))
+        return None
+    name = sweep.get("name")
+    rows = []
+    for number, drawn in enumerate(search.draws(seed, str(None if name is None else name.plain()))):
+        row = {SAMPLE: YamlNode(number, node.where, node.key)}
+        for key, value in drawn.items():
+            given = space.value[key]
+            is_choice = search.space[key].kind == "choice"
+            row[key] = (
+                given.value["choice"].value[int(value)]
+                if is_choice
+                else YamlNode(value, given.where, given.key)
+            )
+        rows.append(row)
+    return rows
 
 
 def _check_axes(
     sweep: YamlNode,
     grid: Mapping[str, list[YamlNode]],
     zipped: Mapping[str, list[YamlNode]],
+    samples: Sequence[Mapping[str, YamlNode]] | None,
     problems: list[str],
 ) -> None:
-    if not grid and not zipped and not problems:
-        problems.append(sweep.problem("sweeps nothing: give grid or zip, or list the DNN under dnns"))
+    searched = samples[0] if samples else {}
+    if not grid and not zipped and samples is not None and not searched and not problems:
+        problems.append(sweep.problem("sweeps nothing: give grid, zip or search, or list the DNN under dnns"))
     zip_node, grid_node = sweep.get("zip"), sweep.get("grid")
     lengths = {key: len(values) for key, values in zipped.items()}
     if zip_node is not None and len(set(lengths.values())) > 1:
@@ -158,7 +223,14 @@ def _check_axes(
         problems.append(
             grid_node.problem(f"got {', '.join(both)} in grid and in zip, allowed: in one of them")
         )
-    size = max(lengths.values(), default=1)
+    search_node, again = sweep.get("search"), sorted(set(searched) & {*grid, *zipped})
+    if search_node is not None and again:
+        problems.append(
+            search_node.problem(
+                f"got {', '.join(again)} in search and in grid or zip, allowed: in one of them"
+            )
+        )
+    size = max(lengths.values(), default=1) * max(1, len(samples or ()))
     for values in grid.values():
         size *= len(values)
     if size > MAX_SWEEP_SIZE:
@@ -179,12 +251,14 @@ def _check_template(base: YamlNode, swept: list[str], problems: list[str]) -> No
 
 
 def _combinations(
-    grid: Mapping[str, list[YamlNode]], zipped: Mapping[str, list[YamlNode]]
+    grid: Mapping[str, list[YamlNode]],
+    zipped: Mapping[str, list[YamlNode]],
+    samples: Sequence[Mapping[str, YamlNode]],
 ) -> Iterator[dict[str, YamlNode]]:
     rows = [dict(zip(zipped, row, strict=True)) for row in zip(*zipped.values(), strict=True)] or [{}]
     for values in itertools.product(*grid.values()):
-        for row in rows:
-            yield {**dict(zip(grid, values, strict=True)), **row}
+        for row, sample in itertools.product(rows, samples):
+            yield {**dict(zip(grid, values, strict=True)), **row, **sample}
 
 
 def _put(dnn: YamlNode, dotted: str, value: YamlNode) -> str | None:

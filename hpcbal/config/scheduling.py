@@ -10,7 +10,10 @@ from hpcbal.control.candidates import PAPER_DELTA
 
 def specs_of(config: EnsembleConfig) -> tuple[DnnSpec, ...]:
     """The DNNs as the state machine describes them."""
-    return tuple(DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule()) for dnn in config.dnns)
+    return tuple(
+        DnnSpec(dnn.name, dnn.batch_size, dnn.stop.rule(), config.prune.covers(dnn.name))
+        for dnn in config.dnns
+    )
 
 
 def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
@@ -35,6 +38,7 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
         paradigm="global" if is_partitioned else schedule.paradigm,
         seed=config.seed,
         regroup=config.balance.regroup,
+        prune=config.prune.prune_rule(),
     )
 
 

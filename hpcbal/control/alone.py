@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hpcbal.control.core import Core
 from hpcbal.control.messages import GroupPlan, Instruction, LeaveRound, NextPass, RoundPlan, StartAlone
+from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.control.stopping import evaluate
+from hpcbal.policies import random_order
 from hpcbal.values import Position
 
 
@@ -23,15 +25,32 @@ def fill_gpus(core: Core) -> list[Instruction]:
     s = core.state
     instructions: list[Instruction] = []
     if not s.suspend_reason:
+        prune_between_rounds(core)
         taken = {gpu for group in s.groups.values() for gpu in group.gpus}
         free = [gpu for gpu in range(core.cluster.num_gpus) if gpu not in taken]
-        while free and (waiting := core.waiting_alone()):
-            dnn = waiting.popleft()
+        while free and (dnn := _next_dnn(core)) is not None:
             built = s.built.get(dnn.spec.dnn_id, ())
             gpu = next((gpu for gpu in free if gpu in built), free[0])
             free.remove(gpu)
             instructions.append(_start(core, dnn, gpu))
     return instructions if s.groups else core.finish()
+
+
+def _next_dnn(core: Core) -> Dnn | None:
+    """The DNN that gets the next free GPU.
+
+    With a pruning rule, DNNs that it had paused and now promotes come first, those with most epochs before
+    the others ([ASHA] Alg. 2, get_job).
+    """
+    if core.settings.prune is None:
+        waiting = core.waiting_alone()
+        return waiting.popleft() if waiting else None
+    s = core.state
+    ready = [d for d in s.candidate_ids() if s.dnns[d].state is DnnState.WAITING]
+    order = random_order(list(s.dnns), core.settings.seed)
+    rank = {dnn_id: i for i, dnn_id in enumerate(order)}
+    ready.sort(key=lambda d: (s.dnns[d].position is None, -s.dnns[d].epochs, rank[d]))
+    return s.dnns[ready[0]] if ready else None
 
 
 def _start(core: Core, dnn: Dnn, gpu: int) -> StartAlone:
@@ -68,7 +87,7 @@ def _position(dnn: Dnn, num_positions: int) -> Position:
 
 
 def on_pass_end(core: Core, group: Group) -> list[Instruction]:
-    """A DNN finished a pass of its own stream: it continues at once, or leaves if it has converged."""
+    """A DNN finished a pass of its own stream: it continues at once, or leaves."""
     dnn = core.state.dnns[group.dnn_id]
     if group.leaving:
         return []  # suspended while it trained the last step
@@ -77,6 +96,9 @@ def on_pass_end(core: Core, group: Group) -> list[Instruction]:
         core.move(dnn, DnnState.LEAVING)
         group.leaving, group.detail = "converged", decision.detail
         return [LeaveRound(group.dnn_id, "converged", decision.detail)]
+    instructions = prune_at_pass_end(core, [group], None)
+    if instructions:
+        return instructions
     group.training_pass = group.reported_pass + 1
     core.state.next_pass = max(core.state.next_pass, group.training_pass + 1)
     ids = (group.dnn_id,)

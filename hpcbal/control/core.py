@@ -32,6 +32,7 @@ class Core:
         basis: see `Choice`.
         origin_rates, origin_resume: where the event log starts.
         batch_sizes: samples per step, by DNN.
+        signed_values: the monitored metric of each epoch, more is better, as far as pruning has read it.
         log: the bounded event log.
         state: everything that changes.
         has_resumed: whether a DNN was stopped inside a pass by an earlier start.
@@ -53,6 +54,7 @@ class Core:
         self.origin_rates = rates
         self.origin_resume = resume
         self.batch_sizes = {spec.dnn_id: spec.batch_size for spec in self.specs}
+        self.signed_values: dict[str, list[float]] = {}
         self.log = EventLog(settings.max_events, subject_of)
         self._flotillas: tuple[RateTable, Delta, FlotillaPlanner] | None = None
         self._settings: tuple[Choice | None, ScheduleSettings] | None = None

@@ -28,6 +28,7 @@ from hpcbal.control.messages import (
 )
 from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
+from hpcbal.control.pruning import PAUSED, PRUNED, without
 from hpcbal.control.round_phase import decide, next_round, on_epoch_done, on_schedule_chosen
 from hpcbal.control.schedules import Schedule
 from hpcbal.control.skipping import skip_passes
@@ -70,8 +71,8 @@ class Ensemble:
         """Handle one event; the only way to change the state.
 
         Reports about a DNN that has already failed are ignored, because several ranks of a group may report
-        one failure, and other reports may be under way. A failure of a DNN that is done and saved is also
-        ignored.
+        one failure, and other reports may be under way. A failure of a DNN that is done or pruned,
+        and saved, is also ignored.
 
         Returns: what to do now, in this order; empty if there is nothing to do but wait.
         Raises:
@@ -240,8 +241,8 @@ def _on_checkpoint_written(core: Core, event: CheckpointWritten) -> list[Instruc
         else:
             core.move(dnn, DnnState.DONE)
             dnn.detail = decision.detail
-    elif group.leaving == "converged":
-        core.move(dnn, DnnState.DONE)
+    elif group.leaving in _STATE_OF_LEAVING:
+        core.move(dnn, _STATE_OF_LEAVING[group.leaving])
         dnn.detail = group.detail
     return []
 
@@ -260,6 +261,8 @@ def _on_group_left(core: Core, event: GroupLeft) -> list[Instruction]:
             raise core.unexpected(event, dnn, f"CheckpointWritten of epoch {dnn.epochs} before GroupLeft")
         core.move(dnn, DnnState.SUSPENDED if group.leaving == "suspended" else DnnState.WAITING)
     del s.groups[event.dnn_id]
+    if group.leaving == PAUSED and s.plan is not None:  # an interrupted round continues without it
+        s.plan = without(s.plan, {event.dnn_id}) or s.plan
     if s.phase is Phase.ROUND and core.is_independent:
         return fill_gpus(core)
     if s.groups:
@@ -298,6 +301,8 @@ def _on_suspend_requested(core: Core, event: SuspendRequested) -> list[Instructi
         group.leaving = "suspended"
     return [SuspendGroups(tuple(group.dnn_id for group in staying))] if staying else []
 
+
+_STATE_OF_LEAVING = {"converged": DnnState.DONE, PRUNED: DnnState.PRUNED}
 
 _HANDLERS: dict[type[Event], Callable[[Core, Any], list[Instruction]]] = {
     Started: _on_started,

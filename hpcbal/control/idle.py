@@ -38,7 +38,7 @@ def idle_slots(core: Core) -> IdleSlots | None:
     if s.phase is not Phase.ROUND or core.is_independent or plan is None or s.suspend_reason:
         return None
     busy = {group.dnn_id: len(group.gpus) for group in s.staying_groups()}
-    waiting = tuple(d for d in s.live if d not in s.groups)
+    waiting = tuple(d for d in s.candidate_ids() if d not in s.groups)
     num_idle = core.cluster.num_gpus - sum(busy.values())
     if not busy or not waiting or num_idle < 1 or plan.last_pass is not None or must_measure(core):
         return None

@@ -66,7 +66,7 @@ def _phase(state: EnsembleState) -> Iterator[str]:
         and any(len(g.gpus) > 1 for g in state.groups.values())
     ):
         yield "a round without a plan"
-    all_done = all(dnn.state is DnnState.DONE for dnn in state.dnns.values())
+    all_done = all(dnn.state in (DnnState.DONE, DnnState.PRUNED) for dnn in state.dnns.values())
     if state.outcome and (state.outcome == "done") != all_done:
         yield f"outcome {state.outcome!r} contradicts the states of the DNNs"
     if state.outcome and (state.outcome in ("suspended", "profiled")) != bool(state.live_ids()):
@@ -94,8 +94,8 @@ def _dnns(state: EnsembleState) -> Iterator[str]:
             yield f"{dnn_id} trained passes out of order: {passes}"
         if dnn.state is DnnState.FAILED and not dnn.cause:
             yield f"{dnn_id} failed without a cause"
-        if dnn.state is DnnState.DONE and not dnn.history:
-            yield f"{dnn_id} is done without an epoch"
+        if dnn.state in (DnnState.DONE, DnnState.PRUNED) and not dnn.history:
+            yield f"{dnn_id} is {dnn.state} without an epoch"
 
 
 def _left_out(state: EnsembleState, cluster: Cluster) -> Iterator[str]:

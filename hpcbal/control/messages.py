@@ -219,8 +219,8 @@ class LeaveOut(Instruction):
 class LeaveRound(Instruction):
     """The group of `dnn_id` writes its checkpoint and leaves: CheckpointWritten, then GroupLeft.
 
-    `reason` is 'converged' (`detail` names the rule) or 'regroup' (`detail` names the DNNs that go on without
-    a GPU, if that is the reason).
+    `reason` is 'converged', 'pruned' or 'paused' (`detail` names the rule), or 'regroup' (`detail` names the
+    DNNs that go on without a GPU, if that is the reason).
     """
 
     dnn_id: str

@@ -13,6 +13,7 @@ from hpcbal.control.states import DnnState
 from hpcbal.control.stopping import StopRule
 from hpcbal.errors import InputError
 from hpcbal.policies import Delta
+from hpcbal.policies.pruning import PruneRule
 from hpcbal.values import EpochRecord, Position
 
 
@@ -24,11 +25,13 @@ class DnnSpec:
         dnn_id: unique name of the DNN.
         batch_size: samples per step over all its trainers, >= 1.
         stop: when the DNN is done.
+        may_be_pruned: whether the pruning rule of the settings, if there is one, is for this DNN.
     """
 
     dnn_id: str
     batch_size: int
     stop: StopRule
+    may_be_pruned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class ScheduleSettings:
         regroup: whether a DNN may continue without a GPU if its group trains faster without it.
         rough_placement: whether flotillas are placed without a search, for predictions; see
             `assign_gpus_roughly`.
+        prune: the rule by which DNNs stop early, compared with each other; None: none does.
     """
 
     num_positions: int
@@ -69,6 +73,7 @@ class ScheduleSettings:
     profile_only: bool = False
     regroup: bool = True
     rough_placement: bool = False
+    prune: PruneRule | None = None
 
     def __post_init__(self) -> None:
         if self.alpha is not None and not (math.isfinite(self.alpha) and 0.0 <= self.alpha <= 1.0):
@@ -102,12 +107,12 @@ class DnnProgress:
     """The progress of one DNN, from its checkpoint and the ledger.
 
     Attributes:
-        state: 'done' and 'failed' are kept on resume; any other state is derived from the other fields.
+        state: 'done', 'pruned' and 'failed' are kept on resume; any other is derived from the other fields.
         epochs: completed epochs, equal to len(history).
         history: one record per completed epoch.
         position: position of the checkpoint in the stream; None between rounds.
         cause: why the DNN failed: oom, nan, error, checkpoint, data; empty if it did not.
-        detail: more about `cause`, or the stop rule that ended the training.
+        detail: more about `cause`, or the rule that ended the training.
     """
 
     state: DnnState = DnnState.PENDING

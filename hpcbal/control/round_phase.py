@@ -17,6 +17,7 @@ from hpcbal.control.messages import (
     ScheduleChosen,
     StartRound,
 )
+from hpcbal.control.pruning import PRUNED, prune_at_pass_end, prune_between_rounds
 from hpcbal.control.removal import leave_out, offer_of, what_shrinks
 from hpcbal.control.state import Group
 from hpcbal.control.states import DnnState, Phase
@@ -33,6 +34,9 @@ def next_round(core: Core) -> list[Instruction]:
     """
     s = core.state
     if s.suspend_reason or core.settings.profile_only or not s.live_ids():
+        return core.finish()
+    prune_between_rounds(core)
+    if not s.live_ids():
         return core.finish()
     core.bound_log()
     can_choose = core.is_auto and not must_measure(core)
@@ -80,7 +84,7 @@ def _planned_round(core: Core) -> RoundPlan:
     s = core.state
     plan = _catch_up_round(core)
     if plan is None:
-        plan = _new_round(core, s.live_ids(), s.next_pass, kept=s.kept)
+        plan = _new_round(core, s.candidate_ids(), s.next_pass, kept=s.kept)
     return plan
 
 
@@ -226,6 +230,7 @@ def decide(core: Core) -> list[Instruction]:
             break
         waiting = [g for g in staying if g.reported_pass == finished and g.training_pass is None]
         instructions += _leave_if_converged(core, waiting)
+        instructions += prune_at_pass_end(core, waiting, finished)
         staying = s.staying_groups()
         shrinks, is_newest = what_shrinks(staying), finished + 1 >= s.next_pass
         is_over = _is_over(core, s.plan, finished, {g.dnn_id: len(g.wanted_gpus) for g in staying})
@@ -260,10 +265,10 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
     if must_measure(core) and core.cluster.num_gpus > 1:
         # A DNN was added to the run, or failed before it had a rate: a measuring round comes next.
         return True
-    leaving = {group.dnn_id for group in s.groups.values() if group.leaving == "converged"}
+    leaving = {g.dnn_id for g in s.groups.values() if g.leaving in ("converged", PRUNED)}
 
     def candidates() -> list[str]:
-        return [dnn_id for dnn_id in s.live if dnn_id not in leaving]
+        return [dnn_id for dnn_id in s.candidate_ids() if dnn_id not in leaving]
 
     return core.planner().must_regroup(going_on, rounds.num_gpus_of(plan), candidates)
 

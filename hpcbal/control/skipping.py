@@ -32,6 +32,8 @@ def skip_passes(core: Core, dnn_ids: Sequence[str], number: int) -> None:
     is_whole = core.is_independent or (
         len(groups) == len(s.groups) and s.plan is not None and s.plan.last_pass is None
     )
+    if core.settings.prune is not None:
+        raise core.error(f"passes of {', '.join(dnn_ids)} cannot be skipped: one of them may be pruned")
     if s.phase is not Phase.ROUND or len(passes) != 1 or None in passes or not is_whole:
         raise core.error(
             f"passes of {', '.join(dnn_ids)} cannot be skipped: not all groups train the same pass"

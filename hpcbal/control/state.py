@@ -33,14 +33,14 @@ class Dnn:
             state = DnnState.SUSPENDED
         else:
             state = DnnState.WAITING if progress.epochs else DnnState.PENDING
-        failed_or_done = state in TERMINAL
+        is_over = state in TERMINAL
         return cls(
             spec,
             state,
             list(progress.history),
             progress.position,
-            progress.cause if failed_or_done else "",
-            progress.detail if failed_or_done else "",
+            progress.cause if is_over else "",
+            progress.detail if is_over else "",
         )
 
     @property
@@ -67,9 +67,10 @@ class Group:
         is_measured: whether its rate has been reported, in a profiling wave or in this round.
         training_pass: the pass that it trains; None while it waits at the end of `reported_pass`.
         reported_pass: the last pass that it has finished.
-        leaving: why it will leave: 'converged', 'regroup', 'suspended' or 'failed'; empty if it stays.
+        leaving: why it will leave: 'converged', 'paused', 'pruned', 'regroup', 'suspended' or 'failed'; empty
+            if it stays.
         is_saved: whether the checkpoint for leaving is on disk.
-        detail: the stop rule by which it has converged.
+        detail: the rule by which it has converged, or is paused or pruned.
         offered_gpu: one of its GPUs that it could do without, judged at the end of `reported_pass`.
     """
 
@@ -114,8 +115,9 @@ class EnsembleState:
         choice: the last choice of a schedule; None if there was none.
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
-        live: DNNs that are neither done nor failed, in the order of the config. Kept, because looking through
-            thousands of DNNs at the end of every pass would take most of the time of a simulated run.
+        paused: live DNNs that are no candidates for rounds until results of others are known, with a reason.
+        live: DNNs that are not done, pruned or failed, in the order of the config. Kept, because looking
+            through thousands of DNNs at the end of every pass would take most of the time of a simulated run.
     """
 
     dnns: dict[str, Dnn]
@@ -135,6 +137,7 @@ class EnsembleState:
     choice: Choice | None = None
     suspend_reason: str = ""
     outcome: str = ""
+    paused: dict[str, str] = field(default_factory=dict)
     live: dict[str, None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -162,8 +165,12 @@ class EnsembleState:
         self.built[dnn_id] = tuple(sorted({*self.built.get(dnn_id, ()), *gpus}))
 
     def live_ids(self) -> list[str]:
-        """DNNs that are neither done nor failed, in the order of the config."""
+        """DNNs that are not done, pruned or failed, in the order of the config."""
         return list(self.live)
+
+    def candidate_ids(self) -> list[str]:
+        """Live DNNs that may train now, in the order of the config."""
+        return [dnn_id for dnn_id in self.live if dnn_id not in self.paused]
 
     def staying_groups(self) -> list[Group]:
         """Groups that have not been asked to leave."""

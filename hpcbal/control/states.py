@@ -16,6 +16,7 @@ class DnnState(enum.StrEnum):
     LEAVING = "leaving"  # its group was asked to write a checkpoint and leave
     SUSPENDED = "suspended"  # stopped inside a round; continues where it stopped
     DONE = "done"  # converged, and the checkpoint is on disk
+    PRUNED = "pruned"  # stopped early because others are better, and the checkpoint is on disk
     FAILED = "failed"  # cannot continue
 
 
@@ -33,16 +34,22 @@ TRANSITIONS: Mapping[DnnState, frozenset[DnnState]] = {
     DnnState.PENDING: frozenset({DnnState.WAITING, DnnState.FAILED}),
     DnnState.PROFILING: frozenset({DnnState.WAITING, DnnState.FAILED}),
     # waiting -> done: a resume finds a whole checkpoint whose history meets the stop rule.
-    DnnState.WAITING: frozenset({DnnState.PROFILING, DnnState.RUNNING, DnnState.DONE, DnnState.FAILED}),
+    # waiting -> pruned: the results of others decided about it while it waited.
+    DnnState.WAITING: frozenset(
+        {DnnState.PROFILING, DnnState.RUNNING, DnnState.DONE, DnnState.PRUNED, DnnState.FAILED}
+    ),
     DnnState.RUNNING: frozenset({DnnState.LEAVING, DnnState.FAILED}),
-    DnnState.LEAVING: frozenset({DnnState.WAITING, DnnState.SUSPENDED, DnnState.DONE, DnnState.FAILED}),
+    DnnState.LEAVING: frozenset(
+        {DnnState.WAITING, DnnState.SUSPENDED, DnnState.DONE, DnnState.PRUNED, DnnState.FAILED}
+    ),
     DnnState.SUSPENDED: frozenset({DnnState.WAITING, DnnState.FAILED}),
     DnnState.DONE: frozenset(),
+    DnnState.PRUNED: frozenset(),
     DnnState.FAILED: frozenset(),
 }
 
-TERMINAL = frozenset({DnnState.DONE, DnnState.FAILED})
+TERMINAL = frozenset({DnnState.DONE, DnnState.PRUNED, DnnState.FAILED})
 """States that no event and no resume changes."""
 
 WITH_GROUP = frozenset({DnnState.PROFILING, DnnState.RUNNING, DnnState.LEAVING})
-"""States in which a DNN must hold GPUs; a done or failed DNN may hold some until its group has left."""
+"""States in which a DNN must hold GPUs; a DNN in a terminal state may hold some until its group has left."""

@@ -82,7 +82,7 @@ def forecast(
     passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
     costs = known_costs(config, rates)
     specs = specs_of(config)
-    settings = settings_of(config, passes.num_positions).under(schedule)
+    settings = replace(settings_of(config, passes.num_positions).under(schedule), prune=None)
     balancing = balancing_of(config)
 
     def run(nodes: int) -> SimulatedRun:

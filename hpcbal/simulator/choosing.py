@@ -107,6 +107,8 @@ def predict_schedules(
 ) -> list[Prediction]:
     """Predict how long the rest of the run takes under each schedule, if every DNN trains to its max_epochs.
 
+    None is pruned in a prediction, because which ones will be is not known.
+
     Other values of alpha are tried only for the best schedule with one value: alpha matters less than the
     paradigm and delta, and so a decision takes half the time.
 
@@ -221,6 +223,7 @@ def _from_now_on(outset: Outset) -> Outset:
             profile=False,
             checkpoint_every_pass=False,
             rough_placement=True,
+            prune=None,
         ),
         passes=passes,
         resume=ResumeState(

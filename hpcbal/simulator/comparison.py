@@ -44,6 +44,9 @@ class Row:
         lower_bound_s: no schedule can be faster.
         over_lower_bound: makespan divided by the lower bound.
         published_s: makespan measured by others; None: not published.
+        unpruned_makespan_s: makespan if no DNN is pruned; None: there is no pruning rule.
+        epochs_share: epochs trained, over those without pruning.
+        num_pruned: DNNs that are pruned.
         flotillas: rounds of the first seed.
     """
 
@@ -63,6 +66,9 @@ class Row:
     lower_bound_s: float
     over_lower_bound: float
     published_s: float | None
+    unpruned_makespan_s: float | None
+    epochs_share: float
+    num_pruned: float
     flotillas: tuple[FlotillaRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,7 +112,10 @@ def compare(
         baseline = scenario.runs(number, INDEPENDENT, seeds)
         for name in paradigms:
             runs = baseline if name == INDEPENDENT else scenario.runs(number, name, seeds)
-            rows.append(_row(scenario, number, name, runs, baseline))
+            unpruned = runs
+            if scenario.settings.prune is not None:
+                unpruned = scenario.without_pruning().runs(number, name, seeds)
+            rows.append(_row(scenario, number, name, runs, baseline, unpruned))
     return rows
 
 
@@ -116,6 +125,7 @@ def _row(
     paradigm: str,
     runs: Sequence[SimulatedRun],
     baseline: Sequence[SimulatedRun],
+    unpruned: Sequence[SimulatedRun],
 ) -> Row:
     mean = statistics.fmean
     makespans = [run.makespan_s for run in runs]
@@ -141,6 +151,11 @@ def _row(
         lower_bound_s=mean(run.lower_bound_s for run in runs),
         over_lower_bound=mean(_ratio(run.makespan_s, run.lower_bound_s) for run in runs),
         published_s=published.makespan_s.get(num_gpus) if published is not None and is_published else None,
+        unpruned_makespan_s=None if unpruned is runs else mean(run.makespan_s for run in unpruned),
+        epochs_share=mean(
+            _ratio(run.num_epochs, other.num_epochs) for run, other in zip(runs, unpruned, strict=True)
+        ),
+        num_pruned=mean(run.num_pruned for run in runs),
         flotillas=_flotillas(runs[0]),
     )
 

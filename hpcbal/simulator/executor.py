@@ -36,6 +36,7 @@ from hpcbal.control.paradigms import needs_rates
 from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining
+from hpcbal.simulator.learning_curves import Curves
 from hpcbal.simulator.pass_model import PassModel, Reader
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
 from hpcbal.values import Position
@@ -83,6 +84,8 @@ class Executor:
         pace: speed of the trainer groups.
         passes: model of a pass.
         costs: costs of everything else.
+        curves: the monitored metric of each epoch; None: it is not known, and all DNNs are alike to a pruning
+            rule.
         choose: answers ChooseSchedule; None: the schedule is given.
         in_memory: GPUs that hold a DNN when the run starts; None: none does.
         keep_events: whether `events` is filled.
@@ -108,6 +111,7 @@ class Executor:
         passes: PassModel,
         costs: Costs,
         *,
+        curves: Curves | None = None,
         choose: Callable[[ChooseSchedule], Choice] | None = None,
         in_memory: Mapping[str, tuple[int, ...]] | None = None,
         keep_events: bool = False,
@@ -129,6 +133,7 @@ class Executor:
         self._pace = pace
         self._passes = passes
         self._costs = costs
+        self._curves = curves
         self._choose = choose
         self._keep_events = keep_events
         self._is_brief = is_brief
@@ -265,11 +270,17 @@ class Executor:
             group.held_since_s = reader.start_s + own_s
             group.is_training = True
             end_s += self._costs.pass_s
-            metrics = {self._specs[group.plan.dnn_id].stop.monitor: math.nan}
+            metrics = self._metrics(group.plan.dnn_id)
             seconds = end_s - reader.start_s
             offered = self._pace.offered_gpu(group.plan)
             self._measure(stream.plan, group.plan, end_s)
             self._at(end_s, EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered))
+
+    def _metrics(self, dnn_id: str) -> dict[str, float]:
+        """The metrics of the epoch that the DNN trains now."""
+        epoch = self._ensemble.state.dnns[dnn_id].epochs + 1
+        value = math.nan if self._curves is None else self._curves(dnn_id, epoch)
+        return {self._specs[dnn_id].stop.monitor: value}
 
     def _measure(self, plan: RoundPlan, group: GroupPlan, end_s: float) -> None:
         """A pass on one GPU also measures the rate, if the schedule needs it and lacks it."""

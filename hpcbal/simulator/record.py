@@ -107,6 +107,8 @@ class SimulatedRun:
         scheduling_s: time of all decisions together.
         lower_bound_s: no schedule of these DNNs can be faster; see `lower_bound`.
         num_events: number of events handled.
+        num_epochs: epochs trained, of all DNNs.
+        num_pruned: DNNs that a pruning rule has stopped.
         paradigms: of the schedules that the run had, in order.
     """
 
@@ -121,6 +123,8 @@ class SimulatedRun:
     scheduling_s: float
     lower_bound_s: float
     num_events: int
+    num_epochs: int
+    num_pruned: int
     paradigms: tuple[str, ...]
     _by_kind: dict[str, FloatArray] = field(default_factory=dict, init=False, repr=False, compare=False)
 

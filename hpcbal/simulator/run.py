@@ -20,6 +20,7 @@ from hpcbal.control import (
     ScheduleSettings,
     StopRule,
 )
+from hpcbal.control.states import TERMINAL
 from hpcbal.errors import InputError
 from hpcbal.policies import RateTable
 from hpcbal.simulator.balancing import Balancing, Pace, RatePace
@@ -28,6 +29,7 @@ from hpcbal.simulator.choosing import Outset, choose_schedule
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.executor import Executor
 from hpcbal.simulator.group_rates import GroupRates
+from hpcbal.simulator.learning_curves import Curves
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun
 
@@ -44,6 +46,7 @@ def simulate(
     costs: Costs | None = None,
     kept_per_added_node: float = 1.0,
     balancing: Balancing | None = None,
+    curves: Curves | None = None,
     resume: ResumeState | None = None,
     keep_events: bool = False,
 ) -> SimulatedRun:
@@ -68,6 +71,8 @@ def simulate(
         kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
         balancing: unlike GPUs, and how steps are split over them. The rate of a DNN on one GPU is then that
             of a GPU of speed 1, and rates on more GPUs are not used. None: all GPUs are alike.
+        curves: the monitored metric of each epoch, for a pruning rule; None: all DNNs are alike to it, so the
+            first ones of the config win.
         resume: the progress of an earlier run.
         keep_events: whether `SimulatedRun.events` is filled.
 
@@ -106,12 +111,15 @@ def simulate(
         pace,
         passes,
         costs or Costs(),
+        curves=curves,
         choose=choose,
         keep_events=keep_events,
     )
     with without_garbage_collection():
         outcome = executor.run()
     left = _epochs_left(converging, start)
+    if settings.prune is not None:  # which epochs are trained depends on the schedule, too
+        left = {name: ensemble.state.dnns[name].epochs - _begun_epochs(start, name) for name in left}
     best = rates if balancing is None else balancing.fastest(rates, cluster.num_gpus)
     return SimulatedRun(
         makespan_s=executor.now_s,
@@ -125,6 +133,8 @@ def simulate(
         scheduling_s=executor.scheduling_s,
         lower_bound_s=lower_bound(left, cluster.num_gpus, settings.max_gpus_per_dnn, best, passes),
         num_events=executor.num_events,
+        num_epochs=sum(left.values()),
+        num_pruned=sum(dnn.state is DnnState.PRUNED for dnn in ensemble.state.dnns.values()),
         paradigms=tuple(dict.fromkeys(paradigms)),
     )
 
@@ -154,7 +164,7 @@ def predict(
     costs: Costs | None = None,
     resume: ResumeState | None = None,
 ) -> RemainingRun | None:
-    """Predict how long a run still takes, at most: every DNN trains to its max_epochs.
+    """Predict how long a run still takes, at most: every DNN trains to its max_epochs, and none is pruned.
 
     Args:
         rates: the known rates; measuring further rates that the settings require counts as profiling.
@@ -166,21 +176,27 @@ def predict(
     left = [spec for spec in specs if not _is_over(start, spec.dnn_id)]
     if not all(rates.is_measured(spec.dnn_id, 1) for spec in left):
         return None
+    settings = replace(settings, prune=None)
     run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
     return RemainingRun(run.makespan_s, len(run.rounds), {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
 
 
 def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]:
-    """Epochs to train, for DNNs that are neither done nor failed."""
+    """Epochs to train, for DNNs that are not done, pruned or failed."""
     return {
-        spec.dnn_id: spec.stop.max_epochs - start.dnns.get(spec.dnn_id, DnnProgress()).epochs
+        spec.dnn_id: spec.stop.max_epochs - _begun_epochs(start, spec.dnn_id)
         for spec in specs
         if not _is_over(start, spec.dnn_id)
     }
 
 
+def _begun_epochs(start: ResumeState, dnn_id: str) -> int:
+    """Epochs that an earlier run has trained."""
+    return start.dnns.get(dnn_id, DnnProgress()).epochs
+
+
 def _is_over(start: ResumeState, dnn_id: str) -> bool:
-    return start.dnns.get(dnn_id, DnnProgress()).state in (DnnState.DONE, DnnState.FAILED)
+    return start.dnns.get(dnn_id, DnnProgress()).state in TERMINAL
 
 
 def _specs_with_epochs(
@@ -198,7 +214,7 @@ def _specs_with_epochs(
                 f"epochs of {spec.dnn_id}: got {count}, allowed: 1 to its max_epochs {spec.stop.max_epochs}"
             )
         # A DNN that was interrupted where it may already have converged trains one more epoch.
-        trained = start.dnns.get(spec.dnn_id, DnnProgress()).epochs
+        trained = _begun_epochs(start, spec.dnn_id)
         if not _is_over(start, spec.dnn_id):
             count = max(count, trained + 1)
         rule = StopRule(monitor=spec.stop.monitor, mode=spec.stop.mode, max_epochs=count)

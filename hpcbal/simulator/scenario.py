@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import AUTO, DnnSpec, ScheduleSettings, is_random
@@ -11,6 +11,7 @@ from hpcbal.policies import RateTable
 from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.choosing import MOST_DNNS
 from hpcbal.simulator.costs import Costs
+from hpcbal.simulator.learning_curves import CurveLaw
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.record import SimulatedRun
 from hpcbal.simulator.run import simulate
@@ -65,6 +66,7 @@ class Scenario:
         kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
         published: makespans measured by others; None: not published.
         balancing: unlike GPUs, and how steps are split over them; None: all GPUs are alike.
+        curves: learning curves for the pruning rule of the settings, drawn for each seed.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Scenario:
     kept_per_added_node: float = 1.0
     published: Published | None = None
     balancing: Balancing | None = None
+    curves: CurveLaw = field(default_factory=CurveLaw)
 
     def runs(self, num_gpus: int, paradigm: str, seeds: Sequence[int]) -> list[SimulatedRun]:
         """Simulate a run per seed; only one if no seed changes the ensemble or the schedule.
@@ -89,6 +92,7 @@ class Scenario:
         workloads = [self.draw(seed) for seed in seeds]
         first = self._simulate(workloads[0], num_gpus, paradigm, seeds[0])
         are_alike = all(workload == workloads[0] for workload in workloads)
+        are_alike &= self.settings.prune is None  # each seed draws its own curves
         is_settled = paradigm != AUTO or len(workloads[0].specs) > MOST_DNNS
         if are_alike and is_settled and not any(map(is_random, first.paradigms)):
             return [first] * len(seeds)
@@ -98,6 +102,10 @@ class Scenario:
     def run(self, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
         """Simulate one run; the same arguments give the same run."""
         return self._simulate(self.draw(seed), num_gpus, paradigm, seed)
+
+    def without_pruning(self) -> Scenario:
+        """The same scenario, but every DNN trains to its end."""
+        return replace(self, settings=replace(self.settings, prune=None))
 
     def _simulate(self, workload: Workload, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
         settings = replace(
@@ -114,6 +122,7 @@ class Scenario:
             costs=self.costs,
             kept_per_added_node=self.kept_per_added_node,
             balancing=self.balancing,
+            curves=None if settings.prune is None else self.curves.draw(workload.specs, seed),
         )
 
 

@@ -44,12 +44,15 @@ from hpcbal.control import (
     SuspendRequested,
     replay,
 )
+from hpcbal.control.pruning import without
 from hpcbal.policies import Delta, RateTable
+from hpcbal.policies.pruning import Asha, Median
 from hpcbal.telemetry.ledger.of_control import plan_facts, round_plan
 from hpcbal.values import EpochRecord, Position
 
 NUM_POSITIONS = 6
 MAX_ACTIONS = 20_000
+OVER = ("done", "pruned", "failed")
 QUICK = settings(max_examples=250, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
@@ -158,6 +161,7 @@ class World:
         self.finish: str | None = None
         self.has_asked = False
         self.plans: list[RoundPlan] = []
+        self.pausing: set[str] = set()
 
     # ---- running ---------------------------------------------------------------------------------
 
@@ -188,6 +192,9 @@ class World:
         self.num_events += 1
         if isinstance(event, GroupLeft):
             del self.actors[event.dnn_id]
+            if event.dnn_id in self.pausing and self.plans:  # the ledger says so, too
+                self.pausing.remove(event.dnn_id)
+                self.plans[-1] = without(self.plans[-1], {event.dnn_id}) or self.plans[-1]
         instructions = self.ensemble.handle(event)
         self.ensemble.check_invariants()
         for instruction in instructions:
@@ -236,6 +243,8 @@ class World:
             case LeaveRound(dnn_id, reason, detail):
                 if reason == "regroup" and detail and self.stream is not None:
                     self.regroups_by_removal.add(self.stream)
+                if reason == "paused":
+                    self.pausing.add(dnn_id)
                 self.actors[dnn_id].commands.append(("leave", 0, reason == "converged"))
             case SuspendGroups(dnn_ids):
                 for dnn_id in dnn_ids:
@@ -349,12 +358,12 @@ class World:
             interrupted = round_plan(plan_facts(interrupted))
         dnns = {}
         for dnn_id, known in left.dnns.items():
-            if not self.disk_is_sound and known.state not in ("done", "failed") and self.rng.random() < 0.2:
+            if not self.disk_is_sound and known.state not in OVER and self.rng.random() < 0.2:
                 self.disk[dnn_id] = self.disk_before[dnn_id]  # the last checkpoint was damaged
             disk = self.disk[dnn_id]
             dnns[dnn_id] = (
                 known
-                if known.state in ("done", "failed")
+                if known.state in OVER
                 else DnnProgress(DnnState.RUNNING, len(disk.history), tuple(disk.history), disk.position)
             )
         self.timed = [t for t in self.timed if self.rates.is_measured(*t)]
@@ -378,8 +387,12 @@ class World:
             if dnn.state == "failed":
                 assert model.fails_at or model.fails_profiling_on or model.fails_last_checkpoint
                 continue
-            assert dnn.state == "done"
-            assert dnn.epochs == model.num_epochs()
+            if dnn.state == "pruned":
+                assert self.schedule.prune is not None
+                assert dnn.epochs < model.num_epochs()
+            else:
+                assert dnn.state == "done"
+                assert dnn.epochs == model.num_epochs()
             disk = self.disk[dnn_id]
             assert disk.history == dnn.history
             assert merged(disk.trained) == [(r.pass_index, 0, NUM_POSITIONS) for r in disk.history]
@@ -445,6 +458,7 @@ def draw_schedule(rng: random.Random) -> ScheduleSettings:
         max_events=rng.choice([20, 60, 20_000]),
         paradigm=rng.choice(PARADIGM_NAMES),
         seed=rng.randint(0, 9),
+        prune=rng.choice([None, None, Asha(2, 1), Asha(2, 2), Asha(3, 1), Median(1, 1), Median(2, 2)]),
     )
 
 
@@ -466,12 +480,15 @@ class Case:
         Hypothesis builds from parts, which it prefers small and equal.
     """
 
-    def __init__(self, seed: int, last_checkpoint_fails: bool = False) -> None:
+    def __init__(self, seed: int, last_checkpoint_fails: bool = False, is_reproducible: bool = False) -> None:
         self.rng = random.Random(seed)
         self.models = draw_models(self.rng, last_checkpoint_fails)
         self.cluster = draw_cluster(self.rng)
         self.schedule = draw_schedule(self.rng)
         self.knows_rates = self.rng.random() < 0.7
+        if is_reproducible and self.schedule.paradigm == "independent":
+            # Without rounds, the results that are known at the end of an epoch depend on which DNN is faster.
+            self.schedule = replace(self.schedule, prune=None)
 
     def world(self, offers_per_epoch: float = 0.0) -> World:
         world = World(self.models, self.cluster, self.schedule, self.rng, self.knows_rates)
@@ -520,14 +537,14 @@ def test_a_recorded_log_replays_to_the_same_state(seed: int) -> None:
 @QUICK
 @given(seeds)
 def test_the_order_of_events_changes_no_dnns_passes(seed: int) -> None:
-    case = Case(seed)
+    case = Case(seed, is_reproducible=True)
     assert case.whole_run().passes() == case.whole_run().passes()
 
 
 @QUICK
 @given(seeds)
 def test_suspending_changes_no_dnns_passes(seed: int) -> None:
-    case = Case(seed)
+    case = Case(seed, is_reproducible=True)
     whole = case.whole_run()
     world = case.world()
     world.stops = draw_stops(case.rng, whole.num_events, ["suspend"])
@@ -581,7 +598,7 @@ def test_an_illegal_event_raises_with_its_history_and_changes_nothing(seed: int)
     )
     before = copy.deepcopy(world.ensemble.state)
     is_ignored = before.dnns[dnn_id].state == "failed" or (
-        before.dnns[dnn_id].state == "done" and isinstance(event, CheckpointWritten)
+        before.dnns[dnn_id].state in ("done", "pruned") and isinstance(event, CheckpointWritten)
     )
     if world.ensemble.finished or not is_ignored or isinstance(event, Started | GroupLeft):
         with pytest.raises(ControlError, match=r"allowed|Started|no DNN") as caught:

@@ -78,7 +78,7 @@ config.checks     | pydantic                              | printable errors val
 config.dnn_keys   | -                                     | config.source config.schema
 config.messages   | pydantic pydantic_core                | errors config.source config.schema config.checks
                   |                                       | config.dnn_keys
-config.expand     | -                                     | config.source config.schema config.checks
+config.expand     | pydantic                              | config.source config.schema config.checks
                   |                                       | config.dnn_keys
 config.imports    | -                                     | errors user_code config.source
 config.kinds      | pydantic                              | errors config.source config.schema config.checks

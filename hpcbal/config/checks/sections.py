@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.shares import too_few_samples
@@ -32,6 +33,7 @@ def cross_problems(root: YamlNode) -> list[str]:
         *_parts_never_used(root),
         *_chronica_without_parts(root),
         *_monitors_without_validation(root),
+        *_patterns_in_vain(root),
     ]
 
 
@@ -41,6 +43,22 @@ def _dnn_names(root: YamlNode) -> list[YamlNode]:
     items = dnns.value if dnns is not None and dnns.is_list else []
     names = [item.get("name") for item in items]
     return [name for name in names if name is not None and isinstance(name.value, str)]
+
+
+def _patterns_in_vain(root: YamlNode) -> list[str]:
+    """Reject patterns in `prune.dnns` that no DNN matches."""
+    patterns, rest = root.deepest(("prune", "dnns"))
+    names = [node.value for node in _dnn_names(root)]
+    if rest or not patterns.is_list or not names:
+        return []
+    return [
+        node.problem(
+            f"got {show(node.value)}, which no DNN matches{did_you_mean(node.value, names)}, "
+            f"allowed: {_some(list(dict.fromkeys(names)))}, or a pattern with * or ?"
+        )
+        for node in patterns.value
+        if isinstance(node.value, str) and not any(fnmatchcase(name, node.value) for name in names)
+    ]
 
 
 def _duplicate_names(root: YamlNode) -> list[str]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.prune import NO_RULE
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.shown import show
 
@@ -54,6 +55,12 @@ def _chooses_by_size(config: EnsembleConfig) -> bool:
 
 def _ends_elementwise(config: EnsembleConfig) -> bool:
     return bool(config.preprocessing) and config.preprocessing[-1].name == "normalize"
+
+
+def _may_prune(config: EnsembleConfig) -> bool:
+    prune = config.prune
+    first = prune.min_epochs if prune.rule == "asha" else prune.warmup_epochs
+    return any(dnn.stop.max_epochs > first for dnn in config.dnns if prune.covers(dnn.name))
 
 
 def _is_emulated(config: EnsembleConfig) -> bool:
@@ -142,6 +149,12 @@ _RULES = (
         _some(lambda balance: balance.policy.offers_removal),
         _with_policy(lambda policy: policy.offers_removal, ", or on slots that an earlier start left out"),
     ),
+    _Rule("prune.rule", _may_prune, "on DNNs that train beyond prune.min_epochs or prune.warmup_epochs"),
+    _Rule("prune.dnns", lambda config: config.prune.rule != NO_RULE, "with a rule"),
+    _Rule("prune.reduction", lambda config: config.prune.rule == "asha", "with rule: asha"),
+    _Rule("prune.min_epochs", lambda config: config.prune.rule == "asha", "with rule: asha"),
+    _Rule("prune.warmup_epochs", lambda config: config.prune.rule == "median", "with rule: median"),
+    _Rule("prune.min_peers", lambda config: config.prune.rule == "median", "with rule: median"),
     _Rule("timeline.steps_per_pass", lambda config: config.timeline.max_bytes > 0, "with max_bytes above 0"),
 )
 _DNN_RULES = (

@@ -116,7 +116,7 @@ class StopConfig(Section):
 class DnnConfig(Section):
     """One network to train."""
 
-    sweep_keys: ClassVar[tuple[str, ...]] = ("grid", "zip")
+    sweep_keys: ClassVar[tuple[str, ...]] = ("grid", "zip", "search")
 
     name: DirectoryName = key(..., "Unique name, and its directory in the output.", NAME_ALLOWED)
     model: ImportPath = key(

@@ -26,6 +26,7 @@ from hpcbal.config.schema.objective import (
     Metrics,
 )
 from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.config.schema.search import SearchConfig
 from hpcbal.config.schema.section import Section, key
 
 DEFAULT_KEYS = (
@@ -78,15 +79,20 @@ def json_schema() -> dict[str, Any]:
         definitions[name].pop("required", None)
     definitions["DnnConfig"] = {**optional, "required": ["name"]}
     axes = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
+    search = SearchConfig.model_json_schema(by_alias=True)
+    definitions |= search.pop("$defs")
+    definitions["SearchConfig"] = search
     definitions["SweepConfig"] = {
         **optional,
         "title": "SweepConfig",
-        "description": "A DNN whose keys named in grid (every combination) or zip (side by side) vary.",
+        "description": "A DNN whose keys named in grid (every combination), zip (side by side) or "
+        "search (drawn at random) vary.",
         "properties": {
             **optional["properties"],
             "name": {"type": "string", "description": "Template such as resnet-{depth}-w{width}."},
             "grid": {**axes, "description": "Every combination of these values."},
             "zip": {**axes, "description": "These values side by side; lists of equal length."},
+            "search": {"$ref": "#/$defs/SearchConfig"},
         },
         "required": ["name"],
     }

@@ -27,7 +27,9 @@ def mood(data: ReportData) -> Literal["bad", "good", "plain"]:
 def cards(data: ReportData) -> list[tuple[str, str]]:
     """The most important numbers, each with its meaning."""
     num_done = sum(job.state == "done" for job in data.jobs)
-    failed = f", {len(data.failed)} failed" if data.failed else ""
+    num_pruned = sum(job.state == "pruned" for job in data.jobs)
+    failed = f", {num_pruned} pruned" if num_pruned else ""
+    failed += f", {len(data.failed)} failed" if data.failed else ""
     slot_time = duration_label(data.duration_s * data.num_slots)
     starts = f" in {len(data.start_s)} starts" if len(data.start_s) > 1 else ""
     view = view_of(data.run_kind)

@@ -29,6 +29,7 @@ from hpcbal.telemetry.ledger import (
     CheckpointWrittenLine,
     DnnDoneLine,
     DnnFailedLine,
+    DnnPrunedLine,
     DnnRetriedLine,
     Entry,
     EpochDoneLine,
@@ -73,7 +74,7 @@ class Replay:
         now_s: seconds of running up to the last line.
         start_s: position of each start on that axis.
         slot_names: slot names of the largest cluster so far.
-        done, failed: DNNs by name; failed DNNs with (cause, detail).
+        done, pruned, failed: DNNs by name; failed DNNs with (cause, detail).
         left_out: GPUs that DNNs leave out.
         warnings: of the models, as keys in order; several starts may repeat them.
         schedule: the schedule that was chosen last; None if none was chosen.
@@ -99,6 +100,7 @@ class Replay:
         self.holds: list[Hold] = []
         self.rounds: list[Round] = []
         self.done: set[str] = set()
+        self.pruned: set[str] = set()
         self.failed: dict[str, tuple[str, str]] = {}
         self.curves: dict[str, list[EpochPoint]] = {}
         self.preprocessor_samples_per_s: float | None = None
@@ -270,6 +272,7 @@ class Replay:
 
     def _take_epoch(self, line: EpochDoneLine) -> None:
         dnn, facts = line.dnn, line.facts
+        self.pruned.discard(dnn)  # it trains on without the rule
         curve = self.curves.setdefault(dnn, [])
         curve.append(EpochPoint(len(curve) + 1, line.metrics))
         hold = self._open.get(dnn)
@@ -309,6 +312,8 @@ class Replay:
         match line:
             case DnnDoneLine(dnn):
                 self.done.add(dnn)
+            case DnnPrunedLine(dnn):
+                self.pruned.add(dnn)
             case DnnFailedLine(dnn, cause, detail):
                 self.failed[dnn] = (cause, detail)
             case DnnRetriedLine(dnn):

@@ -177,7 +177,13 @@ def _settings(run: RunDirectory) -> Mapping[str, Mapping[str, str]]:
 def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_seconds: float) -> JobReport:
     curve = tuple(replay.curves.get(name, ()))
     cause, detail = replay.failed.get(name, ("", ""))
-    state = "failed" if cause else "done" if name in replay.done else status
+    state = status
+    if cause:
+        state = "failed"
+    elif name in replay.done:
+        state = "done"
+    elif name in replay.pruned:
+        state = "pruned"
     kept = next((line for line in replay.best.get(name, ())[-1:] if line.epoch), None)
     return JobReport(
         name=name,

@@ -105,5 +105,7 @@ class Callbacks:
 
 def _make(path: str, args: Mapping[str, Any]) -> Callable[[EpochEnd], object]:
     found: Any = load_object(path)
-    made: Callable[[EpochEnd], object] = found(**args) if inspect.isclass(found) else partial(found, **args)
+    if not inspect.isclass(found):
+        return partial(found, **args)
+    made: Callable[[EpochEnd], object] = found(**args)
     return made

@@ -137,7 +137,7 @@ class Journal:
             self._ledger.append(line)
         if isinstance(event, EpochDone):
             self._note_metrics(event, ensemble)
-        self._ledger.append_done(ensemble)
+        self._ledger.append_ended(ensemble)
 
     def note_facts(
         self, event: Event, facts: ProfileFacts | CheckpointFacts | EpochFacts | None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import Ensemble
+from hpcbal.control import DnnState, Ensemble
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.telemetry import Ledger, environment_versions, write_json_atomic
 from hpcbal.telemetry.ledger import (
@@ -15,6 +15,7 @@ from hpcbal.telemetry.ledger import (
     CheckpointDamagedLine,
     DnnDoneLine,
     DnnFailedLine,
+    DnnPrunedLine,
     DnnRetriedLine,
     GpuLeftOutLine,
     Line,
@@ -37,14 +38,21 @@ DURABLE = (
     RoundEndedLine,
     GpuLeftOutLine,
     DnnDoneLine,
+    DnnPrunedLine,
     DnnFailedLine,
     DnnRetriedLine,
 )
 """Lines that must survive the loss of the node, because the next start depends on them."""
 
 
+_LINE_OF_END: Mapping[DnnState, type[DnnDoneLine | DnnPrunedLine]] = {
+    DnnState.DONE: DnnDoneLine,
+    DnnState.PRUNED: DnnPrunedLine,
+}
+
+
 class RunLedger:
-    """Appends lines; knows which lines must be durable, and which DNNs have been reported as done.
+    """Appends lines; knows which lines must be durable, and which DNNs have been reported as done or pruned.
 
     Args:
         ledger: the run's ledger.
@@ -56,7 +64,7 @@ class RunLedger:
         self._ledger = ledger
         self._path_of_plan = path_of_plan
         self._plans = list(plans)
-        self._done: set[str] = set()
+        self._ended: set[str] = set()
 
     def append(self, line: Line) -> None:
         """Write one line; the plan of a new round is also added to plan.json."""
@@ -98,9 +106,9 @@ class RunLedger:
             value = saved.value if math.isfinite(saved.value) else None
             self.append(BestKeptLine(dnn_id, saved.best, saved.metric, value, 0.0, 0.0))
 
-    def append_done(self, ensemble: Ensemble) -> None:
-        """Write a line for each DNN that has become done since the last call."""
+    def append_ended(self, ensemble: Ensemble) -> None:
+        """Write a line for each DNN that has become done, or was pruned, since the last call."""
         for dnn_id, dnn in ensemble.state.dnns.items():
-            if dnn.state == "done" and dnn_id not in self._done:
-                self._done.add(dnn_id)
-                self.append(DnnDoneLine(dnn_id, dnn.detail))
+            if dnn.state in _LINE_OF_END and dnn_id not in self._ended:
+                self._ended.add(dnn_id)
+                self.append(_LINE_OF_END[dnn.state](dnn_id, dnn.detail))

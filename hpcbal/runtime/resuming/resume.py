@@ -11,6 +11,7 @@ from hpcbal.checkpoint import TrainingState, recover_progress
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import Choice, DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
+from hpcbal.control.pruning import without
 from hpcbal.control.rounds import gpus_of, is_same, is_short
 from hpcbal.control.states import TERMINAL
 from hpcbal.control.stopping import evaluate
@@ -24,6 +25,7 @@ from hpcbal.telemetry.ledger import (
     CheckpointWrittenLine,
     DnnDoneLine,
     DnnFailedLine,
+    DnnPrunedLine,
     DnnRetriedLine,
     GpuLeftOutLine,
     GroupLeftLine,
@@ -39,7 +41,7 @@ from hpcbal.telemetry.ledger import (
     ScheduleChosenLine,
     StartedAloneLine,
 )
-from hpcbal.telemetry.ledger.of_control import choice_of_line, round_plan
+from hpcbal.telemetry.ledger.of_control import choice_of_line, plan_facts, round_plan
 
 NUM_READERS = 8
 """Number of checkpoints to check at the same time; large ones take seconds each."""
@@ -93,12 +95,13 @@ def read_earlier(
     """Combine the ledger and the checkpoints; damaged checkpoints are kept under another name.
 
     The checkpoints define how far each DNN has come, because the ledger may contain epochs whose weights were
-    lost when the run was killed. The ledger defines which DNNs are done or failed, and which round was
-    running.
+    lost when the run was killed. The ledger defines which DNNs are done, pruned or failed, and which
+    round was running.
 
     Args:
         ledger: all lines so far, in order.
-        specs: the DNNs; a DNN that was done resumes if its stop rule now allows more epochs.
+        specs: the DNNs; a DNN that was done resumes if its stop rule now allows more epochs, and one that was
+            pruned if it may no longer be pruned.
         retry_failed: whether failed DNNs resume from their last checkpoint.
         regroups: whether GPUs may be left out of groups; if not, GPUs that were left out may be used again.
             A round is not resumed if its groups lack GPUs that may now be used again, for this reason or
@@ -202,6 +205,8 @@ def _progress_of(
     kind = DnnState.PENDING
     if spec.dnn_id in facts.done and evaluate(spec.stop, history) is not None:
         kind, detail = DnnState.DONE, facts.done[spec.dnn_id]
+    elif spec.dnn_id in facts.pruned and spec.may_be_pruned and history:
+        kind, detail = DnnState.PRUNED, facts.pruned[spec.dnn_id]
     elif cause and not retry_failed:
         kind = DnnState.FAILED
     else:
@@ -221,6 +226,7 @@ class _Facts:
 
     def __init__(self) -> None:
         self.done: dict[str, str] = {}
+        self.pruned: dict[str, str] = {}
         self.failed: dict[str, tuple[str, str]] = {}
         self.saved: set[str] = set()
         self.best: dict[str, int] = {}
@@ -236,6 +242,9 @@ class _Facts:
         self.preprocessing_samples_per_s: float | None = None
         self.choice: Choice | None = None
         self._open_round: PlanFacts | None = None
+        self._pausing: set[str] = (
+            set()
+        )  # DNNs that were asked to leave the open round until others have results
         self._forgotten: dict[str, list[int]] = {}  # left out in the open round, but may be used again
         self._started_on: Cluster | None = None
 
@@ -259,7 +268,7 @@ class _Facts:
                     self.cluster = self._started_on
             case RoundStartedLine(plan):
                 self.cluster = self._started_on
-                self.kept, self._forgotten = {}, {}
+                self.kept, self._forgotten, self._pausing = {}, {}, set()
                 self._open_round = plan
                 self._take_plan(plan)
                 self.next_pass = max(self.next_pass, plan.first_pass + 1)
@@ -275,6 +284,8 @@ class _Facts:
                 planned = {} if self._open_round is None else self._open_round.gpus_of_dnn
                 if dnn in planned:
                     self.kept[dnn] = planned[dnn]
+            case LeaveRoundLine(dnn, "paused"):
+                self._pausing.add(dnn)
             case GpuLeftOutLine(dnn, gpu):
                 self.left_out.setdefault(dnn, []).append(gpu)
             case RoundEndedLine():
@@ -292,6 +303,8 @@ class _Facts:
             case DnnDoneLine(dnn, detail):
                 self.done[dnn] = detail
                 self.failed.pop(dnn, None)
+            case DnnPrunedLine(dnn, detail):
+                self.pruned[dnn] = detail
             case CheckpointWrittenLine(dnn):
                 self.saved.add(dnn)
             case BestKeptLine(dnn, epoch):
@@ -303,9 +316,16 @@ class _Facts:
             case DnnFailedLine(dnn, cause, detail):
                 self.failed[dnn] = (cause, detail)
             case GroupLeftLine(dnn):
+                self._drop_paused(dnn)
                 account = self.accounts.setdefault(dnn, Account())
                 account.wall_time_s += line.wall_time_s if math.isfinite(line.wall_time_s) else 0.0
                 account.slot_seconds += line.slot_seconds if math.isfinite(line.slot_seconds) else 0.0
+
+    def _drop_paused(self, dnn: str) -> None:
+        """An interrupted round continues without a DNN that was paused and has left it."""
+        if dnn in self._pausing and self._open_round is not None:
+            rest = without(round_plan(self._open_round), {dnn})
+            self._open_round = None if rest is None else plan_facts(rest)
 
     def forget_left_out(self) -> None:
         """Allow GPUs that were left out again, because the hosts have changed or the user wants them back."""

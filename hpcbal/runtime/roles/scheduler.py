@@ -136,6 +136,7 @@ class Scheduler:
         dnns, live = self._ensemble.state.dnns, self._ensemble.state.live
         concerned = list(live) if isinstance(event, Started) else [getattr(event, "dnn_id", "")]
         concerned = [name for name in concerned if name in live]
+        live_before = set(live)
         began = time.monotonic()
         instructions = self._ensemble.handle(event)
         self._journal.note_decision(began, time.monotonic() - began)
@@ -143,6 +144,9 @@ class Scheduler:
         for name in concerned:
             if dnns[name].state is DnnState.DONE:
                 self._console.note_converged(name, dnns[name].epochs, dnns[name].detail)
+        for name in live_before - live.keys():
+            if dnns[name].state is DnnState.PRUNED:
+                self._console.note_pruned(name, dnns[name].epochs, dnns[name].detail)
         for instruction in instructions:
             log.debug("%r", instruction)
             self._console.show(instruction)

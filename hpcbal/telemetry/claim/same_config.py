@@ -77,6 +77,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
     "ensemble": MayDiffer(
         keys=(
             "schedule",
+            "prune",
             "balance",
             "backend.rates",
             "backend.workers",
@@ -99,6 +100,14 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "dataplane.on_device": False,
             "balance.samples": "within-batch",
             "balance.gradient_weights": "samples",
+            "prune": {
+                "rule": "none",
+                "dnns": ["*"],
+                "reduction": 3,
+                "min_epochs": 1,
+                "warmup_epochs": 1,
+                "min_peers": 5,
+            },
         },
         new_in_job={"seed": None, "init": None, "freeze": []},
     )
@@ -246,8 +255,10 @@ def _with_new(rule: MayDiffer, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The config with the keys that runs of earlier versions lack."""
     whole = dict(config)
     for key, value in rule.new.items():
-        section, name = key.split(".")
-        if isinstance(whole.get(section), Mapping):
+        section, _, name = key.partition(".")
+        if not name:
+            whole.setdefault(key, value)
+        elif isinstance(whole.get(section), Mapping):
             whole[section] = {name: value, **whole[section]}
     return whole
 

@@ -134,6 +134,20 @@ class DnnDoneLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
+class DnnPrunedLine(Line):
+    """Written when a DNN has been stopped early, because others are better, and has left its last round.
+
+    Attributes:
+        dnn: the DNN.
+        detail: how it compares; text for users.
+    """
+
+    event: ClassVar[str] = "dnn-pruned"
+    dnn: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class DnnFailedLine(Line):
     """Written when a DNN cannot continue; the other DNNs continue.
 

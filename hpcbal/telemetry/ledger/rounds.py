@@ -120,8 +120,8 @@ class LeaveRoundLine(Line):
 
     Attributes:
         dnn: the DNN of the group.
-        reason: `converged` or `regroup`.
-        detail: the stop rule, or the slot that the group drops; text for users.
+        reason: `converged`; `paused` until other DNNs have results, or `pruned`, see `prune`; or `regroup`.
+        detail: the rule that applied, or the slot that the group drops; text for users.
     """
 
     event: ClassVar[str] = "leave-round"

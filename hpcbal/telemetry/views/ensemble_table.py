@@ -83,7 +83,7 @@ def _group_lines(dnns: list[DnnStatus]) -> list[str]:
     """The straggler and the work of each group in its last epoch, and the GPUs that it leaves out."""
     lines = []
     for dnn in dnns:
-        if "left_out" in dnn and dnn["state"] not in ("done", "failed"):
+        if "left_out" in dnn and dnn["state"] not in ("done", "pruned", "failed"):
             gpus = " and ".join(f"slot {gpu}" for gpu in dnn["left_out"])
             lines.append(f"{dnn['name']} trains without {gpus}, because it is faster that way")
         straggler = dnn.get("straggler")

@@ -78,6 +78,7 @@ class Progress:
         self._profiling: set[str] = set()
         self._best: dict[str, tuple[str, float]] = {}  # title and value, by DNN
         self._converged: set[str] = set()
+        self._pruned: set[str] = set()
         self._num_failed = 0
         self._has_error = False
 
@@ -105,6 +106,20 @@ class Progress:
         title, value = self._best.get(dnn_id, ("val acc", None))
         best = "" if value is None else f", best {title} {number_text(value)}"  # unknown without a ledger
         self.note(f"{dnn_id} converged after {count_text(num_epochs, 'epoch')}{best}{why}", _GREEN)
+
+    def note_pruned(self, dnn_id: str, num_epochs: int, detail: str) -> None:
+        """Show once that a DNN was stopped early; it may be while it waits, or as the run starts."""
+        if dnn_id in self._pruned:
+            return
+        self._pruned.add(dnn_id)
+        if self._round is not None and dnn_id in self._round.order:
+            self._round.stopped.add(dnn_id)
+        self._note_stop(dnn_id, "pruned", num_epochs, detail)
+
+    def _note_stop(self, dnn_id: str, what: str, num_epochs: int, detail: str) -> None:
+        title, value = self._best.get(dnn_id, ("val acc", None))
+        best = "" if value is None else f", best {title} {number_text(value)}"  # unknown without a ledger
+        self.note(f"{dnn_id} {what} after {count_text(num_epochs, 'epoch')}{best} ({detail})")
 
     def note_idle(self, idle: IdleSlots) -> None:
         """Show that slots are idle although DNNs wait, and what would change it."""
@@ -232,6 +247,12 @@ class Progress:
         epochs_by_name = self._round.epochs if self._round is not None else self._alone_epochs
         if message.reason == "converged":
             self.note_converged(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
+        elif message.reason == "pruned":
+            self.note_pruned(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
+        elif message.reason == "paused":
+            if self._round is not None:
+                self._round.stopped.add(dnn_id)
+            self._note_stop(dnn_id, "paused", epochs_by_name.get(dnn_id, 0), message.detail)
         self._gone(dnn_id)
 
     def _failed(self, event: DnnFailed) -> None:
@@ -260,8 +281,10 @@ class Progress:
         round_.active.clear()
         self._show_pass_if_complete()
         self._round = None
-        num_left = len(round_.order) - round_.num_converged - round_.num_failed
+        num_left = len(round_.order) - round_.num_converged - len(round_.stopped) - round_.num_failed
         parts = [f"{round_.num_converged} converged"]
+        if round_.stopped:
+            parts.append(f"{len(round_.stopped)} paused or pruned")
         if round_.num_failed:
             parts.append(f"{round_.num_failed} failed")
         if num_left:
@@ -281,10 +304,14 @@ class Progress:
                 )
             self.note(text, _RED if self._has_error else _YELLOW)
         elif self._num_failed:
-            counts = f"{len(self._converged)} converged, {self._num_failed} failed"
+            counts = f"{self._counts()}, {self._num_failed} failed"
             self.note(f"finished after {took}: {counts} in this start", _RED)
         else:
-            self.note(f"finished after {took}: {len(self._converged)} converged in this start", _GREEN)
+            self.note(f"finished after {took}: {self._counts()} in this start", _GREEN)
+
+    def _counts(self) -> str:
+        pruned = f", {len(self._pruned)} pruned" if self._pruned else ""
+        return f"{len(self._converged)} converged{pruned}"
 
     def _paint(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color and code else text
@@ -313,6 +340,7 @@ class _Round:
         self.reports: dict[str, EpochDone] = {}
         self.saved: list[str] = []
         self.num_converged = 0
+        self.stopped: set[str] = set()  # paused or pruned
         self.num_failed = 0
 
 

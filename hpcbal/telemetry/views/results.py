@@ -23,7 +23,7 @@ class ResultRow:
 
     Attributes:
         name: name of the job.
-        state: for example done, failed, training or waiting.
+        state: for example done, pruned, failed, training or waiting.
         epochs: number of completed epochs.
         best: its best value of the measure of the run; None if it has none.
         wall_time_s: time in rounds, over all starts of the run.
@@ -164,10 +164,11 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
         if with_last:
             epoch = each.get("best_epoch")
             cells += ["-" if epoch is None else f"{epoch:.0f}", number_text(each.get(measure.final_key))]
+    num_pruned = sum(row.state == "pruned" for row in rows)
     best = [value for each in numbers if (value := each.get(measure.best_key)) is not None]
     totals = [
         count_text(len(rows), view.job),
-        f"{sum(row.state == 'done' for row in rows)} done",
+        f"{sum(row.state == 'done' for row in rows)} done" + (f", {num_pruned} pruned" if num_pruned else ""),
         str(sum(row.epochs for row in rows)),
         number_text(measure.best(best)) if best else "-",
     ]

@@ -432,3 +432,23 @@ def test_unlike_gpus_count_in_the_wall_time_as_they_do_in_a_simulation(capsys: C
     assert main(["simulate", config, "--samples", "10000", "--json"]) == 0
     simulated = json.loads(capsys.readouterr().out)
     assert str(round(longer["wall_time_s"], 3))[:6] in json.dumps(simulated)
+
+
+def test_the_rungs_of_a_pruning_rule_are_shown(capsys: Capture) -> None:
+    config = write_config(DNNS.replace("max_epochs: 2", "max_epochs: 9") + EMULATED)
+    assert plan(capsys, config)["prune"] is None
+    overrides = ("--set", "prune.rule=asha", "--set", "prune.reduction=2")
+    rungs = plan(capsys, config, *overrides)["prune"]["rungs"]
+    assert [(r["epoch"], r["num_dnns"], r["num_promoted"]) for r in rungs] == [
+        (1, 3, 1),
+        (2, 1, 1),
+        (4, 1, 1),
+        (8, 1, 1),
+    ]
+    assert main(["plan", config, *overrides, "--set", "prune.min_epochs=4"]) == 0
+    assert (
+        "prune asha: of 3 DNNs train on 1 of 3 after epoch 4, 1 of 1 after epoch 8" in capsys.readouterr().out
+    )
+    assert main(["plan", config, "--set", "prune.rule=median", "--set", "prune.warmup_epochs=3"]) == 0
+    shown = capsys.readouterr().out
+    assert "prune median: 3 DNNs are compared after every epoch from epoch 3 on" in shown

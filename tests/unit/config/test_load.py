@@ -152,7 +152,7 @@ WRONG = [
     ("seed: 1.0", "seed: got 1.0, allowed: a whole number from 0 to 2**32 - 1"),
     ("seed: true", "seed: got true, allowed: a whole number from 0 to 2**32 - 1"),
     ("schema: 2", "schema: got 2, allowed: 1"),
-    ("sweeps: [3]", "sweeps.0: got 3, allowed: a mapping with name, grid or zip, and keys of a DNN"),
+    ("sweeps: [3]", "sweeps.0: got 3, allowed: a mapping with name, grid, zip or search, and keys of a DNN"),
     ("backend: {workers: [3]}", "backend.workers.0: got 3, allowed: a list of workers such as"),
     ("schema: true", "schema: got true, allowed: 1"),
     ("schema: 1.0", "schema: got 1.0, allowed: 1"),

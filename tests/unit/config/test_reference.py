@@ -15,12 +15,15 @@ from hpcbal.config.messages import all_keys
 from hpcbal.config.schema.document import DEFAULT_KEYS, FILE_ONLY_KEYS, SWEEP_KEYS
 from hpcbal.config.schema.operations import OperationItem
 from hpcbal.config.schema.optimizer import ScheduleOfRateConfig
+from hpcbal.config.schema.search import SearchConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError
 
 REFERENCE = Path(__file__).parents[3] / "configs" / "reference.yaml"
-FREE = re.compile(r"(data\.args|dnns\.\d+\.args|sweeps\.\d+\.(args|grid|zip))\.|backend\.rates\.")
+FREE = re.compile(
+    r"(data\.args|dnns\.\d+\.args|sweeps\.\d+\.(args|grid|zip|search\.space))\.|backend\.rates\."
+)
 
 
 def keys_of(node: YamlNode) -> Iterator[tuple[str, str]]:
@@ -38,7 +41,7 @@ def keys_of(node: YamlNode) -> Iterator[tuple[str, str]]:
 def test_the_reference_is_valid() -> None:
     config = load_config(REFERENCE, check_imports=True)
     assert config.dnns[0].name == "resnet-8"
-    assert len(config.dnns) == 5
+    assert len(config.dnns) == 7
 
 
 def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
@@ -52,7 +55,8 @@ def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     plain = {k for k in plain if not k.startswith("backend.workers.")}  # shown in a comment: it is empty
     plain = {k for k in plain if not k.startswith(("data.validation.", "data.test."))}  # likewise: null
     sweeps = {f"sweeps.{key}" for key in ("name", "model", *SWEEP_KEYS)}
-    assert written == plain | operations | moved | set(FILE_ONLY_KEYS) | {"defaults"} | sweeps
+    search = {f"sweeps.search.{key}" for key in SearchConfig.model_fields}
+    assert written == plain | operations | moved | set(FILE_ONLY_KEYS) | {"defaults"} | sweeps | search
 
 
 def test_the_reference_shows_the_real_defaults() -> None:

@@ -126,7 +126,7 @@ WRONG = [
         "run.yaml:7: sweeps.0.grid.args.depth: got [], allowed: a list of at",
     ),
     ("name: r\n    grid: [1]", "run.yaml:7: sweeps.0.grid: got [1], allowed: {dotted.key: [values]}"),
-    ("name: r", "run.yaml:6: sweeps.0: sweeps nothing: give grid or zip, or list the DNN under dnns"),
+    ("name: r", "run.yaml:6: sweeps.0: sweeps nothing: give grid, zip or search, or list the DNN under dnns"),
     (
         "name: r\n    zip: {args.a: [1, 2], args.b: [1]}",
         "run.yaml:7: sweeps.0.zip: got lists of unequal length "
@@ -236,7 +236,7 @@ def test_a_sweep_that_explodes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_sweep_must_be_a_mapping(tmp_path: Path) -> None:
-    assert "allowed: a mapping with name, grid or zip" in problems_of(tmp_path, "  - 3\n")[0]
+    assert "allowed: a mapping with name, grid, zip or search" in problems_of(tmp_path, "  - 3\n")[0]
 
 
 def test_a_dnn_of_a_sweep_can_be_changed_without_changing_the_others(tmp_path: Path) -> None:

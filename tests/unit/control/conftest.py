@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -36,6 +36,7 @@ class Driver:
         rates: samples/s on 1, 2, ... GPUs by DNN; a missing DNN has no known rate. Default: 100 on each GPU
             for all.
         host: name of the nodes, before their number.
+        may_be_pruned: DNNs for which the pruning rule is; None: all.
         settings: fields of ScheduleSettings.
     """
 
@@ -47,6 +48,7 @@ class Driver:
         resume: ResumeState | None = None,
         host: str = "host",
         batch_sizes: Mapping[str, int] | None = None,
+        may_be_pruned: Collection[str] | None = None,
         **settings: Any,
     ) -> None:
         cluster = Cluster(tuple(Node(f"{host}{i}", n) for i, n in enumerate(gpus_per_node)))
@@ -55,6 +57,7 @@ class Driver:
                 name,
                 (batch_sizes or {}).get(name, 8),
                 rule if isinstance(rule, StopRule) else StopRule(max_epochs=rule),
+                may_be_pruned is None or name in may_be_pruned,
             )
             for name, rule in max_epochs.items()
         ]

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import hpcbal.data
-from hpcbal.config import load_config
+from hpcbal.config import EnsembleConfig, load_config
+from hpcbal.config.scheduling import settings_of
 from hpcbal.data import dataset, datasets
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import INTERRUPTED, ExitCode
+from hpcbal.policies.pruning import Asha
 from hpcbal.telemetry.claim.same_config import ALL_MAY_DIFFER, MAY_DIFFER_BY_KIND
 
 ROOT = Path(__file__).parents[3]
@@ -158,6 +160,15 @@ def test_cited_keys_are_found_in_prose_and_not_in_code(tmp_path: Path) -> None:
     module = tmp_path / "m.py"
     module.write_text('"""Source: [FLEET] Eq. 4; `a[FREE]`, [KEY] Sec. N."""\nx = [LAST]  # as [LBBSP]\n')
     assert keys_cited_in(prose_of(module)) == {"FLEET", "LBBSP"}
+
+
+def test_the_example_of_a_sweep_is_valid_and_on_its_page() -> None:
+    path = ROOT / "docs/examples/sweep.yaml"
+    assert f"```yaml\n{path.read_text()}```\n" in (ROOT / "docs/sweeps.md").read_text()
+    config = load_config(path, check_imports=True)
+    assert isinstance(config, EnsembleConfig)
+    assert len(config.dnns) == 27
+    assert settings_of(config, num_positions=1797).prune == Asha(reduction=3, min_epochs=1)
 
 
 def test_the_references_are_the_papers_that_are_cited() -> None:

@@ -22,6 +22,7 @@ DURABLE = {
     "round-ended",
     "gpu-left-out",
     "dnn-done",
+    "dnn-pruned",
     "dnn-failed",
     "dnn-retried",
 }
@@ -56,15 +57,15 @@ def test_rounds_are_added_to_those_of_earlier_starts(tmp_path: Path) -> None:
     assert written["rounds"][1]["groups"] == [{"dnn": "a", "gpus": [0]}]
 
 
-def test_a_dnn_is_reported_done_once(tmp_path: Path) -> None:
+def test_the_end_of_a_dnn_is_recorded_once(tmp_path: Path) -> None:
     done = SimpleNamespace(state="done", detail="3 of at most 3 epochs")
     dnns = {"a": done, "b": SimpleNamespace(state="running", detail="")}
     ensemble: Any = SimpleNamespace(state=SimpleNamespace(dnns=dnns))
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         run_ledger = RunLedger(ledger, tmp_path / "plan.json", ())
-        run_ledger.append_done(ensemble)
-        run_ledger.append_done(ensemble)
+        run_ledger.append_ended(ensemble)
+        run_ledger.append_ended(ensemble)
         dnns["b"] = done
-        run_ledger.append_done(ensemble)
+        run_ledger.append_ended(ensemble)
     lines = [entry.line for entry in read_ledger(tmp_path / "ledger.jsonl")]
     assert lines == [DnnDoneLine(name, "3 of at most 3 epochs") for name in ("a", "b")]

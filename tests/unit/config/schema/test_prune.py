@@ -1,0 +1,87 @@
+"""The section `prune` of a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import load_config
+from hpcbal.config.load import load_config as load
+from hpcbal.config.scheduling import settings_of, specs_of
+from hpcbal.errors import ConfigError
+from hpcbal.policies.pruning import Asha, Median
+
+HEAD = """\
+name: sweep
+data: {dataset: hpcbal.data:digits}
+defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 8, stop: {max_epochs: 9}}
+sweeps:
+  - {name: "a-{seed}", model: "hpcbal.models:softmax", grid: {seed: [1, 2]}}
+  - {name: "b-{seed}", model: "hpcbal.models:softmax", grid: {seed: [1, 2]}}
+"""
+
+
+def write(tmp_path: Path, prune: str) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"{HEAD}prune: {prune}\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("prune", "rule"),
+    [
+        ("", None),
+        ("{rule: none}", None),
+        ("{rule: asha}", Asha(3, 1)),
+        ("{rule: asha, reduction: 4, min_epochs: 2}", Asha(4, 2)),
+        ("{rule: median}", Median(1, 5)),
+        ("{rule: median, warmup_epochs: 3, min_peers: 2}", Median(3, 2)),
+    ],
+)
+def test_the_state_machine_gets_the_rule(tmp_path: Path, prune: str, rule: object) -> None:
+    config = load_config(write(tmp_path, prune))
+    assert settings_of(config, 10).prune == rule
+    assert {spec.may_be_pruned for spec in specs_of(config)} == {rule is not None}
+
+
+def test_patterns_choose_the_dnns(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, "{rule: asha, dnns: [a-*, b-2]}"))
+    covered = [spec.dnn_id for spec in specs_of(config) if spec.may_be_pruned]
+    assert covered == ["a-1", "a-2", "b-2"]
+
+
+@pytest.mark.parametrize(
+    ("prune", "problem"),
+    [
+        ("{rule: ash}", "prune.rule: got 'ash', allowed: none, asha, median (did you mean 'asha'?)"),
+        ("{rule: asha, reduction: 1}", "prune.reduction: got 1, allowed: a whole number, 2 or more"),
+        ("{rule: asha, min_epochs: 0}", "prune.min_epochs: got 0, allowed: a whole number, 1 or more"),
+        ("{rule: asha, eta: 3}", "prune.eta: unknown key"),
+        ("{rule: asha, dnns: []}", "prune.dnns: got [], allowed: a list of names or patterns"),
+        ("{rule: asha, dnns: [c-*]}", "prune.dnns.0: got 'c-*', which no DNN matches"),
+        ("{rule: asha, dnns: 'a-*'}", "prune.dnns: got 'a-*', allowed: a list of names or patterns"),
+    ],
+)
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, prune: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, prune))
+    assert f"run.yaml:7: {problem}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("prune", "warning"),
+    [
+        ("{rule: asha, min_peers: 2}", "prune.min_peers: got 2, which has an effect only with rule: median"),
+        ("{rule: median, reduction: 2}", "prune.reduction: got 2, which has an effect only with rule: asha"),
+        (
+            "{rule: asha, min_epochs: 9}",
+            "prune.rule: got 'asha', which has an effect only on DNNs that train",
+        ),
+        ("{dnns: [a-1]}", "prune.dnns: got ['a-1'], which has an effect only with a rule"),
+    ],
+)
+def test_a_key_without_effect_causes_a_warning(tmp_path: Path, prune: str, warning: str) -> None:
+    warnings: list[str] = []
+    load(write(tmp_path, prune), warn=warnings.append)
+    assert any(warning in line for line in warnings), warnings

@@ -1,0 +1,75 @@
+"""A pruned DNN frees its slots like one that has converged, whatever stops the run in between."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any
+
+import pytest
+
+ROUNDS = ["global", "local", "homogeneous"]
+ASHA = {"rule": "asha", "reduction": 2, "min_epochs": 1}
+
+
+def dnns(lab: Any, **args: Any) -> list[dict[str, Any]]:
+    """Three DNNs of which b is the best and a the worst, by accuracy, from the first epoch on."""
+    rates = {"a": 1e-6, "b": 0.1, "c": 1e-3}
+    return [
+        {
+            **lab.dnn(name, 4, **args),
+            "optimizer": {"name": "sgd", "learning_rate": rate},
+        }
+        for name, rate in rates.items()
+    ]
+
+
+@pytest.mark.parametrize("paradigm", [*ROUNDS, "independent", "auto"])
+def test_only_the_best_dnn_trains_to_its_end(lab: Any, capsys: Any, paradigm: str) -> None:
+    lab.use(paradigm, dnns=dnns(lab), prune=ASHA)
+    assert lab.run() == 0
+    states = lab.states()
+    assert states["b"] == ("done", 4)
+    assert {name for name, (state, _) in states.items() if state == "pruned"} == {"a", "c"}
+    pruned = {line.dnn: line.detail for line in lab.events("dnn-pruned")}
+    assert set(pruned) == {"a", "c"}
+    assert pruned["a"].endswith("after epoch 1, 1 promoted")
+    shown = capsys.readouterr().out
+    assert f"a pruned after 1 epoch, best val acc 0.2500 ({pruned['a']})" in shown
+    assert "1 converged, 2 pruned in this start" in shown
+    assert "1 done, 2 pruned" in shown
+    with open(lab.out / "results.csv", newline="") as file:
+        assert {row["name"]: row["state"] for row in csv.DictReader(file)}["a"] == "pruned"
+    status = json.loads((lab.out / "status.json").read_text())
+    assert status["exit_code"] == 0
+
+
+@pytest.mark.parametrize("paradigm", ROUNDS)
+def test_stops_and_deaths_change_nothing_about_who_is_pruned(lab: Any, paradigm: str) -> None:
+    lab.use(paradigm, "calm", dnns=dnns(lab), prune=ASHA)
+    assert lab.run() == 0
+    calm = lab.outcome()
+    lab.use(paradigm, dnns=dnns(lab, hook="act"), prune=ASHA)
+    lab.stop_at(3, rank=2)
+    lab.kill_at(5)
+    lab.stop_at(2, rank=1)
+    lab.at_steps([], lambda: None)
+    assert lab.run() == 0
+    lab.assert_same(lab.outcome(), calm)
+    states = {name: state for name, (state, _) in lab.states().items()}
+    assert states == {"a": "pruned", "b": "done", "c": "pruned"}
+
+
+def test_pruned_dnns_train_on_once_the_rule_is_gone(lab: Any) -> None:
+    lab.use(dnns=dnns(lab), prune=ASHA)
+    assert lab.run() == 0
+    assert lab.states()["a"] == ("pruned", 1)
+    lab.use(dnns=dnns(lab))
+    assert lab.run() == 0
+    assert set(lab.states().values()) == {("done", 4)}
+
+
+def test_dnns_outside_of_the_patterns_are_neither_compared_nor_pruned(lab: Any) -> None:
+    lab.use(dnns=dnns(lab), prune={**ASHA, "dnns": ["[bc]"]})
+    assert lab.run() == 0
+    assert lab.states() == {"a": ("done", 4), "b": ("done", 4), "c": ("pruned", 1)}
