@@ -18,7 +18,7 @@ from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from hpcbal.training.tensorflow_backend import TensorFlowReplica
+    from hpcbal.training.tensorflow_replica import TensorFlowReplica
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from hpcbal.training.keras_model import users_own
 from hpcbal.user_code import summary
 
 if TYPE_CHECKING:
-    from hpcbal.training.tensorflow_backend import TensorFlowReplica
+    from hpcbal.training.tensorflow_replica import TensorFlowReplica
 
 USE_SAVED_MODEL = "export a TensorFlow SavedModel instead, which needs no code: --to DIR"
 

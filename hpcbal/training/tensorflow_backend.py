@@ -1,64 +1,39 @@
-"""Train Keras 3 models with TensorFlow: one traced function computes, another applies.
-
-Between the two is the all-reduce, outside the traced code: trainer groups can change without a new trace. The
-batch axis has no fixed length, so shares of changing size are also traced only once. A group of one rank has
-nothing to reduce, so a single function computes and applies there.
-"""
+"""Build Keras 3 models for training with TensorFlow."""
 
 from __future__ import annotations
 
-import functools
-import gc
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Sequence
 
 from hpcbal import env
 
 os.environ.update({**env.TENSORFLOW_DEFAULTS, **os.environ})  # before the import
 
 import keras
-import tensorflow as tf
 
 from hpcbal.config.imports import load_object
-from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
-from hpcbal.training.arrays import Array, Arrays, num_bytes
+from hpcbal.training.arrays import Array
 from hpcbal.training.backend import (
     CLASS_LABEL,
     Backend,
-    Batch,
-    Contribution,
     DnnSettings,
     LabelShape,
-    Replica,
     SampleShape,
-    Sums,
 )
-from hpcbal.training.device_input import DeviceInput, Tensors
-from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.frozen_layers import changing_variables, freeze_layers, layers_of
+from hpcbal.training.device_input import DeviceInput
+from hpcbal.training.frozen_layers import freeze_layers
 from hpcbal.training.keras_model import IGNORES_MASK, checked, users_own
-from hpcbal.training.keras_parts import exclusions_in_vain, make_optimizer, moving_variances, named_variables
-from hpcbal.training.layers import ModelLayer
+from hpcbal.training.keras_parts import exclusions_in_vain, make_optimizer
 from hpcbal.training.loss_scaling import LossScale
-from hpcbal.training.model_change import check_fit
-from hpcbal.training.objective import Objective
-from hpcbal.training.predicting import predictor
-from hpcbal.training.seeds import MAX_DRAWS_PER_STEP, dnn_seed
-from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.seeds import dnn_seed
 from hpcbal.training.tensorflow_errors import (
-    all_finite,
     hint_at_sizes,
-    is_not_finite,
     memory_errors,
-    stop_unless,
 )
-from hpcbal.training.traced_exchange import TracedExchange, check_threads
-from hpcbal.training.traced_step import Gradients, numbers_of, sums_of
+from hpcbal.training.tensorflow_replica import TensorFlowReplica
+from hpcbal.training.traced_exchange import check_threads
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.values.affine import Affine
 
@@ -67,272 +42,6 @@ log = logging.getLogger(__name__)
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 # Keras repeats this at every trace; the check of the model has found it, see `Replica.warnings`.
 warnings.filterwarnings("ignore", IGNORES_MASK.pattern, UserWarning)
-
-
-class TensorFlowReplica(Replica):
-    """A Keras model and its optimizer; see `hpcbal.training.backend.Replica`.
-
-    Synchronised layers sum over the group within `compute`; in a group of one they are plain layers.
-
-    `compute` runs the model without changing it (Keras' stateless call). The change of the moving statistics
-    (batch normalisation) travels as a difference, weighted n_j/n like the gradients, so that all ranks move
-    them equally. The difference of a variance also includes the square of the mean's difference, so it
-    becomes the variance of the whole step, including the variance between the ranks' means. Random layers
-    (dropout) draw from their saved state, which `apply` advances equally on all ranks, salted with the
-    share's first sample id, which differs between ranks.
-
-    Args:
-        model: a built model.
-        optimizer: not built yet.
-        objective: what is minimised and measured.
-        inputs: turns batches into tensors.
-        scaling: of the loss, for float16; None: the loss as it is.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        objective: Objective,
-        inputs: DeviceInput,
-        scaling: LossScale | None = None,
-    ) -> None:
-        self.broken: Exception | None = None
-        synchronised = synchronised_layers(model)
-        self.exchange = StepExchange(exchange_length(synchronised)) if synchronised else None
-        self.num_traces = 0
-        self._model = model
-        self._optimizer = optimizer
-        self._objective = objective
-        self.num_states = objective.num_states
-        optimizer.build(model.trainable_variables)
-        self._trainable = list(model.trainable_variables)
-        self._statistics, self._seeds, self.warnings = changing_variables(model)
-        self._variances = moving_variances(model, [variable for _, variable in self._statistics])
-        self._dtype = keras.config.floatx()
-        self._scaling = scaling
-        self._input = inputs
-        variables = self._trainable + [v for _, v in self._statistics]
-        shapes = [v.shape for v in variables] + ([()] if self._scaling is not None else [])
-        self._zeros = [tf.zeros(shape, self._dtype) for shape in shapes]
-        samples, labels = self._input.signature
-        total = tf.TensorSpec([], self._dtype)
-        sums = [tf.TensorSpec(shape, self._dtype) for shape in shapes]
-        salt = tf.TensorSpec([], tf.int64)
-        # Without autograph, errors in a user's `call` keep their own traceback; Keras does the same.
-        traced = functools.partial(tf.function, autograph=False)
-        steps = [samples, labels, total, salt]
-        self._compute = traced(self._traced_compute, input_signature=steps)
-        self._compute_together = traced(self._traced_compute_together, input_signature=steps)
-        self._apply = traced(self._traced_apply, input_signature=[sums])
-        self._train_alone = traced(self._traced_train_alone, input_signature=steps)
-        self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
-        self._predict = predictor(model, self._input, objective.predictions)
-        self._named = named_variables(model, optimizer)
-        self._layers = layers_of(users_own(model), self._named)
-        if self._scaling is not None:
-            self._named |= self._scaling.variables
-        self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
-        self.num_bytes = num_bytes(self._shapes())
-
-    def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
-        is_met = self.exchange is not None and self.exchange.is_open
-        compute = self._compute_together if is_met else self._compute
-        with memory_errors():
-            tensors, numbers = compute(*self._step_of(batch, num_samples_total, weight))
-            finite, *_ = values = numbers.numpy()
-        sums = sums_of(values[1:], batch)
-        if not finite:
-            raise NonFiniteError(f"the loss ({sums.mean_loss} per sample) or a gradient is not finite")
-        return Contribution(tensors, sums)
-
-    def _step_of(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> tuple[Any, ...]:
-        """Arguments of a traced step: samples, labels, divisor of the loss, salt of random layers."""
-        x, y = self._input.tensors(batch)
-        divisor = num_samples_total if weight is None else len(batch.ids) / weight
-        return x, y, tf.constant(divisor, self._dtype), tf.constant(int(batch.ids[0]), tf.int64)
-
-    def _traced_compute(
-        self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        own = self._traced_gradients(x, y, total, salt)
-        finite = all_finite(own.loss, own.gradients)
-        differences = [own.after[i] - own.before[i] for i, _ in self._statistics]
-        for variance, (mean, rate) in self._variances.items():
-            differences[variance] += tf.square(differences[mean]) / rate
-        differences = [own.share * difference for difference in differences]
-        tensors, usable = own.gradients + differences, finite
-        if self._scaling is not None:
-            usable = self._scaling.is_usable(own.loss, finite)
-            tensors = self._scaling.contribution(tensors, finite)
-        return tensors, numbers_of(usable, own.loss, *own.states)
-
-    def _traced_gradients(self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor) -> Gradients:
-        self.num_traces += 1  # Python runs only while TensorFlow traces
-        trainable = [tf.convert_to_tensor(v.value) for v in self._trainable]
-        others = [tf.convert_to_tensor(v.value) for v in self._model.non_trainable_variables]
-        for i, _ in self._seeds:  # (seed, counter) -> (seed + salt, counter)
-            others[i] += tf.cast(tf.stack([salt, 0]), others[i].dtype)
-        with tf.GradientTape() as tape:
-            tape.watch(trainable)
-            outputs, moved, extra_losses = self._model.stateless_call(
-                trainable, others, *self._input.for_model(x), training=True, return_losses=True
-            )
-            loss = self._loss(y, outputs, extra_losses, training=True)
-            share = tf.cast(tf.shape(y[0])[0], self._dtype) / total
-            objective = loss / total
-            if self._scaling is not None:
-                objective *= self._scaling.scale
-        gradients = [
-            tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
-            for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
-        ]
-        states = self._objective.states(y[0], outputs)
-        return Gradients(gradients, loss, states, share, others, moved)
-
-    def _loss(
-        self, y: Tensors, outputs: tf.Tensor, extra_losses: Sequence[tf.Tensor], *, training: bool
-    ) -> tf.Tensor:
-        """The sum over the samples; what a model adds to its loss counts for each of them."""
-        losses = self._objective.losses(*y, outputs=outputs, training=training)
-        loss = tf.reduce_sum(losses)
-        if extra_losses:
-            loss += tf.cast(tf.shape(y[0])[0], loss.dtype) * tf.add_n(list(extra_losses))
-        return loss
-
-    def train_alone(self, batch: Batch) -> Sums:
-        """One traced call. If the loss or a gradient is not finite, the call ends before any update."""
-        try:
-            with memory_errors():
-                values = self._train_alone(*self._step_of(batch, len(batch.ids))).numpy()
-        except tf.errors.InvalidArgumentError as error:
-            if is_not_finite(error):
-                self.compute(batch, len(batch.ids))  # finds the same, and raises with the loss
-            raise
-        return sums_of(values, batch)
-
-    def _traced_train_alone(self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor) -> tf.Tensor:
-        own = self._traced_gradients(x, y, total, salt)
-        finite = all_finite(own.loss, own.gradients)
-        usable = finite if self._scaling is None else self._scaling.is_usable(own.loss, finite)
-
-        def apply(gradients: Sequence[tf.Tensor]) -> None:
-            self._optimizer.apply(gradients, self._trainable)
-            for i, variable in self._statistics:  # all samples of the step are here: no difference to share
-                # A copy, because a model may keep a part of its input, which lies in memory of the ring.
-                variable.value.assign(tf.raw_ops.DeepCopy(x=own.after[i]))
-
-        with tf.control_dependencies([stop_unless(usable)]):
-            self._update(own.gradients, finite, apply)
-            self._advance_seeds()
-            return numbers_of(own.loss, *own.states)
-
-    def _update(
-        self, gradients: Sequence[tf.Tensor], finite: tf.Tensor, apply: Callable[[Sequence[tf.Tensor]], None]
-    ) -> None:
-        """Apply these gradients; if the loss is scaled, only finite ones, without the scale; traced."""
-        if self._scaling is None:
-            apply(gradients)
-        else:
-            unscaled = self._scaling.unscaled(gradients)
-            self._scaling.update(finite, lambda: apply(unscaled))
-
-    def _traced_compute_together(
-        self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The same for a group, if the model's layers sum over its ranks; a rank alone does not need it."""
-        assert self.exchange is not None
-        with summing_with(TracedExchange(self.exchange).sum):
-            return self._traced_compute(x, y, total, salt)
-
-    def zeros(self) -> Contribution:
-        """Return tensors that were made with the replica."""
-        return Contribution(self._zeros, Sums())
-
-    def apply(self, tensors: Sequence[Any]) -> None:
-        with memory_errors():
-            self._apply([tf.convert_to_tensor(tensor) for tensor in tensors])
-
-    def set_learning_rate(self, rate: float) -> None:
-        self._optimizer.learning_rate = rate
-
-    def _traced_apply(self, sums: list[tf.Tensor]) -> None:
-        self.num_traces += 1
-        num = len(self._trainable)
-        differences = sums[num : num + len(self._statistics)]
-        for variance, (mean, rate) in self._variances.items():
-            least = -rate * self._statistics[variance][1].value  # for samples that do not vary at all
-            difference = differences[variance] - tf.square(differences[mean]) / rate
-            differences[variance] = tf.maximum(difference, least)
-
-        def apply(gradients: Sequence[tf.Tensor]) -> None:
-            self._optimizer.apply(gradients, self._trainable)
-            for (_, variable), difference in zip(self._statistics, differences, strict=True):
-                variable.value.assign_add(difference)
-
-        self._update(
-            sums[:num], tf.equal(sums[-1], 0.0) if self._scaling is not None else tf.constant(True), apply
-        )
-        self._advance_seeds()
-
-    def _advance_seeds(self) -> None:
-        for _, variable in self._seeds:
-            variable.value.assign_add(tf.constant([0, MAX_DRAWS_PER_STEP], variable.value.dtype))
-
-    def evaluate(self, batch: Batch) -> Sums:
-        x, y = self._input.tensors(batch)
-        with memory_errors():
-            sums = sums_of(self._evaluate(x, y).numpy(), batch)
-        if not np.isfinite(sums.loss):
-            raise NonFiniteError(f"the validation loss is {sums.mean_loss}")
-        return sums
-
-    def _traced_evaluate(self, x: Tensors, y: Tensors) -> tf.Tensor:
-        self.num_traces += 1
-        weights = [[v.value for v in own] for own in (self._trainable, self._model.non_trainable_variables)]
-        outputs, _, extra_losses = self._model.stateless_call(
-            *weights, *self._input.for_model(x), training=False, return_losses=True
-        )
-        loss = self._loss(y, outputs, extra_losses, training=False)
-        return numbers_of(loss, *self._objective.states(y[0], outputs))
-
-    def metrics(self, sums: Sums) -> dict[str, float]:
-        return self._objective.results(sums)
-
-    def predict(self, batch: Batch) -> Array:
-        with memory_errors():
-            return self._predict(batch)
-
-    def state(self) -> Arrays:
-        return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
-
-    def weights(self) -> Arrays:
-        return {name: np.array(v.numpy()) for name, v in self._named.items() if name.startswith("weights/")}
-
-    def layers(self) -> list[ModelLayer]:
-        return self._layers
-
-    def _shapes(self) -> Arrays:
-        """Arrays like those of `state()`, but without memory."""
-        return {
-            name: np.broadcast_to(np.zeros((), v.dtype), tuple(v.shape)) for name, v in self._named.items()
-        }
-
-    def load_state(self, arrays: Mapping[str, Array]) -> None:
-        check_fit(arrays, self._shapes())
-        for name, variable in self._named.items():
-            variable.assign(arrays[name])
-
-    def resize(self, num_trainers: int) -> None:
-        """Do nothing: nothing here depends on the size of the group."""
-
-    def close(self) -> None:
-        """Drop model, optimizer and traced functions, which have circular references."""
-        traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate", "_predict")
-        for name in ("_model", "_optimizer", *traced):
-            self.__dict__.pop(name, None)
-        self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
-        gc.collect()
 
 
 class TensorFlowBackend(Backend):

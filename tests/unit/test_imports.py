@@ -196,6 +196,7 @@ MOST_LINES = 400
 PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "training.tensorflow_backend",
+        "training.tensorflow_replica",
         "training.device_input",
         "training.predicting",
         "training.tensorflow_errors",
@@ -209,6 +210,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     ),
     "keras": (
         "training.tensorflow_backend",
+        "training.tensorflow_replica",
         "training.predicting",
         "training.keras_model",
         "training.keras_parts",

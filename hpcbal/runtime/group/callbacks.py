@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -107,5 +107,4 @@ def _make(path: str, args: Mapping[str, Any]) -> Callable[[EpochEnd], object]:
     found: Any = load_object(path)
     if not inspect.isclass(found):
         return partial(found, **args)
-    made: Callable[[EpochEnd], object] = found(**args)
-    return made
+    return cast("Callable[[EpochEnd], object]", found(**args))

@@ -17,7 +17,8 @@ from hpcbal.checkpoint.best import BEST_BY
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.data import open_source
 from hpcbal.training.plain_model import user_model
-from hpcbal.training.tensorflow_backend import TensorFlowBackend, TensorFlowReplica
+from hpcbal.training.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.tensorflow_replica import TensorFlowReplica
 from hpcbal.values import EpochRecord, Position
 
 PROGRAMS = Path(__file__).parent / "programs"
