@@ -90,7 +90,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         but_not=("balance.samples", "balance.gradient_weights"),
         jobs="dnns",
         job="DNN",
-        of_job=("balance", "shares"),
+        of_job=("balance", "shares", "callbacks"),
         may_grow="stop.max_epochs",
         new={
             "data.lookahead": 1,
@@ -109,7 +109,19 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
                 "min_peers": 5,
             },
         },
-        new_in_job={"seed": None, "init": None, "freeze": []},
+        new_in_job={
+            "seed": None,
+            "loss": None,
+            "metrics": None,
+            "label_smoothing": 0.0,
+            "class_weights": None,
+            "callbacks": [],
+            "init": None,
+            "freeze": [],
+            "optimizer.schedule": None,
+            "optimizer.clip_norm": None,
+            "optimizer.no_weight_decay": [],
+        },
     )
 }
 
@@ -248,13 +260,13 @@ def _by_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
         str(job.get("name", index)) if isinstance(job, Mapping) else str(index): _whole(job, rule)
         for index, job in enumerate(listed)
     }
-    return _with_new(rule, {**config, rule.jobs: jobs})
+    return _with_new(rule.new, {**config, rule.jobs: jobs})
 
 
-def _with_new(rule: MayDiffer, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config with the keys that runs of earlier versions lack."""
+def _with_new(new: Mapping[str, Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config, or that of a job, with the keys that runs of earlier versions lack."""
     whole = dict(config)
-    for key, value in rule.new.items():
+    for key, value in new.items():
         section, _, name = key.partition(".")
         if not name:
             whole.setdefault(key, value)
@@ -274,11 +286,7 @@ def _without(key: str, config: Any) -> Any:
 
 
 def _whole(job: Any, rule: MayDiffer) -> Any:
-    return (
-        {**job, **{k: v for k, v in rule.new_in_job.items() if k not in job}}
-        if isinstance(job, Mapping)
-        else job
-    )
+    return _with_new(rule.new_in_job, job) if isinstance(job, Mapping) else job
 
 
 def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
