@@ -56,7 +56,7 @@ from hpcbal.forks import remember_rank
 from hpcbal.runtime.start.model_check import ModelCheck
 
 remember_rank()
-dnn = SimpleNamespace(name="a", model="m:f")
+dnn = SimpleNamespace(name="a", model="m:f", init=None, freeze=())
 ModelCheck(lambda dnn: os.fork(), 0, 1, lambda value: [value], "log").run([dnn], {"a": False})
 print("the rank continues", os.waitstatus_to_exitcode(os.wait()[1]))
 """

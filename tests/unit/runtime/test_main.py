@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import Any
 
 import pytest
 
+from hpcbal.cluster.launcher import Launcher
 from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff.activity import Activity
 
 
 def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    main: Any = importlib.import_module("hpcbal.runtime.main")
+    job: Any = importlib.import_module("hpcbal.runtime.job")
     full, ended = OutputError("start.jsonl: cannot write: the file system is full"), []
 
     class End:
@@ -23,14 +25,14 @@ def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.M
             ended.append(error)
 
     def refuse(*_: object) -> None:
-        raise main.ReportedError(2)
+        raise job.ReportedError(2)
 
     def cannot_write(*_: object) -> None:
         raise full
 
-    monkeypatch.setattr(main, "JobEnd", End)
-    monkeypatch.setattr(main, "_run", refuse)
-    monkeypatch.setattr(main.StartFile, "leave_exit_code", cannot_write)
+    monkeypatch.setattr(job, "JobEnd", End)
+    monkeypatch.setattr(job.StartFile, "leave_exit_code", cannot_write)
+    monkeypatch.setattr(logging, "raiseExceptions", True)  # which the job changes, and the test puts back
     with pytest.raises(OutputError):
-        main.run_rank(None, None, None, Activity())
+        job.run_in_job(Launcher("none", None, None), Activity(), refuse)
     assert ended == [full]
