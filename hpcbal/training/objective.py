@@ -131,6 +131,10 @@ class Objective:
             with _user_errors(f"{self._who}: metric {name}"):
                 metric.build(probe.y, predictions)
             why = metric.why_not_additive(probe.y, predictions)
+            with _user_errors(f"{self._who}: metric {name}"):
+                found = metric.states(probe.y, predictions)
+                states = np.concatenate([np.asarray(each, np.float64).ravel() for each in found])
+                metric.result(states, len(probe.y))
             if why:
                 raise InputError(
                     f"{self._who}: metric {name}: {why}, allowed: metrics whose states add up over samples, "
@@ -183,13 +187,18 @@ class Objective:
         return outputs
 
     def results(self, sums: Sums) -> dict[str, float]:
-        """Loss and metrics by name; NaN without samples."""
+        """Loss and metrics by name; NaN without samples.
+
+        Raises:
+            UserCodeError: if a user's metric raises.
+        """
         found = {LOSS: sums.mean_loss}
         start = 0
         for name, metric in self._metrics:
             end = start + metric.num_states
             states = sums.states[start:end] if len(sums.states) else np.zeros(metric.num_states)
-            found[name] = metric.result(states, sums.count) if sums.count else float("nan")
+            with _user_errors(f"{self._who}: metric {name}"):
+                found[name] = metric.result(states, sums.count) if sums.count else float("nan")
             start = end
         return found
 

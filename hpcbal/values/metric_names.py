@@ -60,8 +60,8 @@ KERAS_METRICS: Mapping[str, tuple[str, bool]] = {
 }
 """Metrics that a configuration may name: the class in `keras.metrics`, and whether more is better."""
 
-_LESS_IS_BETTER = ("loss", "error", "distance", "divergence", "entropy", "deviation", "perplexity")
-"""In the name of a user's own metric."""
+LESS_IS_BETTER = ("loss", "error", "distance", "divergence", "entropy", "deviation", "perplexity")
+"""One of these in a name of a user's own says that less is better."""
 
 
 def base_name(name: str) -> str:
@@ -78,7 +78,7 @@ def is_more_better(name: str) -> bool | None:
     base = base_name(name)
     if base in KERAS_METRICS:
         return KERAS_METRICS[base][1]
-    if any(word in base.lower() for word in _LESS_IS_BETTER):
+    if any(word in base.lower() for word in LESS_IS_BETTER):
         return False
     return None
 

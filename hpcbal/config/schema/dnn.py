@@ -33,7 +33,14 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
-from hpcbal.values.metric_names import LOSS, VALIDATION, base_name, is_more_better
+from hpcbal.values.metric_names import (
+    LESS_IS_BETTER,
+    LOSS,
+    VALIDATION,
+    base_name,
+    is_more_better,
+    shows_more_better,
+)
 
 if TYPE_CHECKING:
     from hpcbal.control.stopping import StopRule
@@ -85,12 +92,6 @@ class StopConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> StopConfig:
-        name = base_name(self.watched)
-        natural = {"accuracy": "max", LOSS: "min"}.get(name)
-        if natural is not None and self.resolved_mode != natural:
-            raise wrong("mode", f"got {self.mode!r}, allowed: auto or {natural} with monitor {self.watched}")
-        if self.target is not None and name == "accuracy" and not 0.0 < self.target <= 1.0:
-            raise wrong("target", f"got {self.target}, allowed: 0 < target <= 1 ({self.watched} is a share)")
         if self.patience is not None and self.patience >= self.max_epochs:
             raise wrong(
                 "patience",
@@ -192,18 +193,30 @@ class DnnConfig(Section):
             raise wrong(
                 "stop.target", f"got {stop.target}, allowed: target >= 0 ({stop.watched} is at least 0)"
             )
+        natural = {"accuracy": "max", LOSS: "min"}.get(name)
+        if natural is not None and stop.mode not in ("auto", natural):
+            raise wrong(
+                "stop.mode", f"got {stop.mode!r}, allowed: auto or {natural} with monitor {stop.watched}"
+            )
+        if stop.target is not None and name == "accuracy" and not 0.0 < stop.target <= 1.0:
+            raise wrong(
+                "stop.target", f"got {stop.target}, allowed: 0 < target <= 1 ({stop.watched} is a share)"
+            )
         is_better = is_more_better(name)
-        for metric in self.metrics or ():
-            if metric.key == name:
-                is_better = metric.is_more_better
-        if stop.mode == "auto" and name != LOSS:
-            if is_better is None:
-                raise wrong(
-                    "stop.mode",
-                    f"got 'auto', but it is not known whether more of {name} is better, allowed: min, max",
-                )
-            if is_better != is_more_better(name):
-                stop = stop.model_copy(update={"mode": "max" if is_better else "min"})
+        if stop.mode == "auto" and is_better is None:
+            raise wrong(
+                "stop.mode",
+                f"got 'auto', but it is not known whether more of {name} is better, allowed: max; or, if "
+                f"less is better, give the metric a shown_as with one of {', '.join(LESS_IS_BETTER)} in it",
+            )
+        if stop.mode != "auto" and (stop.mode == "max") != shows_more_better(name):
+            more, word = ("more", "without") if stop.mode == "max" else ("less", "with")
+            raise wrong(
+                "stop.mode",
+                f"got {stop.mode!r}, but tables and results take the name {name} for one of which "
+                f"{'less' if stop.mode == 'max' else 'more'} is better; if {more} is better, give the metric "
+                f"a shown_as {word} one of {', '.join(LESS_IS_BETTER)} in it",
+            )
         object.__setattr__(self, "stop", stop)
         if self.optimizer.schedule is not None:
             self.optimizer.schedule.check_against(stop.max_epochs, stop.patience, stop.min_delta)

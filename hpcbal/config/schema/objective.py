@@ -16,7 +16,14 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
-from hpcbal.values.metric_names import KERAS_METRICS, LOSS, VALIDATION, is_more_better
+from hpcbal.values.metric_names import (
+    KERAS_METRICS,
+    LESS_IS_BETTER,
+    LOSS,
+    VALIDATION,
+    is_more_better,
+    shows_more_better,
+)
 
 KERAS_LOSSES: Mapping[str, str] = {
     "sparse_categorical_crossentropy": "SparseCategoricalCrossentropy",
@@ -49,6 +56,7 @@ _OWN = "or an import path package.module:name"
 LOSS_ALLOWED = f"null, {', '.join(KERAS_LOSSES)}, {_OWN}"
 METRICS_ALLOWED = f"null or a list of {', '.join(KERAS_METRICS)}, {_OWN}"
 _METRIC_NAME = "letters, digits and _"
+_WORDS = ", ".join(LESS_IS_BETTER)
 WEIGHTS_ALLOWED = "null, balanced, or {class: weight, 0 or more}"
 
 
@@ -96,18 +104,18 @@ class MetricConfig(Section):
         """The name of the metric in the results of an epoch."""
         return self.shown_as or self.name.rpartition(":")[2].rpartition(".")[2]
 
-    @property
-    def is_more_better(self) -> bool | None:
-        """Whether a larger value is better; None if nothing says so."""
-        if self.name in KERAS_METRICS:
-            return is_more_better(self.name)
-        return is_more_better(self.key)
-
     @model_validator(mode="after")
     def _check(self) -> MetricConfig:
         if self.name not in KERAS_METRICS and not is_import_path(self.name):
             hint = _close_to(self.name, KERAS_METRICS)
             raise wrong("name", f"got {self.name!r}{hint}, allowed: {METRICS_ALLOWED}")
+        better = is_more_better(self.name) if self.name in KERAS_METRICS else None
+        if better is not None and shows_more_better(self.key) != better:
+            raise wrong(
+                "shown_as",
+                f"got {self.shown_as!r}, but {'more' if better else 'less'} of {self.name} is better, "
+                f"allowed: a name {'without' if better else 'with one of'} {_WORDS}",
+            )
         if self.key == LOSS or self.key.startswith(VALIDATION):
             raise wrong(
                 "shown_as", f"the metric would be called {self.key!r}, allowed: any name but loss and val_…"

@@ -49,7 +49,7 @@ from hpcbal.runtime.wire.protocol import (
 from hpcbal.telemetry.ledger import EpochFacts
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica
-from hpcbal.training.failure import GroupFailed
+from hpcbal.training.failure import USER_ERRORS, GroupFailed, detail_of
 from hpcbal.values import EpochRecord, Position
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class GroupRound:
         return self._facts.spec.is_sized and is_chosen
 
     def _end_epoch(self, replica: Replica, result: PassResult) -> None:
-        metrics, pass_index = self._sums.metrics(replica), result.position.pass_index
+        metrics, pass_index = self._metrics(replica), result.position.pass_index
         self._sums = EpochSums()
         record = EpochRecord(len(self._history) + 1, pass_index, metrics, result.seconds)
         self._history.append(record)
@@ -257,6 +257,13 @@ class GroupRound:
                 RateMeasured(name, 1, result.samples_per_s), ProfileFacts(self._load_s + result.first_s)
             )
         self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
+
+    def _metrics(self, replica: Replica) -> dict[str, float]:
+        """The metrics of the epoch; all ranks compute them from the same sums, so they fail together."""
+        try:
+            return self._sums.metrics(replica)
+        except USER_ERRORS as error:
+            raise GroupFailed("error", detail_of(error), local=True) from error
 
     def _call_back(self, replica: Replica, record: EpochRecord) -> None:
         """The master calls the user's callbacks; the other ranks wait for it, and fail with it."""
