@@ -20,18 +20,32 @@ from hpcbal.values import EpochRecord
 
 
 class Weights(Mapping[str, np.ndarray]):
-    """The weights of a DNN as read-only arrays by Keras' path, copied when they are first looked at."""
+    """The weights of a DNN as read-only arrays by Keras' path, copied when they are first looked at.
+
+    Whoever looks for the first time after the callbacks have ended gets a RuntimeError: the weights are those
+    of a later step by then. What was copied stays.
+    """
 
     def __init__(self, replica: Replica) -> None:
         self._replica: Replica | None = replica
-        self._arrays: dict[str, np.ndarray] = {}
+        self._arrays: dict[str, np.ndarray] | None = None
+
+    def close(self) -> None:
+        """Copy nothing from now on."""
+        self._replica = None
 
     def _all(self) -> dict[str, np.ndarray]:
-        if self._replica is not None:
+        if self._arrays is None:
+            if self._replica is None:
+                raise RuntimeError(
+                    "the weights of this epoch are gone; look at end.weights within the callback, and keep a "
+                    "copy of what is needed later"
+                )
+            arrays = {}
             for name, array in self._replica.weights().items():
                 array.flags.writeable = False
-                self._arrays[name.removeprefix("weights/")] = array
-            self._replica = None
+                arrays[name.removeprefix("weights/")] = array
+            self._arrays = arrays
         return self._arrays
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -53,7 +67,7 @@ class EpochEnd:
         epoch: completed epochs, >= 1.
         metrics: loss and metrics of the epoch by name; `val_` for the validation samples.
         seconds: wall time of the epoch.
-        weights: after the epoch, by Keras' path.
+        weights: after the epoch, by Keras' path; see `Weights`.
     """
 
     name: str
@@ -83,14 +97,18 @@ class Callbacks:
         Raises:
             UserCodeError: if one cannot be imported or made, or raises.
         """
-        event = EpochEnd(self._dnn.name, record.epoch, dict(record.metrics), record.seconds, Weights(replica))
+        weights = Weights(replica)
+        event = EpochEnd(self._dnn.name, record.epoch, dict(record.metrics), record.seconds, weights)
         if self._made is None:
             self._made = [
                 (given.name, self._guarded(given.name, "making it", partial(_make, given.name, given.args)))
                 for given in self._dnn.callbacks
             ]
-        for name, call in self._made:
-            self._guarded(name, f"epoch {record.epoch}", partial(call, event))
+        try:
+            for name, call in self._made:
+                self._guarded(name, f"epoch {record.epoch}", partial(call, event))
+        finally:
+            weights.close()
 
     def _guarded(self, name: str, doing: str, call: Callable[[], Any]) -> Any:
         try:
