@@ -44,6 +44,15 @@ def discover(
     Raises:
         ClusterError: if a node has too few ranks.
     """
+    return assign_roles(infos_of_ranks(world, node_comm, device), slots_per_node, preprocessors_per_node)
+
+
+def infos_of_ranks(world: MPI.Comm, node_comm: MPI.Comm, device: str) -> tuple[RankInfo, ...]:
+    """What every rank reports about itself, in order of rank; collective, the same on all ranks.
+
+    Args:
+        device: `slots.device`.
+    """
     first_rank = node_comm.bcast(world.rank, root=0)
     mine = (first_rank, socket.gethostname(), os.getpid(), visible_gpus(device), _cores())
     everyone = world.allgather(mine)
@@ -54,11 +63,10 @@ def discover(
     for first, _, _, gpus, cores in everyone:
         gpus_of_node.setdefault(first, set()).update(gpus)
         cores_of_node.setdefault(first, set()).update(cores)
-    ranks = tuple(
+    return tuple(
         RankInfo(rank, node_index[first], host, pid, len(gpus_of_node[first]), len(cores_of_node[first]))
         for rank, (first, host, pid, *_) in enumerate(everyone)
     )
-    return assign_roles(ranks, slots_per_node, preprocessors_per_node)
 
 
 def _cores() -> frozenset[int]:

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from contextlib import ExitStack
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from mpi4py import MPI
 
 from hpcbal.cluster.accelerators import visible_gpus
-from hpcbal.cluster.discovery import split_by_node
+from hpcbal.cluster.discovery import infos_of_ranks, split_by_node
 from hpcbal.cluster.launcher import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.all_or_none import ReportedError, all_or_none
-from hpcbal.comm.collectives import patient_allgather, patient_broadcast
+from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
 from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.data.evaluation import open_sample_set
 from hpcbal.data.source import open_source
-from hpcbal.errors import ClusterError, ExitCode, HpcbalError
+from hpcbal.errors import ClusterError, ExitCode, HpcbalError, OutputError
+from hpcbal.runtime.evaluating.life import WAITING, Life
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, report
 from hpcbal.runtime.evaluating.workers import MpiWorkers
 from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.handoff.start_file import StartFile
+from hpcbal.runtime.handoff.sentences import EVALUATING
+from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.ending import JobEnd
+from hpcbal.runtime.health.peers import PeerWatch
 from hpcbal.runtime.health.signals import StopFlag
+from hpcbal.runtime.health.stalling import HangTrace
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.start.backends import LocalSlots, load_backend
 from hpcbal.stderr import say
-from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.views.evaluation import Evaluation
+
+log = logging.getLogger(__name__)
 
 
 def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFlag, activity: Activity) -> int:
@@ -43,31 +54,108 @@ def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFla
         activity: gets what this rank does.
     """
 
-    def body(world: MPI.Intracomm, end: JobEnd, last: ExitStack) -> int:
+    def body(world: MPI.Intracomm, end: JobEnd, logs: ExitStack) -> int:
         start = StartFile.of_rank()
-        code = start.leave_exit_code(world.rank, _take_part(world, request, stop, activity))
-        stop.ignore()
+        with ExitStack() as stack:
+            opened = all_or_none(world, lambda: open_trained(request) if _is_first(world) else None)
+            run: TrainedRun = patient_broadcast(world, opened)
+            add_import_roots(RunDirectory(run.root).config)
+            log_file = _start_logs(world, run, logs)
+            node = split_by_node(world, run.config.slots.ranks_per_node)
+            end.share(node)
+            life = _watched_life(world, node, run, log_file, end, start, stack, activity)
+            lost = StarterWatch(start).lost
+            part = _Part(request, run, life, lambda: stop.reason is not None or lost() is not None)
+            code = start.leave_exit_code(world.rank, _take_part(world, node, part))
+            stop.ignore()
+            patient_barrier(world)
         return code
 
     return run_in_job(launcher, activity, body)
 
 
-def _take_part(world: MPI.Intracomm, request: EvaluationRequest, stop: StopFlag, activity: Activity) -> int:
-    is_first = world.rank == SCHEDULER_RANK
-    opened = all_or_none(world, lambda: open_trained(request) if is_first else None)
-    run: TrainedRun = patient_broadcast(world, opened)
-    add_import_roots(RunDirectory(run.root).config)
-    node = split_by_node(world, run.config.slots.ranks_per_node)
-    slots = _slots_of_node(node, run.config)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What this rank has for its part.
+
+    Attributes:
+        request: what the command line asked for.
+        run: the run to evaluate.
+        life: where it notes what it does.
+        is_to_stop: whether it was asked to stop, or lost the process that has started it.
+    """
+
+    request: EvaluationRequest
+    run: TrainedRun
+    life: Life
+    is_to_stop: Callable[[], bool]
+
+
+def _is_first(world: MPI.Intracomm) -> bool:
+    return bool(world.rank == SCHEDULER_RANK)
+
+
+def _start_logs(world: MPI.Intracomm, run: TrainedRun, logs: ExitStack) -> Path | None:
+    """Open the log of this rank; collective. Rank 0 goes first: it removes the first error of a former start.
+
+    Returns: its path; None if it cannot be written, for example in a run of somebody else.
+    """
+    folder = RunDirectory(run.root).evaluation_logs
+    path, problem = folder / RunDirectory(run.root).rank_log(world.rank).name, None
+    for is_my_turn in (_is_first(world), not _is_first(world)):
+        if is_my_turn:
+            try:
+                log_of_rank = configure_rank_logging(
+                    run.root,
+                    world.rank,
+                    socket.gethostname(),
+                    folder=folder,
+                    console_level=logging.WARNING,
+                )
+                logs.enter_context(log_of_rank)
+            except OutputError as error:
+                problem = error
+        patient_barrier(world)
+    problems = [each for each in patient_allgather(world, problem) if each is not None]
+    if problems and _is_first(world):
+        say(f"warning: without logs: {problems[0]}")
+    return None if problem is not None else path
+
+
+def _watched_life(
+    world: MPI.Intracomm,
+    node: MPI.Intracomm,
+    run: TrainedRun,
+    log_file: Path | None,
+    end: JobEnd,
+    start: StartFile,
+    stack: ExitStack,
+    activity: Activity,
+) -> Life:
+    """Let the ranks of the node watch each other, until `stack` is unwound; collective."""
+    infos = infos_of_ranks(world, node, run.config.slots.device)
+    watch = PeerWatch(world.rank, infos, lambda rank: "evaluator", end, start, again=EVALUATING.again)
+    stack.callback(watch.stop)
+    timeout_s = run.config.stall_timeout_s
+    trace = stack.enter_context(closing(HangTrace(log_file, timeout_s))) if log_file is not None else None
+    life = Life(activity, trace)
+    life.note("starting")
+    watch.watch_silence(timeout_s, WAITING, f"{RunDirectory(run.root).evaluation_logs}/rank-NNN.log")
+    return life
+
+
+def _take_part(world: MPI.Intracomm, node: MPI.Intracomm, part: _Part) -> int:
+    slots = _slots_of_node(node, part.run.config)
     computes = node.rank < len(slots.cores)
     comm = cast(MPI.Intracomm, world.Split(0 if computes else 1, world.rank))
     code = 0
     if computes:
         try:
-            code = _evaluate(comm, slots, request, run, stop, activity)
+            code = _evaluate(comm, slots, part)
         except ReportedError as error:
             code = error.code
-    return int(patient_broadcast(world, code))
+    with part.life.waiting():
+        return int(patient_broadcast(world, code))
 
 
 def _slots_of_node(node: MPI.Intracomm, config: EnsembleConfig) -> LocalSlots:
@@ -81,23 +169,16 @@ def _slots_of_node(node: MPI.Intracomm, config: EnsembleConfig) -> LocalSlots:
     return LocalSlots(node.rank, tuple(cores for _, cores in everyone[:wanted]))
 
 
-def _evaluate(
-    comm: MPI.Intracomm,
-    slots: LocalSlots,
-    request: EvaluationRequest,
-    run: TrainedRun,
-    stop: StopFlag,
-    activity: Activity,
-) -> int:
+def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
     """Evaluate on the ranks that compute; returns the exit code, on the first of them."""
-    activity.note("opening the data")
-    data = all_or_none(comm, lambda: _open_data(request, run))
+    request, run, life = part.request, part.run, part.life
+    log.info("evaluates %s with %d ranks that compute", run.root, comm.size)
+    data = all_or_none(comm, life.doing("opening the data", lambda: _open_data(request, run)))
     _check_same(comm, run.config, data)
-    activity.note("loading the backend")
-    backend = all_or_none(comm, lambda: load_backend(run.config, slots))
+    backend = all_or_none(comm, life.doing("loading the backend", lambda: load_backend(run.config, slots)))
 
     def check_stop() -> None:
-        if stop.reason is not None:
+        if part.is_to_stop():
             raise StoppedError
 
     predictor = Predictor(
@@ -107,12 +188,12 @@ def _evaluate(
         request.which,
         run.config.seed,
         check_stop,
-        activity.note,
+        life.note,
     )
     evaluation: Evaluation | None = None
     problem: HpcbalError | None = None
     try:
-        evaluation = evaluate_run(MpiWorkers(comm), predictor, run, data)
+        evaluation = evaluate_run(MpiWorkers(comm, life), predictor, run, data)
     except HpcbalError as error:  # the same on all ranks
         problem = error
     except StoppedError:
@@ -131,7 +212,7 @@ def _evaluate(
             report(run, evaluation, as_json=request.as_json)
         return int(ExitCode.FAILED_DNNS if evaluation.left_out else ExitCode.DONE)
 
-    return all_or_none(comm, finish)
+    return all_or_none(comm, life.doing("writing the evaluation", finish))
 
 
 def _open_data(request: EvaluationRequest, run: TrainedRun) -> EvaluationData:

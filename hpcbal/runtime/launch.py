@@ -27,6 +27,7 @@ from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind, report
 from hpcbal.runtime.handoff.own_exit import own_exit_code
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
+from hpcbal.runtime.handoff.sentences import EVALUATING, TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.stderr import say
@@ -102,12 +103,12 @@ def evaluate(request: EvaluationRequest, argv: Sequence[str]) -> int:
 
             return run_evaluation(request, launcher, stop, activity)
 
-        return _as_rank(launcher, body)
+        return _as_rank(launcher, body, EVALUATING)
     with Requests() as requests:
         trained = open_trained(request)
         if importlib.util.find_spec("mpi4py") is None:
             raise _no_mpi("the module is not installed")
-        return start_mpirun(argv, num_ranks_to_evaluate(trained), requests)
+        return start_mpirun(argv, num_ranks_to_evaluate(trained), requests, EVALUATING)
 
 
 def num_ranks_to_evaluate(trained: TrainedRun) -> int:
@@ -119,7 +120,9 @@ def num_ranks_to_evaluate(trained: TrainedRun) -> int:
     return len(visible_gpus(slots.device)) or min(cores, len(trained.dnns))
 
 
-def _as_rank(launcher: Launcher, body: Callable[[StopFlag, Activity], int]) -> int:
+def _as_rank(
+    launcher: Launcher, body: Callable[[StopFlag, Activity], int], sentences: Sentences = TRAINING
+) -> int:
     """Prepare this process for MPI, and run `body` in it."""
     stop = StopFlag()
     stop.install()  # before MPI and NumPy are loaded, which takes a second or more
@@ -133,7 +136,7 @@ def _as_rank(launcher: Launcher, body: Callable[[StopFlag, Activity], int]) -> i
         start.hint(abort_code=int(ExitCode.WRONG_INPUT))
         raise _no_mpi(str(error)) from error
     activity = Activity()
-    with own_exit_code(launcher.rank, activity):
+    with own_exit_code(launcher.rank, activity, sentences.again):
         return body(stop, activity)
 
 
@@ -213,7 +216,7 @@ def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> di
     return {**wanted, **environ}
 
 
-def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests) -> int:
+def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences: Sentences = TRAINING) -> int:
     """Start mpirun and supervise its ranks; returns the exit code.
 
     mpirun runs in its own session, so that Ctrl-C reaches this process and not the ranks.
@@ -243,4 +246,4 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests) -> int:
                 stdout.drain(timeout_s)
                 stderr.drain(timeout_s)
 
-            return mind(process, directory, requests, drain)
+            return mind(process, directory, requests, drain, sentences)

@@ -21,7 +21,7 @@ from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd
-from hpcbal.runtime.health.peers import watch_peers
+from hpcbal.runtime.health.peers import PeerWatch
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace
 from hpcbal.runtime.job import run_in_job
@@ -33,6 +33,7 @@ from hpcbal.runtime.start.recipe import Setting
 from hpcbal.runtime.start.table import RECIPES
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.streams.slices import SliceRecorder
+from hpcbal.telemetry.views.read_status import note_death
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,10 @@ def _run(
         node_comm = split_by_node(world, config.slots.ranks_per_node)
         roles = all_or_none(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
-        watchdog = watch_peers(world.rank, roles, end, start, RunDirectory(output).status)
+        status = RunDirectory(output).status
+        watchdog = PeerWatch(
+            world.rank, roles.ranks, roles.role_of, end, start, lambda words: note_death(status, words)
+        )
         stack.callback(watchdog.stop)  # after an error; otherwise it stops when all ranks agree to leave
         recipe = RECIPES[roles.role_of(world.rank)]
         data = open_data(world, node_comm, config, roles, meanwhile=lambda: recipe.load_libraries(config))

@@ -116,8 +116,7 @@ runtime.handoff   | -                                     | errors env stderr cl
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
 runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.files
-                  |                                       | telemetry.host telemetry.views runtime.handoff
-                  |                                       | runtime.wire
+                  |                                       | telemetry.host runtime.handoff runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | policies.samples control telemetry.files
                   |                                       | telemetry.host speed_models config.schema
@@ -157,7 +156,7 @@ runtime.start     | mpi4py                                | errors env forks com
 runtime.evaluating | mpi4py numpy                          | printable errors comm ensembling telemetry.files
                   |                                       | telemetry.views telemetry checkpoint config.source
                   |                                       | config.schema config data dataplane training
-                  |                                       | runtime.group
+                  |                                       | runtime.handoff runtime.group
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
                   |                                       | telemetry.streams telemetry.views telemetry
                   |                                       | config.balance config data runtime.handoff

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from hpcbal.ensembling import Kind, items_of, labels_of
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.runtime.group.replicas import ReplicaCache
 from hpcbal.training.backend import Backend, Replica, Sums
+
+log = logging.getLogger(__name__)
 
 Describe = Callable[[Sums], dict[str, float]]
 """Turns sums over samples into named metrics."""
@@ -120,10 +123,10 @@ class Predictor:
             MemoryError: if host or device memory is not enough.
             StoppedError: see `check_stop`.
         """
-        self._note(f"evaluating {dnn.name}")
-        replica = self._replica_of(dnn)
+        self._check_stop()
+        replica = self.replica_of(dnn)
         for first in range(start, stop, dnn.batch_size):
-            self._check_stop()
+            self.note(f"evaluating {dnn.name} from sample {first} of {samples.name}")
             positions = np.arange(first, min(first + dnn.batch_size, stop))
             positions, batch = self._read(samples, positions)
             if not len(positions):
@@ -137,6 +140,15 @@ class Predictor:
                     f"of a sample, but its label has {len(labels) // len(positions)}"
                 )
             yield Predictions(positions, rows, labels, sums)
+
+    def note(self, doing: str) -> None:
+        """Note what this rank does; a sign of life, and a moment to stop.
+
+        Raises:
+            StoppedError: see `check_stop`.
+        """
+        self._note(doing)
+        self._check_stop()
 
     def close(self) -> None:
         """Free the networks."""
@@ -160,10 +172,12 @@ class Predictor:
         found = np.array(kept, np.int64)
         return found, Batch(samples.ids[found], x, np.array(labels, samples.source.label_spec.dtype))
 
-    def _replica_of(self, dnn: DnnConfig) -> Replica:
+    def replica_of(self, dnn: DnnConfig) -> Replica:
+        """The network of a DNN with its weights; built if this rank does not have it."""
         replica = self._replicas.get(dnn.name)
         if replica is not None:
             return replica
+        self._note(f"building {dnn.name}")
         weights, warnings = read_weights(self._directory_of(dnn.name), self._which)
         replica = self._backend.build(
             dnn,
@@ -182,6 +196,7 @@ class Predictor:
                 "that it was trained with"
             ) from error
         self._replicas.put(dnn.name, replica)
+        log.info("%s: built, with weights: %s, from %s", dnn.name, weights.in_words(), weights.path)
         self.found.weights[dnn.name] = weights
         self.found.describe[dnn.name] = replica.metrics
         self.found.notes += [text for text in warnings if text not in self.found.notes]

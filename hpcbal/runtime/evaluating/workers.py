@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.comm.group_comm import Reduction
 from hpcbal.comm.mpi_group_comm import MpiGroupComm
+from hpcbal.runtime.evaluating.life import Life
 
 
 class Workers(Protocol):
@@ -36,15 +37,19 @@ class MpiWorkers(Workers):
 
     Args:
         comm: communicator of these ranks.
+        life: where this rank notes that it waits.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, life: Life) -> None:
         self._comm = comm
+        self._life = life
         self._group = MpiGroupComm(comm)
         self.rank, self.size = comm.rank, comm.size
 
     def share(self, value: Any) -> list[Any]:
-        return patient_allgather(self._comm, value)
+        with self._life.waiting():
+            return patient_allgather(self._comm, value)
 
     def reduce(self, array: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
-        return self._group.all_reduce(np.ascontiguousarray(array), reduction)
+        with self._life.waiting():
+            return self._group.all_reduce(np.ascontiguousarray(array), reduction)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from hpcbal.runtime.handoff.leftovers import Leftovers
+from hpcbal.runtime.handoff.sentences import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.stderr import say
@@ -70,6 +71,7 @@ def mind(
     directory: Path,
     requests: Requests,
     drain: Callable[[float], None] = lambda timeout_s: None,
+    sentences: Sentences = TRAINING,
 ) -> int:
     """Wait for mpirun and its ranks; returns the exit code of `hpcbal run`.
 
@@ -78,9 +80,10 @@ def mind(
         directory: the launch directory of this start.
         requests: the user's requests.
         drain: waits, at most for so many seconds, until what mpirun has written to stderr is there.
+        sentences: what to say about the end.
     """
     start = StartFile(directory)
-    machine, leftovers = StartMachine(), Leftovers(process.pid, directory)
+    machine, leftovers = StartMachine(sentences=sentences), Leftovers(process.pid, directory)
     while True:
         try:
             returncode = process.wait(POLL_INTERVAL_S)
@@ -95,7 +98,7 @@ def mind(
                 process.terminate()
             if action is Action.REPORT_LAST_WORDS:
                 _let_mpirun_speak(process, drain)
-            report(action.value or str(facts.last_words))
+            report(machine.sentence_of(action, facts))
         if (sentence := leftovers.end(facts)) is not None:
             report(sentence)
     if not is_killed(returncode):  # ranks that outlive it may hold its stderr

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.handoff.activity import Activity, seen
+from hpcbal.runtime.handoff.sentences import TRAINING
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.stderr import say
 
 
 @contextlib.contextmanager
-def own_exit_code(rank: int | None, activity: Activity) -> Iterator[None]:
+def own_exit_code(rank: int | None, activity: Activity, again: str = TRAINING.again) -> Iterator[None]:
     """Until the run has decided its end, `os._exit` in this process reports an error and exits with 1.
 
     With launchers other than `hpcbal run`, the exit code of a rank is the only trace that it leaves.
@@ -23,6 +24,7 @@ def own_exit_code(rank: int | None, activity: Activity) -> Iterator[None]:
     Args:
         rank: rank of this process, if known.
         activity: what it does.
+        again: what to do next; a sentence.
     """
     pid, real = os.getpid(), os._exit
 
@@ -31,8 +33,7 @@ def own_exit_code(rank: int | None, activity: Activity) -> Iterator[None]:
             who = f"{'a rank' if rank is None else f'rank {rank}'} on {socket.gethostname()}{seen(activity)}"
             _report(
                 f"{who}: code of the user, for example a model, ended the process "
-                f"with os._exit({status}); the job ends here. Remove that call, then run the same command "
-                "again to resume from the last checkpoints"
+                f"with os._exit({status}); the job ends here. Remove that call. {again}"
             )
             status = int(ExitCode.INTERNAL_ERROR)
         real(status)

@@ -11,6 +11,7 @@ import signal
 from dataclasses import dataclass, replace
 
 from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.sentences import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import StartFacts
 
 # mpirun returns 128 + one of these if a signal ended a rank; other codes above 128 are mpirun's own.
@@ -20,11 +21,11 @@ ENDED_BY_INT = 128 + signal.SIGINT
 
 
 class Action(enum.Enum):
-    """What `hpcbal run` does while mpirun runs; the values are the sentences to print."""
+    """What `hpcbal run` does while mpirun runs."""
 
-    REPORT_LAST_WORDS = None
-    PASS_ON_STOP = "stopping cleanly: writing checkpoints (Ctrl-C again to kill)"
-    KILL = "killing the ranks; the last checkpoints stay"
+    REPORT_LAST_WORDS = enum.auto()
+    PASS_ON_STOP = enum.auto()
+    KILL = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,19 @@ class StartMachine:
         has_passed_on: it has asked the ranks to stop.
         has_killed: it has killed them at the user's request.
         has_reported: it has reported the last words of a rank.
+        sentences: what to say; they depend on the verb.
     """
 
     has_passed_on: bool = False
     has_killed: bool = False
     has_reported: bool = False
+    sentences: Sentences = TRAINING
+
+    def sentence_of(self, action: Action, facts: StartFacts) -> str:
+        """What to print when the action is taken."""
+        if action is Action.REPORT_LAST_WORDS:
+            return str(facts.last_words)
+        return self.sentences.stopping if action is Action.PASS_ON_STOP else self.sentences.killing
 
     def look(self, facts: StartFacts, *, stop: bool, kill: bool) -> tuple[StartMachine, tuple[Action, ...]]:
         """Decide what to do now, while mpirun runs; returns the next state and the actions.
@@ -109,16 +118,13 @@ class StartMachine:
         code = facts.exit_code
         if code is not None:  # decided, even if a rank crashed later while it exited
             if code == ExitCode.RUN_AGAIN and returncode and not is_reported:  # otherwise rank 0 printed it
-                return (
-                    code,
-                    "the ranks have written checkpoints and stopped; run the same command again to resume",
-                )
+                return code, self.sentences.stopped
             return code, f"the run has ended with exit code {code}" if is_killed(returncode) else None
         code = int(ExitCode.INTERNAL_ERROR) if facts.abort_code is None else facts.abort_code
         if is_killed(returncode):
-            return code, GONE_WITH_MPIRUN if are_gone else LEFT_BY_MPIRUN
+            return code, self.sentences.gone_with_mpirun if are_gone else self.sentences.left_by_mpirun
         if self.has_killed:
-            return code, KILLED_ON_REQUEST
+            return code, self.sentences.killed
         if facts.abort_code is not None or is_reported:  # the rank that aborts has reported why
             return code, None
         return self._undecided(returncode, facts, stop)
@@ -126,37 +132,25 @@ class StartMachine:
     def _undecided(self, returncode: int, facts: StartFacts, stop: bool) -> tuple[int, str]:
         """The meaning of an end that no rank has decided or explained."""
         if returncode in ENDED_BY_TERM or (returncode == ENDED_BY_INT and not facts.is_ready):
-            return ExitCode.RUN_AGAIN, ENDED_BY_SIGNAL
+            return ExitCode.RUN_AGAIN, self.sentences.ended_by_signal
         if returncode - 128 in DEADLY:
-            return ExitCode.INTERNAL_ERROR, _death(signal.Signals(returncode - 128), facts.is_watched)
+            return ExitCode.INTERNAL_ERROR, self._death(signal.Signals(returncode - 128), facts)
         if returncode and stop:  # the stop reached mpirun too, which kills the ranks
-            return ExitCode.RUN_AGAIN, ENDED_WHILE_STOPPING
+            return ExitCode.RUN_AGAIN, self.sentences.ended_while_stopping
         if returncode and facts.is_stopping:
-            return ExitCode.INTERNAL_ERROR, ENDED_WHILE_STOPPING
-        return ExitCode.INTERNAL_ERROR, ENDED_UNDECIDED if facts.is_ready else ENDED_EARLY
+            return ExitCode.INTERNAL_ERROR, self.sentences.ended_while_stopping
+        return ExitCode.INTERNAL_ERROR, self.sentences.ended_undecided if facts.is_ready else ENDED_EARLY
+
+    def _death(self, number: signal.Signals, facts: StartFacts) -> str:
+        """The sentence about a death by this signal that no rank could report."""
+        when = "" if facts.is_watched else " while the run was starting"
+        advice = self.sentences.again if facts.is_watched else self.sentences.died_early
+        return (
+            f"a rank was ended by {number.name}{when} (mpirun reports which): killed by kill -9 or the "
+            f"out-of-memory killer (see dmesg), or crashed. {advice}"
+        )
 
 
-KILLED_ON_REQUEST = (
-    "the ranks were killed before the run had written all checkpoints; run the same command again to resume "
-    "from the last ones"
-)
-ENDED_BY_SIGNAL = "a rank ended before it could write a checkpoint; run the same command again"
-GONE_WITH_MPIRUN = (
-    "the ranks have ended too, perhaps before they could write checkpoints; run the same command again to "
-    "resume from the last checkpoints"
-)
-LEFT_BY_MPIRUN = (
-    "some ranks may still be running; they stop after their current step. Check with 'hpcbal status' that "
-    "the run has stopped, then run the same command again"
-)
-ENDED_WHILE_STOPPING = (
-    "the ranks were asked to stop, but ended perhaps before they could write checkpoints (mpirun kills them "
-    "if it gets a signal); run the same command again to resume from the last checkpoints"
-)
-ENDED_UNDECIDED = (
-    "the ranks have ended, but the run has not: mpirun got a signal, or a process has ended itself, for "
-    "example in a model; see the logs of the ranks, then run the same command again"
-)
 ENDED_EARLY = (
     "the ranks ended while they were starting: mpirun got a signal or could not start them, or one of them "
     "failed; see the messages above, if any, then run the same command again"
@@ -166,20 +160,3 @@ ENDED_EARLY = (
 def is_killed(returncode: int) -> bool:
     """Whether mpirun itself was killed; in that case it has not ended its ranks."""
     return -returncode in DEADLY
-
-
-def _death(number: signal.Signals, is_watched: bool) -> str:
-    """The sentence about a death that no rank could report.
-
-    Args:
-        number: number of the signal that ended the rank.
-        is_watched: whether the run had started.
-    """
-    when = "" if is_watched else " while the run was starting"
-    advice = "Nothing was trained in this start; run the same command again"
-    if is_watched:
-        advice = "Run the same command again to resume from the last checkpoints"
-    return (
-        f"a rank was ended by {number.name}{when} (mpirun reports which): killed by kill -9 or the "
-        f"out-of-memory killer (see dmesg), or crashed. {advice}"
-    )

@@ -1,55 +1,97 @@
-"""Let the ranks of a node watch each other: a death ends the job and is reported once."""
+"""Let the ranks of a node watch each other: a death or a silence ends the job and is reported once."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
+from hpcbal.cluster.roles import SCHEDULER_RANK, RankInfo
 from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.sentences import TRAINING
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
+from hpcbal.runtime.health.silence import SilenceWatchdog
 from hpcbal.runtime.health.watchdog import PeerWatchdog
 from hpcbal.telemetry.host.processes import process_is_gone
-from hpcbal.telemetry.views.read_status import note_death
 
 SPEAKER_GRACE_S = 1.0
 """How long the other ranks of a node wait for the lowest one to report a death."""
 
 
-def watch_peers(rank: int, roles: Roles, end: JobEnd, start: StartFile, status: Path) -> PeerWatchdog:
-    """Start to watch the other ranks of this node.
+class PeerWatch:
+    """Watches the ranks of this rank's node.
 
-    The lowest living rank reports a death. If `hpcbal run` started the ranks, it reports the death instead,
-    so each death is reported once even if no rank has the time for it.
+    The lowest living rank reports. If `hpcbal` started the ranks, it reports instead, so each death is
+    reported once even if no rank has the time for it.
 
     Args:
         rank: this rank.
-        roles: the roles of all ranks.
+        ranks: all ranks.
+        role_of: returns the role of a rank, for the message.
         end: ends the job.
         start: the start file, which `hpcbal run` reads.
-        status: path of the run's status, to which the reason is added.
+        note: called with the reason before the job ends.
+        again: what to do after a death, for the message; a sentence.
     """
-    me = roles.ranks[rank]
-    peers = [info for info in roles.ranks if info.node == me.node and info.rank != me.rank]
 
-    places = [info.rank for info in roles.ranks if info.node == me.node]
+    def __init__(
+        self,
+        rank: int,
+        ranks: Sequence[RankInfo],
+        role_of: Callable[[int], str],
+        end: JobEnd,
+        start: StartFile,
+        note: Callable[[str], None] = lambda words: None,
+        again: str = TRAINING.again,
+    ) -> None:
+        self._me = ranks[rank]
+        self._node = [info for info in ranks if info.node == self._me.node]
+        self._peers = [info for info in self._node if info.rank != rank]
+        self._end, self._start, self._note = end, start, note
+        self._deaths = PeerWatchdog(
+            self._me,
+            self._peers,
+            role_of,
+            self._activity_of,
+            lambda message: self._end_job(message, ExitCode.INTERNAL_ERROR),
+            again,
+        )
+        self._silences: SilenceWatchdog | None = None
+        self._deaths.start()
+        if rank == SCHEDULER_RANK:
+            start.add(is_watched=True)
 
-    def end_job(message: str) -> None:
-        lower = [peer for peer in peers if peer.rank < me.rank and not process_is_gone(peer.pid)]
-        if end.announced() or lower:
+    def watch_silence(self, timeout_s: float, waiting: str, where: str) -> None:
+        """Also end the job if a rank of this node does the same for so long; see `SilenceWatchdog`."""
+        self._silences = SilenceWatchdog(
+            self._node,
+            self._activity_of,
+            lambda message: self._end_job(message, ExitCode.STALLED),
+            timeout_s,
+            waiting,
+            where,
+        )
+        self._silences.start()
+
+    def stop(self) -> None:
+        """Stop watching; call this after all ranks have agreed to leave."""
+        self._deaths.stop()
+        if self._silences is not None:
+            self._silences.stop()
+
+    def _activity_of(self, rank: int) -> str:
+        return self._end.activity_of([info.rank for info in self._node].index(rank))
+
+    def _end_job(self, message: str, code: ExitCode) -> None:
+        me = self._me.rank
+        lower = [peer for peer in self._peers if peer.rank < me and not process_is_gone(peer.pid)]
+        if self._end.announced() or lower:
             time.sleep(SPEAKER_GRACE_S)  # another rank reports the reason; abort even if it cannot
         else:
-            words = start.read().last_words or message  # what the dead rank has said itself, if anything
-            if not start.leave_last_words(message):
+            words = (
+                self._start.read().last_words or message
+            )  # what the dead rank has said itself, if anything
+            if not self._start.leave_last_words(message):
                 write_last_words(message)
-            note_death(status, words)
-        end.abort(int(ExitCode.INTERNAL_ERROR))
-
-    watchdog = PeerWatchdog(
-        me, peers, roles.role_of, lambda peer: end.activity_of(places.index(peer)), end_job
-    )
-    watchdog.start()
-    if rank == SCHEDULER_RANK:
-        start.add(is_watched=True)
-    return watchdog
+            self._note(words)
+        self._end.abort(int(code))

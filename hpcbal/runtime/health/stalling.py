@@ -105,6 +105,10 @@ class HangTrace:
         """Restart the countdown, because the rank is alive."""
         faulthandler.dump_traceback_later(0.8 * self._timeout_s, file=self._file)
 
+    def pause(self) -> None:
+        """Stop the countdown until `renew`, because the rank waits for others."""
+        faulthandler.cancel_dump_traceback_later()
+
     def close(self) -> None:
         faulthandler.cancel_dump_traceback_later()
         self._file.close()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.runtime.handoff.activity import seen
+from hpcbal.runtime.handoff.sentences import TRAINING
 from hpcbal.telemetry.host.processes import process_is_gone
 
 # Open MPI gives the other ranks about a second between TERM and KILL, so poll more often than that.
@@ -28,6 +29,7 @@ class PeerWatchdog:
         role_of: returns the role of a rank, for the message.
         activity_of: returns what a rank did last, for the message.
         on_death: called once, from the thread, with the message; must end the process.
+        again: what to do next, for the message; a sentence.
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class PeerWatchdog:
         role_of: Callable[[int], str],
         activity_of: Callable[[int], str],
         on_death: Callable[[str], None],
+        again: str = TRAINING.again,
     ) -> None:
         self._me = me
         self._peers = [peer for peer in peers if not process_is_gone(peer.pid)]
         self._role_of = role_of
         self._activity_of = activity_of
         self._on_death = on_death
+        self._again = again
         self._stopped = False
         self._thread = threading.Thread(target=self._watch, name="peer-watchdog", daemon=True)
 
@@ -70,5 +74,5 @@ class PeerWatchdog:
         return (
             f"{names} died without an error message: killed by a signal (kill -9, or the out-of-memory "
             "killer: see dmesg), crashed, or ended by code of the user (such as _exit in C); the job ends "
-            "here. Run the same command again to resume from the last checkpoints"
+            f"here. {self._again}"
         )

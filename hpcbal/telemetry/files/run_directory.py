@@ -69,6 +69,11 @@ class RunDirectory:
         return self.root / "logs"
 
     @property
+    def evaluation_logs(self) -> Path:
+        """Logs of the ranks of `hpcbal evaluate`, which may run while the run does."""
+        return self.logs / "evaluate"
+
+    @property
     def first_error(self) -> Path:
         return self.logs / "first-error.txt"
 

@@ -50,13 +50,15 @@ def configure_rank_logging(
     host: str,
     level: int = logging.INFO,
     stream: TextIO | None = None,
+    folder: Path | None = None,
+    console_level: int = logging.INFO,
 ) -> RankLogging:
     """Set up the logging of this rank.
 
     `logs/rank-NNN.log` gets hpcbal's records from `level` on, and warnings of other libraries; a later start
-    appends. Rank 0 also prints hpcbal's records from INFO on to stderr, in a short form. The first traceback
-    of any rank is printed to stderr with rank and host, and saved in `logs/first-error.txt`. Later tracebacks
-    appear only in the rank logs, because they are usually consequences of the first.
+    appends. Rank 0 also prints hpcbal's records from `console_level` on to stderr, in a short form. The first
+    traceback of any rank is printed to stderr with rank and host, and saved in `logs/first-error.txt`. Later
+    tracebacks appear only in the rank logs, because they are usually consequences of the first.
 
     Args:
         output_dir: output directory of the run.
@@ -65,14 +67,18 @@ def configure_rank_logging(
         host: name of this host, for the messages.
         level: level of the rank log, as in `logging`.
         stream: used instead of stderr, for tests.
+        folder: where the logs go; None: into the run's folder `logs`.
+        console_level: least level that rank 0 prints.
 
     Raises:
         OutputError: if the log cannot be opened.
     """
     run = RunDirectory(Path(output_dir))
-    path = run.rank_log(rank)
+    folder = folder or run.logs
+    path, first_error = folder / run.rank_log(rank).name, folder / run.first_error.name
     try:
-        make_own_directory(run.logs)
+        for each in (run.logs, folder):
+            make_own_directory(each)
         file = _OwnFile(path, encoding="utf-8")
     except OSError as error:
         raise output_error(path, error, "open the log") from error
@@ -81,13 +87,13 @@ def configure_rank_logging(
     file.setFormatter(_Printable(line, "%Y-%m-%d %H:%M:%S"))
     handlers: list[logging.Handler] = [file]
     if rank == 0:
-        remove_quietly(run.first_error)
+        remove_quietly(first_error)
         console = logging.StreamHandler(stream or sys.stderr)
-        console.setLevel(max(level, logging.INFO))
+        console.setLevel(max(level, console_level))
         console.setFormatter(_OneLine())
         console.addFilter(_from_hpcbal)
         handlers.append(console)
-    handlers.append(_FirstTraceback(run.first_error, rank, host, stream or sys.stderr))
+    handlers.append(_FirstTraceback(first_error, rank, host, stream or sys.stderr))
     return RankLogging(handlers, level)
 
 

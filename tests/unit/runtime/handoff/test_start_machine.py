@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff.sentences import EVALUATING, TRAINING
 from hpcbal.runtime.handoff.start_file import StartFacts
 from hpcbal.runtime.handoff.start_machine import (
     ENDED_EARLY,
-    ENDED_UNDECIDED,
-    KILLED_ON_REQUEST,
     Action,
     StartMachine,
 )
@@ -57,7 +56,7 @@ def test_each_wish_is_passed_on_once_when_the_ranks_can_answer(
 def test_words_of_ranks_that_people_have_killed_are_not_reported():
     machine, _ = FRESH.look(RUNNING, stop=True, kill=True)
     assert machine.look(REPORTED, stop=True, kill=False)[1] == ()
-    assert machine.end(137, REPORTED).sentences == (KILLED_ON_REQUEST,)
+    assert machine.end(137, REPORTED).sentences == (TRAINING.killed,)
 
 
 STOPPED = "the ranks have written checkpoints and stopped; run the same command again to resume"
@@ -95,7 +94,7 @@ def facts(code: int, before: StartFacts = RUNNING) -> StartFacts:
         (2, StartFacts(abort_code=2), 2, []),
         (70, replace(STOPPING, abort_code=70), 70, []),
         # Nothing has been decided: the return code of a rank or of mpirun is not a decision.
-        *((returned, RUNNING, 1, [ENDED_UNDECIDED]) for returned in (0, 1, 2, 3, 70, 75, 130, 213)),
+        *((returned, RUNNING, 1, [TRAINING.ended_undecided]) for returned in (0, 1, 2, 3, 70, 75, 130, 213)),
         # mpirun returns 1 if a signal ends it, and other codes if it cannot start the ranks.
         *((returned, StartFacts(), 1, [ENDED_EARLY]) for returned in (0, 1, 213)),
         # A rank has reported why it aborts: what ends the others is not the cause.
@@ -143,7 +142,7 @@ def test_a_stop_that_reaches_mpirun_too_is_a_stop():
 @pytest.mark.parametrize("returncode", [143, -signal.SIGTERM, 137, 1])
 def test_ranks_that_people_have_killed_have_not_stopped_cleanly(returncode: int):
     end = StartMachine(has_passed_on=True, has_killed=True).end(returncode, STOPPING, stop=True)
-    assert (end.code, end.sentences) == (1, (KILLED_ON_REQUEST,))
+    assert (end.code, end.sentences) == (1, (TRAINING.killed,))
 
 
 def test_a_kill_that_comes_after_the_checkpoints_changes_nothing():
@@ -187,3 +186,18 @@ def test_only_a_decided_end_gives_its_code(
     assert end.code in may_be
     assert sum("run the same command again" in text.lower() for text in end.sentences) <= 1
     assert (DIED in end.sentences) <= (known.last_words is not None and not machine.has_reported)
+
+
+def test_an_evaluation_speaks_of_no_checkpoints():
+    machine, _ = StartMachine(sentences=EVALUATING).look(RUNNING, stop=True, kill=False)
+    said = [machine.sentence_of(action, REPORTED) for action in Action]
+    said += [
+        sentence
+        for returncode in (-9, 1, 75, 137, 143)
+        for facts_now in (StartFacts(), RUNNING, replace(RUNNING, exit_code=75))
+        for stop in (False, True)
+        for gone in (False, True)
+        for sentence in machine.end(returncode, facts_now, stop=stop, are_gone=gone).sentences
+    ]
+    assert len(set(said)) > 8
+    assert not [sentence for sentence in said if "checkpoint" in sentence or "resume" in sentence]

@@ -15,10 +15,11 @@ import pytest
 
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
-from hpcbal.runtime.health.peers import watch_peers
+from hpcbal.runtime.health.peers import PeerWatch
 from hpcbal.runtime.health.watchdog import PeerWatchdog
 from hpcbal.telemetry import new_status, read_status, write_status
 from hpcbal.telemetry.host.processes import process_is_gone
+from hpcbal.telemetry.views.read_status import note_death
 from hpcbal.telemetry.views.status import death_note
 
 
@@ -128,7 +129,7 @@ def test_a_death_is_reported_by_a_rank_or_left_to_hpcbal_run(
     )
     status = tmp_path / "status.json"
     write_status(status, new_status("a", 2))
-    watch_peers(0, roles, end, start, status)
+    PeerWatch(0, roles.ranks, roles.role_of, end, start, lambda words: note_death(status, words))
     assert start.read().is_watched == is_started_by_hpcbal
     sleeper.kill()
     sleeper.wait()

@@ -1,0 +1,83 @@
+"""What hpcbal says while the ranks that it has started end: one set of sentences for each verb."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Sentences for people.
+
+    Attributes:
+        stopping: a stop was passed on to the ranks.
+        killing: the ranks are killed on request.
+        stopped: the ranks have stopped on request.
+        killed: the ranks were killed on request.
+        ended_by_signal: a rank was ended by a signal before it could stop.
+        gone_with_mpirun: mpirun was killed, and the ranks have ended too.
+        left_by_mpirun: mpirun was killed, and ranks may still be running.
+        ended_while_stopping: the ranks ended on their way to a stop.
+        ended_undecided: the ranks ended without a reason.
+        died_early: what to do after a death while the ranks were starting.
+        again: what to do after a death or another end.
+    """
+
+    stopping: str
+    killing: str
+    stopped: str
+    killed: str
+    ended_by_signal: str
+    gone_with_mpirun: str
+    left_by_mpirun: str
+    ended_while_stopping: str
+    ended_undecided: str
+    died_early: str
+    again: str
+
+
+TRAINING = Sentences(
+    stopping="stopping cleanly: writing checkpoints (Ctrl-C again to kill)",
+    killing="killing the ranks; the last checkpoints stay",
+    stopped="the ranks have written checkpoints and stopped; run the same command again to resume",
+    killed=(
+        "the ranks were killed before the run had written all checkpoints; run the same command again to "
+        "resume from the last ones"
+    ),
+    ended_by_signal="a rank ended before it could write a checkpoint; run the same command again",
+    gone_with_mpirun=(
+        "the ranks have ended too, perhaps before they could write checkpoints; run the same command again "
+        "to resume from the last checkpoints"
+    ),
+    left_by_mpirun=(
+        "some ranks may still be running; they stop after their current step. Check with 'hpcbal status' "
+        "that the run has stopped, then run the same command again"
+    ),
+    ended_while_stopping=(
+        "the ranks were asked to stop, but ended perhaps before they could write checkpoints (mpirun kills "
+        "them if it gets a signal); run the same command again to resume from the last checkpoints"
+    ),
+    ended_undecided=(
+        "the ranks have ended, but the run has not: mpirun got a signal, or a process has ended itself, for "
+        "example in a model; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was trained in this start; run the same command again",
+    again="Run the same command again to resume from the last checkpoints",
+)
+
+EVALUATING = Sentences(
+    stopping="stopping the evaluation after the current batch (Ctrl-C again to kill)",
+    killing="killing the ranks; nothing is written",
+    stopped="the ranks have stopped; nothing was written. Run the same command again",
+    killed="the ranks were killed before the evaluation was written; run the same command again",
+    ended_by_signal="a rank ended before the evaluation was written; run the same command again",
+    gone_with_mpirun="the ranks have ended too; nothing was written. Run the same command again",
+    left_by_mpirun="some ranks may still be running; they stop after their current batch",
+    ended_while_stopping="the ranks have ended; nothing was written. Run the same command again",
+    ended_undecided=(
+        "the ranks have ended, but the evaluation has not: mpirun got a signal, or a process has ended "
+        "itself, for example in a model; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was evaluated; run the same command again",
+    again="Nothing was written; run the same command again",
+)
