@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,17 @@ from hpcbal.errors import InputError, UserCodeError
 from hpcbal.user_code import summary
 
 
-def add_import_roots(config_path: str | Path) -> None:
+def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None:
     """Make modules importable from the configuration's directory and from the current one.
 
     Every rank calls this before it loads objects. As for `python script.py`, these directories come first;
     the configuration's directory comes before the current one.
+
+    Args:
+        config_path: the configuration.
+        first: directories to look in before these two, such as that of the file which a run was started with.
     """
-    for directory in (os.getcwd(), str(Path(config_path).resolve().parent)):
+    for directory in (os.getcwd(), str(Path(config_path).resolve().parent), *reversed(first)):
         if directory in sys.path:
             sys.path.remove(directory)
         sys.path.insert(0, directory)

@@ -30,6 +30,7 @@ def load_config(
     check_imports: bool = False,
     warn: Callable[[str], None] | None = None,
     beforehand: bool = False,
+    import_roots: Sequence[str] = (),
 ) -> AnyConfig:
     """Read and check a configuration.
 
@@ -45,6 +46,7 @@ def load_config(
             that may keep a run from training (`walltime_warnings`).
         beforehand: the allocation is not known yet: also warn of keys that may not fit it (see
             `size_warnings`).
+        import_roots: more directories with modules; see `add_import_roots`.
 
     Returns:
         The configuration, of the class for the file's `kind`.
@@ -53,6 +55,7 @@ def load_config(
         ConfigError: with every problem that was found, one line each; for an unknown kind with only that.
     """
     with without_garbage_collection():
+        add_import_roots(path, import_roots)
         return _load(path, overrides, check_imports, warn, beforehand)
 
 
@@ -64,7 +67,6 @@ def _load(
     beforehand: bool,
 ) -> AnyConfig:
     root = read_yaml(path)
-    add_import_roots(path)
     overrides_read, problems = parse_overrides(overrides)
     kind = kind_of(root, overrides_read)
     draft = kind.draft(root, overrides_read)

@@ -16,6 +16,7 @@ from hpcbal.export.description import describe
 from hpcbal.export.destination import destination_of
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.views.read_status import import_roots_of
 
 if TYPE_CHECKING:
     from hpcbal.training.tensorflow_replica import TensorFlowReplica
@@ -111,7 +112,7 @@ def _find(run: RunDirectory, name: str) -> tuple[EnsembleConfig, DnnConfig]:
     """The configuration of the run, and of one of its DNNs."""
     if not run.config.is_file():
         raise InputError(f"{run.root}: no config.yaml: not the output directory of a run")
-    config = load_config(run.config)
+    config = load_config(run.config, import_roots=import_roots_of(run.root))
     found = next((dnn for dnn in config.dnns if dnn.name == name), None)
     if found is None:
         raise InputError(

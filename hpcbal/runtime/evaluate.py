@@ -59,7 +59,7 @@ def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFla
         with ExitStack() as stack:
             opened = all_or_none(world, lambda: open_trained(request) if _is_first(world) else None)
             run: TrainedRun = patient_broadcast(world, opened)
-            add_import_roots(RunDirectory(run.root).config)
+            add_import_roots(RunDirectory(run.root).config, run.import_roots)
             log_file = _start_logs(world, run, logs)
             node = split_by_node(world, run.config.slots.ranks_per_node)
             end.share(node)

@@ -94,8 +94,8 @@ dataplane         | mpi4py numpy                          | errors values comm d
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.source config.schema config.contract
                   |                                       | config.imports models
-export            | -                                     | errors telemetry.files telemetry checkpoint config
-                  |                                       | data training
+export            | -                                     | errors telemetry.files telemetry.views telemetry
+                  |                                       | checkpoint config data training
 planning          | -                                     | errors cluster.layout cluster policies control
                   |                                       | telemetry.files telemetry simulator config.balance
                   |                                       | config config.scheduling data dataplane

@@ -13,6 +13,7 @@ from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry import RunDirectory, read_status
+from hpcbal.telemetry.views.read_status import import_roots_of
 
 if TYPE_CHECKING:
     from hpcbal.checkpoint.weights import Which
@@ -53,6 +54,7 @@ class TrainedRun:
         left_out: why others that were asked for are left out, by name.
         data: `test`, `validation` or an import path.
         notes: sentences for people.
+        import_roots: where the run looked for the user's modules.
     """
 
     config: EnsembleConfig
@@ -61,6 +63,7 @@ class TrainedRun:
     left_out: Mapping[str, str]
     data: str
     notes: tuple[str, ...] = ()
+    import_roots: tuple[str, ...] = ()
 
 
 def open_trained(request: EvaluationRequest) -> TrainedRun:
@@ -72,7 +75,8 @@ def open_trained(request: EvaluationRequest) -> TrainedRun:
     """
     run = RunDirectory(request.directory)
     _check_directory(run)
-    config = load_config(run.config, check_imports=True)
+    roots = import_roots_of(run.root)
+    config = load_config(run.config, check_imports=True, import_roots=roots)
     if config.backend.name == "emulated":
         raise InputError(
             f"{run.root}: backend.name is emulated: emulated networks have no outputs to evaluate; train the "
@@ -95,7 +99,7 @@ def open_trained(request: EvaluationRequest) -> TrainedRun:
     if not dnns:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise InputError(f"{run.root}: no DNN can be evaluated: {reasons}")
-    return TrainedRun(config, run.root, dnns, left_out, data, notes)
+    return TrainedRun(config, run.root, dnns, left_out, data, notes, roots)
 
 
 def _check_directory(run: RunDirectory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -91,6 +92,8 @@ class Journal:
         self._profile = KeptProfile(opened.run.profile, rate_key_by_dnn)
         self._metrics = MetricsWriter(opened.run)
         self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)
+        roots = (str(opened.request.config_path.resolve().parent), os.getcwd())
+        self._status["import_roots"] = list(dict.fromkeys(roots))
         self._status_due_s = 0.0
         self._outlooks = Outlooks(started_s=time.monotonic())
         earlier = opened.earlier.accounts

@@ -57,6 +57,19 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
     return cast(AnyStatus, status)
 
 
+def import_roots_of(directory: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Where the run's last start looked for the user's modules: those directories that exist here.
+
+    They are beside the file that the run was started with, which may lie anywhere, and where it was started.
+    Without a status that can be read there are none.
+    """
+    try:
+        found = read_status(directory).get("import_roots", [])
+    except HpcbalError:
+        return ()
+    return tuple(root for root in found if os.path.isdir(root))
+
+
 def note_death(path: Path, reason: str) -> None:
     """Add why a start has died to its status; without effect if the file cannot be read or written."""
     with contextlib.suppress(HpcbalError):

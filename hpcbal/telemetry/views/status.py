@@ -48,7 +48,8 @@ class RunStatus(TypedDict):
     `kind` is missing in files from before there were kinds. `outcome` and `exit_code` are None until the end.
     Outcomes are done, failed-dnns, suspended and profiled. `started_at` and `elapsed_s` refer to this start.
     The file is updated every `heartbeat_s`. `prediction` is missing while it is unknown. `death` is why the
-    start ended without recording its end, where another rank has seen it.
+    start ended without recording its end, where another rank has seen it. `import_roots` are the
+    directories in which this start looked for the user's modules, on its machine.
     """
 
     schema: int
@@ -65,6 +66,7 @@ class RunStatus(TypedDict):
     busy_gpus: int
     prediction: NotRequired[PredictionStatus]
     death: NotRequired[str]
+    import_roots: NotRequired[list[str]]
     host: str
     pid: int
 

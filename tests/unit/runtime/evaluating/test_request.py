@@ -16,6 +16,7 @@ from hpcbal.errors import ConfigError, InputError
 from hpcbal.runtime.evaluating import request
 from hpcbal.runtime.evaluating.request import EvaluationRequest, open_trained
 from hpcbal.runtime.launch import num_ranks_to_evaluate
+from hpcbal.telemetry import new_status, write_status
 from hpcbal.values import Position
 
 CONFIG = """
@@ -62,6 +63,24 @@ def test_dnns_that_failed_are_left_out_although_they_have_a_checkpoint(
     monkeypatch.setattr(request, "read_status", lambda directory: status)
     trained = open_trained(EvaluationRequest(run_of(), patterns=("wide", "deep-8")))
     assert trained.left_out == {"wide": "it failed in training"}
+
+
+def test_modules_are_found_where_the_run_found_them(
+    run_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    mine, gone = tmp_path / "mine", tmp_path / "gone"
+    mine.mkdir()
+    (mine / "nets_of_mine.py").write_text("def net(input_shape, num_classes): return None")
+    run = run_of()
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("hpcbal.models:resnet", "nets_of_mine:net", 1))
+    config.write_text(config.read_text().replace("depth: 8", "{}", 1).replace("args:\n    {}", "args: {}"))
+    status: Any = new_status("lab", 2)
+    status["import_roots"] = [str(gone), str(mine)]
+    write_status(run / "status.json", status)
+    assert open_trained(EvaluationRequest(run)).import_roots == (str(mine),)
+    assert sys.path[0] == str(mine)
 
 
 def test_without_a_test_set_the_validation_set_is_taken_and_named(run_of: Any) -> None:
