@@ -1,7 +1,17 @@
 """What trained DNNs predict together: their answers, how good these are, and which DNNs to combine."""
 
 from hpcbal.ensembling.agreement import agreeing_pairs, disagreement
-from hpcbal.ensembling.answers import Answers, Kind, answers_of, items_of, items_per_sample, labels_of
+from hpcbal.ensembling.answers import (
+    Answers,
+    Kind,
+    answers_of,
+    has_soft_labels,
+    items_of,
+    items_per_sample,
+    labels_of,
+    predictions_of,
+    y_of,
+)
 from hpcbal.ensembling.division import Piece, pieces_of_rank
 from hpcbal.ensembling.selection import (
     Loss,
@@ -25,11 +35,14 @@ __all__ = [
     "answers_of",
     "disagreement",
     "greedy_selection",
+    "has_soft_labels",
     "items_of",
     "items_per_sample",
     "labels_of",
     "log_loss_of_mean",
     "pieces_of_rank",
+    "predictions_of",
     "squared_error_of_mean",
     "tally_of",
+    "y_of",
 ]

@@ -62,10 +62,41 @@ def labels_of(y: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
     return y.reshape(-1).astype(np.float64)
 
 
+def has_soft_labels(y: NDArray[Any], kind: Kind) -> bool:
+    """Whether a label gives shares to several classes, so that `labels_of` keeps only a part of it."""
+    return kind == "classes" and y.dtype.kind == "f" and bool((y.max(axis=-1) < 1.0).any())
+
+
 def items_per_sample(shape: tuple[int, ...], dtype: str, kind: Kind) -> int:
     """How many items a sample has, by the shape and type of its label; see `labels_of`."""
     has_shares = kind == "classes" and np.dtype(dtype).kind == "f"
     return int(np.prod(shape[:-1] if has_shares else shape, dtype=np.int64))
+
+
+def predictions_of(rows: NDArray[np.float64], shape: tuple[int, ...], kind: Kind) -> NDArray[np.float64]:
+    """The inverse of `items_of`.
+
+    Args:
+        rows: one row per item.
+        shape: of the prediction for one sample.
+
+    Returns: shape (n, *shape).
+    """
+    return (rows[:, 1] if kind == "labels" else rows).reshape(-1, *shape)
+
+
+def y_of(labels: NDArray[np.float64], shape: tuple[int, ...], dtype: str, kind: Kind) -> NDArray[Any]:
+    """The inverse of `labels_of` for labels that are not soft.
+
+    Args:
+        labels: one per item.
+        shape, dtype: of the label of one sample.
+
+    Returns: shape (n, *shape).
+    """
+    if kind == "classes" and np.dtype(dtype).kind == "f":
+        return np.eye(shape[-1], dtype=dtype)[labels.astype(np.int64)].reshape(-1, *shape)
+    return labels.astype(dtype).reshape(-1, *shape)
 
 
 def answers_of(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> Answers:

@@ -293,6 +293,18 @@ class Replica(Protocol):
             MemoryError: as for `compute`.
         """
 
+    def measure(self, y: Array, predictions: Array) -> Sums:
+        """What `evaluate` would find if these were the predictions, without losses that the model adds.
+
+        Args:
+            y: labels of n samples, shape (n, *label shape).
+            predictions: as `predict` returns them, shape (n, ...).
+
+        Raises:
+            InputError: if the backend has no outputs (emulated).
+            UserCodeError: if a user's loss or metric raises.
+        """
+
     def state(self) -> Arrays:
         """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
 

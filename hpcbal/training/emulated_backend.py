@@ -39,6 +39,8 @@ EVALUATION_SPEEDUP = 3.0
 WAKE_EARLY_S = 3e-4
 """How long before the end of a step to watch the emulated device instead of sleeping."""
 
+_NO_OUTPUTS = "the emulated backend has no outputs; train with backend.name: tensorflow"
+
 
 class Model(Protocol):
     """What a model function must return here; `hpcbal.models.EmulatedModel` does."""
@@ -184,7 +186,11 @@ class EmulatedReplica(Replica):
 
     def predict(self, batch: Batch) -> Array:
         """Always refused: what stands in for the model predicts nothing about the samples."""
-        raise InputError("the emulated backend has no outputs; train with backend.name: tensorflow")
+        raise InputError(_NO_OUTPUTS)
+
+    def measure(self, y: Array, predictions: Array) -> Sums:
+        """Always refused, like `predict`."""
+        raise InputError(_NO_OUTPUTS)
 
     def _inputs(self, batch: Batch) -> Array | list[Array]:
         """What the model is called with."""

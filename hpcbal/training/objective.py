@@ -186,6 +186,16 @@ class Objective:
             return keras.ops.sigmoid(outputs)
         return outputs
 
+    def outputs_of(self, predictions: Any) -> Any:
+        """Outputs for which `predictions` returns these ones."""
+        if self.link == "identity":
+            return predictions
+        least = float(np.finfo(self._dtype).eps)
+        outputs = keras.ops.log(keras.ops.maximum(predictions, least))
+        if self.link == "sigmoid":
+            outputs -= keras.ops.log(keras.ops.maximum(1.0 - predictions, least))
+        return outputs
+
     def results(self, sums: Sums) -> dict[str, float]:
         """Loss and metrics by name; NaN without samples.
 

@@ -286,6 +286,14 @@ class TensorFlowReplica(Replica):
         with memory_errors():
             return self._predict(batch)
 
+    def measure(self, y: Array, predictions: Array) -> Sums:
+        with memory_errors():
+            outputs = self._objective.outputs_of(tf.constant(predictions, self._dtype))
+            labels = tf.convert_to_tensor(y)
+            losses = self._objective.losses(labels, outputs=outputs, training=False)
+            numbers = numbers_of(tf.reduce_sum(losses), *self._objective.states(labels, outputs)).numpy()
+        return Sums(float(numbers[0]), len(y), numbers[1:])
+
     def state(self) -> Arrays:
         return {name: np.array(variable.numpy()) for name, variable in self._named.items()}
 

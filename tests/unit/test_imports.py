@@ -153,10 +153,10 @@ runtime.start     | mpi4py                                | errors env forks com
                   |                                       | config.scheduling dataplane training
                   |                                       | runtime.resuming runtime.rank runtime.record
                   |                                       | runtime.group runtime.parts runtime.roles
-runtime.evaluating | mpi4py numpy                          | printable errors comm ensembling telemetry.files
-                  |                                       | telemetry.views telemetry checkpoint config.source
-                  |                                       | config.schema config data dataplane training
-                  |                                       | runtime.handoff runtime.group
+runtime.evaluating | mpi4py numpy                          | printable errors values comm ensembling
+                  |                                       | telemetry.files telemetry.views telemetry
+                  |                                       | checkpoint config.source config.schema config data
+                  |                                       | dataplane training runtime.handoff runtime.group
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
                   |                                       | telemetry.streams telemetry.views telemetry
                   |                                       | config.balance config data runtime.handoff

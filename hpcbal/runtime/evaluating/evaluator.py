@@ -8,6 +8,7 @@ of a chunk are sums over its samples, so no probability is kept, and the number 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +65,9 @@ class Scores:
         sums: of each DNN, from the evaluation of its replica.
         tallies: of each DNN.
         together: of the mean of all, and of the selected DNNs; None without items.
+        measured: of both, what the loss and the metrics of the last DNN find in their predictions; on the
+            last rank, which has this DNN, unless `trouble` is why it could not be found.
+        metrics: of both, by name; None if they are not known.
         agreeing: sum of `agreeing_pairs`.
         num_items: number of items.
     """
@@ -72,6 +76,9 @@ class Scores:
     sums: list[Sums] = field(default_factory=list)
     tallies: list[Tally | None] = field(default_factory=list)
     together: list[Tally | None] = field(default_factory=lambda: [None] * NUM_ENSEMBLES)
+    measured: list[Sums] = field(default_factory=lambda: [Sums() for _ in range(NUM_ENSEMBLES)])
+    trouble: str = ""
+    metrics: list[Mapping[str, float] | None] = field(default_factory=lambda: [None] * NUM_ENSEMBLES)
     agreeing: int = 0
     num_items: int = 0
 
@@ -161,7 +168,13 @@ class Evaluator:
         loss: Loss = log_loss_of_mean
         if self._kind == "values":
             loss = squared_error_of_mean(self._workers.reduce(labels, "max")[is_known])
-        selection = greedy_selection(evidence, loss) if self._workers.rank == 0 else None
+        tried = itertools.count(1)
+
+        def noted_loss(combined: NDArray[np.float64]) -> float:
+            self._predictor.note(f"selecting DNNs: {next(tried)} ensembles tried")
+            return loss(combined)
+
+        selection = greedy_selection(evidence, noted_loss) if self._workers.rank == 0 else None
         chosen: Selection = self._workers.share(selection)[0]
         return chosen
 
@@ -173,7 +186,10 @@ class Evaluator:
         step = max(1, self._chunk_bytes // per_sample)
         for start in range(0, len(samples.ids), step):
             self._score_chunk(samples, start, min(start + step, len(samples.ids)), weights, scores)
-        parts = self._workers.share((scores.sums, scores.tallies))
+        mine, soft = self._metrics_of_ensembles(scores), self._predictor.found.has_soft_labels
+        parts = self._workers.share((scores.sums, scores.tallies, mine, scores.trouble, soft))
+        if not any(part[4] for part in parts):  # of soft labels, too little is left to measure with
+            scores.metrics, scores.trouble = parts[-1][2:4]
         scores.sums = [sum((part[0][i] for part in parts), Sums()) for i in range(num_dnns)]
         scores.tallies = [_sum(part[1][i] for part in parts) for i in range(num_dnns)]
         return scores
@@ -206,6 +222,35 @@ class Evaluator:
         for index in range(NUM_ENSEMBLES if weights is not None else 1):
             rows = self._workers.reduce(totals[index], "sum")[is_known]
             scores.together[index] = _sum([scores.together[index], tally_of(rows, labels, self._kind)])
+            if num_dnns > 1 and len(labels):
+                self._measure(samples, index, rows, labels, scores)
+
+    def _measure(
+        self,
+        samples: SampleSet,
+        index: int,
+        rows: NDArray[np.float64],
+        labels: NDArray[np.float64],
+        scores: Scores,
+    ) -> None:
+        """Measure an ensemble like the last DNN, on the last rank: its part ends with that DNN."""
+        if self._workers.rank < self._workers.size - 1 or scores.trouble:
+            return
+        try:
+            found = self._predictor.measure(self._dnns[-1], samples, rows, labels, self._kind)
+            scores.measured[index] += found
+        except USER_ERRORS as error:  # a user's metric; all else is known
+            scores.trouble = detail_of(error).splitlines()[0]
+
+    def _metrics_of_ensembles(self, scores: Scores) -> list[Mapping[str, float] | None]:
+        found: list[Mapping[str, float] | None] = [None] * NUM_ENSEMBLES
+        for index, sums in enumerate(scores.measured):
+            if not scores.trouble and sums.count and sums.count == scores.num_samples:
+                try:
+                    found[index] = self._predictor.found.describe[self._dnns[-1].name](sums)
+                except USER_ERRORS as error:
+                    scores.trouble = detail_of(error).splitlines()[0]
+        return found
 
     def _predict(
         self,

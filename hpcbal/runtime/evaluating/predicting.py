@@ -18,7 +18,7 @@ from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.data import BadSample, SampleSource
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.dataplane.batch import Batch
-from hpcbal.ensembling import Kind, items_of, labels_of
+from hpcbal.ensembling import Kind, has_soft_labels, items_of, labels_of, predictions_of, y_of
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.runtime.group.replicas import ReplicaCache
 from hpcbal.training.backend import Backend, Replica, Sums
@@ -67,14 +67,18 @@ class Trained:
     Attributes:
         weights: the weights of each, by name.
         describe: turns sums into metrics, by name.
+        shapes: shape of the prediction for one sample, by name.
         notes: warnings of their checkpoints.
         broken: samples that cannot be used, with the reason, by set and position.
+        has_soft_labels: whether labels were met that give shares to several classes.
     """
 
     weights: dict[str, KeptWeights] = field(default_factory=dict)
     describe: dict[str, Describe] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     broken: dict[tuple[str, int], str] = field(default_factory=dict)
+    has_soft_labels: bool = False
 
 
 class Predictor:
@@ -127,13 +131,16 @@ class Predictor:
         replica = self.replica_of(dnn)
         for first in range(start, stop, dnn.batch_size):
             self.note(f"evaluating {dnn.name} from sample {first} of {samples.name}")
+            self._check_stop()
             positions = np.arange(first, min(first + dnn.batch_size, stop))
             positions, batch = self._read(samples, positions)
             if not len(positions):
                 continue
             sums = replica.evaluate(batch)
             outputs = replica.predict(batch)
+            self.found.shapes[dnn.name] = outputs.shape[1:]
             labels, rows = labels_of(batch.y, kind), items_of(outputs, kind)
+            self.found.has_soft_labels |= has_soft_labels(batch.y, kind)
             if len(rows) != len(labels):
                 raise InputError(
                     f"its outputs of shape {outputs.shape[1:]} predict {len(rows) // len(positions)} items "
@@ -141,14 +148,34 @@ class Predictor:
                 )
             yield Predictions(positions, rows, labels, sums)
 
-    def note(self, doing: str) -> None:
-        """Note what this rank does; a sign of life, and a moment to stop.
+    def measure(
+        self,
+        dnn: DnnConfig,
+        samples: SampleSet,
+        rows: NDArray[np.float64],
+        labels: NDArray[np.float64],
+        kind: Kind,
+    ) -> Sums:
+        """What the loss and the metrics of a DNN find in predictions that are not its own.
 
-        Raises:
-            StoppedError: see `check_stop`.
+        Args:
+            dnn: one that this rank has just called.
+            rows, labels: of the items of some samples, as in `Predictions`.
         """
+        replica, shape = self.replica_of(dnn), self.found.shapes[dnn.name]
+        label = samples.source.label_spec
+        y = y_of(labels, label.shape, label.dtype, kind)
+        predictions = predictions_of(rows, shape, kind)
+        total = Sums()
+        for first in range(0, len(y), dnn.batch_size):
+            self.note(f"measuring an ensemble from sample {first} of {len(y)}")
+            some = slice(first, first + dnn.batch_size)
+            total += replica.measure(y[some], predictions[some])
+        return total
+
+    def note(self, doing: str) -> None:
+        """Note what this rank does; a sign of life."""
         self._note(doing)
-        self._check_stop()
 
     def close(self) -> None:
         """Free the networks."""

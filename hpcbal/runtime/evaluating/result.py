@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError, InputError
@@ -27,6 +28,7 @@ from hpcbal.telemetry.views.evaluation import (
     render_evaluation,
     write_evaluation,
 )
+from hpcbal.values.metric_names import LOSS
 
 MOST_BROKEN = 20
 """Broken samples that are named."""
@@ -142,11 +144,17 @@ def _evaluation(
     ensembles = []
     if len(dnns) > 1:
         num_selected = sum(share > 0.0 for share in shares if share is not None)
-        for name, size, tally in zip(
-            (MEAN_OF_ALL, SELECTED), (len(dnns), num_selected), scores.together, strict=True
+        common = names_in_common(run.dnns)
+        for name, size, tally, metrics in zip(
+            (MEAN_OF_ALL, SELECTED),
+            (len(dnns), num_selected),
+            scores.together,
+            scores.metrics,
+            strict=True,
         ):
             if tally is not None:
-                ensembles.append(EvaluatedEnsemble(name, size, _finite(tally.scores())))
+                own = {key: value for key, value in (metrics or {}).items() if key in common}
+                ensembles.append(EvaluatedEnsemble(name, size, _finite({**own, **tally.scores()})))
     is_values = kind_of(run.dnns[0]) == "values"
     return Evaluation(
         run=run.config.name,
@@ -163,8 +171,22 @@ def _evaluation(
         left_out=run.left_out,
         num_broken=len(broken),
         broken=tuple(broken[:MOST_BROKEN]),
-        notes=(*run.notes, *found.notes, *_notes_on_selection(len(dnns), run, data, outcome)),
+        notes=(*run.notes, *found.notes, *_notes_on_ensembles(len(dnns), run, data, outcome)),
     )
+
+
+def names_in_common(dnns: Sequence[DnnConfig]) -> set[str]:
+    """The names of the scores that mean the same for all DNNs: metrics with equal settings, and the loss."""
+    settings = [{metric.key: metric for metric in dnn.metrics or ()} for dnn in dnns]
+    names = {key for key, metric in settings[0].items() if all(each.get(key) == metric for each in settings)}
+    losses = [(dnn.loss, dnn.label_smoothing) for dnn in dnns]
+    return names | ({LOSS} if all(each == losses[0] for each in losses) else set())
+
+
+def _notes_on_ensembles(num_dnns: int, run: TrainedRun, data: EvaluationData, outcome: Outcome) -> list[str]:
+    trouble = outcome.scores.trouble
+    notes = [f"the metrics of the ensembles are not known: {trouble}"] if trouble else []
+    return notes + _notes_on_selection(num_dnns, run, data, outcome)
 
 
 def _notes_on_selection(num_dnns: int, run: TrainedRun, data: EvaluationData, outcome: Outcome) -> list[str]:

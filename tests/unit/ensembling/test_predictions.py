@@ -18,11 +18,14 @@ from hpcbal.ensembling import (
     agreeing_pairs,
     answers_of,
     disagreement,
+    has_soft_labels,
     items_of,
     items_per_sample,
     labels_of,
     pieces_of_rank,
+    predictions_of,
     tally_of,
+    y_of,
 )
 
 
@@ -53,6 +56,31 @@ def test_a_class_that_is_given_by_shares_is_the_largest_one() -> None:
     shares = np.array([[0.0, 1.0, 0.0], [0.7, 0.2, 0.1]], np.float32)
     assert labels_of(shares, "classes").tolist() == [1.0, 0.0]
     assert items_per_sample((3,), "float32", "classes") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "y"),
+    [
+        ("classes", (3,), np.array([2, 0], np.int64)),
+        ("classes", (2, 3), np.array([[2, 0], [1, 1]], np.uint8)),
+        ("classes", (3,), np.array([[0, 1, 0], [1, 0, 0]], np.float32)),
+        ("labels", (4,), np.array([[0, 1, 1, 0], [1, 0, 0, 0]], np.float32)),
+        ("values", (1,), np.array([0.1, -2.0], np.float32)),
+        ("values", (2, 2), np.arange(8, dtype=np.float64).reshape(2, 2, 2)),
+    ],
+)
+def test_predictions_and_labels_follow_from_their_items(kind: Kind, shape: Any, y: np.ndarray) -> None:
+    predictions = np.random.default_rng(0).random((2, *shape))
+    np.testing.assert_array_equal(predictions_of(items_of(predictions, kind), shape, kind), predictions)
+    again = y_of(labels_of(y, kind), y.shape[1:], str(y.dtype), kind)
+    np.testing.assert_array_equal(again, y)
+    assert again.dtype == y.dtype
+    assert not has_soft_labels(y, kind)
+
+
+def test_labels_that_give_shares_to_several_classes_are_soft() -> None:
+    assert has_soft_labels(np.array([[1.0, 0.0], [0.6, 0.4]]), "classes")
+    assert not has_soft_labels(np.array([[0.6, 0.4]]), "labels")
 
 
 def test_scores_of_a_small_example() -> None:

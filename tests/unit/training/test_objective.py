@@ -91,6 +91,19 @@ TASKS = [
 
 
 @pytest.mark.parametrize(("label", "num_outputs", "loss", "metrics"), TASKS)
+def test_a_dnns_own_predictions_measure_as_the_dnn(
+    build: Make, make_batch: Make, label: LabelSpec, num_outputs: int, loss: str | None, metrics: Any
+) -> None:
+    """An ensemble's predictions are measured in the same way."""
+    replica = build(label, num_outputs, loss, metrics)
+    batch = batch_of(make_batch, label, 11, num_outputs)
+    expected, found = replica.evaluate(batch), replica.measure(batch.y, replica.predict(batch))
+    assert found.count == expected.count == 11
+    assert found.loss == pytest.approx(expected.loss, rel=1e-9)
+    np.testing.assert_allclose(found.states, expected.states, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("label", "num_outputs", "loss", "metrics"), TASKS)
 def test_sums_over_uneven_shares_are_keras_on_the_whole(
     build: Make, make_batch: Make, label: LabelSpec, num_outputs: int, loss: str | None, metrics: Any
 ) -> None:

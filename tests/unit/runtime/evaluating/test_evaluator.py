@@ -15,6 +15,7 @@ import pytest
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.comm.loopback_group import LoopbackGroupComm
 from hpcbal.comm.meeting import Meeting
+from hpcbal.config.schema.objective import MetricConfig
 from hpcbal.data import LabelSpec, SampleSource, SampleSpec
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.ensembling import greedy_selection, log_loss_of_mean, tally_of
@@ -23,7 +24,7 @@ from hpcbal.runtime.evaluating import evaluator as evaluator_module
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import TrainedRun
-from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run
+from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, names_in_common
 from hpcbal.telemetry.views.evaluation import Evaluation, render_evaluation
 from hpcbal.training.backend import Sums
 from hpcbal.values import Position
@@ -66,7 +67,7 @@ class Linear:
 
     num_bytes = 120
 
-    def __init__(self, fails: bool) -> None:
+    def __init__(self, fails: str) -> None:
         self.weights = np.zeros((NUM_FEATURES, NUM_CLASSES))
         self.fails = fails
 
@@ -78,7 +79,7 @@ class Linear:
         self.weights = arrays["weights/matrix"]
 
     def predict(self, batch: Any) -> np.ndarray:
-        if self.fails:
+        if self.fails == "predict":
             raise RuntimeError("no such layer\nand more")
         return softmax(batch.x @ self.weights)
 
@@ -87,6 +88,12 @@ class Linear:
         losses = -np.log(rows[np.arange(len(batch.y)), batch.y])
         right = float((rows.argmax(axis=1) == batch.y).sum())
         return Sums(float(losses.sum()), len(batch.y), np.array([right]))
+
+    def measure(self, y: np.ndarray, predictions: np.ndarray) -> Sums:
+        if self.fails == "metric":
+            raise RuntimeError("no such metric")
+        losses = -np.log(predictions[np.arange(len(y)), y])
+        return Sums(float(losses.sum()), len(y), np.array([float((predictions.argmax(axis=1) == y).sum())]))
 
     def metrics(self, sums: Sums) -> dict[str, float]:
         accuracy = float(sums.states[0]) / sums.count if sums.count else float("nan")
@@ -97,13 +104,13 @@ class Linear:
 
 
 class Backend:
-    def __init__(self, failing: Sequence[str] = ()) -> None:
-        self.failing = failing
+    def __init__(self, failing: Sequence[str] = (), how: str = "predict") -> None:
+        self.failing, self.how = failing, how
         self.built: list[str] = []
 
     def build(self, dnn: Any, *_: Any) -> Linear:
         self.built.append(dnn.name)
-        return Linear(dnn.name in self.failing)
+        return Linear(self.how if dnn.name in self.failing else "")
 
 
 class ThreadWorkers:
@@ -132,7 +139,8 @@ class Lab:
         self.validation = SampleSet("the validation set", self.source, self.source.validation_ids)
         self.data = EvaluationData(self.source, self.test, self.validation)
         self.dnns: list[Any] = [
-            SimpleNamespace(name=f"d{i}", batch_size=4 + i, loss=None) for i in range(num_dnns)
+            SimpleNamespace(name=f"d{i}", batch_size=4 + i, loss=None, metrics=None, label_smoothing=0.0)
+            for i in range(num_dnns)
         ]
         rng = np.random.default_rng(9)
         solution = np.linalg.lstsq(points.x, np.eye(NUM_CLASSES)[points.y], rcond=None)[0]
@@ -217,6 +225,9 @@ def test_scores_are_those_of_all_predictions_at_once(
         expected = [rows.mean(axis=0), np.average(rows, axis=0, weights=selection.weights)]
         for tally, combined in zip(scores.together, expected, strict=True):
             assert tally.scores() == pytest.approx(tally_of(combined, labels, "classes").scores())
+        for metrics, combined in zip(scores.metrics, expected, strict=True):
+            of_mean = tally_of(combined, labels, "classes").scores()
+            assert metrics == pytest.approx({"loss": of_mean["nll"], "accuracy": of_mean["accuracy"]})
         for member, tally in enumerate(scores.tallies):
             assert tally.scores() == pytest.approx(tally_of(rows[member], labels, "classes").scores())
             assert scores.sums[member].count == 18
@@ -255,19 +266,41 @@ def test_the_evaluation_names_every_dnn_and_compares_the_ensemble_with_the_best(
     assert "left out: gone: it failed in training" in text
 
 
+def test_ensembles_show_the_loss_and_the_metrics_that_all_dnns_have(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    mean, selected = evaluate(lab, num_ranks=3).ensembles
+    for each in (mean, selected):
+        assert each.scores["loss"] == pytest.approx(each.scores["nll"])
+    lab.dnns[1].label_smoothing = 0.1
+    assert "loss" not in evaluate(lab, num_ranks=2).ensembles[0].scores
+    first, other = MetricConfig(name="auc"), MetricConfig(name="auc", args={"num_thresholds": 9})
+    same: list[Any] = [SimpleNamespace(metrics=(first,), loss=None, label_smoothing=0.0) for _ in "ab"]
+    assert names_in_common(same) == {"auc", "loss"}
+    same[1].metrics = (other,)
+    assert names_in_common(same) == {"loss"}
+
+
+def test_a_metric_that_raises_for_an_ensemble_costs_no_other_score(tmp_path: Path) -> None:
+    evaluation = evaluate(Lab(tmp_path), 3, Backend(failing=["d3"], how="metric"))
+    (note,) = evaluation.notes
+    assert note.startswith("the metrics of the ensembles are not known: ")
+    assert note.endswith("RuntimeError: no such metric")
+    assert set(evaluation.ensembles[0].scores) == {"accuracy", "nll", "calibration_error"}
+    assert len(evaluation.dnns) == 4
+
+
 def test_broken_samples_are_named_and_count_nowhere(tmp_path: Path) -> None:
     whole = Lab(tmp_path / "whole")
     missing = [int(i) for i in (whole.test.ids[2], whole.test.ids[11], whole.validation.ids[0])]
     lab = Lab(tmp_path / "broken", broken=missing)
     evaluation = evaluate(lab, num_ranks=3)
     assert (evaluation.num_samples, evaluation.num_broken) == (16, 2)
-    assert (
-        evaluation.broken[0] == f"sample {missing[0]} (point {missing[0]}): unreadable"[:200]
-        or evaluation.broken
-    )
+    assert all(f"point {missing[i]}" in text for i, text in enumerate(evaluation.broken))
+    assert all("unreadable" in text for text in evaluation.broken)
     kept = np.setdiff1d(lab.test.ids, missing)
     rows = lab.probabilities(kept).mean(axis=0)
     expected = tally_of(rows, lab.labels(kept), "classes").scores()
+    expected["loss"] = expected["nll"]
     assert evaluation.ensembles[0].scores == pytest.approx(expected)
 
 
