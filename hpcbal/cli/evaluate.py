@@ -36,6 +36,7 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument(
         "--dnns",
         action="append",
+        type=_names,
         default=[],
         metavar="NAMES",
         help="only these DNNs: names or patterns such as 'resnet*', separated by commas; may be repeated",
@@ -58,11 +59,21 @@ def run(args: argparse.Namespace) -> int:
         directory=args.directory,
         data=args.data,
         data_args=args.data_args,
-        patterns=tuple(name for names in args.dnns for name in names.split(",") if name),
+        patterns=tuple(name for names in args.dnns for name in names),
         which=args.weights,
         as_json=args.json,
     )
     return launch.evaluate(request, args.argv)
+
+
+def _names(text: str) -> list[str]:
+    """Argument type: names or patterns, separated by commas."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, allowed: names or patterns such as 'resnet*'; leave it out for all DNNs"
+        )
+    return names
 
 
 def _arguments(text: str) -> Mapping[str, Any]:

@@ -150,7 +150,9 @@ def test_one_rank_computes_on_each_slot_or_as_many_as_there_are_dnns(
     assert num_ranks_to_evaluate(trained) == 4
 
 
-@pytest.mark.parametrize("argument", ["missing-directory", "--data-args=3 x", "--weights=first x"])
+@pytest.mark.parametrize(
+    "argument", ["missing-directory", "--data-args=3 x", "--weights=first x", "--dnns=, x"]
+)
 def test_mistakes_are_reported_without_loading_mpi_or_tensorflow(argument: str, tmp_path: Path) -> None:
     program = (
         "import sys\nfrom hpcbal.cli import main\ntry:\n    code = main(['evaluate', *sys.argv[1:]])\n"
