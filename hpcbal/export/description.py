@@ -15,8 +15,6 @@ SCHEMA = 1
 _OUTSIDE_TRAINING = {"random_crop": "cuts out the middle"}
 """What random operations do with samples that are not trained; others leave them as they are."""
 
-_LOGITS = "logits of the classes; softmax turns them into probabilities"
-
 
 def describe(
     config: EnsembleConfig,
@@ -24,6 +22,7 @@ def describe(
     source: SampleSource,
     weights: KeptWeights,
     output_shape: Sequence[int],
+    meaning: str,
     format_name: str,
     modules: Sequence[str],
 ) -> dict[str, Any]:
@@ -33,6 +32,7 @@ def describe(
         source: the run's data.
         weights: those that were exported.
         output_shape: of the model, for one sample.
+        meaning: what its outputs are.
         format_name: `keras` or `tensorflow`.
         modules: what must be imported before the model is loaded.
     """
@@ -65,7 +65,7 @@ def describe(
             "dtype": "float64" if config.backend.precision == "float64" else "float32",
         },
         "output": {
-            "is": _LOGITS if dnn.loss is None else f"what the loss {dnn.loss.name} takes",
+            "is": meaning,
             "shape": [None, *output_shape],
         },
         "label": {"shape": list(label.shape), "dtype": label.dtype},

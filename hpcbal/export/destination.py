@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hpcbal.errors import InputError
-from hpcbal.telemetry.files.atomic_file import output_error, sync_directory
+from hpcbal.errors import InputError, OutputError
+from hpcbal.telemetry.files.atomic_file import sync_directory
 
 _OTHER_FORMATS = (".h5", ".hdf5", ".pb", ".onnx", ".tflite", ".json", ".zip", ".pt", ".pth")
 _OF_SAVED_MODEL = "saved_model.pb"
@@ -49,7 +49,10 @@ class Destination:
             yield aside
             self._put_in_place(aside)
         except OSError as error:
-            raise output_error(self.path, error, "write the model") from error
+            raise OutputError(
+                f"{self.path}: cannot write the model: {error.strerror or error}; free space, or choose "
+                "another place with --to"
+            ) from error
         finally:
             _remove(aside)
 

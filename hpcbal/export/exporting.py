@@ -82,7 +82,8 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
         else:
             plain_model.save_tensorflow(model, aside, shape)
         output_shape = plain_model.check_saved(who, plain_model.user_model(replica), aside, shape)
-        text = describe(config, dnn, source, weights, output_shape, place.format, modules)
+        meaning = plain_model.meaning_of_outputs(replica, dnn.loss.name if dnn.loss is not None else None)
+        text = describe(config, dnn, source, weights, output_shape, meaning, place.format, modules)
         write_json_atomic(place.description, text, durable=True)
     return Exported(place.path, place.description, weights, notes)
 

@@ -19,6 +19,7 @@ import numpy as np
 from hpcbal.errors import InputError
 from hpcbal.training.failure import USER_ERRORS
 from hpcbal.training.keras_model import users_own
+from hpcbal.training.tensorflow_errors import file_errors
 from hpcbal.user_code import summary
 
 if TYPE_CHECKING:
@@ -41,6 +42,20 @@ _HALF_TOLERANCE = 5e-2
 def user_model(replica: TensorFlowReplica) -> keras.Model:
     """What the user's callable returned, with the weights of this moment."""
     return users_own(replica._model)
+
+
+def meaning_of_outputs(replica: TensorFlowReplica, loss: str | None) -> str:
+    """What the outputs of its model are, for people.
+
+    Args:
+        loss: name of its loss; None: the default one.
+    """
+    link = replica._objective.link
+    if link == "softmax":
+        return "logits of the classes; softmax turns them into probabilities"
+    if link == "sigmoid":
+        return "logits of the labels; sigmoid turns them into probabilities"
+    return f"predictions, as the loss {loss} takes them"
 
 
 def plain_model(who: str, model: keras.Model, shape: Sequence[int | None]) -> tuple[keras.Model, list[str]]:
@@ -86,14 +101,23 @@ def plain_model(who: str, model: keras.Model, shape: Sequence[int | None]) -> tu
 
 
 def save_keras(model: keras.Model, path: Path) -> None:
-    """Write a `.keras` file."""
+    """Write a `.keras` file.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
     model.save(path)
 
 
 def save_tensorflow(model: keras.Model, path: Path, shape: Sequence[int | None]) -> None:
-    """Write a TensorFlow SavedModel, whose function `serve` maps samples to outputs."""
+    """Write a TensorFlow SavedModel, whose function `serve` maps samples to outputs.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
     signature = [keras.InputSpec(shape=(None, *shape), dtype=keras.config.floatx())]
-    model.export(path, format="tf_saved_model", input_signature=signature, verbose=False)
+    with file_errors():
+        model.export(path, format="tf_saved_model", input_signature=signature, verbose=False)
 
 
 def check_saved(who: str, model: keras.Model, path: Path, shape: Sequence[int | None]) -> tuple[int, ...]:

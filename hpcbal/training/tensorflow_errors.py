@@ -57,6 +57,20 @@ def memory_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def file_errors() -> Iterator[None]:
+    """Raise OSError where TensorFlow cannot write a file, for example on a full disk."""
+    try:
+        yield
+    except (
+        tf.errors.ResourceExhaustedError,
+        tf.errors.PermissionDeniedError,
+        tf.errors.FailedPreconditionError,
+        tf.errors.UnavailableError,
+    ) as error:  # such as "{{function_node ...}} part-00000...; No space left on device [Op:...]"
+        raise OSError(error.message.rpartition("; ")[2].partition(" [Op:")[0]) from error
+
+
+@contextlib.contextmanager
 def hint_at_sizes(sample: SampleShape) -> Iterator[None]:
     """Add to errors of a user's model that its samples differ in size."""
     try:

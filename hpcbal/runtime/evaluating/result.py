@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.source import SampleSource
-from hpcbal.errors import DataError, InputError
+from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.printable import printable
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
 from hpcbal.runtime.evaluating.predicting import Predictor, Trained, kind_of
@@ -214,6 +214,13 @@ def report(run: TrainedRun, evaluation: Evaluation, *, as_json: bool) -> None:
     text = json.dumps(to_jsonable(evaluation), indent=2) if as_json else render_evaluation(evaluation)
     print(printable(text), flush=True)
     directory = RunDirectory(run.root)
-    write_evaluation(directory.evaluation, evaluation)
+    try:
+        write_evaluation(directory.evaluation, evaluation)
+    except OutputError as error:
+        reason = getattr(error.__cause__, "strerror", None) or error.__cause__
+        raise OutputError(
+            f"{directory.evaluation}: cannot write: {reason}; what was printed is complete, but 'hpcbal "
+            "report' does not show it"
+        ) from error
     if not as_json:
         print(printable(f"\nfile: {directory.evaluation}, shown by 'hpcbal report'"), flush=True)

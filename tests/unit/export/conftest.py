@@ -46,7 +46,12 @@ class Run:
         self.source = source = open_source(config)
         backend = TensorFlowBackend("cpu", config.backend.precision)
         self.replica: TensorFlowReplica = backend.build(
-            config.dnns[0], source.sample_spec, source.num_classes, config.seed, source.on_device
+            config.dnns[0],
+            source.sample_spec,
+            source.num_classes,
+            config.seed,
+            source.on_device,
+            source.label_spec,
         )
         initial = self.replica.state()
         rng = np.random.default_rng(0)

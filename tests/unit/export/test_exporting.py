@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from hpcbal.cli.main import main
 from hpcbal.errors import InputError, OutputError
@@ -165,6 +167,48 @@ def test_a_model_is_replaced_only_on_demand_and_as_a_whole(
         export_dnn(run.out, "a", tmp_path / "a.keras", None, force=True)
     assert (tmp_path / "a.keras").read_bytes() == whole
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_full_disk_is_reported_in_a_sentence_although_tensorflow_writes(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run = make_run("exported_models:Subclassed")
+    text = "{{function_node __wrapped__SaveV2}} a/part-00000; No space left on device [Op:SaveV2]"
+
+    def fail(*args: Any, **given: Any) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, text)
+
+    monkeypatch.setattr(keras.Model, "export", fail)
+    assert main(["export", str(run.out), "a", "--to", str(tmp_path / "graph")]) == 2
+    assert capsys.readouterr().err == (
+        f"hpcbal: {tmp_path / 'graph'}: cannot write the model: No space left on device; free space, or "
+        "choose another place with --to\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "label", "meaning"),
+    [
+        (None, {}, "logits of the classes; softmax turns them into probabilities"),
+        (
+            "binary_crossentropy",
+            {"data": {"dataset": "hpcbal.data:digit_scenes", "args": {"label": "digits", "num_samples": 9}}},
+            "logits of the labels; sigmoid turns them into probabilities",
+        ),
+        (
+            "mean_squared_error",
+            {"data": {"dataset": "hpcbal.data:diabetes"}, "preprocessing": []},
+            "predictions, as the loss mean_squared_error takes them",
+        ),
+    ],
+)
+def test_the_description_says_what_the_outputs_are(
+    make_run: MakeRun, tmp_path: Path, loss: str | None, label: dict[str, Any], meaning: str
+) -> None:
+    defaults = {"defaults": {"loss": loss, "metrics": []}} if loss is not None else {}
+    run = make_run("exported_models:Subclassed", **label, **defaults)
+    done = export_dnn(run.out, "a", tmp_path / "a.keras", None, force=False)
+    assert json.loads(done.description.read_text())["output"]["is"] == meaning
 
 
 @pytest.mark.parametrize(
