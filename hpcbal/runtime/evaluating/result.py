@@ -116,10 +116,16 @@ def _of_all(workers: Workers, mine: Trained, outcome: Outcome, run: TrainedRun) 
     metrics = {name: mine.describe[name](sums[name]) for name in sums if name in mine.describe}
     weights = {name: (str(kept.which), kept.epoch) for name, kept in mine.weights.items()}
     everyone = workers.share((weights, metrics, mine.notes, mine.broken))
+    changed = [
+        f"the run saved other weights of {name} during this evaluation: it mixes epochs "
+        f"{' and '.join(map(str, epochs))}; evaluate again"
+        for name in sums
+        if len(epochs := sorted({some[name][1] for some, _, _, _ in everyone if name in some})) > 1
+    ]
     return _Found(
         {name: kept for some, _, _, _ in everyone for name, kept in some.items()},
         {name: values for _, some, _, _ in everyone for name, values in some.items()},
-        tuple(dict.fromkeys(note for _, _, some, _ in everyone for note in some)),
+        (*changed, *dict.fromkeys(note for _, _, some, _ in everyone for note in some)),
         {place: why for _, _, _, some in everyone for place, why in some.items()},
     )
 

@@ -368,6 +368,25 @@ def test_weights_of_other_data_are_pointed_out(tmp_path: Path) -> None:
     assert "nothing was selected: the run has no validation samples" in evaluation.notes
 
 
+def test_weights_that_a_running_run_replaces_meanwhile_are_pointed_out(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, num_dnns=1)
+    later, matrix = tmp_path / "later", lab.matrices[0]
+    arrays = {"weights/matrix": matrix, "optimizer/momentum": matrix}
+    state = TrainingState("d0", 4, Position(4, 0), arrays=arrays, fingerprint=lab.source.fingerprint)
+    write_checkpoint(later / "d0", state)
+
+    def work(workers: Any) -> Evaluation:
+        folder = later if workers.rank == 1 else lab.folder
+        predictor: Any = Predictor(Backend(), lab.source, lambda n: folder / n, None, 0)  # type: ignore[arg-type]
+        return evaluate_run(workers, predictor, lab.run, lab.data)
+
+    for evaluation in on_ranks(2, work):
+        assert evaluation.notes == (
+            "the run saved other weights of d0 during this evaluation: it mixes epochs 3 and 4; "
+            "evaluate again",
+        )
+
+
 def test_reasons_of_several_ranks_come_together(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     with pytest.raises(FailedDnnsError) as caught:
