@@ -44,7 +44,7 @@ def test_only_the_best_dnn_trains_to_its_end(lab: Any, capsys: Any, paradigm: st
     assert status["exit_code"] == 0
 
 
-@pytest.mark.parametrize("paradigm", ROUNDS)
+@pytest.mark.parametrize("paradigm", [*ROUNDS, "auto"])
 def test_stops_and_deaths_change_nothing_about_who_is_pruned(lab: Any, paradigm: str) -> None:
     lab.use(paradigm, "calm", dnns=dnns(lab), prune=ASHA)
     assert lab.run() == 0
