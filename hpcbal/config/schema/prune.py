@@ -23,7 +23,7 @@ class PruneConfig(Section):
     rule: Literal["none", "asha", "median"] = key(
         NO_RULE,
         "asha: of the DNNs that reach a rung, the best 1/reduction train to the next one ([ASHA] Alg. 2); "
-        "median: a DNN stops if it is below the median of the others' averages ([VIZIER] Sec. 3.2.2).",
+        "median: a DNN stops if it is below the median of the others' averages ([VIZIER]).",
         "none, asha, median",
     )
     dnns: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Strict(False)] = key(
