@@ -17,7 +17,7 @@ of a ResNet. Without pruning every network trains for all epochs. Figures:
 The two take turns, and a figure is the median over the pairs.
 
     python bench/bench_asha.py --json asha.json                # about 7 minutes on two cores
-    python bench/bench_asha.py --min-epochs 3                  # prunes later: the same best accuracy
+    python bench/bench_asha.py --min-epochs 3                  # prunes later, loses less
     python bench/bench_asha.py --epochs 3 --rates 0.3 0.01     # short
 """
 
