@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
@@ -85,6 +85,7 @@ def test_every_combination_of_a_grid_gets_the_same_samples(tmp_path: Path) -> No
     assert rates(config)[:2] == rates(config)[2:]
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 1.0, exclude_max=True))
 def test_draws_stay_inside_their_bounds(u: float) -> None:
     def drawn(**given: list[float]) -> float:
