@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -199,7 +199,7 @@ def _elsewhere(name: str, model: type[BaseModel]) -> str:
 
 
 def _field_at(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], FieldInfo | None]:
-    """(innermost section, deepest key) on the path to a location in `model`."""
+    """(innermost section, deepest key) on the path to a location in `model`; None after a key of the user."""
     owner: type[BaseModel] = model
     field: FieldInfo | None = None
     for part in path:
@@ -209,6 +209,9 @@ def _field_at(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], Fiel
         if section is None:
             break
         found = next((f for name, f in section.model_fields.items() if (f.alias or name) == part), None)
+        if found is None and field is not None and _maps_names(field.annotation):
+            owner, field = section, None
+            continue
         if found is None:
             break
         owner, field = section, found
@@ -222,6 +225,11 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         return
     for argument in typing.get_args(annotation):
         yield from _models_in(argument)
+
+
+def _maps_names(annotation: Any) -> bool:
+    """Whether it is a mapping from names of the user to sections."""
+    return typing.get_origin(annotation) is Mapping
 
 
 def _choices(annotation: Any) -> list[str]:

@@ -28,9 +28,12 @@ def candidates(settings: ScheduleSettings) -> tuple[Schedule, ...]:
 
     What the settings give stays as given. What they leave open is tried: all paradigms, deltas from that of
     [FLEET] to none, and a few alphas. An alpha that is left open is that of [FLEET] if paradigm and delta are
-    given, because there is nothing else to choose then.
+    given, because there is nothing else to choose then. With a pruning rule `independent` is not tried:
+    without rounds, speed decides which DNN reaches a rung first, and a resumed run would prune others.
     """
-    paradigms: Sequence[str] = PARADIGM_NAMES if settings.paradigm == AUTO else (settings.paradigm,)
+    paradigms: Sequence[str] = (settings.paradigm,)
+    if settings.paradigm == AUTO:
+        paradigms = [n for n in PARADIGM_NAMES if n != INDEPENDENT or settings.prune is None]
     deltas = DELTAS if settings.delta is None else (settings.delta,)
     is_open = settings.paradigm == AUTO or settings.delta is None
     alphas = (ALPHAS if is_open else (PAPER_ALPHA,)) if settings.alpha is None else (settings.alpha,)

@@ -92,11 +92,13 @@ def _candidate(core: Core, dnn: Dnn, finished: int | None) -> Candidate:
     is_ahead = known < len(history)  # whatever became of it later, it trained on from here
     is_begun = is_ahead or (group is not None and group.training_pass is not None)
     is_begun |= rounds.is_inside_pass(dnn.position, core.settings.num_positions)
+    # It is still live until its checkpoint is written, but nothing may depend on how long that takes.
+    is_over = group is not None and group.leaving in ("converged", PRUNED)
     return Candidate(
         name,
         values if known == len(values) else values[:known],
         dnn.spec.stop.max_epochs,
-        is_live=is_ahead or dnn.is_live,
+        is_live=is_ahead or (dnn.is_live and not is_over),
         has_failed=not is_ahead and dnn.state is DnnState.FAILED,
         is_begun=is_begun,
     )

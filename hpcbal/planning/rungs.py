@@ -46,10 +46,17 @@ def prune_lines(config: EnsembleConfig) -> list[str]:
     if not num_dnns:
         return []
     if prune.rule == "median":
-        first = max(prune.warmup_epochs, 1)
-        return [f"prune median: {num_dnns} DNNs are compared after every epoch from epoch {first} on"]
-    steps = [f"{r.num_promoted} of {r.num_dnns} after epoch {r.epoch}" for r in planned_rungs(config)]
-    return [f"prune asha: of {num_dnns} DNNs train on {', '.join(steps) or 'all: there is no rung'}"]
+        first_epoch = prune.warmup_epochs
+        return [f"prune median: {num_dnns} DNNs are compared after every epoch from epoch {first_epoch} on"]
+    rungs = planned_rungs(config)
+    if not rungs:
+        return [f"prune asha: all {num_dnns} DNNs train on, because there is no rung before their last epoch"]
+    words = [" DNNs train on", *[""] * len(rungs)]
+    steps = [
+        f"{rung.num_promoted} of {rung.num_dnns}{word} after epoch {rung.epoch}"
+        for rung, word in zip(rungs, words, strict=False)
+    ]
+    return [f"prune asha: {', '.join(steps)}"]
 
 
 def prune_to_dict(config: EnsembleConfig) -> dict[str, Any] | None:

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcbal.policies.pruning import Asha, Candidate, Median, PruneRule, Ruling
 
 Curves = Sequence[Sequence[float]]
 NUM_EPOCHS = 9
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Jobs = list[tuple[int, int]]  # (configuration, epochs that it has then been trained for)
 
 
@@ -103,6 +104,7 @@ def one_worker(eta: int, first: int, sweep: Sweep) -> Jobs:
     return jobs
 
 
+@UNTIMED
 @given(curves(), st.integers(2, 4), st.integers(1, 3), st.integers(2, NUM_EPOCHS))
 def test_one_worker_promotes_like_algorithm_2(values: Curves, eta: int, first: int, max_epochs: int) -> None:
     expected = plain_asha(values, eta, first, max_epochs)
@@ -112,6 +114,7 @@ def test_one_worker_promotes_like_algorithm_2(values: Curves, eta: int, first: i
     assert len(found) - len(expected) <= len(Asha(eta, first).rungs(max_epochs))
 
 
+@UNTIMED
 @given(curves(), st.integers(2, 4), st.integers(1, 3))
 def test_dnns_that_train_side_by_side_halve_at_every_rung(values: Curves, eta: int, first: int) -> None:
     sweep = Sweep(Asha(eta, first), values)
@@ -123,6 +126,7 @@ def test_dnns_that_train_side_by_side_halve_at_every_rung(values: Curves, eta: i
     assert sum(map(sweep.is_done, range(len(values)))) == left
 
 
+@UNTIMED
 @given(curves(), st.integers(2, 4), st.integers(1, 3), st.data())
 def test_only_the_best_share_of_a_rung_is_promoted(
     values: Curves, eta: int, first: int, data: st.DataObject
@@ -140,6 +144,7 @@ def test_only_the_best_share_of_a_rung_is_promoted(
             assert set(promoted) <= set(ranked[: max(1, share) if is_closed else share])
 
 
+@UNTIMED
 @given(curves(is_ranked=True), st.integers(2, 4), st.data())
 def test_the_best_curve_of_a_ranked_set_is_never_pruned(
     values: Curves, eta: int, data: st.DataObject
@@ -151,6 +156,7 @@ def test_the_best_curve_of_a_ranked_set_is_never_pruned(
         assert sweep.is_done(best)
 
 
+@UNTIMED
 @given(curves(), st.integers(1, 5), st.integers(1, 5))
 def test_the_median_rule_spares_the_best_course_and_whoever_lacks_peers(
     values: Curves, warmup_epochs: int, min_peers: int

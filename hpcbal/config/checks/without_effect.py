@@ -58,9 +58,22 @@ def _ends_elementwise(config: EnsembleConfig) -> bool:
 
 
 def _may_prune(config: EnsembleConfig) -> bool:
-    prune = config.prune
-    first = prune.min_epochs if prune.rule == "asha" else prune.warmup_epochs
-    return any(dnn.stop.max_epochs > first for dnn in config.dnns if prune.covers(dnn.name))
+    return any(dnn.stop.max_epochs > _first_judged(config) for dnn in _compared(config))
+
+
+def _has_peers(config: EnsembleConfig) -> bool:
+    num_arriving = sum(dnn.stop.max_epochs >= _first_judged(config) for dnn in _compared(config))
+    num_peers = 1 if config.prune.rule == "asha" else config.prune.min_peers
+    return num_arriving > num_peers or not _may_prune(config)  # in the latter case, one warning will do
+
+
+def _first_judged(config: EnsembleConfig) -> int:
+    """The first epoch after which a DNN can be pruned."""
+    return config.prune.min_epochs if config.prune.rule == "asha" else config.prune.warmup_epochs
+
+
+def _compared(config: EnsembleConfig) -> list[DnnConfig]:
+    return [dnn for dnn in config.dnns if config.prune.covers(dnn.name)]
 
 
 def _is_emulated(config: EnsembleConfig) -> bool:
@@ -150,6 +163,7 @@ _RULES = (
         _with_policy(lambda policy: policy.offers_removal, ", or on slots that an earlier start left out"),
     ),
     _Rule("prune.rule", _may_prune, "on DNNs that train beyond prune.min_epochs or prune.warmup_epochs"),
+    _Rule("prune.rule", _has_peers, "on two or more DNNs, and with median on more than prune.min_peers"),
     _Rule("prune.dnns", lambda config: config.prune.rule != NO_RULE, "with a rule"),
     _Rule("prune.reduction", lambda config: config.prune.rule == "asha", "with rule: asha"),
     _Rule("prune.min_epochs", lambda config: config.prune.rule == "asha", "with rule: asha"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hpcbal.config.checks.compared import compared_losses
 from hpcbal.config.checks.group_size import size_warnings
 from hpcbal.config.checks.import_check import import_problems
 from hpcbal.config.checks.mixed_labels import mixed_label_problems
@@ -77,7 +78,8 @@ def _environment_problems(full: YamlNode) -> list[str]:
 
 
 def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[str]:
-    lines = [*keys_without_effect(config, full), *walltime_warnings(config, full)]
+    lines = [*keys_without_effect(config, full), *compared_losses(config, full)]
+    lines += walltime_warnings(config, full)
     return lines + (size_warnings(config, full) if beforehand else [])
 
 

@@ -16,7 +16,7 @@ from hpcbal.config.schema.held_out import (
     check_held_out,
 )
 from hpcbal.config.schema.operations import Operation, in_order
-from hpcbal.config.schema.prune import PruneConfig
+from hpcbal.config.schema.prune import PruneConfig, PruneOfDnns
 from hpcbal.config.schema.run import (
     MOST_BYTES,
     MOST_RANKS_PER_NODE,
@@ -397,4 +397,4 @@ class EnsembleConfig(RunConfig):
     dataplane: DataplaneConfig = key(
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig
     )
-    prune: PruneConfig = key(None, "Which DNNs stop early.", "keys of prune", default_factory=PruneConfig)
+    prune: PruneOfDnns = key(None, "Which DNNs stop early.", "keys of prune", default_factory=PruneConfig)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, Strict
+from pydantic import AfterValidator, Field, Strict, ValidationInfo
 
-from hpcbal.config.schema.section import COUNT_ALLOWED, Section, key
+from hpcbal.config.schema.section import COUNT_ALLOWED, Section, key, wrong
 
 if TYPE_CHECKING:
+    from hpcbal.config.schema.dnn import DnnConfig
     from hpcbal.policies.pruning import PruneRule
 
 NO_RULE = "none"
+_NUM_NAMED = 3
 
 
 class PruneConfig(Section):
@@ -21,7 +23,7 @@ class PruneConfig(Section):
     rule: Literal["none", "asha", "median"] = key(
         NO_RULE,
         "asha: of the DNNs that reach a rung, the best 1/reduction train to the next one ([ASHA] Alg. 2); "
-        "median: a DNN stops if it is below the median of the others' averages ([VIZIER] Sec. 3.2.2).",
+        "median: a DNN stops if it is below the median of the others' averages ([VIZIER]).",
         "none, asha, median",
     )
     dnns: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Strict(False)] = key(
@@ -57,3 +59,29 @@ class PruneConfig(Section):
         if self.rule == "median":
             return Median(self.warmup_epochs, self.min_peers)
         return None
+
+
+def _compares_one_metric(prune: PruneConfig, info: ValidationInfo) -> PruneConfig:
+    """Reject a rule that would compare, say, losses with accuracies."""
+    dnns: tuple[DnnConfig, ...] = info.data.get("dnns", ())
+    names: dict[tuple[str, str], list[str]] = {}
+    for dnn in dnns:
+        if prune.covers(dnn.name):
+            names.setdefault((dnn.stop.watched, dnn.stop.resolved_mode), []).append(dnn.name)
+    if len(names) > 1:
+        given = "; ".join(f"{metric} ({mode}): {_some(its)}" for (metric, mode), its in names.items())
+        raise wrong(
+            "dnns",
+            f"the DNNs are compared with each other, but do not watch the same metric ({given}), allowed: "
+            "DNNs with the same stop.monitor; give all of them the same, or list here those to be compared",
+        )
+    return prune
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
+    return ", ".join(names[:_NUM_NAMED]) + more
+
+
+PruneOfDnns = Annotated[PruneConfig, AfterValidator(_compares_one_metric)]
+"""The section, beside the DNNs that it compares."""

@@ -12,6 +12,8 @@ from pydantic import Field, Strict, model_validator
 from hpcbal.config.schema.section import COUNT_ALLOWED, MOST, Section, key, wrong
 
 _DIGITS = 4
+_ALL_DIGITS = 17  # of a float
+_NUM_APART = 1000
 _BOUNDS = "[lower, upper] with lower < upper"
 _Number = Annotated[float, Field(ge=-MOST, le=MOST)]
 _Whole = Annotated[int, Field(ge=-MOST, le=MOST)]
@@ -21,7 +23,8 @@ _KINDS = ("uniform", "log_uniform", "integers", "choice")
 class Distribution(Section):
     """From what the values of one key are drawn; exactly one of these.
 
-    A drawn number that is not whole is rounded to four significant digits, so that it can be in a name.
+    A drawn number that is not whole is rounded to four significant digits, so that it can be in a name, or to
+    as many as it takes to tell a thousand numbers between its bounds apart.
     """
 
     uniform: Annotated[tuple[_Number, _Number], Strict(False)] | None = key(
@@ -105,4 +108,8 @@ class SearchConfig(Section):
 
 def _rounded(value: float, bounds: tuple[float, float]) -> float:
     """Rounded to significant digits, but not beyond the bounds."""
-    return min(max(float(f"{value:.{_DIGITS}g}"), bounds[0]), bounds[1])
+    low, high = bounds
+    finest = (high - low) / _NUM_APART
+    tried = (float(f"{value:.{digits}g}") for digits in range(_DIGITS, _ALL_DIGITS))
+    near = next((rounded for rounded in tried if abs(rounded - value) <= finest), value)
+    return min(max(near, low), high)

@@ -27,9 +27,10 @@ class Asha:
     Raises:
         InputError: if an argument is out of range.
 
-    Source: [ASHA] Sec. 3.3, Alg. 2 (get_job). Deviations: configurations are given, not drawn without end, so
-        a rung that no further DNN can reach promotes at least one, and what can no longer be promoted is
-        pruned. Who of the promotable DNNs trains next, and when, is decided by the schedule.
+    Source: [ASHA] Alg. 2 (get_job). Deviations: configurations are given, not drawn without end, so a rung
+        that no further DNN can reach promotes at least one, and what can no longer be promoted is pruned. The
+        value at a rung is the best one so far, not the last one. The schedule decides which of the promotable
+        DNNs trains next, and when.
     """
 
     reduction: int = 3

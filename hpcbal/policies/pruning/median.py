@@ -25,7 +25,7 @@ class Median:
     Raises:
         InputError: if an argument is out of range.
 
-    Source: [VIZIER] Sec. 3.2.2 ("Median Stopping Rule"). Deviation: peers need not be completed, because DNNs
+    Source: [VIZIER], the median stopping rule. Deviation: peers need not be completed, because DNNs
         that train side by side would all be past the epoch in question by then.
     """
 

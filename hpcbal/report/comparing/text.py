@@ -18,9 +18,7 @@ def _runs(comparison: Comparison) -> list[str]:
     headers = ["run", "state", "DNNs", best, "by", "slots", "starts", "time", "slot-hours"]
     rows = []
     for run in comparison.runs:
-        counts = f"{run.num_done} of {run.num_dnns} done"
-        counts += f", {run.num_failed} failed" if run.num_failed else ""
-        cells = [run.label, run.state, counts, number_text(run.best), run.best_dnn or "-"]
+        cells = [run.label, run.state, run.counts, number_text(run.best), run.best_dnn or "-"]
         cells += [str(run.num_slots), str(run.starts), duration_text(run.duration_s), f"{run.slot_hours:.3f}"]
         rows.append(cells)
     return format_table(headers, rows, right={3, 5, 6, 7, 8})

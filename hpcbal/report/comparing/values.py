@@ -16,7 +16,7 @@ class RunSummary:
         label: short and unique in the comparison.
         directory: as it was given.
         state: as in the report: done, stopped, running, ...
-        num_done, num_failed, num_dnns: DNNs.
+        num_done, num_pruned, num_failed, num_dnns: DNNs.
         num_slots: slots of the largest allocation.
         starts: number of starts.
         duration_s: all starts together.
@@ -29,6 +29,7 @@ class RunSummary:
     directory: str
     state: str
     num_done: int
+    num_pruned: int
     num_failed: int
     num_dnns: int
     num_slots: int
@@ -37,6 +38,13 @@ class RunSummary:
     slot_hours: float
     best_dnn: str = ""
     best: float | None = None
+
+    @property
+    def counts(self) -> str:
+        """How many DNNs are done, and how many were pruned or failed."""
+        pruned = f", {self.num_pruned} pruned" if self.num_pruned else ""
+        failed = f", {self.num_failed} failed" if self.num_failed else ""
+        return f"{self.num_done} of {self.num_dnns} done{pruned}{failed}"
 
 
 @dataclass(frozen=True, slots=True)

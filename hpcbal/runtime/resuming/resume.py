@@ -297,6 +297,8 @@ class _Facts:
     def _take_plan(self, plan: PlanFacts) -> None:
         self.round_plans.append(plan)
         self.next_round_index = max(self.next_round_index, plan.index + 1)
+        for dnn in plan.gpus_of_dnn:
+            self.pruned.pop(dnn, None)  # it trains on without the rule, and is judged again with one
 
     def _take_dnn(self, line: Line) -> None:
         match line:

@@ -136,7 +136,7 @@ class Scheduler:
         dnns, live = self._ensemble.state.dnns, self._ensemble.state.live
         concerned = list(live) if isinstance(event, Started) else [getattr(event, "dnn_id", "")]
         concerned = [name for name in concerned if name in live]
-        live_before = set(live)
+        live_before = list(live)
         began = time.monotonic()
         instructions = self._ensemble.handle(event)
         self._journal.note_decision(began, time.monotonic() - began)
@@ -144,8 +144,8 @@ class Scheduler:
         for name in concerned:
             if dnns[name].state is DnnState.DONE:
                 self._console.note_converged(name, dnns[name].epochs, dnns[name].detail)
-        for name in live_before - live.keys():
-            if dnns[name].state is DnnState.PRUNED:
+        for name in live_before:
+            if name not in live and dnns[name].state is DnnState.PRUNED:
                 self._console.note_pruned(name, dnns[name].epochs, dnns[name].detail)
         for instruction in instructions:
             log.debug("%r", instruction)

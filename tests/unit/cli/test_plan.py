@@ -446,9 +446,9 @@ def test_the_rungs_of_a_pruning_rule_are_shown(capsys: Capture) -> None:
         (8, 1, 1),
     ]
     assert main(["plan", config, *overrides, "--set", "prune.min_epochs=4"]) == 0
-    assert (
-        "prune asha: of 3 DNNs train on 1 of 3 after epoch 4, 1 of 1 after epoch 8" in capsys.readouterr().out
-    )
+    assert "prune asha: 1 of 3 DNNs train on after epoch 4, 1 of 1 after epoch 8" in capsys.readouterr().out
+    assert main(["plan", config, *overrides, "--set", "prune.min_epochs=9"]) == 0
+    assert "prune asha: all 3 DNNs train on, because there is no rung" in capsys.readouterr().out
     assert main(["plan", config, "--set", "prune.rule=median", "--set", "prune.warmup_epochs=3"]) == 0
     shown = capsys.readouterr().out
     assert "prune median: 3 DNNs are compared after every epoch from epoch 3 on" in shown

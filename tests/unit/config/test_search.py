@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
@@ -85,6 +85,7 @@ def test_every_combination_of_a_grid_gets_the_same_samples(tmp_path: Path) -> No
     assert rates(config)[:2] == rates(config)[2:]
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 1.0, exclude_max=True))
 def test_draws_stay_inside_their_bounds(u: float) -> None:
     def drawn(**given: list[float]) -> float:
@@ -94,6 +95,15 @@ def test_draws_stay_inside_their_bounds(u: float) -> None:
     assert 1.23456e-5 <= drawn(log_uniform=[1.23456e-5, 1e3]) <= 1e3
     assert drawn(integers=[3, 5]) in (3, 4, 5)
     assert drawn(choice=[1.0, 2.0]) in (0, 1)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "log_uniform"])
+@pytest.mark.parametrize(("low", "high"), [(0.9999, 0.99999), (10_000.1, 10_000.9), (1e-4, 1.0)])
+def test_numbers_between_close_bounds_differ(kind: str, low: float, high: float) -> None:
+    distribution = Distribution.model_validate({kind: [low, high]})
+    found = [distribution.draw(i / 400) for i in range(400)]
+    assert len(set(found)) == 400
+    assert max(len(str(value)) for value in found) <= 10
 
 
 def test_distributions_are_even() -> None:
@@ -126,7 +136,20 @@ def test_distributions_are_even() -> None:
         ),
         ("{samples: 2, space: {args.a: {uniform: [1, 0]}}}", "space.args.a.uniform: got [1.0, 0.0], allowed"),
         ("{samples: 2, space: {args.a: {log_uniform: [0, 1]}}}", "space.args.a.log_uniform: got [0.0, 1.0]"),
-        ("{samples: 2, space: {args.a: {integers: [1, 2.5]}}}", "search.space.args.a.integers.1: got 2.5"),
+        (
+            "{samples: 2, space: {args.a: {integers: [1, 2.5]}}}",
+            "search.space.args.a.integers.1: got 2.5 in the list, allowed: [lower, upper] with lower < upper",
+        ),
+        ("{samples: 2, space: {args.a: {uniform: [1, 2, 3]}}}", "got [1, 2, 3], allowed: [lower, upper]"),
+        (
+            "{samples: 2, space: {args.a: {uniform: [1, .nan]}}}",
+            "got .nan in the list, allowed: [lower",
+        ),
+        ("{samples: 2, space: {args.a: {choice: []}}}", "got [], allowed: a list of at least one value"),
+        (
+            "{samples: 2, space: {args.a: [1, 2]}}",
+            "space.args.a: got [1, 2], allowed: a mapping with the keys uniform, log_uniform, integers",
+        ),
         (
             "{samples: 2, space: {lr: {uniform: [0, 1]}}}",
             "unknown key (did you mean 'optimizer.learning_rate'?)",

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import ControlError, DnnFailed, GroupLeft, LeaveRound, NextPass, StartAlone, StartRound
+from hpcbal.control import (
+    ControlError,
+    DnnFailed,
+    GroupLeft,
+    LeaveRound,
+    NextPass,
+    StartAlone,
+    StartRound,
+    StopRule,
+)
 from hpcbal.policies.pruning import Asha, Median
 
 ASHA = Asha(reduction=2, min_epochs=1)
@@ -80,6 +89,25 @@ def test_a_failed_dnn_leaves_its_place_to_one_that_waits(drive: Any) -> None:
     assert driver.ensemble.state.paused.keys() == {"b"}, "a cannot be the best of three any more"
     driver.send(DnnFailed("c", "nan", "loss is NaN"))
     assert planned(driver.send(GroupLeft("c"))) == {"b"}
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_how_long_a_checkpoint_takes_decides_nothing(drive: Any, is_saved: bool) -> None:
+    """`early` converges below the rung, so `a` is the best that will ever reach it."""
+    target = StopRule(target=0.9, max_epochs=9)
+    driver = drive(
+        {"early": target, "a": 9, "b": 9, "other": 9},
+        alpha=0.0,
+        max_gpus_per_dnn=1,
+        prune=Asha(3, 2),
+        may_be_pruned={"early", "a", "b"},
+    )
+    driver.start()
+    out = epochs(driver, {"early": 0.95, "a": 0.3, "b": 0.2, "other": 0.1})
+    assert leaving(out) == {"early": "converged"}
+    if is_saved:
+        driver.leave("early")
+    assert leaving(epochs(driver, {"a": 0.3, "b": 0.2, "other": 0.1})) == {"b": "pruned"}
 
 
 def test_alone_the_dnn_with_most_epochs_gets_the_next_slot(drive: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from hpcbal.control import (
 )
 from hpcbal.control.candidates import first_to_try, next_to_try
 from hpcbal.policies import Delta
+from hpcbal.policies.pruning import Asha
 
 Drive = Callable[..., Any]
 OPEN: dict[str, Any] = {"paradigm": AUTO, "delta": None, "alpha": None}
@@ -74,6 +76,12 @@ def test_only_what_is_left_open_differs_between_candidates() -> None:
     assert {schedule.paradigm for schedule in everything} == {"global", "local", "homogeneous", "independent"}
     assert Schedule("global", Delta(absolute=20.0), 0.8) in everything  # that of the paper
     assert len(set(everything)) == len(everything)
+
+
+def test_beside_a_pruning_rule_auto_chooses_among_rounds() -> None:
+    beside = ScheduleSettings(100, None, None, paradigm=AUTO, prune=Asha())
+    assert {schedule.paradigm for schedule in candidates(beside)} == {"global", "local", "homogeneous"}
+    assert {s.paradigm for s in candidates(replace(beside, paradigm="independent"))} == {"independent"}
 
 
 def test_other_alphas_are_tried_for_the_best_schedule_only() -> None:

@@ -78,6 +78,15 @@ def test_a_mistake_is_reported_with_its_line(tmp_path: Path, prune: str, problem
             "{rule: asha, min_epochs: 9}",
             "prune.rule: got 'asha', which has an effect only on DNNs that train",
         ),
+        (
+            "{rule: asha, dnns: [a-1]}",
+            "prune.rule: got 'asha', which has an effect only on two or more DNNs",
+        ),
+        (
+            "{rule: median}",
+            "prune.rule: got 'median', which has an effect only on two or more DNNs, and with median on more "
+            "than prune.min_peers",
+        ),
         ("{dnns: [a-1]}", "prune.dnns: got ['a-1'], which has an effect only with a rule"),
     ],
 )
@@ -85,3 +94,35 @@ def test_a_key_without_effect_causes_a_warning(tmp_path: Path, prune: str, warni
     warnings: list[str] = []
     load(write(tmp_path, prune), warn=warnings.append)
     assert any(warning in line for line in warnings), warnings
+
+
+def test_a_rule_with_enough_dnns_causes_no_warning(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    for prune in ("{rule: asha}", "{rule: median, min_peers: 3}"):
+        load(write(tmp_path, prune), warn=warnings.append)
+    assert not warnings
+
+
+def test_dnns_that_are_compared_watch_the_same_metric(tmp_path: Path) -> None:
+    path = write(tmp_path, "{rule: asha}")
+    b = ("dnns.b-1.stop.monitor=val_loss", "dnns.b-2.stop.monitor=val_loss")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, b)
+    (problem,) = caught.value.problems
+    assert "run.yaml:7: prune.dnns: the DNNs are compared with each other" in problem
+    assert "(val_accuracy (max): a-1, a-2; val_loss (min): b-1, b-2)" in problem
+    warnings: list[str] = []
+    load(path, (*b, "prune.dnns=[a-*]"), warn=warnings.append)
+    load(path, (*b, "prune.rule=none"), warn=warnings.append)
+    assert not warnings
+
+
+def test_losses_that_do_not_mean_the_same_cause_a_warning(tmp_path: Path) -> None:
+    path = write(tmp_path, "{rule: asha}")
+    smooth = "dnns.a-1.label_smoothing=0.1"
+    warnings: list[str] = []
+    load(path, (smooth,), warn=warnings.append)
+    assert not warnings, "they watch val_accuracy"
+    load(path, (smooth, "defaults.stop.monitor=val_loss"), warn=warnings.append)
+    (warning,) = warnings
+    assert "prune.rule: got 'asha', which compares val_loss of DNNs that differ in label_smoothing" in warning

@@ -27,7 +27,11 @@ def make_run(tmp_path: Path, history: Any) -> MakeRun:
     """The files of a run: its ledger, with the accuracies of each DNN after each epoch, and its config."""
 
     def make(
-        folder: str, accuracies: dict[str, tuple[float, ...]], metric: str = "val_accuracy", **sections: Any
+        folder: str,
+        accuracies: dict[str, tuple[float, ...]],
+        metric: str = "val_accuracy",
+        pruned: tuple[str, ...] = (),
+        **sections: Any,
     ) -> Path:
         directory = tmp_path / folder
         directory.mkdir()
@@ -40,7 +44,8 @@ def make_run(tmp_path: Path, history: Any) -> MakeRun:
                 costs = {"seconds": 1.0, "busy_s": 1.0}
                 mine.add(float(at), "epoch-done", dnn=name, metrics=metrics, facts=facts, **costs)
         for name in accuracies:
-            mine.leave(9.0, name).add(9.0, "dnn-done", dnn=name, detail="")
+            event = "dnn-pruned" if name in pruned else "dnn-done"
+            mine.leave(9.0, name).add(9.0, event, dnn=name, detail="")
         mine.write()
         stop = {"monitor": metric, "max_epochs": 5}
         defaults = {"optimizer": {"name": "sgd", "learning_rate": 0.1}, "batch_size": 8, "stop": stop}
@@ -91,6 +96,13 @@ def test_the_tables_show_all_of_it(two: list[Path]) -> None:
     assert row.split()[:7] == ["a", "first", "done", "3", "0.7500*", "2", "0.6250"]
     assert "* the best of the runs that have this DNN" in lines
     assert next(line for line in lines if line.startswith("seed")).split() == ["seed", "0", "3"]
+
+
+def test_pruned_dnns_are_counted(make_run: MakeRun) -> None:
+    found = read_comparison([make_run("x", {"a": (0.5,), "b": (0.75,)}, pruned=("a",))])
+    assert [each.state for each in found.dnns] == ["pruned", "done"]
+    assert "1 of 2 done, 1 pruned" in render_comparison(found)
+    assert "1 of 2 done, 1 pruned" in render_comparison_page(found)
 
 
 def test_a_loss_is_better_if_it_is_lower(make_run: MakeRun) -> None:

@@ -83,6 +83,18 @@ def test_modules_are_found_where_the_run_found_them(
     assert sys.path[0] == str(mine)
 
 
+def test_pruned_dnns_are_evaluated_and_mentioned_unless_dnns_were_named(
+    run_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = {"dnns": [{"name": "wide", "state": "pruned"}, {"name": "deep-8", "state": "done"}]}
+    monkeypatch.setattr(request, "read_status", lambda directory: status)
+    run = run_of()
+    trained = open_trained(EvaluationRequest(run))
+    assert [dnn.name for dnn in trained.dnns] == ["deep-8", "wide"]
+    assert "includes DNNs that were pruned early (1 of 2)" in trained.notes[0]
+    assert open_trained(EvaluationRequest(run, patterns=("wide", "deep-8"))).notes == ()
+
+
 def test_without_a_test_set_the_validation_set_is_taken_and_named(run_of: Any) -> None:
     trained = open_trained(EvaluationRequest(run_of(test_fraction=0.0)))
     assert trained.data == "validation"

@@ -44,7 +44,7 @@ def test_only_the_best_dnn_trains_to_its_end(lab: Any, capsys: Any, paradigm: st
     assert status["exit_code"] == 0
 
 
-@pytest.mark.parametrize("paradigm", ROUNDS)
+@pytest.mark.parametrize("paradigm", [*ROUNDS, "auto"])
 def test_stops_and_deaths_change_nothing_about_who_is_pruned(lab: Any, paradigm: str) -> None:
     lab.use(paradigm, "calm", dnns=dnns(lab), prune=ASHA)
     assert lab.run() == 0
@@ -73,3 +73,18 @@ def test_dnns_outside_of_the_patterns_are_neither_compared_nor_pruned(lab: Any) 
     lab.use(dnns=dnns(lab), prune={**ASHA, "dnns": ["[bc]"]})
     assert lab.run() == 0
     assert lab.states() == {"a": ("done", 4), "b": ("done", 4), "c": ("pruned", 1)}
+
+
+def test_a_pruned_dnn_that_has_trained_on_without_the_rule_is_judged_again(lab: Any) -> None:
+    lab.use(dnns=dnns(lab, hook="act"), prune=ASHA)
+    lab.at_steps([], lambda: None)
+    assert lab.run() == 0
+    before = lab.states()
+    assert before["a"] == ("pruned", 1)
+    lab.use(dnns=dnns(lab, hook="act"))
+    lab.stop_at(1, rank=1)
+    lab.use(dnns=dnns(lab, hook="act"), prune=ASHA)
+    assert lab.run() == 0
+    after = lab.states()
+    assert [name for name in after if after[name][1] > before[name][1]], "the pass that was begun is finished"
+    assert {state for state, _ in after.values()} == {"done", "pruned"}
