@@ -177,6 +177,11 @@ _DNN_RULES = (
         _takes_shares,
         lambda: f"with balance: {_names_where(lambda policy: policy.takes_shares)}",
     ),
+    _DnnRule(
+        "optimizer.no_weight_decay",
+        lambda config, dnn: not _is_emulated(config) and dnn.optimizer.weight_decay > 0,
+        "with weight_decay above 0, and backend.name: tensorflow",
+    ),
     _DnnRule("stop.min_delta", lambda config, dnn: dnn.stop.patience is not None, "with patience"),
 )
 

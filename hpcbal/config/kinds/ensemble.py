@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from hpcbal.config.checks.compared import compared_losses
 from hpcbal.config.checks.group_size import size_warnings
 from hpcbal.config.checks.import_check import import_problems
+from hpcbal.config.checks.initial_check import initial_warnings
 from hpcbal.config.checks.mixed_labels import mixed_label_problems
 from hpcbal.config.checks.packages import package_problems
 from hpcbal.config.checks.ring import ring_problems
@@ -80,7 +81,7 @@ def _environment_problems(full: YamlNode) -> list[str]:
 def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[str]:
     lines = [*keys_without_effect(config, full), *compared_losses(config, full)]
     lines += walltime_warnings(config, full)
-    return lines + (size_warnings(config, full) if beforehand else [])
+    return lines + ([*size_warnings(config, full), *initial_warnings(config, full)] if beforehand else [])
 
 
 ENSEMBLE = Kind(EnsembleConfig, _draft, _problems, _environment_problems, _warnings)

@@ -91,8 +91,15 @@ class Callbacks:
     def __bool__(self) -> bool:
         return bool(self._dnn.callbacks)
 
-    def end_epoch(self, replica: Replica, record: EpochRecord) -> None:
+    def end_epoch(
+        self, replica: Replica, record: EpochRecord, announce: Callable[[str], None] = lambda doing: None
+    ) -> None:
         """Call them all, in the order of the configuration.
+
+        Args:
+            replica: the DNN.
+            record: the epoch.
+            announce: called with what is done next, which may take long or never end.
 
         Raises:
             UserCodeError: if one cannot be imported or made, or raises.
@@ -106,6 +113,7 @@ class Callbacks:
             ]
         try:
             for name, call in self._made:
+                announce(f"in callback {name} of {self._dnn.name} after epoch {record.epoch}")
                 self._guarded(name, f"epoch {record.epoch}", partial(call, event))
         finally:
             weights.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.checkpoint import read_weights
+from hpcbal.checkpoint import FileIdentity, read_weights
+from hpcbal.checkpoint.digest import digest_of
 from hpcbal.checkpoint.keras_file import read_keras_file
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.initial import InitConfig
@@ -21,12 +23,14 @@ class Initialised:
     """What a DNN started from.
 
     Attributes:
-        path: the file.
+        path: the file, absolute: a later start may have another current directory.
+        digest: SHA-256 of what was read, hexadecimal.
         which: for people: the epoch of a run's weights; empty for a file of Keras.
         layers: paths of the layers that got its weights.
     """
 
     path: Path
+    digest: str
     which: str
     layers: tuple[str, ...]
 
@@ -40,7 +44,7 @@ def initialise(replica: Replica, dnn: DnnConfig) -> Initialised | None:
     if dnn.init is None:
         return None
     try:
-        path, which, source = _read(dnn.init)
+        path, digest, which, source = _read(dnn.init)
     except HpcbalError as error:
         raise InputError(f"DNN {dnn.name}: init: {error}") from error
     own = replica.state()
@@ -49,16 +53,38 @@ def initialise(replica: Replica, dnn: DnnConfig) -> Initialised | None:
     except InputError as error:
         raise InputError(f"DNN {dnn.name}: {path}: {error}") from error
     replica.load_state({**own, **found.arrays})
-    return Initialised(path, which, found.layers)
+    return Initialised(path, digest, which, found.layers)
 
 
-def _read(init: InitConfig) -> tuple[Path, str, Sequence[SourceLayer]]:
-    """The file, which weights it holds, and its layers."""
-    path = Path(init.source)
+def _read(init: InitConfig) -> tuple[Path, str, str, Sequence[SourceLayer]]:
+    """The file, its digest, which weights it holds, and its layers."""
+    path = Path(os.path.abspath(init.source))
     if init.is_keras_file:
-        return path, "", [SourceLayer(name, arrays) for name, arrays in read_keras_file(path)]
+        before = _identities(path)
+        layers = [SourceLayer(name, arrays) for name, arrays in read_keras_file(path)]
+        return path, _digest_of_same(path, before), "", layers
     if not path.is_dir():
         raise InputError(f"{path}: there is no such directory, allowed: the output directory of a run")
     assert init.dnn is not None, "checked with the configuration"
-    weights, _ = read_weights(RunDirectory(path).job(init.dnn), init.weights)
-    return weights.path, weights.in_words(), layers_of_checkpoint(weights.arrays)
+    folder = RunDirectory(path).job(init.dnn)
+    before = _identities(*folder.glob("*.h5"))  # a run that still trains replaces its files
+    weights, _ = read_weights(folder, init.weights)
+    layers = layers_of_checkpoint(weights.arrays)
+    return weights.path, _digest_of_same(weights.path, before), weights.in_words(), layers
+
+
+def _identities(*paths: Path) -> dict[Path, FileIdentity]:
+    """Which files are there."""
+    return {path: FileIdentity.of(path) for path in paths if path.is_file()}
+
+
+def _digest_of_same(path: Path, before: Mapping[Path, FileIdentity]) -> str:
+    """The digest of a file that has just been read.
+
+    Raises:
+        InputError: if it is another file than before the reading.
+    """
+    digest = digest_of(path)
+    if _identities(path).get(path) != before.get(path):
+        raise InputError(f"{path}: was replaced while it was read; start again")
+    return digest

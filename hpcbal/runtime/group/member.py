@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 
 from hpcbal.checkpoint import check_arrays, read_checkpoint
-from hpcbal.checkpoint.digest import digest_of
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
@@ -159,7 +158,7 @@ class GroupMember:
         log.info("%s: %d layers start from %s", self.dnn.name, len(found.layers), found.path)
         if self.is_master:
             message = InitialWeights(
-                self.dnn.name, str(found.path), digest_of(found.path), found.which, len(found.layers)
+                self.dnn.name, str(found.path), found.digest, found.which, len(found.layers)
             )
             self.context.channel.send(SCHEDULER_RANK, message)
 

@@ -18,6 +18,9 @@ from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
 
+SPEED_DOES_NOT_DEPEND_ON = frozenset({"schedule", "clip_norm", "no_weight_decay"})
+"""Keys of an optimizer: rates that were measured with other values, or without them, still hold."""
+
 
 def rate_keys(
     config: EnsembleConfig, sample_shape: tuple[int | None, ...], num_classes: int, device: str
@@ -36,7 +39,7 @@ def rate_keys(
         dnn.name: policies.rate_key(
             model=dnn.model,
             args=dnn.args,
-            optimizer=dnn.optimizer.model_dump(),
+            optimizer=dnn.optimizer.model_dump(exclude=set(SPEED_DOES_NOT_DEPEND_ON)),
             batch_size=dnn.batch_size,
             sample_shape=sample_shape,
             num_classes=num_classes,

@@ -268,7 +268,7 @@ class GroupRound:
     def _call_back(self, replica: Replica, record: EpochRecord) -> None:
         """The master calls the user's callbacks; the other ranks wait for it, and fail with it."""
         if self._member.is_master:
-            self._callbacks.end_epoch(replica, record)
+            self._callbacks.end_epoch(replica, record, self._context.announce)
 
     def _leave(self, replica: Replica, position: Position, *, inside_pass: bool = False) -> None:
         """Write a durable checkpoint, then report it."""

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.runtime.group.callbacks import Weights
+from hpcbal.config import DnnConfig
+from hpcbal.runtime.group.callbacks import Callbacks, EpochEnd, Weights
+from hpcbal.values import EpochRecord
 
 
 class Training:
@@ -35,3 +37,31 @@ def test_a_first_look_after_the_callbacks_raises_instead_of_showing_later_weight
     weights.close()
     with pytest.raises(RuntimeError, match=r"look at end.weights within the callback"):
         len(weights)
+
+
+SEEN: list[str] = []
+
+
+def note(end: EpochEnd) -> None:
+    SEEN.append(f"{end.name} {end.epoch}")
+
+
+def test_what_may_take_long_is_announced_by_name() -> None:
+    dnn = DnnConfig.model_validate(
+        {
+            "name": "a",
+            "model": "m:f",
+            "optimizer": {"name": "sgd", "learning_rate": 0.1},
+            "batch_size": 4,
+            "stop": {"max_epochs": 3},
+            "callbacks": [f"{__name__}:note"],
+        }
+    )
+    announced: list[str] = []
+
+    def announce(doing: str) -> None:
+        announced.append(f"{len(SEEN)}: {doing}")
+
+    Callbacks(dnn).end_epoch(Training(), EpochRecord(2, 1, {"loss": 1.0}, 0.5), announce)  # type: ignore[arg-type]
+    assert SEEN == ["a 2"]
+    assert announced == [f"0: in callback {__name__}:note of a after epoch 2"]

@@ -11,7 +11,7 @@ import pytest
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.errors import InputError
 from hpcbal.policies import RateTable, profile_to_dict
-from hpcbal.runtime.resuming.known_rates import known_rates
+from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
 from hpcbal.telemetry import RunDirectory
 
 KEYS = {"a": "key of a"}
@@ -70,3 +70,14 @@ def test_a_damaged_file_of_the_users_is_an_error_and_stays(tmp_path: Path, run: 
         known_rates(config, run, KEYS, 2)
     assert given.exists()
     assert run.profile.exists()
+
+
+def test_rates_do_not_depend_on_what_changes_no_speed(tmp_path: Path):
+    (tmp_path / "run.yaml").write_text(DATASET + DNNS, encoding="utf-8")
+
+    def key(*overrides: str) -> str:
+        config = load_config(tmp_path / "run.yaml", [f"dnns.a.optimizer.{each}" for each in overrides])
+        return rate_keys(config, (8, 8), 10, "CPU")["a"]
+
+    assert key("schedule=cosine", "clip_norm=1.0") == key()
+    assert key("momentum=0.9") != key()
