@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from support.provenance import provenance
 
-from hpcbal.config import EnsembleConfig, load_config, load_object
+from hpcbal.config import EnsembleConfig, load_ensemble, load_object
 from hpcbal.telemetry import RunDirectory, read_ledger
 from hpcbal.telemetry.ledger import (
     BestKeptLine,
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         output = Path(name) / "run"
         ledger = run_ensemble(args.config, output)
         checkpoints = slots_of_rounds(ledger)
-        costs = peer_and_limit(load_config(args.config), RunDirectory(output), args.repeats)
+        costs = peer_and_limit(load_ensemble(args.config), RunDirectory(output), args.repeats)
     total = sum(line.slot_seconds for line in lines_of(ledger, GroupLeftLine))
     share = sum(slots * held for _, slots, held in checkpoints) / total
     peer = sum(slots * costs[dnn][0] for dnn, slots, _ in checkpoints) / total

@@ -29,7 +29,7 @@ from support.provenance import provenance
 from support.starting import environment
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.config import EnsembleConfig, load_config
+from hpcbal.config import EnsembleConfig, load_ensemble
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.policies import RateTable, profile_by_name, starts_by_name
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
     load_before = os.getloadavg()[0]
-    config = load_config(CONFIG, [], check_imports=False)
+    config = load_ensemble(CONFIG, [], check_imports=False)
     with tempfile.TemporaryDirectory() as name:
         ledger = run_for_real(args.slots, Path(name))
         run = predict(config, Path(name), args.slots)

@@ -37,7 +37,7 @@ import yaml
 from support.provenance import provenance
 from support.starting import HERE, environment
 
-from hpcbal.config import load_config
+from hpcbal.config import load_ensemble
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.ledger import EpochDoneLine, lines_of
 
@@ -85,7 +85,7 @@ def run_keras(config: Path, epochs: Path, claims: Path) -> Cost:
     """One process per core, or fewer if there are fewer networks."""
     claims.mkdir()
     command = [sys.executable, "-m", "support.keras_process", str(config), str(epochs), str(claims)]
-    cores = sorted(os.sched_getaffinity(0))[: len(load_config(config).dnns)]
+    cores = sorted(os.sched_getaffinity(0))[: len(load_ensemble(config).dnns)]
     own = environment(**ONE_THREAD, KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2")
     return run_together([(command, own, core) for core in cores])
 

@@ -48,9 +48,10 @@ from support.provenance import provenance
 
 from hpcbal.checkpoint import read_checkpoint
 from hpcbal.cli.main import main as hpcbal
+from hpcbal.config import load_ensemble
 from hpcbal.errors import HpcbalError
 from hpcbal.runtime.handoff.finished import report_of_finished
-from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
+from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.telemetry import RunDirectory, RunLock, configure_rank_logging
 
@@ -268,7 +269,7 @@ def configure(run: Any) -> None:
 def start_in_process(run: Any) -> int:
     """What `hpcbal run` does: look for a finished run, then play all roles, then write the report."""
     request = RunRequest(run.folder / "run.yaml")
-    config = load_requested(request, is_rank=False)
+    config = load_ensemble(request.config_path, check_imports=True)
     finished = report_of_finished(request, config)
     if finished is not None:
         print(finished[0])

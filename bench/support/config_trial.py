@@ -150,9 +150,12 @@ def _no_constant(name: str) -> float:
 
 
 def _plan(sets: list[str]) -> list[str]:
-    from hpcbal.config import load_config
+    from hpcbal.config import EnsembleConfig, load_config
 
     config = load_config(FILE, sets[1::2])
+    if not isinstance(config, EnsembleConfig):
+        answer = ask(["plan", FILE, *sets])
+        return [f"plan: {fault}" for fault in (*faults_of(answer), *refusal(answer))]
     arguments = ["plan", FILE, *sets, "--samples", "1000"]
     if not isinstance(config.slots.per_node, int):
         arguments += ["--gpus-per-node", "4"]
@@ -167,13 +170,15 @@ def _plan(sets: list[str]) -> list[str]:
 
 def _open(sets: list[str]) -> list[str]:
     """The operations on samples of any size, and the dataset, if it is one that comes with hpcbal."""
-    from hpcbal.config import load_config
+    from hpcbal.config import EnsembleConfig, load_config
     from hpcbal.data.pipeline import build_operations
     from hpcbal.data.source import open_source
     from hpcbal.dataplane.stream import StreamSpec
     from hpcbal.errors import HpcbalError
 
     config = load_config(FILE, sets[1::2])
+    if not isinstance(config, EnsembleConfig):
+        return []
     try:
         with _limited(TIME_LIMIT_S):
             build_operations([(step.name, step.args) for step in config.preprocessing])

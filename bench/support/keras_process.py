@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcbal.config import DnnConfig, load_config
+from hpcbal.config import DnnConfig, load_ensemble
 from hpcbal.config.imports import load_object
 from hpcbal.data.source import SampleSource, open_source
 
@@ -68,7 +68,7 @@ def train(dnn: DnnConfig, source: SampleSource, num_epochs: int) -> float:
 
 
 def main() -> None:
-    config = load_config(Path(sys.argv[1]))
+    config = load_ensemble(Path(sys.argv[1]))
     epochs = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     source = open_source(config)
     for dnn in config.dnns:

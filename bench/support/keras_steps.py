@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from support.keras_process import samples
 
-from hpcbal.config import DnnConfig, load_config
+from hpcbal.config import DnnConfig, load_ensemble
 from hpcbal.config.imports import load_object
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.batch import Batch
@@ -67,7 +67,7 @@ def timed(step: Callable[[], Any], num_steps: int) -> list[float]:
 
 
 def main() -> None:
-    config = load_config(Path(sys.argv[1]))
+    config = load_ensemble(Path(sys.argv[1]))
     num_rounds, num_steps, names = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     setup_tensorflow(0, 1)
     source = open_source(config)

@@ -62,7 +62,7 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
     from hpcbal.cli.plan_text import NO_SIZE, render_plan
-    from hpcbal.config import load_config
+    from hpcbal.config import EnsembleConfig, load_config
     from hpcbal.config.checks.batches import batches_above
     from hpcbal.config.checks.group_size import over_limit, told_limit
     from hpcbal.config.checks.shares import check_parts, check_shares
@@ -76,6 +76,10 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.simulator import too_long
 
     config = load_config(args.config, args.overrides, warn=print_warning)
+    if not isinstance(config, EnsembleConfig):
+        from hpcbal.cli.plan_paramserver import run as plan_job
+
+        return plan_job(args, config)
     num_nodes, per_node = args.nodes, gpus_per_node(config, args.gpus_per_node)
     if args.gpus is not None:
         num_nodes, per_node = nodes_for(args.gpus, per_node)

@@ -6,6 +6,8 @@ import argparse
 
 from hpcbal.cli.options import Subparsers, print_json
 
+KINDS = ("ensemble", "paramserver")
+
 
 def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
@@ -14,6 +16,9 @@ def add_parser(verbs: Subparsers) -> None:
         help="print the JSON schema of a configuration",
         description="Print the JSON schema of a configuration, for editors that complete and check keys.",
     )
+    parser.add_argument(
+        "--kind", choices=tuple(KINDS), default="ensemble", help="kind of the run (default: ensemble)"
+    )
     parser.set_defaults(function=run)
 
 
@@ -21,5 +26,5 @@ def run(args: argparse.Namespace) -> int:
     """Print the schema."""
     from hpcbal.config import json_schema
 
-    print_json(json_schema())
+    print_json(json_schema(args.kind))
     return 0

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import Subparsers, add_config, add_json, print_json, print_text, print_warning
 from hpcbal.collector import without_garbage_collection
+
+if TYPE_CHECKING:
+    from hpcbal.config import AnyConfig
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -22,6 +26,16 @@ def add_parser(verbs: Subparsers) -> None:
     )
     add_json(parser)
     parser.set_defaults(function=run)
+
+
+def _what(config: AnyConfig) -> str:
+    """What the file describes."""
+    from hpcbal.config import EnsembleConfig
+
+    if not isinstance(config, EnsembleConfig):
+        return "a parameter-server job"
+    count = len(config.dnns)
+    return f"{count} DNN{'' if count == 1 else 's'}"
 
 
 @without_garbage_collection()
@@ -46,8 +60,5 @@ def run(args: argparse.Namespace) -> int:
     elif args.resolved:
         print(resolved_yaml(config), end="")
     else:
-        count = len(config.dnns)
-        print_text(
-            f"{args.config}: valid, {count} DNN{'' if count == 1 else 's'}, output in {config.output.dir}"
-        )
+        print_text(f"{args.config}: valid, {_what(config)}, output in {config.output.dir}")
     return int(ExitCode.DONE)

@@ -1,7 +1,8 @@
 """YAML configuration: strict, with errors that name file, line and key."""
 
 from hpcbal.config.imports import add_import_roots, load_object
-from hpcbal.config.load import load_config, resolved_yaml
+from hpcbal.config.kinds.table import AnyConfig
+from hpcbal.config.load import load_config, load_ensemble, resolved_yaml
 from hpcbal.config.schema.dnn import DnnConfig, StopConfig
 from hpcbal.config.schema.document import json_schema
 from hpcbal.config.schema.ensemble import (
@@ -14,10 +15,12 @@ from hpcbal.config.schema.ensemble import (
 )
 from hpcbal.config.schema.operations import OPERATIONS, OperationConfig
 from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.schema.run import CheckpointConfig, OutputConfig, RunConfig, SlotsConfig
 
 __all__ = [
     "OPERATIONS",
+    "AnyConfig",
     "BackendConfig",
     "CheckpointConfig",
     "DataConfig",
@@ -27,6 +30,7 @@ __all__ = [
     "OperationConfig",
     "OptimizerConfig",
     "OutputConfig",
+    "ParamServerConfig",
     "ProfilingConfig",
     "RunConfig",
     "ScheduleConfig",
@@ -35,6 +39,7 @@ __all__ = [
     "add_import_roots",
     "json_schema",
     "load_config",
+    "load_ensemble",
     "load_object",
     "resolved_yaml",
 ]

@@ -35,6 +35,8 @@ class Contract:
 
 MODEL = Contract("a model", ("input_shape", "num_classes"), ("shape", "class"))
 DATASET = Contract("a dataset")
+APP = Contract("an app", ("source",), ("",))
+"""Of a parameter-server job."""
 SCHEDULE = Contract("a schedule of learning rates", ("step", "steps_per_epoch"), ("", ""))
 """A function; a class gets its `args` only."""
 CALLBACK = Contract("a callback", ("end",), ("",))

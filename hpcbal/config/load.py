@@ -16,6 +16,7 @@ from hpcbal.config.imports import add_import_roots
 from hpcbal.config.kinds.kind import C, Draft, Kind
 from hpcbal.config.kinds.table import AnyConfig, kind_of
 from hpcbal.config.messages import explain
+from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.run import DEFAULT_KIND, RunConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import parse_overrides
@@ -87,6 +88,27 @@ def _load(
             warn(line)
         if len(lines) > MOST_PROBLEMS:
             warn(f"{path}: {len(lines) - MOST_PROBLEMS} more keys have no effect, or may not fit")
+    return config
+
+
+def load_ensemble(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    check_imports: bool = False,
+    warn: Callable[[str], None] | None = None,
+    import_roots: Sequence[str] = (),
+) -> EnsembleConfig:
+    """Read and check the configuration of an ensemble, for what works with ensembles only.
+
+    Arguments as for `load_config`.
+
+    Raises:
+        ConfigError: with every problem that was found, or because the file is of another kind.
+    """
+    config = load_config(path, overrides, check_imports=check_imports, warn=warn, import_roots=import_roots)
+    if not isinstance(config, EnsembleConfig):
+        raise ConfigError([f"{path}: kind: got {config.kind}, allowed here: {DEFAULT_KIND}"])
     return config
 
 

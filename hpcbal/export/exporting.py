@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
-from hpcbal.config import DnnConfig, EnsembleConfig, load_config
+from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.data import SampleSource, open_source
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.export.description import describe
@@ -113,7 +113,7 @@ def _find(run: RunDirectory, name: str) -> tuple[EnsembleConfig, DnnConfig]:
     """The configuration of the run, and of one of its DNNs."""
     if not run.config.is_file():
         raise InputError(f"{run.root}: no config.yaml: not the output directory of a run")
-    config = load_config(run.config, import_roots=import_roots_of(run.root))
+    config = load_ensemble(run.config, import_roots=import_roots_of(run.root))
     found = next((dnn for dnn in config.dnns if dnn.name == name), None)
     if found is None:
         raise InputError(

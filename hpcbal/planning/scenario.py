@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.config import EnsembleConfig, add_import_roots, load_config
+from hpcbal.config import EnsembleConfig, add_import_roots, load_ensemble
 from hpcbal.config.balance import balances_of
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec
@@ -53,7 +53,7 @@ def scenario_of_config(
     Raises:
         InputError: if the configuration is wrong, or rates or data are not available.
     """
-    config = load_config(path, overrides, warn=warn)
+    config = load_ensemble(path, overrides, warn=warn)
     per_node = slots_per_node(config, gpus_per_node)
     rates = find_rates(config, per_node, profile, command=str(path))
     facts = known_facts(config) if num_samples is None else facts_of_size(config, num_samples)

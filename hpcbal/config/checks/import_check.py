@@ -21,6 +21,7 @@ from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
 from hpcbal.config.checks.uncallable import why_uncallable
 from hpcbal.config.contract import (
+    APP,
     CALLBACK,
     DATASET,
     MODEL,
@@ -85,6 +86,15 @@ def import_problems(root: YamlNode) -> list[str]:
                 problems |= dict.fromkeys(_entry_problems(named, "name", PER_SAMPLE))
         if len(problems) > MOST_PROBLEMS:
             break
+    return list(problems)
+
+
+def paramserver_import_problems(root: YamlNode) -> list[str]:
+    """Problems with the app and the dataset of a parameter-server job."""
+    problems = dict.fromkeys(_entry_problems(root, "app", APP))
+    data = root.get("data")
+    if data is not None and data.is_mapping:
+        problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
     return list(problems)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hpcbal.config.kinds.ensemble import ENSEMBLE
 from hpcbal.config.kinds.kind import Kind
+from hpcbal.config.kinds.paramserver import PARAMSERVER
 from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.schema.run import DEFAULT_KIND
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override
@@ -15,14 +17,13 @@ from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import ConfigError
 
-AnyConfig: TypeAlias = EnsembleConfig
-"""What a file can become. A second kind makes this a union: the type checker then lists every caller that
-must check `kind`."""
+AnyConfig: TypeAlias = EnsembleConfig | ParamServerConfig
+"""What a file can become; the type checker lists every caller that must check which."""
 
-KINDS: Mapping[str, Kind[EnsembleConfig]] = {"ensemble": ENSEMBLE}
+KINDS: Mapping[str, Kind[Any]] = {"ensemble": ENSEMBLE, "paramserver": PARAMSERVER}
 
 
-def kind_of(root: YamlNode, overrides: Sequence[Override] = ()) -> Kind[EnsembleConfig]:
+def kind_of(root: YamlNode, overrides: Sequence[Override] = ()) -> Kind[Any]:
     """The kind of run that a file describes; an ensemble if it names none.
 
     Args:

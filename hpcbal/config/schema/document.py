@@ -1,4 +1,4 @@
-"""What an ensemble's file may hold beyond `EnsembleConfig`, and the JSON schema of a whole file."""
+"""What an ensemble's file may hold beyond `EnsembleConfig`, and the JSON schemas of whole files."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from hpcbal.config.schema.objective import (
     Metrics,
 )
 from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.schema.search import SearchConfig
 from hpcbal.config.schema.section import Section, key
 
@@ -66,12 +67,19 @@ class Defaults(Section):
     freeze: LayerPatterns = key((), "Default layers that are not trained.", PATTERNS_ALLOWED)
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON schema of a configuration file, for editors.
+_DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+
+def json_schema(kind: str = "ensemble") -> dict[str, Any]:
+    """JSON schema of a configuration file of one kind, for editors.
 
     Keys of a DNN are not required there, because `defaults` and sweeps may provide them; `hpcbal validate`
     checks that none is missing in the end.
     """
+    if kind == "paramserver":
+        schema = ParamServerConfig.model_json_schema(by_alias=True)
+        schema["required"].append("kind")
+        return {**_DIALECT, **schema, "title": "hpcbal configuration of a parameter-server job"}
     schema = EnsembleConfig.model_json_schema(by_alias=True)
     definitions = schema["$defs"]
     optional = {k: v for k, v in definitions["DnnConfig"].items() if k != "required"}
@@ -111,4 +119,4 @@ def json_schema() -> dict[str, Any]:
     schema["required"] = []
     schema["anyOf"] = [{"required": ["dnns"]}, {"required": ["sweeps"]}]
     schema["title"] = "hpcbal configuration"
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return {**_DIALECT, **schema}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbal.config import EnsembleConfig, load_config
+from hpcbal.config import EnsembleConfig, load_ensemble
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.report.comparing.values import Comparison, DnnInRun, RunSummary, Setting
 from hpcbal.report.model import JobReport, ReportData
@@ -76,7 +76,7 @@ def _config_of(directory: Path) -> tuple[EnsembleConfig | None, str]:
     """The run's configuration, or None and what is wrong with it."""
     path = RunDirectory(directory).config
     try:
-        config = load_config(path)
+        config = load_ensemble(path)
     except (HpcbalError, OSError) as error:
         reason = str(error).splitlines()[0] if isinstance(error, HpcbalError) else error.strerror
         return None, f"{path}: cannot be used, so settings are not compared ({reason})"

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.config import DnnConfig, EnsembleConfig, load_config
+from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry import RunDirectory, read_status
+from hpcbal.telemetry.views.kinds import jobs_of
 from hpcbal.telemetry.views.read_status import import_roots_of
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def open_trained(request: EvaluationRequest) -> TrainedRun:
     run = RunDirectory(request.directory)
     _check_directory(run)
     roots = import_roots_of(run.root)
-    config = load_config(run.config, check_imports=True, import_roots=roots)
+    config = load_ensemble(run.config, check_imports=True, import_roots=roots)
     if config.backend.name == "emulated":
         raise InputError(
             f"{run.root}: backend.name is emulated: emulated networks have no outputs to evaluate; train the "
@@ -150,7 +151,7 @@ def _matching(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
 def _states(run: RunDirectory) -> dict[str, str]:
     """The states of the DNNs by name, as far as the run's status shows them."""
     try:
-        return {dnn["name"]: dnn["state"] for dnn in read_status(run.root)["dnns"]}
+        return {job["name"]: job["state"] for job in jobs_of(read_status(run.root))}
     except HpcbalError:  # the checkpoints hold all that is needed
         return {}
 

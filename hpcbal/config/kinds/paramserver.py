@@ -1,0 +1,31 @@
+"""How a parameter-server job's file becomes a `ParamServerConfig`: checks and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbal.config.checks.import_check import paramserver_import_problems
+from hpcbal.config.checks.walltime import walltime_warnings
+from hpcbal.config.kinds.kind import Draft, Kind, apply_all
+from hpcbal.config.schema.paramserver import ParamServerConfig
+from hpcbal.config.source.nodes import YamlNode
+from hpcbal.config.source.overrides import Override
+
+
+def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
+    return Draft(root, tuple(apply_all(overrides, root)))
+
+
+def _problems(full: YamlNode) -> list[str]:
+    return []
+
+
+def _warnings(config: ParamServerConfig, full: YamlNode, beforehand: bool) -> list[str]:
+    lines = walltime_warnings(config, full)
+    stop = full.deepest(("stop", "min_delta"))
+    if not stop[1] and config.stop.min_delta > 0 and config.stop.patience is None:
+        lines.append(stop[0].problem(f"got {config.stop.min_delta}, which has an effect only with patience"))
+    return lines
+
+
+PARAMSERVER = Kind(ParamServerConfig, _draft, _problems, paramserver_import_problems, _warnings)
