@@ -1,0 +1,1 @@
+"""Parameter servers: tables that workers pull and push, and apps that train by them."""

@@ -1,0 +1,173 @@
+"""What a user writes: one class that says which tables there are, and what a turn computes from them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.errors import InputError
+from hpcbal.paramserver.contract.batch import Batch
+from hpcbal.paramserver.contract.columns import Columns, IntArray
+from hpcbal.paramserver.contract.source import SampleSource
+from hpcbal.paramserver.contract.table import Table
+from hpcbal.paramserver.contract.update import Needs, Parameters, Updates
+
+
+class App(ABC):
+    """A model that trains on parameter servers.
+
+    Every rank makes its own instance with the same arguments. An instance must not keep anything between
+    calls that changes results: parameters belong into tables, what concerns a sample into its state. Random
+    numbers come from the generators that are passed in. Then results do not depend on ranks, nor on blocks
+    that move.
+
+    Args:
+        source: the dataset, see `SampleSource`. All its samples, not those of one rank.
+        args: the keys under `args` in the YAML file; a subclass names them and checks them.
+    """
+
+    def __init__(self, source: SampleSource, **args: Any) -> None:
+        self.source = source
+        if args:
+            raise InputError(
+                f"args: got {', '.join(map(repr, args))}, which {type(self).__name__} does not have"
+            )
+
+    @abstractmethod
+    def tables(self) -> Sequence[Table]:
+        """The tables, the same on every rank; at least one."""
+
+    def initial(self, table: str, rows: IntArray, rng: np.random.Generator) -> NDArray[Any]:
+        """First values of some rows of a table.
+
+        Args:
+            table: its name.
+            rows: ids of one parameter block's rows, int64. How a table is cut into blocks depends on the
+                configuration, so values that must not depend on it may use the ids, but not `rng`.
+            rng: seeded by the run's seed, the table and the parameter block.
+
+        Returns: shape (len(rows), num_columns). Default: zeros.
+        """
+        found = next(each for each in self.tables() if each.name == table)
+        return np.zeros((len(rows), found.num_columns), found.dtype)
+
+    def initial_state(self, columns: Columns, rng: np.random.Generator) -> Columns:
+        """The app's own state of a data block's samples.
+
+        Args:
+            columns: of all samples of the block.
+            rng: seeded by the run's seed and the data block.
+
+        Returns: columns with as many samples. Default: none.
+        """
+        return {}
+
+    def initial_updates(self, batch: Batch) -> Updates | None:
+        """What a data block pushes once, before the first epoch.
+
+        For instance, counts of its initial state. Default: nothing.
+
+        Args:
+            batch: all samples of one data block.
+        """
+        return None
+
+    def needs(self, batch: Batch) -> Needs:
+        """Rows of sparse tables that a batch needs.
+
+        Returns: ids by table, int64, ascending, each once. Default: none.
+        """
+        return {}
+
+    @abstractmethod
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        """Compute a turn; may change `batch.state` in place.
+
+        The updates of a step must be the sum of those of its parts, whichever way it is split. In `sync`, all
+        parts see the parameters as they were before the step.
+        """
+
+    def update(self, table: str, values: NDArray[Any], deltas: NDArray[Any]) -> None:
+        """Apply a push to rows of a table, in place; default: add.
+
+        The order of pushes is not defined, so it must not matter.
+
+        Args:
+            table: its name.
+            values: current values, shape (num_rows of the push, num_columns).
+            deltas: pushed values, same shape.
+        """
+        values += deltas
+
+    @abstractmethod
+    def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
+        """Terms of the objective: named sums over the batch's samples, which add up over batches.
+
+        Args:
+            batch: all samples of one data block. Its state must not be changed.
+            parameters: as for `compute`.
+        """
+
+    def parameter_objective(self, table: str, values: NDArray[Any]) -> Mapping[str, float]:
+        """Terms of the objective that concern parameters alone, such as regularisers. Default: none.
+
+        Args:
+            table: its name.
+            values: some rows of it.
+
+        Returns: named sums over these rows. Names differ from those of `objective`.
+        """
+        return {}
+
+    @abstractmethod
+    def metrics(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        """Metrics of an epoch; the stop rule watches the first unless `stop.monitor` names another.
+
+        Args:
+            sums: over all samples and all rows, from `objective` and `parameter_objective`.
+        """
+
+
+def has_default_update(app: App) -> bool:
+    """Whether pushes are added, so that whole arrays can be."""
+    return type(app).update is App.update
+
+
+def apply_update(
+    app: App, table: str, block: NDArray[Any], places: IntArray | None, deltas: NDArray[Any]
+) -> None:
+    """Apply a push to values that their owner holds.
+
+    Args:
+        app, table: see `App.update`.
+        block: values, shape (num_rows held, num_columns); changed in place.
+        places: which of them the push concerns, each once; None: all.
+        deltas: shape (len(places), num_columns).
+    """
+    if places is None:
+        app.update(table, block, deltas)
+    elif has_default_update(app):
+        block[places] += deltas
+    else:
+        values = block[places]
+        app.update(table, values, deltas)
+        block[places] = values
+
+
+def tables_of(app: App) -> dict[str, Table]:
+    """The app's tables by name.
+
+    Raises:
+        InputError: there are none, or two have the same name.
+    """
+    tables = {table.name: table for table in app.tables()}
+    if not tables or len(tables) < len(app.tables()):
+        raise InputError(
+            f"{type(app).__name__}.tables: got {[table.name for table in app.tables()]}, "
+            "allowed: at least one table, and a name only once"
+        )
+    return tables
