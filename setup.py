@@ -6,8 +6,15 @@ setup(
     ext_modules=[
         # Optional: without a compiler or Python's headers the install goes on. Then blocks are written with
         # NumPy (hpcbal/dataplane/nontemporal.py), and samples are drawn from lists
-        # (hpcbal/policies/samples/drawing.py).
+        # (hpcbal/policies/samples/drawing.py), and topics in Python (hpcbal/paramserver/apps/gibbs.py).
         Extension("hpcbal.dataplane._streaming", ["hpcbal/dataplane/_streaming.c"], optional=True),
         Extension("hpcbal.policies.samples._drawing", ["hpcbal/policies/samples/_drawing.c"], optional=True),
+        Extension(
+            "hpcbal.paramserver.apps._gibbs",
+            ["hpcbal/paramserver/apps/_gibbs.c"],
+            # Rounded after every operation, as in Python: ranks without this module must sample the same.
+            extra_compile_args=["-ffp-contract=off"],
+            optional=True,
+        ),
     ]
 )

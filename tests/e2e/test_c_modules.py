@@ -11,6 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample_in_python
 from hpcbal.policies.samples import EpochQueues, Indicators
 from hpcbal.policies.samples.drawing import LinkedParts, ListParts
 from hpcbal.policies.samples.generated import generated_sizes
@@ -175,3 +177,75 @@ def test_arrays_that_do_not_fit_together_are_refused(drawing: ModuleType) -> Non
     for values in wrong:
         with pytest.raises(ValueError, match="do not fit together"):
             draw(**values)
+
+
+# ---- topics --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gibbs(built: dict[str, Path]) -> ModuleType:
+    return load("_gibbs", built["_gibbs"])
+
+
+def sample_by(
+    module: ModuleType, rows: Any, starts: Any, uniforms: Any, topics: Any, shared: Counts, prior: Prior
+) -> None:
+    arrays = (
+        shared.counts,
+        shared.totals,
+        shared.listed,
+        shared.num_listed,
+        shared.deltas,
+        shared.total_deltas,
+    )
+    module.sample(rows, starts, uniforms, topics, *arrays, prior.alpha, prior.beta, prior.beta_sum)
+
+
+@given(st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**32))
+@settings(deadline=None)
+def test_c_samples_the_topics_that_python_samples(
+    gibbs: ModuleType, num_topics: int, num_rows: int, seed: int
+) -> None:
+    """Several parts that share their counts, documents without words, and words of one topic."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, 30, rng.integers(1, 8))
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    rows = rng.integers(0, num_rows, starts[-1], np.int32)
+    topics = rng.integers(0, num_topics, starts[-1], np.int32)
+    counts = rng.integers(0, 3, (num_rows, num_topics), np.int32)
+    np.add.at(counts, (rows, topics), 1)
+    totals = counts.sum(axis=0)
+    prior = Prior(float(rng.choice([1e-3, 0.1, 5.0])), 0.05, 0.05 * num_rows)
+    got, wanted = topics.copy(), topics.copy()
+    in_c, in_python = Counts.of(counts, totals), Counts.of(counts, totals)
+    for _ in range(3):
+        uniforms = rng.random(starts[-1])
+        sample_in_python(rows, starts, uniforms, wanted, in_python, prior)
+        sample_by(gibbs, rows, starts, uniforms, got, in_c, prior)
+        assert got.tolist() == wanted.tolist()
+        got[:], wanted[:] = topics, topics  # the next part also starts from the pulled counts
+    assert (in_c.counts == counts).all()
+    assert (in_c.totals == totals).all()
+    assert (in_c.deltas == in_python.deltas).all()
+    assert (in_c.total_deltas == in_python.total_deltas).all()
+
+
+def test_topics_that_do_not_fit_their_counts_are_refused(gibbs: ModuleType) -> None:
+    def sample(row: int = 0, topic: int = 0, last: int = 2, uniforms: int = 2, num_topics: int = 3) -> None:
+        shared = Counts.of(np.ones((2, 3), np.int32), np.full(num_topics, 2))
+        rows, topics = np.array([row, 1], np.int32), np.array([topic, 1], np.int32)
+        starts = np.array([0, 1, last])
+        sample_by(gibbs, rows, starts, np.zeros(uniforms), topics, shared, Prior(0.1, 0.1, 0.2))
+
+    sample()
+    for wrong in (
+        {"row": 2},
+        {"row": -1},
+        {"topic": 3},
+        {"last": 3},
+        {"last": 0},
+        {"uniforms": 1},
+        {"num_topics": 2},
+    ):
+        with pytest.raises(ValueError, match="do not fit together"):
+            sample(**wrong)

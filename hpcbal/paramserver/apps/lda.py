@@ -1,0 +1,175 @@
+"""Topic models by collapsed Gibbs sampling: topics of tokens at the workers, counts at the servers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
+from hpcbal.paramserver.apps.gibbs import Counts, Prior, fastest_sample
+from hpcbal.paramserver.contract import (
+    App,
+    Array,
+    Batch,
+    Columns,
+    IntArray,
+    Needs,
+    Parameters,
+    Ragged,
+    SampleSource,
+    Table,
+    Update,
+    Updates,
+)
+
+_NAME = "LDA"
+_MOST_CELLS = 2**20
+"""Tokens times topics that the objective holds at a time."""
+
+
+class LDA(App):
+    """Latent Dirichlet allocation, sampled by SparseLDA.
+
+    A sample is a document with the ragged column `words`: ids, one for each token. The dataset states
+    `num_words`. A turn draws new topics for the tokens of its documents, one after another within a data
+    block. Blocks do not see each other's draws of the same step, as if each had a worker of its own (AD-LDA).
+    So results are the same to the last bit however blocks are spread.
+
+    Args:
+        source: the dataset.
+        num_topics: >= 2.
+        alpha: Dirichlet prior of a topic in a document, > 0; null: 50 / num_topics, at most 0.1.
+        beta: Dirichlet prior of a word in a topic, > 0.
+
+    Metrics: `loss` (minus the log-likelihood of words and topics, per token, in nats), `log_likelihood` (of
+    all tokens), `perplexity` (of the training tokens, by the mean topics of documents and words of topics).
+
+    Source: L. Yao, D. Mimno and A. McCallum, "Efficient methods for topic model inference on streaming
+        document collections", KDD 2009; D. Newman et al., "Distributed algorithms for topic models", JMLR 10,
+        2009 (AD-LDA).
+    """
+
+    def __init__(
+        self, source: SampleSource, num_topics: int = 20, alpha: float | None = None, beta: float = 0.01
+    ) -> None:
+        super().__init__(source)
+        check_at_least(_NAME, 2, num_topics=num_topics)
+        first_samples(_NAME, source, ("words",))
+        self._num_topics, self._num_words = int(num_topics), count_of(_NAME, source, "num_words")
+        alpha = min(0.1, 50.0 / num_topics) if alpha is None else alpha
+        check_above(_NAME, 0, alpha=alpha, beta=beta)
+        self._prior = Prior(float(alpha), float(beta), beta * self._num_words)
+        self._sample = fastest_sample()
+
+    def tables(self) -> Sequence[Table]:
+        return (
+            Table("word_topics", self._num_words, self._num_topics, "int32", "sparse"),
+            Table("topic_totals", 1, self._num_topics, "int64"),
+        )
+
+    def initial_state(self, columns: Columns, rng: np.random.Generator) -> Columns:
+        """Random topics."""
+        words = columns["words"]
+        assert isinstance(words, Ragged)
+        topics = rng.integers(self._num_topics, size=len(words.values), dtype=np.int32)
+        return {"topics": Ragged(topics, words.offsets)}
+
+    def initial_updates(self, batch: Batch) -> Updates:
+        """Counts of the random topics."""
+        rows, places = self._rows(batch)
+        topics = batch.ragged("topics").values
+        counts = np.bincount(places * self._num_topics + topics, minlength=len(rows) * self._num_topics)
+        totals = np.bincount(topics, minlength=self._num_topics)
+        return {
+            "word_topics": Update(counts.reshape(len(rows), self._num_topics).astype(np.int32), rows),
+            "topic_totals": totals[np.newaxis],
+        }
+
+    def needs(self, batch: Batch) -> Needs:
+        return {"word_topics": self._rows(batch)[0]}
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        places = self._rows(batch)[1].astype(np.int32)
+        topics = batch.ragged("topics")
+        shared = Counts.of(parameters["word_topics"], parameters["topic_totals"])
+        for part in batch.parts:
+            offsets = topics.offsets[part.start : part.stop + 1]
+            tokens = slice(int(offsets[0]), int(offsets[-1]))
+            uniforms = part.rng.random(tokens.stop - tokens.start)
+            self._sample(
+                places[tokens], offsets - offsets[0], uniforms, topics.values[tokens], shared, self._prior
+            )
+        return {"word_topics": shared.deltas, "topic_totals": shared.total_deltas[np.newaxis]}
+
+    def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
+        places, topics = self._rows(batch)[1], batch.ragged("topics")
+        totals = parameters["topic_totals"].reshape(-1) + self._prior.beta_sum
+        of_words = (parameters["word_topics"] + self._prior.beta) / totals
+        log_documents = log_words = 0.0
+        for start, stop in self._pieces(topics.offsets):
+            offsets = topics.offsets[start : stop + 1]
+            tokens = slice(int(offsets[0]), int(offsets[-1]))
+            counts = self._document_counts(topics.values[tokens], offsets - offsets[0])
+            log_documents += self._log_of_documents(counts)
+            of_documents = counts + self._prior.alpha
+            of_documents /= of_documents.sum(axis=1, keepdims=True)
+            spread = np.repeat(of_documents, np.diff(offsets), axis=0)
+            log_words += float(np.log(np.einsum("tk,tk->t", spread, of_words[places[tokens]])).sum())
+        return {"documents": log_documents, "words": log_words, "tokens": float(len(topics.values))}
+
+    def parameter_objective(self, table: str, values: NDArray[Any]) -> Mapping[str, float]:
+        if table == "word_topics":
+            return {"word_topics": float(_log_rising(values[values > 0], self._prior.beta).sum())}
+        return {
+            "topics": -sum(math.lgamma(total + self._prior.beta_sum) for total in values.ravel().tolist())
+        }
+
+    def metrics(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        constant = self._num_topics * math.lgamma(self._prior.beta_sum)
+        log_likelihood = sums["documents"] + sums["word_topics"] + sums["topics"] + constant
+        return {
+            "loss": -log_likelihood / sums["tokens"],
+            "log_likelihood": log_likelihood,
+            "perplexity": math.exp(-sums["words"] / sums["tokens"]),
+        }
+
+    def _rows(self, batch: Batch) -> tuple[IntArray, IntArray]:
+        """Ids of the batch's words, and the place of each token's word among them."""
+        if "rows" not in batch.memo:
+            batch.memo["rows"] = np.unique(batch.ragged("words").values, return_inverse=True)
+        rows, places = batch.memo["rows"]
+        return rows, places
+
+    def _pieces(self, offsets: IntArray) -> Iterator[tuple[int, int]]:
+        """Runs of documents with about `_MOST_CELLS` cells each."""
+        most, start, last = max(1, _MOST_CELLS // self._num_topics), 0, len(offsets) - 1
+        while start < last:
+            stop = int(np.searchsorted(offsets, offsets[start] + most, side="right")) - 1
+            stop = min(max(stop, start + 1), start + most, last)
+            yield start, stop
+            start = stop
+
+    def _document_counts(self, topics: Array, offsets: IntArray) -> Array:
+        """Tokens of each document and topic, float64, shape (num_documents, num_topics)."""
+        num_documents = len(offsets) - 1
+        owners = np.repeat(np.arange(num_documents), np.diff(offsets))
+        cells = np.bincount(owners * self._num_topics + topics, minlength=num_documents * self._num_topics)
+        return cells.reshape(num_documents, self._num_topics).astype(np.float64)
+
+    def _log_of_documents(self, counts: Array) -> float:
+        """Log-likelihood of the topics of documents."""
+        alpha_sum = self._num_topics * self._prior.alpha
+        own = _log_rising(counts[counts > 0].astype(np.int64), self._prior.alpha).sum()
+        return float(own - _log_rising(counts.sum(axis=1).astype(np.int64), alpha_sum).sum())
+
+
+def _log_rising(counts: IntArray, start: float) -> Array:
+    """lgamma(count + start) - lgamma(start) of each count, by a table of sums of logarithms."""
+    most = int(counts.max(initial=0))
+    table = np.zeros(most + 1)
+    np.cumsum(np.log(start + np.arange(most)), out=table[1:])
+    return table[counts]

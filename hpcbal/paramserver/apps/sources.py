@@ -1,0 +1,100 @@
+"""Sources of samples: arrays in memory, and samples that are generated when they are read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.errors import InputError
+from hpcbal.paramserver.contract import (
+    Column,
+    Columns,
+    Fact,
+    IntArray,
+    Ragged,
+    gather,
+    num_samples_of,
+    share_offsets,
+)
+
+
+class ArraySource:
+    """Samples in memory.
+
+    Attributes:
+        num_samples, facts: see `SampleSource`.
+        target: one number per observation, for apps whose samples are features; else None.
+    """
+
+    def __init__(
+        self, columns: Columns, facts: Mapping[str, Fact], target: NDArray[Any] | None = None
+    ) -> None:
+        """Use the arrays as they are, without a copy.
+
+        Args:
+            columns: at least one; all with the same number of samples, at least 1.
+            facts, target: see above.
+
+        Raises:
+            InputError: there are no samples.
+            ValueError: columns have different numbers of samples.
+        """
+        num_samples = num_samples_of(columns)
+        if not num_samples:
+            raise InputError("data: got no samples, allowed: at least 1")
+        self.num_samples, self.facts, self.target = num_samples, dict(facts), target
+        self._columns = share_offsets(columns)
+
+    def read(self, samples: IntArray) -> Columns:
+        """Copies of the samples."""
+        return gather([(self._columns, samples)])
+
+
+class GeneratedSource(ABC):
+    """Samples that are made when they are read, each from random numbers of its own.
+
+    So any rank can read any part, and a set needs no memory. A sample takes some 50 microseconds.
+
+    Attributes:
+        num_samples, facts: see `SampleSource`.
+        ragged: names of the ragged columns.
+    """
+
+    ragged: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, num_samples: int, seed: int, **facts: Fact) -> None:
+        self.num_samples, self.facts = num_samples, facts
+        self._seed = seed
+
+    @abstractmethod
+    def make(self, sample: int, rng: np.random.Generator) -> Mapping[str, Any]:
+        """One sample: for a ragged column an array, for any other a number or an array of fixed shape."""
+
+    def read(self, samples: IntArray) -> Columns:
+        """Make the samples."""
+        made = [self.make(sample, self._rng(sample)) for sample in samples.tolist()]
+        columns: dict[str, Column] = {}
+        for name in made[0]:
+            entries = [np.asarray(each[name]) for each in made]
+            columns[name] = Ragged.of(entries) if name in self.ragged else np.stack(entries)
+        return share_offsets(columns)
+
+    def _rng(self, *place: int) -> np.random.Generator:
+        """Random numbers of a sample; of something that all samples share if there are two numbers."""
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._seed, *place])))
+
+
+def check_counts(function: str, **counts: float) -> None:
+    """Raise if a number of something is below 1, or a seed below 0.
+
+    Raises:
+        InputError: one is.
+    """
+    for name, count in counts.items():
+        least = 0 if name == "seed" else 1
+        if isinstance(count, bool) or not isinstance(count, int | float) or not count >= least:
+            raise InputError(f"data.args.{name} of {function}: got {count!r}, allowed: a number >= {least}")

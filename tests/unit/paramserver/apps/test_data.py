@@ -1,0 +1,172 @@
+"""Datasets of apps: real ones without a download, and generated ones with the stated statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.errors import DataError, InputError
+from hpcbal.paramserver import apps
+from hpcbal.paramserver.alone import train_alone
+from hpcbal.paramserver.apps import texts
+from hpcbal.paramserver.apps.texts import STOP_WORDS, library_texts
+from hpcbal.paramserver.contract import Ragged, SampleSource
+
+GENERATED = {
+    "ratings": apps.generated_ratings(300, 100, 20.0),
+    "documents": apps.generated_documents(300, 500),
+    "classes": apps.generated_classes(300, 1000),
+    "regression": apps.generated_regression(300, 200),
+}
+
+
+def plain(column: Any) -> Any:
+    return [part.tolist() for part in column] if isinstance(column, Ragged) else column.tolist()
+
+
+@pytest.mark.parametrize("source", GENERATED.values(), ids=GENERATED)
+def test_a_sample_depends_on_its_id_alone(source: SampleSource) -> None:
+    whole, part = source.read(np.arange(300)), source.read(np.array([7, 200]))
+    assert whole.keys() == part.keys()
+    for name, column in part.items():
+        both = [plain(whole[name])[sample] for sample in (7, 200)]
+        assert plain(column) == both
+        assert both[0] != both[1] or name == "labels"
+
+
+@pytest.mark.parametrize(
+    ("make", "ids", "fact"),
+    [
+        (apps.generated_ratings, "items", "num_items"),
+        (apps.generated_documents, "words", "num_words"),
+        (apps.generated_classes, "indices", "num_features"),
+        (apps.generated_regression, "rows", "num_observations"),
+    ],
+)
+def test_ids_are_in_range_and_the_seed_matters(make: Any, ids: str, fact: str) -> None:
+    source, other = make(seed=1), make(seed=2)
+    values = source.read(np.arange(200))[ids].values
+    assert 0 <= values.min() <= values.max() < source.facts[fact]
+    assert values.tolist() != other.read(np.arange(200))[ids].values.tolist()
+    with pytest.raises(
+        InputError, match=rf"data.args.seed of {make.__name__}: got -1, allowed: a number >= 0"
+    ):
+        make(seed=-1)
+
+
+def test_ratings_have_the_statistics_of_netflix() -> None:
+    columns = apps.generated_ratings(2000, 20_000, 200.0).read(np.arange(2000))
+    items, ratings = columns["items"], columns["ratings"]
+    assert isinstance(items, Ragged)
+    assert isinstance(ratings, Ragged)
+    assert set(ratings.values) == {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert ratings.values.mean() == pytest.approx(3.6, abs=0.2)
+    assert items.lengths.mean() == pytest.approx(200, rel=0.15)
+    assert np.median(items.lengths) == pytest.approx(200 * 96 / 209, rel=0.15)
+    popularity = np.sort(np.bincount(items.values, minlength=20_000))[::-1]
+    assert popularity[:200].sum() > 0.15 * popularity.sum()  # a hundredth of the items
+    assert all(len(set(each)) == len(each) for each in (items[i].tolist() for i in range(50)))
+
+
+def test_words_follow_a_power_law() -> None:
+    words = apps.generated_documents(2000).read(np.arange(2000))["words"]
+    assert isinstance(words, Ragged)
+    assert words.lengths.mean() == pytest.approx(90, rel=0.05)
+    frequency = np.sort(np.bincount(words.values))[::-1]
+    assert frequency[0] > 5 * frequency[50] > 25 * frequency[1000]
+
+
+def test_a_generated_target_is_what_its_weights_predict() -> None:
+    source: Any = apps.generated_regression(200, 150, num_true=10, noise=0.0)
+    columns = source.read(np.arange(200))
+    target = np.zeros(150)
+    for feature in range(200):
+        target[columns["rows"][feature]] += source.weights[feature] * columns["values"][feature]
+    assert np.count_nonzero(source.weights) == 10
+    assert source.target == pytest.approx(target)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: apps.generated_classes(num_features=5, num_nonzero=6),
+            "num_nonzero of generated_classes: got 6",
+        ),
+        (lambda: apps.generated_regression(num_features=5, num_true=6), "got num_true 6 and noise 0.1"),
+        (lambda: apps.generated_ratings(num_users=0), "num_users of generated_ratings: got 0"),
+        (lambda: apps.labelled("hpcbal.data:diabetes"), "has labels of shape"),
+        (lambda: apps.pixels("hpcbal.data:diabetes"), "has numbers below 0"),
+        (lambda: apps.regression("hpcbal.data:digit_scenes"), r"has labels of shape (10,)"),
+        (lambda: apps.labelled("hpcbal.data:digits", num_samples=0), "num_samples: got 0"),
+        (lambda: apps.labelled("hpcbal.data:generated_series"), "samples of unequal shape"),
+    ],
+)
+def test_data_that_does_not_fit_is_an_error(call: Any, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("app", "source", "message"),
+    [
+        (apps.MLR, apps.pixels(), "MLR needs a dataset that states num_features"),
+        (apps.NMF, GENERATED["documents"], "NMF needs a dataset that states num_items"),
+        (
+            apps.LDA,
+            GENERATED["ratings"],
+            "LDA needs a dataset with columns words; this one has items, ratings",
+        ),
+        (apps.DenseNMF, GENERATED["classes"], "with columns features; this one has indices, values, labels"),
+        (apps.Lasso, GENERATED["classes"], "Lasso needs a dataset with an attribute `target`"),
+    ],
+)
+def test_an_app_says_what_is_missing_in_its_data(app: Any, source: SampleSource, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        app(source)
+    assert message in str(raised.value)
+
+
+def test_digits_serve_as_classes_and_as_ratings() -> None:
+    classes, users = apps.labelled(num_samples=50), apps.pixels()
+    read = classes.read(np.arange(50))
+    assert classes.facts == {"num_features": 64, "num_classes": 10}
+    assert np.asarray(read["features"]).max() == 1.0
+    assert (users.num_samples, users.facts) == (1797, {"num_items": 64})
+    ratings = users.read(np.array([3]))["ratings"]
+    assert isinstance(ratings, Ragged)
+    assert ratings[0].tolist() == np.asarray(read["features"])[3].tolist()
+
+
+def test_features_of_a_regression_are_centred() -> None:
+    source = apps.regression()
+    columns = np.asarray(source.read(np.arange(10))["column"])
+    assert columns.shape == (10, 442)
+    assert columns.mean(axis=1) == pytest.approx(np.zeros(10), abs=1e-6)
+    assert source.target is not None
+    assert source.target.mean() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_texts_of_the_standard_library_have_topics() -> None:
+    source = library_texts()
+    words = source.read(np.arange(source.num_samples))["words"]
+    assert isinstance(words, Ragged)
+    assert source.num_samples > 1000
+    assert words.lengths.min() >= 10
+    assert not STOP_WORDS & set(source.vocabulary)
+    assert {"file", "socket", "thread"} <= set(source.vocabulary)
+    alone, metrics = train_alone(apps.LDA(source, num_topics=20), 4, mini_batch=500, num_data_blocks=4)
+    assert metrics[-1]["perplexity"] < 0.9 * metrics[0]["perplexity"]
+    assert alone.values["word_topics"].sum() == len(words.values)
+
+
+def test_a_library_without_texts_is_an_error(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module.py").write_text('"""Too few words."""\n', encoding="utf-8")
+    monkeypatch.setattr(texts, "_directory", lambda: tmp_path)
+    texts._texts.cache_clear()
+    with pytest.raises(DataError, match="there are no modules with texts; install"):
+        library_texts()
+    texts._texts.cache_clear()

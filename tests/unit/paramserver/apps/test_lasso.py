@@ -1,0 +1,125 @@
+"""Parallel coordinate descent reaches scikit-learn's optimum, for dense and for sparse features."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import linear_model
+from sklearn.datasets import load_diabetes
+
+from hpcbal.errors import InputError
+from hpcbal.paramserver.alone import Alone, train_alone
+from hpcbal.paramserver.apps import Lasso
+from hpcbal.paramserver.apps.sources import ArraySource
+from hpcbal.paramserver.contract import DataBlock, Ragged, gather_batch
+
+
+class Regression(ArraySource):
+    """Columns of X as samples, and the target."""
+
+    def __init__(self, x: Any, target: Any, is_sparse: bool) -> None:
+        if is_sparse:
+            rows = [np.flatnonzero(column) for column in x.T]
+            values = [column[ids] for column, ids in zip(x.T, rows, strict=True)]
+            super().__init__({"rows": Ragged.of(rows), "values": Ragged.of(values)}, {})
+        else:
+            super().__init__({"column": np.ascontiguousarray(x.T)}, {})
+        self.x, self.target = x, target
+
+
+def diabetes() -> Regression:
+    x, y = load_diabetes(return_X_y=True)
+    return Regression(x / x.std(axis=0), (y - y.mean()) / y.std(), False)
+
+
+def generated(is_sparse: bool) -> Regression:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(120, 80)) * (rng.random((120, 80)) < 0.1) + 0.0
+    x[:, 7] = 0.0  # a feature that nobody has
+    x[:, 40:] += 0.5 * x[:, :40]  # correlated features
+    weights = rng.normal(size=80) * (rng.random(80) < 0.2)
+    return Regression(x, x @ weights + 0.1 * rng.normal(size=120), is_sparse)
+
+
+def loss_of(source: Regression, weights: Any, l1: float) -> float:
+    return float(np.square(source.target - source.x @ weights).mean() / 2 + l1 * np.abs(weights).sum())
+
+
+@pytest.mark.parametrize("mini_batch", [1, 4, 10])
+@pytest.mark.parametrize("l1", [0.02, 0.2])
+def test_it_reaches_the_optimum_of_scikit_learn_on_real_data(mini_batch: int, l1: float) -> None:
+    source = diabetes()
+    peer = linear_model.Lasso(alpha=l1, fit_intercept=False, tol=1e-10).fit(source.x, source.target)
+    alone, metrics = train_alone(Lasso(source, l1=l1), 150, mini_batch=mini_batch, num_data_blocks=2)
+    weights = np.concatenate([block.state["weight"] for block in alone.data_blocks])  # type: ignore[arg-type]
+    assert metrics[-1]["loss"] == pytest.approx(loss_of(source, weights, l1))
+    assert metrics[-1]["loss"] == pytest.approx(loss_of(source, peer.coef_, l1), rel=1e-3)
+    assert metrics[-1]["num_nonzero"] == np.count_nonzero(peer.coef_)
+    losses = [each["loss"] for each in metrics]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
+
+
+FORMS = [(False, "dense"), (True, "dense"), (True, "sparse")]
+
+
+@pytest.mark.parametrize(("is_sparse", "access"), FORMS)
+@pytest.mark.parametrize("mini_batch", [10, 80])
+def test_it_reaches_the_optimum_with_features_of_few_observations(
+    is_sparse: bool, access: Any, mini_batch: int
+) -> None:
+    source = generated(is_sparse)
+    peer = linear_model.Lasso(alpha=0.005, fit_intercept=False, tol=1e-10).fit(source.x, source.target)
+    alone, metrics = train_alone(
+        Lasso(source, l1=0.005, access=access), 100, mini_batch=mini_batch, num_data_blocks=4
+    )
+    assert metrics[-1]["loss"] == pytest.approx(loss_of(source, peer.coef_, 0.005), rel=1e-3)
+    weights = np.concatenate([block.state["weight"] for block in alone.data_blocks])  # type: ignore[arg-type]
+    assert alone.values["residual"][:, 0] == pytest.approx(source.target - source.x @ weights, abs=1e-9)
+
+
+def test_one_feature_a_step_is_coordinate_descent() -> None:
+    source = diabetes()
+    alone = Alone(Lasso(source, l1=0.05), mini_batch=10, num_data_blocks=10)
+    block = alone.data_blocks[3]
+    batch = gather_batch([(block, 0, np.array([0]))], seed=0, epoch=0)
+    update = Lasso(source, l1=0.05).compute(batch, {"residual": source.target[:, np.newaxis]})["residual"]
+    x = source.x[:, 3]
+    slope = x @ source.target / len(x)
+    weight = np.sign(slope) * max(abs(slope) - 0.05, 0.0) / np.square(x).mean()
+    assert batch.array("weight") == pytest.approx([weight])
+    assert np.asarray(update)[:, 0] == pytest.approx(-weight * x)
+
+
+@pytest.mark.parametrize(("is_sparse", "access"), FORMS)
+def test_the_updates_of_a_step_are_the_sum_of_those_of_its_parts(is_sparse: bool, access: Any) -> None:
+    source = generated(is_sparse)
+    app = Lasso(source, l1=0.01, access=access)
+    alone = Alone(app, mini_batch=20, num_data_blocks=2)
+
+    def push(numbers: list[int]) -> Any:
+        deltas = np.zeros((120, 1))
+        blocks = [
+            DataBlock(b.number, b.first_sample, b.columns, {n: np.copy(a) for n, a in b.state.items()})  # type: ignore[arg-type]
+            for b in alone.data_blocks
+        ]
+        slices = [(blocks[number], 0, np.arange(5, 25)) for number in numbers]
+        batch = gather_batch(slices, seed=0, epoch=0, step_samples=40)
+        rows = app.needs(batch).get("residual", np.arange(120))
+        deltas[rows] = app.compute(batch, {"residual": source.target[rows, np.newaxis]})["residual"]
+        return deltas
+
+    assert push([0, 1]).any()
+    assert push([0, 1]) == pytest.approx(push([0]) + push([1]), rel=1e-12, abs=1e-12)
+
+
+def test_data_without_a_target_is_an_error() -> None:
+    with pytest.raises(InputError, match="Lasso needs a dataset with an attribute `target`"):
+        Lasso(ArraySource({"column": np.ones((3, 2))}, {}))
+
+
+def test_dense_features_have_no_sparse_residual() -> None:
+    with pytest.raises(InputError, match=r"args.access of Lasso: got sparse, but the features .* are dense"):
+        Lasso(diabetes(), access="sparse")
