@@ -1,0 +1,62 @@
+"""Which executors of a job on parameter servers work, which serve, and when that changes."""
+
+from hpcbal.policies.configuring.changes import (
+    Add,
+    Delete,
+    Move,
+    Operation,
+    Ownership,
+    Plan,
+    Switch,
+    What,
+    plan_changes,
+    renamed,
+)
+from hpcbal.policies.configuring.cost_model import (
+    Configuration,
+    EpochCost,
+    Machine,
+    Problem,
+    Role,
+    Turns,
+    epoch_cost,
+)
+from hpcbal.policies.configuring.heterogeneous import Choice, best_heterogeneous
+from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homogeneous
+from hpcbal.policies.configuring.kinds import Restrictions
+from hpcbal.policies.configuring.metrics import Metrics, ServerMetrics, TurnMetrics, estimate_machines
+from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
+from hpcbal.policies.configuring.trigger import Decision, Trigger
+
+__all__ = [
+    "Add",
+    "Choice",
+    "Configuration",
+    "Decision",
+    "Delete",
+    "EpochCost",
+    "Machine",
+    "Metrics",
+    "Move",
+    "MovingCost",
+    "Operation",
+    "Ownership",
+    "Plan",
+    "Problem",
+    "Restrictions",
+    "Role",
+    "ServerMetrics",
+    "Switch",
+    "Trigger",
+    "TurnMetrics",
+    "Turns",
+    "What",
+    "analytic_epoch_s",
+    "best_heterogeneous",
+    "best_homogeneous",
+    "cost_of_moving",
+    "epoch_cost",
+    "estimate_machines",
+    "plan_changes",
+    "renamed",
+]

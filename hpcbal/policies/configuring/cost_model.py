@@ -1,0 +1,295 @@
+"""Predict the epoch time of a job on parameter servers from who does what, and how fast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hpcbal.errors import PolicyError
+
+Role = Literal["worker", "server", "standby"]
+Turns = Literal["per_worker", "shared"]
+
+ROLES: tuple[Role, ...] = ("worker", "server", "standby")
+_WHOLE = 1e-9
+"""Shares of a turn below this are rounding errors, not another turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one executor can do.
+
+    Attributes:
+        seconds_per_sample: compute time of a sample, > 0.
+        bandwidth: of its link, in bytes/s and in each direction, > 0 and finite.
+        service_s_per_byte: time that it needs as a server to answer or apply one byte, >= 0.
+        memory_bytes: memory for data and parameters, > 0.
+    """
+
+    seconds_per_sample: float
+    bandwidth: float
+    service_s_per_byte: float = 0.0
+    memory_bytes: float = math.inf
+
+    def __post_init__(self) -> None:
+        _check("seconds_per_sample", self.seconds_per_sample, 0 < self.seconds_per_sample < math.inf, "> 0")
+        _check("bandwidth", self.bandwidth, 0 < self.bandwidth < math.inf, "> 0 bytes/s and finite")
+        _check("service_s_per_byte", self.service_s_per_byte, 0 <= self.service_s_per_byte < math.inf, ">= 0")
+        _check("memory_bytes", self.memory_bytes, self.memory_bytes > 0, "> 0")
+
+    @property
+    def serve_s_per_byte(self) -> float:
+        """Seconds per byte that it serves: its link and its processor work side by side."""
+        return max(1.0 / self.bandwidth, self.service_s_per_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A job and the machines that it may use.
+
+    Two rules count the turns (pull, compute, push) of an epoch. `per_worker`: a worker takes `mini_batch`
+    samples in each of its turns, so it needs ceil(d_i / mini_batch) of them ([PS] Eq. 3.4; asynchronous
+    training). `shared`: every worker takes part in all ceil(num_samples / mini_batch) steps, whatever its
+    share of the data (synchronous and stale training, where `mini_batch` is the batch of all workers).
+
+    Bytes of a turn are counted per worker and over all servers. With dense access they are the size of the
+    model, each way. With sparse access they grow with the samples of the turn.
+
+    Attributes:
+        machines: machine i is executor i of the job, in any fixed order.
+        num_samples: [PS] D, >= 1.
+        num_data_blocks: blocks of samples, of nearly equal size, 1..num_samples.
+        num_parameter_blocks: blocks of the model, of nearly equal size, >= 1.
+        mini_batch: [PS] B, in samples, >= 1.
+        turns: how turns are counted, see above.
+        pull_bytes, push_bytes: bytes of a turn that do not depend on its samples, >= 0.
+        pull_bytes_per_sample, push_bytes_per_sample: bytes of a turn for each of its samples, >= 0.
+        ways_overlap: whether pulls travel while pushes travel the other way. False: one waits for the other.
+        turn_overhead_s: time of a turn that neither bytes nor samples explain (latency), >= 0.
+        model_bytes: size of the model on the servers, [PS] M; only for memory limits, >= 0.
+        sample_bytes: size of a sample and its state on a worker; only for memory limits, >= 0.
+    """
+
+    machines: tuple[Machine, ...]
+    num_samples: int
+    num_data_blocks: int
+    num_parameter_blocks: int
+    mini_batch: int
+    turns: Turns
+    pull_bytes: float
+    push_bytes: float
+    pull_bytes_per_sample: float = 0.0
+    push_bytes_per_sample: float = 0.0
+    ways_overlap: bool = False
+    turn_overhead_s: float = 0.0
+    model_bytes: float = 0.0
+    sample_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check("machines", len(self.machines), len(self.machines) >= 1, "at least 1")
+        _check("num_samples", self.num_samples, self.num_samples >= 1, ">= 1")
+        blocks_fit = 1 <= self.num_data_blocks <= self.num_samples
+        _check("num_data_blocks", self.num_data_blocks, blocks_fit, f"1..{self.num_samples}")
+        _check("num_parameter_blocks", self.num_parameter_blocks, self.num_parameter_blocks >= 1, ">= 1")
+        _check("mini_batch", self.mini_batch, self.mini_batch >= 1, ">= 1")
+        _check("turns", self.turns, self.turns in ("per_worker", "shared"), "per_worker, shared")
+        for name in (
+            "pull_bytes",
+            "push_bytes",
+            "pull_bytes_per_sample",
+            "push_bytes_per_sample",
+            "turn_overhead_s",
+            "model_bytes",
+            "sample_bytes",
+        ):
+            value = getattr(self, name)
+            _check(name, value, 0 <= value < math.inf, ">= 0 and finite")
+
+    @property
+    def samples_per_block(self) -> float:
+        """Mean size of a data block. Sizes differ by at most one sample, which the model leaves out."""
+        return self.num_samples / self.num_data_blocks
+
+    @property
+    def shared_turns(self) -> int:
+        """Steps of an epoch with shared turns."""
+        return -(-self.num_samples // self.mini_batch)
+
+    @property
+    def turn_bytes(self) -> float:
+        """Bytes of a turn on the busier direction of a link, or on both one after the other."""
+        return self._both_ways(self.pull_bytes, self.push_bytes)
+
+    @property
+    def bytes_per_sample(self) -> float:
+        """Like `turn_bytes`, for each sample of the turn."""
+        return self._both_ways(self.pull_bytes_per_sample, self.push_bytes_per_sample)
+
+    @property
+    def full_turn_bytes(self) -> float:
+        """Bytes of a turn with `mini_batch` samples."""
+        return self.turn_bytes + self.mini_batch * self.bytes_per_sample
+
+    def num_turns(self, num_samples: float) -> int:
+        """Turns of an epoch of a worker with so many samples; a worker without samples takes none."""
+        if num_samples <= 0:
+            return 0
+        if self.turns == "shared":
+            return self.shared_turns
+        return max(1, math.ceil(num_samples / self.mini_batch - _WHOLE))
+
+    def most_data_blocks(self, machine: Machine) -> int:
+        """Data blocks that a worker has memory for, beside the parameters that it pulls."""
+        pulled = self.pull_bytes + self.mini_batch * self.pull_bytes_per_sample
+        return _blocks_within(
+            machine.memory_bytes - pulled, self.samples_per_block * self.sample_bytes, self.num_data_blocks
+        )
+
+    def most_parameter_blocks(self, machine: Machine) -> int:
+        """Parameter blocks that a server has memory for."""
+        size = self.model_bytes / self.num_parameter_blocks
+        return _blocks_within(machine.memory_bytes, size, self.num_parameter_blocks)
+
+    def _both_ways(self, pulled: float, pushed: float) -> float:
+        return max(pulled, pushed) if self.ways_overlap else pulled + pushed
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Which machine does what, and with how much.
+
+    Attributes:
+        roles: one per machine; workers and servers are disjoint ([PS] Fig. 3.2, line 17), and machines may
+            stand by.
+        data_blocks: data blocks of each machine: at least one for a worker, none for the others.
+        parameter_blocks: parameter blocks of each machine: at least one for a server, none for the others.
+
+    Raises: PolicyError: counts and roles contradict each other.
+    """
+
+    roles: tuple[Role, ...]
+    data_blocks: tuple[int, ...]
+    parameter_blocks: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.roles) == len(self.data_blocks) == len(self.parameter_blocks):
+            raise PolicyError("a configuration needs a role and two counts for each machine")
+        rows = zip(self.roles, self.data_blocks, self.parameter_blocks, strict=True)
+        for i, (role, data, parameters) in enumerate(rows):
+            fits = (role == "worker") == (data > 0) and (role == "server") == (parameters > 0)
+            if role not in ROLES or not fits or min(data, parameters) < 0:
+                raise PolicyError(
+                    f"machine {i}: got {role} with {data} data blocks and {parameters} parameter blocks, "
+                    "allowed: data blocks for a worker, parameter blocks for a server, none on standby"
+                )
+
+    @classmethod
+    def of_blocks(cls, data_blocks: Sequence[int], parameter_blocks: Sequence[int]) -> Configuration:
+        """The configuration in which each machine has the role that its blocks imply."""
+        roles: list[Role] = [
+            "worker" if data else "server" if parameters else "standby"
+            for data, parameters in zip(data_blocks, parameter_blocks, strict=True)
+        ]
+        return cls(tuple(roles), tuple(data_blocks), tuple(parameter_blocks))
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """Machines that are workers, in ascending order."""
+        return tuple(i for i, role in enumerate(self.roles) if role == "worker")
+
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """Machines that are servers, in ascending order."""
+        return tuple(i for i, role in enumerate(self.roles) if role == "server")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCost:
+    """What an epoch takes, by machine; 0 for machines that are no workers.
+
+    Attributes:
+        compute_s: [PS] C_comp.
+        communication_s: [PS] C_comm, with the overhead of turns.
+    """
+
+    compute_s: tuple[float, ...]
+    communication_s: tuple[float, ...]
+
+    @property
+    def worker_s(self) -> tuple[float, ...]:
+        """Epoch time of each machine ([PS] Eq. 3.2)."""
+        return tuple(a + b for a, b in zip(self.compute_s, self.communication_s, strict=True))
+
+    @property
+    def epoch_s(self) -> float:
+        """Epoch time of the slowest worker ([PS] Eq. 3.1)."""
+        return max(self.worker_s)
+
+
+def epoch_cost(problem: Problem, configuration: Configuration) -> EpochCost:
+    """Predict the epoch time of each worker.
+
+    With f_j = m_j / M and the bytes V of a turn, worker i communicates in each turn for
+
+        max( max_j(f_j * w * V / b_j),  sum_j(f_j * V / b_ij) ),   b_ij = min(b_i, b_j):
+
+    either the slowest server needs that long to serve all workers, or the worker's own transfers do.
+
+    Raises: PolicyError: the configuration does not fit the problem.
+    Source: [PS] Eq. 3.1 to 3.4. Deviations: (1) The paper counts the model once per turn, although it
+        measures from the start of a push to the end of the next pull. Here pull and push are separate inputs,
+        one after the other or overlapping, so sparse access moves less than the model. (2) The first term of
+        the paper divides by b_ij: a worker behind a slow link would slow a server down for all workers. The
+        server's link is shared by all and sends to a fast worker while a slow one still receives, so it
+        counts alone, as does the server's processor. With links of one speed both agree. (3) The shared
+        rule, bytes that grow with samples, and the overhead of a turn are not in the paper.
+    """
+    _check_fit(problem, configuration)
+    workers, servers = configuration.workers, configuration.servers
+    machines = problem.machines
+    share = {j: configuration.parameter_blocks[j] / problem.num_parameter_blocks for j in servers}
+    slowest = max(share[j] * machines[j].serve_s_per_byte for j in servers)
+    shared = problem.turns == "shared"
+    compute, communication = [0.0] * len(machines), [0.0] * len(machines)
+    for i in workers:
+        samples = configuration.data_blocks[i] * problem.samples_per_block
+        turns = problem.num_turns(samples)
+        if shared:
+            served = len(workers) * turns * problem.turn_bytes
+            served += problem.num_samples * problem.bytes_per_sample
+            moved = turns * problem.turn_bytes + samples * problem.bytes_per_sample
+        else:
+            served = len(workers) * turns * problem.full_turn_bytes
+            moved = turns * problem.full_turn_bytes
+        link_s = sum(share[j] / min(machines[i].bandwidth, machines[j].bandwidth) for j in servers)
+        compute[i] = machines[i].seconds_per_sample * samples
+        communication[i] = max(served * slowest, moved * link_s) + turns * problem.turn_overhead_s
+    return EpochCost(tuple(compute), tuple(communication))
+
+
+def _check_fit(problem: Problem, configuration: Configuration) -> None:
+    if len(configuration.roles) != len(problem.machines):
+        raise PolicyError(
+            f"got roles of {len(configuration.roles)} machines, the problem has {len(problem.machines)}"
+        )
+    data, parameters = sum(configuration.data_blocks), sum(configuration.parameter_blocks)
+    if (data, parameters) != (problem.num_data_blocks, problem.num_parameter_blocks):
+        raise PolicyError(
+            f"got {data} data blocks and {parameters} parameter blocks, "
+            f"the problem has {problem.num_data_blocks} and {problem.num_parameter_blocks}"
+        )
+
+
+def _blocks_within(memory_bytes: float, block_bytes: float, num_blocks: int) -> int:
+    if memory_bytes < 0:
+        return 0
+    if block_bytes * num_blocks <= memory_bytes:
+        return num_blocks
+    return int(memory_bytes / block_bytes)
+
+
+def _check(name: str, value: object, ok: bool, allowed: str) -> None:
+    if not ok:
+        raise PolicyError(f"{name}: got {value!r}, allowed: {allowed}")

@@ -1,0 +1,234 @@
+"""Moving averages of what executors measure, and machines estimated from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hpcbal.errors import PolicyError
+from hpcbal.policies.configuring.cost_model import Machine
+
+WEIGHT = 0.3
+"""Weight of the newest value in a moving average: about the last six values count."""
+ALIKE = 0.05
+"""Machines whose values differ by at most this share count as equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """An exponential moving average that starts as a plain mean.
+
+    Attributes:
+        value: 0 if there is no value yet.
+        number: values so far.
+    """
+
+    value: float = 0.0
+    number: int = 0
+
+    def after(self, value: float) -> Average:
+        """The average with one more value."""
+        weight = max(WEIGHT, 1.0 / (self.number + 1))
+        return Average(self.value + weight * (value - self.value), self.number + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMetrics:
+    """What a worker measured in one turn.
+
+    Attributes:
+        samples: samples of the turn, >= 0; a turn without samples counts only for communication.
+        compute_s: time of `compute`.
+        communication_s: from the start of the push to the end of the next pull ([PS] Sec. 3.2.1).
+        bytes_moved: pulled and pushed.
+    """
+
+    samples: int
+    compute_s: float
+    communication_s: float
+    bytes_moved: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetrics:
+    """What a server measured in one period.
+
+    Attributes:
+        bytes_moved: received and sent.
+        service_s: time spent on answering and applying.
+    """
+
+    bytes_moved: float
+    service_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorAverages:
+    """Moving averages of one executor.
+
+    Attributes:
+        seconds_per_sample: as a worker, at any time of the job.
+        communication_s, turn_bytes: as a worker, since the last change.
+        service_s_per_byte: as a server, at any time of the job.
+        fresh_turns, fresh_periods: turns and periods since the last change, without the warm-up.
+        skipped: turns or periods of the warm-up so far.
+    """
+
+    seconds_per_sample: Average = Average()
+    communication_s: Average = Average()
+    turn_bytes: Average = Average()
+    service_s_per_byte: Average = Average()
+    fresh_turns: int = 0
+    fresh_periods: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Averages of all executors. The first `warm_up` values of each after a change are left out.
+
+    Source: [PS] Sec. 3.3.1, Metric Collection, and Sec. 3.4.1, Optimizer setup.
+    """
+
+    executors: tuple[ExecutorAverages, ...]
+    warm_up: int = 3
+
+    @classmethod
+    def of(cls, num_machines: int, warm_up: int = 3) -> Metrics:
+        """No values yet."""
+        return cls((ExecutorAverages(),) * num_machines, warm_up)
+
+    def after_turn(self, machine: int, turn: TurnMetrics) -> Metrics:
+        """The averages after a turn of a worker."""
+        now = self.executors[machine]
+        if now.skipped < self.warm_up:
+            return self._with(machine, replace(now, skipped=now.skipped + 1))
+        speed = now.seconds_per_sample
+        if turn.samples > 0 and turn.compute_s > 0:
+            speed = speed.after(turn.compute_s / turn.samples)
+        return self._with(
+            machine,
+            replace(
+                now,
+                seconds_per_sample=speed,
+                communication_s=now.communication_s.after(turn.communication_s),
+                turn_bytes=now.turn_bytes.after(turn.bytes_moved),
+                fresh_turns=now.fresh_turns + 1,
+            ),
+        )
+
+    def after_period(self, machine: int, period: ServerMetrics) -> Metrics:
+        """The averages after a period of a server."""
+        now = self.executors[machine]
+        if now.skipped < self.warm_up:
+            return self._with(machine, replace(now, skipped=now.skipped + 1))
+        service = now.service_s_per_byte
+        if period.bytes_moved > 0:
+            service = service.after(period.service_s / period.bytes_moved)
+        return self._with(
+            machine, replace(now, service_s_per_byte=service, fresh_periods=now.fresh_periods + 1)
+        )
+
+    def after_change(self) -> Metrics:
+        """After a change of configuration: speeds of machines stay known, all else is measured anew."""
+        return replace(
+            self,
+            executors=tuple(
+                ExecutorAverages(
+                    seconds_per_sample=own.seconds_per_sample, service_s_per_byte=own.service_s_per_byte
+                )
+                for own in self.executors
+            ),
+        )
+
+    def _with(self, machine: int, averages: ExecutorAverages) -> Metrics:
+        executors = list(self.executors)
+        executors[machine] = averages
+        return replace(self, executors=tuple(executors))
+
+
+def estimate_machines(
+    metrics: Metrics,
+    bandwidths: Sequence[float],
+    kinds: Sequence[str | int],
+    memory_bytes: Mapping[int, float] | None = None,
+) -> tuple[Machine, ...]:
+    """Machines from what was measured; what a machine has not shown yet is taken from others.
+
+    An executor that has only been a server has no compute time yet. It counts as fast as the mean worker of
+    its kind; if there is none, as the mean of all workers. So a first change may be wrong about such a
+    machine; once it has worked, its own values count. Service times of machines that have not served yet are
+    taken likewise, and are 0 if no machine has served.
+
+    Measured values of equal machines differ a little. Machines whose compute times and bandwidths differ by
+    at most 5 % get the same values, their means, so that the search sees few kinds (`ALIKE`).
+
+    Args:
+        bandwidths: bytes/s of each link, given or measured.
+        kinds: what each machine is, such as its node type; equal entries are assumed to be equally fast.
+        memory_bytes: memory by machine; machines that are not in it have no limit.
+
+    Raises: PolicyError: no worker has reported a compute time yet.
+    Source: [PS] Sec. 3.2.2 measures C_w.proc on workers, and does not say what a server's is.
+    """
+    compute = [own.seconds_per_sample for own in metrics.executors]
+    if not any(average.number for average in compute):
+        raise PolicyError("no worker has reported a compute time yet; wait for more turns")
+    compute_s = _completed(compute, kinds)
+    service_s = _completed([own.service_s_per_byte for own in metrics.executors], kinds)
+    limits = memory_bytes or {}
+    machines = [
+        Machine(compute_s[i], bandwidths[i], service_s[i], limits.get(i, float("inf")))
+        for i in range(len(metrics.executors))
+    ]
+    return _alike(machines)
+
+
+def _completed(averages: Sequence[Average], kinds: Sequence[str | int]) -> list[float]:
+    """Values of all machines: own, the mean of the kind, or the mean of all; 0 if nobody has any."""
+    known = [i for i, average in enumerate(averages) if average.number]
+
+    def value(i: int) -> float:
+        if averages[i].number:
+            return averages[i].value
+        similar = [j for j in known if kinds[j] == kinds[i]] or known
+        return sum(averages[j].value for j in similar) / len(similar) if similar else 0.0
+
+    return [value(i) for i in range(len(averages))]
+
+
+def _alike(machines: Sequence[Machine]) -> tuple[Machine, ...]:
+    """Give machines with nearly equal values the same ones."""
+    order = sorted(
+        range(len(machines)), key=lambda i: (machines[i].bandwidth, machines[i].seconds_per_sample, i)
+    )
+    groups: list[list[int]] = []
+    for i in order:
+        for group in groups:
+            if _near(machines[group[0]], machines[i]):
+                group.append(i)
+                break
+        else:
+            groups.append([i])
+    result = list(machines)
+    for group in groups:
+        members = [machines[i] for i in group]
+        mean = Machine(
+            sum(machine.seconds_per_sample for machine in members) / len(members),
+            sum(machine.bandwidth for machine in members) / len(members),
+            sum(machine.service_s_per_byte for machine in members) / len(members),
+            members[0].memory_bytes,
+        )
+        for i in group:
+            result[i] = mean
+    return tuple(result)
+
+
+def _near(one: Machine, other: Machine) -> bool:
+    pairs = (
+        (one.seconds_per_sample, other.seconds_per_sample),
+        (one.bandwidth, other.bandwidth),
+        (one.serve_s_per_byte, other.serve_s_per_byte),
+    )
+    alike = all(abs(a - b) <= ALIKE * max(a, b) for a, b in pairs)
+    return alike and one.memory_bytes == other.memory_bytes
