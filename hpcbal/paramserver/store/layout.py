@@ -1,0 +1,112 @@
+"""How the rows of all tables are cut into parameter blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from hpcbal.errors import HpcbalError
+from hpcbal.paramserver.contract import IntArray, Table
+
+MAX_ROWS = 1 << 31
+"""Of a table: products of two row numbers must fit 63 bits."""
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+class Layout:
+    """Blocks 0..num_blocks-1; each holds neighbouring positions of one table.
+
+    The position of a row of a dense table is its id. Rows of a sparse table are spread first, so that ids
+    that are used often do not meet in one block.
+
+    Args:
+        tables: in order.
+        blocks_per_table: number of blocks of each, 1 to its number of rows. Blocks of a table differ by at
+            most one row.
+
+    Raises:
+        HpcbalError: a table is cut into no blocks, or more than it has rows, or has too many rows.
+    """
+
+    def __init__(self, tables: Sequence[Table], blocks_per_table: Sequence[int]) -> None:
+        self.tables = tuple(tables)
+        self._table = {table.name: table for table in tables}
+        self._first: dict[str, int] = {}
+        self._count: dict[str, int] = {}
+        self.num_blocks = 0
+        for table, count in zip(tables, blocks_per_table, strict=True):
+            if not 1 <= count <= table.num_rows <= MAX_ROWS:
+                raise HpcbalError(
+                    f"table {table.name!r}: {table.num_rows} rows in {count} blocks, allowed: a row in each "
+                    f"block at least, and at most {MAX_ROWS} rows"
+                )
+            self._first[table.name], self._count[table.name] = self.num_blocks, count
+            self.num_blocks += count
+        self._bounds = {
+            t.name: np.arange(n + 1) * t.num_rows // n for t, n in zip(tables, blocks_per_table, strict=True)
+        }
+        self._shapes: list[tuple[Table, int]] = []
+        self._spans: list[tuple[int, int]] = []
+        for table in tables:
+            bounds = self._bounds[table.name].tolist()
+            self._spans += pairwise(bounds)
+            self._shapes += [(table, stop - start) for start, stop in pairwise(bounds)]
+        self._factor = {table.name: _factor(table.num_rows) for table in tables if table.access == "sparse"}
+
+    def table(self, name: str) -> Table:
+        return self._table[name]
+
+    def blocks_of(self, name: str) -> range:
+        """Blocks of a table."""
+        first = self._first[name]
+        return range(first, first + self._count[name])
+
+    def table_of(self, block: int) -> Table:
+        """The table that a block belongs to."""
+        return self._shapes[block][0]
+
+    def shape_of(self, block: int) -> tuple[Table, int]:
+        """A block's table, and its number of rows."""
+        return self._shapes[block]
+
+    def rows_span(self, block: int) -> tuple[int, int]:
+        """Positions [start, stop) of a block; of a dense table, its rows."""
+        return self._spans[block]
+
+    def rows_of(self, block: int) -> IntArray:
+        """Ids of a block's rows, in order of their places."""
+        start, stop = self.rows_span(block)
+        table = self.table_of(block)
+        positions = np.arange(start, stop)
+        if table.access == "dense":
+            return positions
+        return positions * pow(self._factor[table.name], -1, table.num_rows) % table.num_rows
+
+    def locate(self, name: str, ids: IntArray) -> tuple[IntArray, IntArray]:
+        """The block of each row, and its place within the block."""
+        table = self._table[name]
+        positions = ids if table.access == "dense" else ids * self._factor[name] % table.num_rows
+        # Block i begins at position i * num_rows // count. In place, because fresh memory costs more.
+        count = self._count[name]
+        index = positions + 1
+        index *= count
+        index -= 1
+        index //= table.num_rows
+        places = positions - self._bounds[name][index]
+        index += self._first[name]
+        return index, places
+
+
+def _factor(num_rows: int) -> int:
+    """A multiplier that permutes the rows of a table, and sends neighbours far apart.
+
+    Source: D. E. Knuth, "The Art of Computer Programming", vol. 3, Sec. 6.4, on Fibonacci hashing.
+    """
+    factor = max(1, round(_GOLDEN * num_rows))
+    while math.gcd(factor, num_rows) != 1:
+        factor += 1
+    return factor

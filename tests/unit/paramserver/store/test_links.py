@@ -1,0 +1,141 @@
+"""Links carry one message after the other in each direction, and cut through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbal.errors import HpcbalError
+from hpcbal.paramserver.store.links import Link
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Message:
+    at_ms: int
+    source: int
+    destination: int
+    num_bytes: int
+
+
+def replay(messages: list[Message], bytes_per_ms: list[int], latency_ms: int = 0) -> list[float]:
+    """When each message arrives, in ms: events in the order of time, as the simulator runs links."""
+    links: list[Link[int]] = [Link(1e3 * speed, latency_ms / 1e3) for speed in bytes_per_ms]
+    arrivals = [-1.0] * len(messages)
+    unsent = sorted(range(len(messages)), key=lambda i: messages[i].at_ms)
+    while True:
+        times = [time for link in links if (time := link.next_ns) is not None]
+        times += [messages[unsent[0]].at_ms * MS] if unsent else []
+        if not times:
+            return arrivals
+        now_ns = min(times)
+        while unsent and messages[unsent[0]].at_ms * MS <= now_ns:
+            number = unsent.pop(0)
+            message = messages[number]
+            start_ns, end_ns = links[message.source].leave(now_ns, message.num_bytes)
+            links[message.destination].announce(number, message.num_bytes, start_ns, end_ns)
+        for link in links:
+            for number in link.arrived(now_ns):
+                assert arrivals[number] == -1
+                arrivals[number] = now_ns / MS
+
+
+def step_by_step(messages: list[Message], bytes_per_ms: list[int], latency_ms: int = 0) -> list[float]:
+    """The same, ms by ms: each direction of a link carries bytes of the first message in its line.
+
+    Exact if every message takes whole ms on every link.
+    """
+    sent, carried = [0] * len(messages), [0] * len(messages)
+    arrivals = [-1.0] * len(messages)
+    up: list[list[int]] = [[] for _ in bytes_per_ms]
+    down: list[list[int]] = [[] for _ in bytes_per_ms]
+    unsent = sorted(range(len(messages)), key=lambda i: messages[i].at_ms)
+    now_ms = 0
+    while -1.0 in arrivals:
+        while unsent and messages[unsent[0]].at_ms == now_ms:
+            up[messages[unsent[0]].source].append(unsent.pop(0))
+        starting = [queue[0] for queue in up if queue and sent[queue[0]] == 0]
+        for number in sorted(starting, key=lambda i: (messages[i].at_ms, i)):
+            down[messages[number].destination].append(number)
+        for queues, moved in ((up, sent), (down, carried)):
+            for rank, queue in enumerate(queues):
+                if queue:
+                    moved[queue[0]] += bytes_per_ms[rank]
+                    if moved[queue[0]] == messages[queue[0]].num_bytes:
+                        queue.pop(0)
+        now_ms += 1
+        for number, message in enumerate(messages):
+            if arrivals[number] == -1 and min(sent[number], carried[number]) == message.num_bytes:
+                arrivals[number] = now_ms + latency_ms
+    return arrivals
+
+
+SPEEDS = [1, 2, 4, 8]
+traffic = st.lists(
+    st.builds(
+        Message,
+        at_ms=st.integers(0, 20),
+        source=st.integers(0, 3),
+        destination=st.integers(0, 3),
+        num_bytes=st.sampled_from([8, 16, 24, 64]),
+    ).filter(lambda message: message.source != message.destination),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(traffic, st.sampled_from([0, 3]))
+def test_the_arithmetic_agrees_with_a_simulation_in_small_steps(
+    messages: list[Message], latency_ms: int
+) -> None:
+    assert replay(messages, SPEEDS, latency_ms) == step_by_step(messages, SPEEDS, latency_ms)
+
+
+@given(traffic)
+def test_no_link_carries_more_than_its_speed_allows(messages: list[Message]) -> None:
+    arrivals = replay(messages, SPEEDS)
+    for rank, speed in enumerate(SPEEDS):
+        for end in ("source", "destination"):
+            here = [(m.at_ms, t, m.num_bytes) for m, t in zip(messages, arrivals, strict=True)
+                    if getattr(m, end) == rank]  # fmt: skip
+            for first_ms, _, _ in here:
+                for _, last_ms, _ in here:
+                    num_bytes = sum(n for at, t, n in here if at >= first_ms and t <= last_ms)
+                    assert num_bytes <= speed * max(0.0, last_ms - first_ms) + 1e-6
+
+
+@given(traffic, st.sampled_from([0, 3]))
+def test_messages_between_two_ranks_keep_their_order(messages: list[Message], latency_ms: int) -> None:
+    arrivals = replay(messages, SPEEDS, latency_ms)
+    last: dict[tuple[int, int], float] = {}
+    for number in sorted(range(len(messages)), key=lambda i: messages[i].at_ms):
+        pair = messages[number].source, messages[number].destination
+        assert arrivals[number] >= last.get(pair, 0.0)
+        last[pair] = arrivals[number]
+
+
+def test_a_message_cuts_through_and_takes_as_long_as_on_the_slower_link() -> None:
+    assert replay([Message(0, 0, 3, 16)], SPEEDS) == [16]
+    assert replay([Message(0, 3, 0, 16)], SPEEDS) == [16]
+    assert replay([Message(0, 3, 0, 16)], SPEEDS, latency_ms=5) == [21]
+
+
+def test_all_that_one_rank_receives_shares_its_link() -> None:
+    fan_in = [Message(0, source, 0, 8) for source in (1, 2, 3)]
+    assert replay(fan_in, SPEEDS) == [8, 16, 24]
+
+
+def test_a_message_that_waits_for_its_sender_holds_up_nobody_at_its_receiver() -> None:
+    # Rank 0 sends to 2 for 64 ms before it sends to 3; meanwhile 3 receives from 2.
+    messages = [Message(0, 0, 2, 64), Message(0, 0, 3, 8), Message(10, 2, 3, 8)]
+    assert replay(messages, SPEEDS) == [64, 72, 12]
+
+
+def test_a_link_needs_a_speed() -> None:
+    for speed, latency_s in ((0.0, 0.0), (-1.0, 0.0), (float("inf"), 0.0), (1.0, -1.0)):
+        with pytest.raises(HpcbalError, match="allowed: > 0"):
+            Link[int](speed, latency_s)
