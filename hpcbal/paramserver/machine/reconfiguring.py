@@ -1,0 +1,81 @@
+"""The moves of one reconfiguration: which may start, which are under way, which are over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hpcbal.paramserver.machine.events import Move, Reconfigure
+from hpcbal.paramserver.machine.messages import What
+
+
+class Reconfiguration:
+    """Performs the moves in the order of their dependencies, side by side where there are none.
+
+    Args:
+        request: what to do.
+        owner: rank that owns each block, by sort of block.
+
+    Raises:
+        ValueError: if a move takes blocks from a rank that does not own them, or is in no order.
+    """
+
+    def __init__(self, request: Reconfigure, owner: Mapping[What, Sequence[int]]) -> None:
+        self._request = request
+        self._left: dict[int, set[int]] = {}  # of each move under way, blocks that have not arrived
+        self._waiting = dict(enumerate(request.moves))
+        self._done: set[int] = set()
+        now = {what: list(ranks) for what, ranks in owner.items()}
+        for number, move in enumerate(request.moves):
+            if any(before >= number for before in move.after):
+                raise ValueError(f"move {number} waits for a later one: {move}")
+            wrong = [block for block in move.blocks if now[move.what][block] != move.source]
+            if wrong or not move.blocks or move.source == move.destination:
+                raise ValueError(f"move {number} is none: {move}; not owned by its source: {wrong}")
+            for block in move.blocks:
+                now[move.what][block] = move.destination
+
+    @property
+    def is_over(self) -> bool:
+        return not self._waiting and not self._left
+
+    @property
+    def performed(self) -> Reconfigure:
+        """The request with the moves that were performed."""
+        moves = [move for number, move in enumerate(self._request.moves) if number in self._done]
+        return replace(self._request, moves=tuple(moves))
+
+    def start_ready(self) -> list[Move]:
+        """The moves that wait for none any more; they are under way from now on."""
+        ready = [number for number, move in self._waiting.items() if self._done.issuperset(move.after)]
+        moves = [self._waiting.pop(number) for number in ready]
+        self._left.update({number: set(move.blocks) for number, move in zip(ready, moves, strict=True)})
+        return moves
+
+    def give_up_rest(self) -> None:
+        """Start no more moves; those under way end."""
+        self._waiting.clear()
+
+    def arrived(self, what: What, blocks: Sequence[int], destination: int) -> None:
+        """Note that blocks have arrived.
+
+        Raises:
+            ValueError: if they are on no move there.
+        """
+        for block in blocks:
+            number = next(
+                (
+                    number
+                    for number, left in self._left.items()
+                    if block in left
+                    and self._request.moves[number].what == what
+                    and self._request.moves[number].destination == destination
+                ),
+                None,
+            )
+            if number is None:
+                raise ValueError(f"{what} block {block} arrived at {destination}, but is on no move there")
+            self._left[number].discard(block)
+            if not self._left[number]:
+                del self._left[number]
+                self._done.add(number)
