@@ -1,0 +1,486 @@
+"""Pulls, pushes and turns of the parameter servers, beside plain MPI, plain NumPy and one process.
+
+    python bench/bench_paramserver.py --json paramserver.json
+
+The bench starts itself under mpirun: rank 0 is the worker, the others are servers. Ways take turns, so that a
+noisy machine affects all of them equally; ratios are medians over rounds of two times of the same round.
+
+- pull: the worker has received a table that is spread over the servers. Peer: a request of one word to each
+  server (`Isend`), which answers with as many bytes (`Isend`, `Irecv`).
+- push: the servers have received an update of the table and added it to the values, and the worker knows.
+  Peer: the same with `Isend` and `Irecv`, and `numpy.add` at the server, without which it is no update.
+  `of_exchange_alone` is the ratio to that exchange without the addition.
+- update: a server applies updates of 4 MB that it has received. Peer: `numpy.add` of the same arrays, in
+place. - epoch: an epoch of multinomial logistic regression with one worker and one server. Peer: one process
+  that does the same without servers.
+
+A size is that of the message to each server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support.provenance import provenance
+from support.starting import MPI_ENVIRONMENT, environment, mpirun
+
+from hpcbal.paramserver.contract import Access, App, Batch, Parameters, Table, Update, Updates
+
+LAUNCHED = "HPCBAL_BENCH_RANK"
+COLUMNS = 64
+BLOCKS_PER_SERVER = 4
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64 << 10, 4 << 20], help="bytes")
+    parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 3, 4])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.05, help="of each way in a round, about")
+    parser.add_argument("--only", choices=("transfers", "updates", "epoch"))
+    parser.add_argument("--json", type=Path, help="write one flat object here")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Start the parts, print a table, write the JSON."""
+    args = arguments()
+    if LAUNCHED in os.environ:
+        measure(args)
+        return
+    results: dict[str, Any] = {}
+    if args.only in (None, "transfers"):
+        results |= transfers(args)
+    if args.only in (None, "updates"):
+        results |= updates(args)
+    if args.only in (None, "epoch"):
+        results |= launch(3, args, "epoch")
+        print(
+            f"epoch of MLR: {results['epoch_ms']:.1f} ms with 1 worker and 1 server, "
+            f"{results['epoch_alone_ms']:.1f} ms in one process: {results['engine_overhead']:.3f}"
+        )
+    if args.json:
+        args.json.write_text(json.dumps(results | provenance(), indent=2) + "\n")
+
+
+def transfers(args: argparse.Namespace) -> dict[str, Any]:
+    """Pulls and pushes with each number of servers."""
+    results: dict[str, Any] = {}
+    print("   way  servers      bytes   ours_us    mpi_us  of_mpi  of_exchange_alone")
+    for num_servers in args.servers:
+        for row in launch(1 + num_servers, args, "transfers")["rows"]:
+            print(
+                f"{row['way']:>6}  {num_servers:7d}  {row['bytes']:9d}  {row['ours_us']:8.1f}  "
+                f"{row['mpi_us']:8.1f}  {row['of_mpi']:6.3f}  {row['of_exchange_alone']:17.3f}"
+            )
+            name = f"{row['way']}_{row['bytes']}_{num_servers}"
+            results |= {
+                f"{key}_{name}": row[key] for key in ("ours_us", "mpi_us", "of_mpi", "of_exchange_alone")
+            }
+    results["of_mpi"] = min(value for key, value in results.items() if key.startswith("of_mpi_"))
+    print(f"of_mpi: {results['of_mpi']:.3f}")
+    return results
+
+
+def launch(num_ranks: int, args: argparse.Namespace, part: str) -> dict[str, Any]:
+    """Run this file on `num_ranks` ranks; returns the object that rank 0 prints."""
+    command = [*mpirun(), "-n", str(num_ranks), sys.executable, __file__]
+    command += [
+        "--rounds",
+        str(args.rounds),
+        "--seconds",
+        str(args.seconds),
+        "--sizes",
+        *map(str, args.sizes),
+    ]
+    env = environment(**{LAUNCHED: part}, OMP_NUM_THREADS="1", **MPI_ENVIRONMENT)
+    run = subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if run.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {run.returncode}")
+    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+class Values(App):
+    """One table, and no model."""
+
+    def __init__(self, num_rows: int, access: Access = "dense") -> None:
+        self._table = Table("values", num_rows, COLUMNS, access=access)
+
+    def tables(self) -> Sequence[Table]:
+        return (self._table,)
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        raise NotImplementedError
+
+    def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
+        raise NotImplementedError
+
+    def metrics(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        raise NotImplementedError
+
+
+def measure(args: argparse.Namespace) -> None:
+    """On each rank: do one part; rank 0 prints its results."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    if os.environ[LAUNCHED] == "epoch":
+        found = epoch(args, comm)
+    else:
+        found = {"rows": [row for size in args.sizes for row in transfer(args, comm, size)]}
+    if comm.rank == 0:
+        print(json.dumps(found), flush=True)
+
+
+def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, Any]]:
+    """Pulls and pushes of `size` bytes to each server."""
+    from mpi4py import MPI
+
+    from hpcbal.comm.mpi_channel import MpiChannel
+    from hpcbal.paramserver.engine.buffers import Buffers
+    from hpcbal.paramserver.engine.client import ParameterClient
+    from hpcbal.paramserver.engine.mpi_transport import MpiTransport
+    from hpcbal.paramserver.engine.reactor import Reactor
+    from hpcbal.paramserver.engine.server import Server
+    from hpcbal.paramserver.engine.wire import Wire
+    from hpcbal.paramserver.store.layout import Layout
+
+    num_servers = comm.size - 1
+    rows_each = size // (8 * COLUMNS)
+    app = Values(rows_each * num_servers)
+    layout = Layout(app.tables(), [BLOCKS_PER_SERVER * num_servers])
+    owners = 1 + np.arange(layout.num_blocks) // BLOCKS_PER_SERVER
+    plain = comm.Dup()
+    transport = MpiTransport(comm.Dup())
+    wire = Wire(transport)
+    reactor = Reactor(transport, MpiChannel(comm.Dup()), lambda message: None)
+    word, values = np.zeros(1, np.int64), np.zeros((rows_each, COLUMNS))
+    server = client = None
+    if comm.rank:
+        server = Server(wire, app, layout.shape_of, Buffers())
+        own = np.flatnonzero(owners == comm.rank)
+        start = layout.rows_span(int(own[0]))[0]
+        for block in own.tolist():
+            span = layout.rows_span(block)
+            server.add(block, values[span[0] - start : span[1] - start])
+    else:
+        client = ParameterClient(wire, reactor, layout, owners)
+    wire.open()
+    table = np.zeros((rows_each * num_servers, COLUMNS))
+    received = np.zeros_like(values)
+    parts = [table[i * rows_each : (i + 1) * rows_each] for i in range(num_servers)]
+    words = [np.zeros(1, np.int64) for _ in range(num_servers)]
+    ranks = range(1, comm.size)
+
+    def serve(num_requests: int) -> None:
+        assert server is not None
+        server.load.requests = 0
+        reactor.wait_until(lambda: server.load.requests == num_requests and not transport.num_active)
+
+    def pull() -> None:
+        assert client is not None
+        client.pull({})
+
+    def push() -> None:
+        assert client is not None
+        client.push({"values": Update(table)}, _nothing)
+        reactor.wait_until(lambda: not client.num_unapplied)
+
+    def plain_pull() -> None:
+        if comm.rank == 0:
+            requests = [
+                plain.Irecv(part, source=rank, tag=1) for rank, part in zip(ranks, parts, strict=True)
+            ]
+            requests += [plain.Isend(word, dest=rank, tag=2) for rank in ranks]
+            MPI.Request.Waitall(requests)
+        else:
+            plain.Irecv(word, source=0, tag=2).Wait()
+            plain.Isend(values, dest=0, tag=1).Wait()
+
+    def plain_push(adds: bool) -> None:
+        if comm.rank == 0:
+            requests = [plain.Irecv(one, source=rank, tag=2) for rank, one in zip(ranks, words, strict=True)]
+            requests += [plain.Isend(part, dest=rank, tag=1) for rank, part in zip(ranks, parts, strict=True)]
+            MPI.Request.Waitall(requests)
+        else:
+            plain.Irecv(received, source=0, tag=1).Wait()
+            if adds:
+                np.add(values, received, out=values)
+            plain.Isend(word, dest=0, tag=2).Wait()
+
+    ways: dict[str, Callable[[int], None]] = {
+        "pull": lambda count: _repeat(pull, count) if comm.rank == 0 else serve(count),
+        "mpi_pull": lambda count: _repeat(plain_pull, count),
+        "push": lambda count: _repeat(push, count) if comm.rank == 0 else serve(count),
+        "mpi_push": lambda count: _repeat(lambda: plain_push(True), count),
+        "exchange_push": lambda count: _repeat(lambda: plain_push(False), count),
+    }
+    seconds = timed(ways, args, comm)
+    if client is not None:
+        client.close()
+    reactor.wait_until(lambda: not transport.num_active)
+    transport.close()
+    if comm.rank:
+        return []
+    rows = []
+    for way, alone in (("pull", "mpi_pull"), ("push", "exchange_push")):
+        ours, mpi = seconds[way], seconds[f"mpi_{way}"]
+        rows.append(
+            {
+                "way": way,
+                "bytes": size,
+                "ours_us": 1e6 * statistics.median(ours),
+                "mpi_us": 1e6 * statistics.median(mpi),
+                "of_mpi": float(np.median(np.divide(mpi, ours))),
+                "of_exchange_alone": float(np.median(np.divide(seconds[alone], ours))),
+            }
+        )
+    return rows
+
+
+def timed(
+    ways: Mapping[str, Callable[[int], None]], args: argparse.Namespace, comm: Any
+) -> dict[str, list[float]]:
+    """Seconds of one exchange, by way and round; the order of the ways rotates from round to round."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    names = list(ways)
+    counts = {}
+    for name, way in ways.items():
+        comm.Barrier()
+        start_s = time.perf_counter()
+        way(10)
+        counts[name] = comm.bcast(max(3, round(args.seconds / (time.perf_counter() - start_s) * 10)))
+    for index in range(args.rounds):
+        for turn in range(len(names)):
+            name = names[(index + turn) % len(names)]
+            comm.Barrier()
+            start_s = time.perf_counter()
+            ways[name](counts[name])
+            seconds[name].append((time.perf_counter() - start_s) / counts[name])
+    return seconds
+
+
+def _repeat(exchange: Callable[[], None], count: int) -> None:
+    for _ in range(count):
+        exchange()
+
+
+def _nothing() -> None:
+    pass
+
+
+def updates(args: argparse.Namespace) -> dict[str, Any]:
+    """Updates that a server has received, in this process."""
+    results: dict[str, Any] = {}
+    print("updates    rows       bytes   ours_us  numpy_us  of_numpy")
+    for size in args.sizes:
+        for share in (None, 0.1):
+            row = update(args, size, share)
+            kind = "dense" if share is None else "sparse"
+            print(
+                f"{kind:>7}  {row['rows']:6d}  {row['bytes']:10d}  {row['ours_us']:8.1f}  "
+                f"{row['numpy_us']:8.1f}  {row['of_numpy']:8.3f}"
+            )
+            results |= {f"{key}_{kind}_{size}": row[key] for key in ("ours_us", "numpy_us", "of_numpy")}
+    large = max(args.sizes)  # of small ones it is the message that takes the time
+    results["of_numpy"] = min(results[f"of_numpy_{kind}_{large}"] for kind in ("dense", "sparse"))
+    print(f"of_numpy: {results['of_numpy']:.3f}")
+    return results
+
+
+def update(args: argparse.Namespace, size: int, share: float | None) -> dict[str, Any]:
+    """Time the server's part of a push, after its payload has come.
+
+    Args:
+        size: bytes of the update.
+        share: of the table's rows that it concerns; None: all of a dense table.
+    """
+    from hpcbal.comm.loopback import LoopbackChannel
+    from hpcbal.paramserver.engine.buffers import Buffers
+    from hpcbal.paramserver.engine.client import ParameterClient
+    from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
+    from hpcbal.paramserver.engine.reactor import Reactor
+    from hpcbal.paramserver.engine.server import Server
+    from hpcbal.paramserver.engine.wire import Wire
+    from hpcbal.paramserver.store.layout import Layout
+
+    num_rows = round(size / (8 * COLUMNS) / (share or 1.0))
+    app = Values(num_rows, "dense" if share is None else "sparse")
+    layout = Layout(app.tables(), [BLOCKS_PER_SERVER])
+    worker, owner = (Wire(transport) for transport in LoopbackTransport.connect(2))
+    reactor = Reactor(worker.transport, LoopbackChannel.connect(1)[0], lambda message: None)
+    reactor.add(lambda now_s: owner.transport.poll())
+    values = np.zeros((num_rows, COLUMNS))
+    server = Server(owner, app, layout.shape_of, Buffers())
+    for block in range(layout.num_blocks):
+        server.add(block, values[slice(*layout.rows_span(block))])
+    client = ParameterClient(worker, reactor, layout, np.ones(layout.num_blocks, np.int64))
+    worker.open()
+    owner.open()
+    rng = np.random.default_rng(0)
+    rows = (
+        None if share is None else np.sort(rng.choice(num_rows, max(1, int(share * num_rows)), replace=False))
+    )
+    deltas = np.ones((num_rows if rows is None else len(rows), COLUMNS))
+    received = deltas.copy()
+    pushed = {"values": Update(deltas, rows)}
+    ours_s: list[float] = []
+    numpy_s: list[float] = []
+    count = max(3, round(args.seconds * 1e9 / size))
+    for _ in range(1 + args.rounds):
+        server.load.service_s = 0.0
+        start_s = time.perf_counter()
+        for _ in range(count):
+            client.push(pushed, _nothing)
+            reactor.wait_until(lambda: not client.num_unapplied)
+        ours_s.append(server.load.service_s / count)
+        spent_s = 0.0
+        for _ in range(count):
+            received[:] = deltas  # as the server's buffer has just been written, too
+            start_s = time.perf_counter()
+            if rows is None:
+                np.add(values, received, out=values)
+            else:
+                values[rows] += received
+            spent_s += time.perf_counter() - start_s
+        numpy_s.append(spent_s / count)
+    return {
+        "rows": len(deltas),
+        "bytes": deltas.nbytes,
+        "ours_us": 1e6 * statistics.median(ours_s[1:]),
+        "numpy_us": 1e6 * statistics.median(numpy_s[1:]),
+        "of_numpy": float(np.median(np.divide(numpy_s[1:], ours_s[1:]))),
+    }
+
+
+FEATURES, CLASSES, SAMPLES, MINI_BATCH, DATA_BLOCKS = 784, 10, 30_000, 1000, 8
+
+
+def mlr() -> App:
+    """Multinomial logistic regression with the features and classes of MNIST, on random samples."""
+    from hpcbal.paramserver.apps import MLR
+    from hpcbal.paramserver.apps.sources import ArraySource
+
+    rng = np.random.default_rng(0)
+    features = rng.random((SAMPLES, FEATURES))
+    labels = (features @ rng.normal(size=(FEATURES, CLASSES))).argmax(axis=1)
+    facts = {"num_features": FEATURES, "num_classes": CLASSES}
+    return MLR(ArraySource({"features": features, "labels": labels}, facts), learning_rate=0.1)
+
+
+def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
+    """Rank 0 is the master, 1 the worker, 2 the server; rank 0 also trains alone, while the others wait."""
+    from hpcbal.comm.collectives import patient_barrier
+    from hpcbal.comm.mpi_channel import MpiChannel
+    from hpcbal.paramserver.alone import Alone
+    from hpcbal.paramserver.contract import DataBlocks
+    from hpcbal.paramserver.engine.executor import Executor
+    from hpcbal.paramserver.engine.job import Job
+    from hpcbal.paramserver.engine.mpi_transport import MpiTransport
+    from hpcbal.paramserver.store.layout import Layout
+
+    app = mlr()
+    layout = Layout(app.tables(), [BLOCKS_PER_SERVER, 1])
+    job = Job(app, 0, MINI_BATCH, DataBlocks(SAMPLES, DATA_BLOCKS), layout)
+    alone = Alone(app, mini_batch=MINI_BATCH, num_data_blocks=DATA_BLOCKS)
+    seconds: dict[str, list[float]] = {"ours": [], "alone": []}
+    for _ in range(max(3, args.rounds // 3)):
+        if comm.rank == 0:
+            start_s = time.perf_counter()
+            alone.train_epoch()
+            alone.evaluate()
+            seconds["alone"].append(time.perf_counter() - start_s)
+        patient_barrier(comm)
+        transport, channel = MpiTransport(comm.Dup()), MpiChannel(comm.Dup())
+        if comm.rank:
+            executor = Executor(transport, channel, job, checkpoints=_Unsaved())
+            executor.run()
+            executor.close()
+        else:
+            seconds["ours"] += master(channel, app, job.steps)
+            transport.close()
+        patient_barrier(comm)
+    if comm.rank:
+        return {}
+    ours, peer = (statistics.median(each) for each in (seconds["ours"], seconds["alone"]))
+    return {"epoch_ms": 1e3 * ours, "epoch_alone_ms": 1e3 * peer, "engine_overhead": ours / peer}
+
+
+class _Unsaved:
+    """Checkpoints that nobody needs."""
+
+    def save(self, number: int, blocks: Any) -> None:
+        pass
+
+    def load(self, number: int, what: Any, blocks: Any) -> Any:
+        raise NotImplementedError
+
+
+def master(channel: Any, app: App, steps: int) -> list[float]:
+    """Train three epochs; returns the seconds of each but the first, with its objective."""
+    from hpcbal.paramserver.engine.reactor import wait_for_message
+    from hpcbal.paramserver.machine import messages
+    from hpcbal.paramserver.machine.events import (
+        ComputeMetrics,
+        End,
+        Event,
+        Heard,
+        ManifestWritten,
+        Measured,
+        Send,
+        Started,
+        WriteManifest,
+    )
+    from hpcbal.paramserver.machine.job import JobMachine, JobSpec
+    from hpcbal.paramserver.machine.progress import Pace
+    from hpcbal.paramserver.machine.stopping import JobStop
+
+    epochs = 3
+    machine = JobMachine(
+        JobSpec((1, 2), Pace(steps, 0, epochs), JobStop(epochs)),
+        [1] * DATA_BLOCKS,
+        [2] * (BLOCKS_PER_SERVER + 1),
+    )
+    times_s: list[float] = []
+
+    def perform(event: Event) -> bool:
+        for instruction in machine.handle(event):
+            match instruction:
+                case Send(order, to):
+                    channel.send_to_all(to, order)
+                case ComputeMetrics(number, sums):
+                    times_s.append(time.perf_counter())
+                    perform(Measured(number, app.metrics(sums), 0.0))
+                case WriteManifest():
+                    perform(ManifestWritten(instruction.number))
+                case End("failed", cause, detail):
+                    raise SystemExit(f"{cause}: {detail}")
+                case End():
+                    return True
+        return machine.has_ended
+
+    is_over = perform(Started())
+    while not is_over:
+        rank, report = wait_for_message(channel, _nothing)
+        is_over = perform(Heard(rank, report))  # type: ignore[arg-type]
+    channel.send_to_all((1, 2), messages.Finish(0))
+    channel.flush()
+    return np.diff(times_s).tolist()
+
+
+if __name__ == "__main__":
+    main()

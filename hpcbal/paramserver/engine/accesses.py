@@ -1,0 +1,80 @@
+"""Pulls and pushes at an owner of blocks, until each of their blocks is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.paramserver.contract import IntArray, Table
+from hpcbal.paramserver.engine.buffers import view
+from hpcbal.paramserver.engine.wire import Frame
+
+ALL_ROWS = -1
+"""In an entry of a frame: the whole block."""
+
+ShapeOf = Callable[[int], tuple[Table, int]]
+"""Of a parameter block: its table, and its number of rows."""
+
+
+@dataclass(slots=True)
+class Pull:
+    """A pull, or what is left of it here.
+
+    Attributes:
+        step, share: see `Frame`.
+        need: by block, the number of the worker's last push to it.
+        places: rows of sparse blocks.
+    """
+
+    worker: int
+    request: int
+    step: int
+    share: int
+    need: dict[int, int]
+    places: dict[int, IntArray]
+
+
+@dataclass(slots=True)
+class Push:
+    """A push whose payload has come.
+
+    Attributes:
+        buffer: holds the payload.
+        places, deltas, number: by block; blocks without `places` are pushed whole.
+        num_open: blocks that are neither applied nor forwarded.
+        num_reading: blocks that still read the buffer.
+        num_applied: blocks to acknowledge.
+    """
+
+    worker: int
+    request: int
+    step: int
+    buffer: NDArray[np.uint8]
+    places: dict[int, IntArray]
+    deltas: dict[int, NDArray[Any]]
+    number: dict[int, int]
+    num_open: int = 0
+    num_reading: int = 0
+    num_applied: int = 0
+
+    @classmethod
+    def parsed(cls, frame: Frame, buffer: NDArray[np.uint8], shape_of: ShapeOf) -> Push:
+        """A push from its frame and its payload."""
+        push = cls(frame.origin, frame.request, frame.step, buffer, {}, {}, {})
+        entries = frame.entries.tolist()
+        start = 0
+        for block, _, rows in entries:
+            if rows != ALL_ROWS:
+                push.places[block] = view(buffer, start, (rows,), "int64")
+                start += 8 * rows
+        for block, number, rows in entries:
+            table, block_rows = shape_of(block)
+            count = block_rows if rows == ALL_ROWS else rows
+            push.deltas[block] = view(buffer, start, (count, table.num_columns), table.dtype)
+            start += count * table.row_bytes
+            push.number[block] = number
+        return push

@@ -1,0 +1,231 @@
+"""A worker's dense tables: where they are pulled to, and the routes to their owners."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.paramserver.contract import IntArray, Update
+from hpcbal.paramserver.engine.accesses import ALL_ROWS
+from hpcbal.paramserver.engine.reactor import Reactor
+from hpcbal.paramserver.engine.routes import address_of
+from hpcbal.paramserver.engine.transport import Lane, Segments, Then, Transfer
+from hpcbal.paramserver.engine.wire import LANES, MAX_ENTRIES, Frame, Kind, Sender, Wire
+from hpcbal.paramserver.store.layout import Layout
+
+KEPT_SENDERS = 4
+"""Arrays of updates for which a route keeps a sender: apps use few, in turn."""
+
+
+class _Route:
+    """The route to one owner.
+
+    Attributes:
+        pull: asks for all its blocks.
+        incoming: receives them after a header.
+        bare: receives them without one.
+        is_bare: whether the present pull may be answered so.
+        pushes: by addresses of deltas: sends them.
+        last: number of the last push that all its blocks have in common; None if they differ.
+    """
+
+    def __init__(self, number: int, owner: int, blocks: IntArray) -> None:
+        self.number, self.owner, self.blocks = number, owner, blocks
+        self.num_bytes = 0
+        self.is_bare = False
+        self.pull: Sender
+        self.incoming: Transfer
+        self.bare: Transfer
+        self.last: int | None = None
+        self.pushes: dict[tuple[int, ...], tuple[Sender, Segments]] = {}
+
+
+class DenseTables:
+    """Pulls all dense tables into arrays of their own, and pushes updates of all of them at once.
+
+    Args:
+        wire, reactor: carry the frames.
+        layout: of the tables.
+        owners: of each parameter block.
+        pushed: number of this worker's last push to each block; read and counted up here.
+
+    Attributes:
+        tables: by name, read-only; overwritten by the next pull.
+        targets: by block, where its values belong.
+    """
+
+    def __init__(
+        self, wire: Wire, reactor: Reactor, layout: Layout, owners: IntArray, pushed: IntArray
+    ) -> None:
+        self._wire, self._reactor, self._layout = wire, reactor, layout
+        self._owners, self._pushed = owners, pushed
+        dense = [table for table in layout.tables if table.access == "dense"]
+        arrays = {table.name: np.zeros((table.num_rows, table.num_columns), table.dtype) for table in dense}
+        self._spans = {
+            block: (table.name, slice(*layout.rows_span(block)))
+            for table in dense
+            for block in layout.blocks_of(table.name)
+        }
+        self.targets: dict[int, NDArray[Any]] = {
+            block: arrays[name][span] for block, (name, span) in self._spans.items()
+        }
+        self.tables = {name: _read_only(array) for name, array in arrays.items()}
+        self.num_bytes = sum(array.nbytes for array in arrays.values())
+        self._routes: list[_Route] | None = None
+        self._by_number: dict[int, _Route] = {}
+        self._numbers = itertools.count(1)
+        self._is_outdated = False
+        self._is_even = True
+
+    def outdate(self) -> None:
+        """Make the routes anew before they are used again: owners have changed."""
+        self._is_outdated = True
+
+    def close(self) -> None:
+        """Give up the routes; no pull may be on its way."""
+        for route in self._routes or ():
+            self._wait(route)
+            route.pull.free()
+            route.incoming.free()
+            route.bare.free()
+            for sender, _ in route.pushes.values():
+                sender.free()
+        self._routes = None
+
+    def _wait(self, route: _Route) -> None:
+        """Wait until nothing is on its way over a route."""
+        senders = [route.pull, *(sender for sender, _ in route.pushes.values())]
+        self._reactor.wait_until(lambda: all(sender.is_done for sender in senders))
+
+    def pull(self, request: int, step: int, share: int, received: Callable[[int], None]) -> None:
+        """Ask all owners for all blocks; answers without header, after `PULLED_ROUTE`, or ordinary ones.
+
+        Args:
+            received: called with the number of blocks that have come without a header.
+        """
+        pushed, wire = self._pushed, self._wire
+        is_bare = wire.link is None
+        for route in self._opened():
+            number = self._number(route)
+            if number is None:
+                entries = [(block, int(pushed[block]), ALL_ROWS) for block in route.blocks.tolist()]
+                wire.send(route.owner, Kind.PULL, entries, request=request, step=step, share=share)
+                continue
+            if not route.pull.is_done:
+                self._wait(route)
+            route.pull.entries[0, 1:] = number, is_bare
+            route.is_bare = is_bare
+            if is_bare:
+                route.bare.start(partial(received, len(route.blocks)))
+            route.pull.send(request, step, share)
+
+    def finish_pull(self) -> None:
+        """All blocks are here: some routes may still expect them without a header."""
+        for route in self._routes or ():
+            if not route.bare.is_done:
+                route.bare.cancel()
+            elif route.is_bare and route.owner != self._wire.rank:
+                self._wire.bytes_in += route.num_bytes
+            route.is_bare = False
+
+    def receive(self, frame: Frame, then: Then) -> int:
+        """Receive an answer over a route; returns its number of blocks."""
+        route = self._by_number[int(frame.entries[0, 0])]
+        route.incoming.start(then)
+        return len(route.blocks)
+
+    def push(self, updates: Mapping[str, Update], request: int, step: int, sent: Then) -> tuple[int, int]:
+        """Push updates of all dense tables, if all are there and routes fit.
+
+        Args:
+            sent: called for each frame whose payload is no longer needed.
+
+        Returns: number of blocks, and of frames; zeros if nothing was pushed, and the caller must.
+        """
+        if any(name not in updates or updates[name].rows is not None for name in self.tables):
+            return 0, 0
+        routes = self._opened()
+        numbers = [self._number(route) for route in routes]
+        if not self.tables or None in numbers:
+            return 0, 0
+        key = tuple(address_of(updates[name].deltas) for name in self.tables)
+        for route, number in zip(routes, numbers, strict=True):
+            assert number is not None
+            sender, payload = self._sender(route, key, updates)
+            self._pushed[route.blocks] = sender.entries[0, 1] = route.last = number + 1
+            sender.send(request, step, then=partial(_release, payload, sent))
+        return len(self._spans), len(routes)
+
+    def note_uneven(self) -> None:
+        """Blocks of dense tables were pushed without the others of their routes."""
+        self._is_even = False
+
+    def _number(self, route: _Route) -> int | None:
+        """The number of the last push that the blocks of a route have in common; None if they differ."""
+        if not self._is_even or route.last is None:
+            numbers = self._pushed[route.blocks]
+            route.last = int(numbers[0]) if (numbers == numbers[0]).all() else None
+        return route.last
+
+    def _sender(
+        self, route: _Route, key: tuple[int, ...], updates: Mapping[str, Update]
+    ) -> tuple[Sender, Segments]:
+        """A sender of updates that lie at these addresses."""
+        found = route.pushes.get(key)
+        arrays = [updates[name].deltas for name in self.tables]
+        if found is None:
+            for old in list(route.pushes):
+                if len(route.pushes) >= KEPT_SENDERS and route.pushes[old][0].is_done:
+                    route.pushes.pop(old)[0].free()
+            spans = [self._spans[block] for block in route.blocks.tolist()]
+            pieces = [updates[name].deltas[span] for name, span in spans]
+            payload = Segments(pieces)
+            sender = self._wire.prepare(route.owner, Kind.PUSH_ROUTE, [(route.number, 0, 0)], payload)
+            found = route.pushes[key] = sender, payload
+        found[1].arrays = tuple(arrays)
+        return found
+
+    def _opened(self) -> list[_Route]:
+        if self._is_outdated:
+            self.close()
+            self._is_outdated = False
+        if self._routes is None:
+            self._routes = []
+            for owner, blocks in by_owner(self._owners, np.array(sorted(self._spans), np.int64)):
+                route = _Route(next(self._numbers), owner, blocks)
+                number = route.number
+                self._wire.send(owner, Kind.ROUTE, [(b, 0, 0) for b in blocks.tolist()], request=number)
+                route.pull = self._wire.prepare(owner, Kind.PULL_ROUTE, [(number, 0, 0)])
+                payload = Segments([self.targets[block] for block in blocks.tolist()])
+                route.incoming = self._wire.transport.incoming(owner, LANES[Kind.PULLED_ROUTE], payload)
+                route.bare = self._wire.transport.incoming(owner, Lane.ROUTED, payload)
+                route.num_bytes = payload.num_bytes
+                self._routes.append(route)
+            self._by_number = {route.number: route for route in self._routes}
+        return self._routes
+
+
+def by_owner(owners: IntArray, blocks: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Blocks by their owners, no more at a time than a frame has entries."""
+    owner_of = owners[blocks]
+    for owner in np.unique(owner_of).tolist():
+        own = blocks[owner_of == owner]
+        for start in range(0, len(own), MAX_ENTRIES):
+            yield owner, own[start : start + MAX_ENTRIES]
+
+
+def _release(payload: Segments, sent: Then) -> None:
+    """Let go of the arrays, so that the next updates may get their place."""
+    payload.arrays = ()
+    sent()
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,354 @@
+"""An executor: serves the parameter blocks that it owns, and takes turns with its data blocks.
+
+What it owns makes it a worker, a server, both or a spare. Whatever it waits for, it serves others meanwhile;
+only the app's own code keeps them waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, NoReturn
+
+import numpy as np
+
+from hpcbal.comm.channel import Channel
+from hpcbal.comm.message import Message
+from hpcbal.errors import HpcbalError, InputError, UserCodeError
+from hpcbal.paramserver.contract import AppError
+from hpcbal.paramserver.engine.arena import allocate
+from hpcbal.paramserver.engine.buffers import Buffers
+from hpcbal.paramserver.engine.client import ParameterClient
+from hpcbal.paramserver.engine.data_moves import DataMoves
+from hpcbal.paramserver.engine.job import EmulatedMachine, Job
+from hpcbal.paramserver.engine.loading import (
+    VALUES,
+    Checkpoints,
+    data_arrays,
+    fill_first,
+    fill_saved,
+    first_data,
+    saved_data,
+)
+from hpcbal.paramserver.engine.pacing import PacedLink
+from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
+from hpcbal.paramserver.engine.reactor import Reactor
+from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
+from hpcbal.paramserver.engine.server import Server
+from hpcbal.paramserver.engine.transport import Transport
+from hpcbal.paramserver.engine.turns import Turns
+from hpcbal.paramserver.engine.user_app import calling
+from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
+from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.machine.messages import What
+
+MASTER = 0
+"""The rank that the executor reports to."""
+
+MAX_OPEN_TURNS = 4
+"""Turns whose updates are not all applied; a worker that is further ahead of its servers waits."""
+
+REPORT_INTERVAL_S = 0.5
+"""Between reports of a server."""
+
+
+class _Finished(Exception):  # noqa: N818 - not an error
+    """The master has ended the job, maybe amid a turn."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+class Executor:
+    """One rank of a job, from `Assign` to `Finish`.
+
+    Args:
+        transport: to the other executors.
+        channel: to and from the master.
+        job: what to train.
+        machine: how fast to be; None: as fast as the machine is.
+        checkpoints: where to save and load blocks; None: the job is never saved.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        channel: Channel,
+        job: Job,
+        machine: EmulatedMachine | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        self._job, self._checkpoints = job, checkpoints
+        self._machine = machine or EmulatedMachine()
+        link = None if self._machine.bytes_per_s is None else PacedLink(self._machine.bytes_per_s)
+        self._channel = channel
+        self._wire = Wire(transport, link)
+        self.reactor = Reactor(transport, channel, self._on_message)
+        if link is not None:
+            self.reactor.add(link.poll)
+        self.reactor.add(self._report_load)
+        self.buffers = Buffers(job.memory_bytes)
+        self.samples = WorkerSamples(job.cut, job.seed, None if job.is_async else job.steps, job.mini_batch)
+        self.server = Server(
+            self._wire,
+            job.app,
+            job.layout.shape_of,
+            self.buffers,
+            job.cut.num_blocks if job.staleness == 0 else None,
+        )
+        self._moves = ParameterMoves(self.server, self._wire, self._parameters_moved, self._on_block)
+        self.server.on_free = self._moves.release
+        self._data_moves = DataMoves(self._wire, self.samples, self._data_moved, self._on_block)
+        self._wire.on(Kind.TAKEN, self._on_taken)
+        self._owners = np.zeros(job.layout.num_blocks, np.int64)
+        self.client = ParameterClient(self._wire, self.reactor, job.layout, self._owners)
+        self._turns = Turns(job, self._machine, self.client, self.reactor, self._wire)
+        self._orders: deque[Message] = deque()  # that wait until the turn is over
+        self._limit = 0
+        self._evaluating = 0
+        self._must_evaluate = False
+        self._is_paused = True
+        self._open_turns = 0
+        self._report_due_s = 0.0
+        self._reported = (0, 0)
+
+    def run(self) -> int:
+        """Work until the master says `Finish`; returns its exit code.
+
+        An error in the user's code or input is reported to the master, who ends the job; others are raised.
+        """
+        self._wire.open()
+        try:
+            self._work()
+        except _Finished as finished:
+            return finished.exit_code
+        except (UserCodeError, AppError) as error:
+            self._channel.send(MASTER, messages.Failed("app", str(error)))
+        except InputError as error:
+            self._channel.send(MASTER, messages.Failed("config", str(error)))
+        try:
+            while True:  # others may still need its blocks, until the master ends the job
+                self.reactor.wait_until(_never)
+        except _Finished as finished:
+            return finished.exit_code
+
+    def close(self) -> None:
+        """Free what the transport keeps; collective, after all executors have finished in order."""
+        self.client.close()
+        self.reactor.wait_until(lambda: not self._wire.transport.num_active)
+        self.server.close()
+        self._wire.transport.close()
+
+    # The loop.
+
+    def _work(self) -> NoReturn:
+        while True:
+            if self.server.failure is not None:
+                raise self.server.failure
+            if self._orders:
+                self._obey(self._orders.popleft())
+            elif self._must_evaluate:
+                self._evaluate()
+            elif not self._take_turn():
+                self.reactor.wait_until(self._has_work)
+
+    def _has_work(self) -> bool:
+        return (
+            bool(self._orders)
+            or self.server.failure is not None
+            or self._must_evaluate
+            or (self._may_take_turn() and self.samples.next_turn(self._limit_now()) is not None)
+        )
+
+    def _may_take_turn(self) -> bool:
+        return not self._is_paused and self._open_turns < MAX_OPEN_TURNS
+
+    def _limit_now(self) -> int:
+        """Turns of steps below this may start.
+
+        A worker that owns all data blocks knows itself which steps are done, and its pulls see all earlier
+        updates. So it waits for the master only between two epochs.
+        """
+        job = self._job
+        if job.is_async or not self._limit or len(self.samples.cursors) < job.cut.num_blocks:
+            return self._limit
+        step = min(self.samples.steps_ahead().values())
+        return max(self._limit, step + 1) if step % job.steps else self._limit
+
+    def _take_turn(self) -> bool:
+        turn = self.samples.next_turn(self._limit_now()) if self._may_take_turn() else None
+        if turn is None:
+            return False
+        self._open_turns += 1
+        self._turns.take(turn, self._turn_done)
+        self.samples.finish(turn)
+        return True
+
+    def _turn_done(self, report: messages.TurnDone) -> None:
+        self._open_turns -= 1
+        self._channel.send(MASTER, report)
+
+    # Orders.
+
+    def _on_message(self, message: Message) -> None:
+        """Note a message; what concerns turns is done between two of them."""
+        match message:
+            case messages.MayStart(limit):
+                self._limit = limit
+            case messages.Evaluate(epoch):
+                self._evaluating, self._must_evaluate = epoch, True
+            case messages.OwnerChanged("parameters", blocks, owner):
+                self._owners[list(blocks)] = owner
+                self.client.owners_changed()
+            case messages.OwnerChanged():
+                pass
+            case messages.MoveBlocks("parameters", blocks, destination):
+                self._moves.move(blocks, destination)
+            case messages.Finish(exit_code):
+                raise _Finished(exit_code)
+            case _:
+                self._orders.append(message)
+
+    def _obey(self, order: Message) -> None:
+        match order:
+            case messages.Assign():
+                self._load(order)
+                self._share_memory()
+                self._check_memory()
+                self._channel.send(MASTER, messages.Ready(self.samples.steps_ahead()))
+            case messages.Initialise():
+                for block in self.samples.blocks:
+                    self._turns.initialise(block)
+                self._is_paused = False
+                self._channel.send(MASTER, messages.Initialised())
+            case messages.MoveBlocks("data", blocks, destination):
+                self._settle()
+                self._data_moves.move(blocks, destination)
+            case messages.Pause():
+                self._settle()
+                self._is_paused = True
+                self._channel.send(MASTER, messages.Paused(self.samples.steps_ahead()))
+            case messages.Save(number):
+                self._save(number)
+                self._channel.send(MASTER, messages.Saved(number))
+            case messages.Continue():
+                self._is_paused = False
+            case _:
+                raise HpcbalError(f"an executor got {order!r}, which it does not know")
+
+    def _settle(self) -> None:
+        """Wait until all updates of this worker are applied."""
+        self.reactor.wait_until(lambda: not self._open_turns)
+
+    def _load(self, assign: messages.Assign) -> None:
+        rank, job = self._wire.rank, self._job
+        self._owners[:] = assign.parameter_owner
+        self.client.owners_changed()
+        own_data = [block for block, owner in enumerate(assign.data_owner) if owner == rank]
+        own_parameters = [block for block, owner in enumerate(assign.parameter_owner) if owner == rank]
+        if assign.saved is None:
+            for block, values, release in allocate(job.layout, own_parameters):
+                fill_first(job, block, values)
+                self.server.add(block, values, release)
+            for block in own_data:
+                self.samples.add(first_data(job, block), Cursor())
+            return
+        assert self._checkpoints is not None
+        saved = self._checkpoints.load(assign.saved, "parameters", own_parameters)
+        for block, values, release in allocate(job.layout, own_parameters):
+            fill_saved(job, block, saved[block], values)
+            self.server.add(block, values, release)
+        for block, arrays in self._checkpoints.load(assign.saved, "data", own_data).items():
+            self.samples.add(*saved_data(job, block, arrays))
+        self._is_paused = False
+
+    def _save(self, number: int) -> None:
+        assert self._checkpoints is not None
+        blocks: dict[What, dict[int, dict[str, Any]]] = {
+            "parameters": {block: {VALUES: self.server.values(block)} for block in self.server.blocks},
+            "data": {
+                block.number: data_arrays(block, self.samples.cursors[block.number])
+                for block in self.samples.blocks
+            },
+        }
+        self._checkpoints.save(number, blocks)
+
+    # Memory.
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all blocks that are here, and of the dense tables of a worker."""
+        tables = self.client.num_bytes if self.samples.cursors else 0
+        return self.server.num_bytes + self.samples.num_bytes + tables
+
+    def _share_memory(self) -> None:
+        """Leave to messages what blocks do not take."""
+        if self._job.memory_bytes is not None:
+            self.buffers.set_limit(max(0, self._job.memory_bytes - self.held_bytes))
+
+    def _check_memory(self) -> None:
+        limit = self._job.memory_bytes
+        if limit is not None and self.held_bytes > limit:
+            raise InputError(
+                f"memory_per_rank: rank {self._wire.rank} got {limit:,} bytes, but its blocks take "
+                f"{self.held_bytes:,}; use more executors, or allow more memory"
+            )
+
+    # The objective.
+
+    def _on_block(self) -> None:
+        """A block has come: if an objective is being computed, it may be missing there."""
+        self._share_memory()
+        self._must_evaluate = self._evaluating > 0
+
+    def _evaluate(self) -> None:
+        """Compute the terms of the objective of all own blocks that miss them, and report them."""
+        self._must_evaluate = False
+        start_s, epoch = time.monotonic(), self._evaluating
+        data = {
+            block.number: self._turns.evaluate(block, epoch) for block in self.samples.take_unevaluated(epoch)
+        }
+        parameters = {}
+        for block in self.server.take_unevaluated(epoch):
+            table = self._job.layout.table_of(block).name
+            with calling(self._job.app, "parameter_objective"):
+                terms = self._job.app.parameter_objective(table, self.server.values(block))
+                parameters[block] = {str(name): float(value) for name, value in terms.items()}
+        if data or parameters:
+            seconds = time.monotonic() - start_s
+            self._channel.send(MASTER, messages.Evaluated(epoch, data, parameters, seconds))
+
+    # Reports.
+
+    def _on_taken(self, frame: Frame) -> None:
+        for block, given_as, _ in frame.entries.tolist():
+            moves = self._moves if given_as == Kind.GIVE_PARAMETERS else self._data_moves
+            moves.on_taken(block)
+
+    def _parameters_moved(self, blocks: tuple[int, ...], destination: int) -> None:
+        self._channel.send(MASTER, messages.BlocksMoved("parameters", blocks, destination))
+
+    def _data_moved(self, blocks: tuple[int, ...], destination: int) -> None:
+        self._channel.send(MASTER, messages.BlocksMoved("data", blocks, destination))
+
+    def _report_load(self, now_s: float) -> bool:
+        if now_s < self._report_due_s:
+            return False
+        self._report_due_s = now_s + REPORT_INTERVAL_S
+        load = self.server.load
+        if not load.requests:
+            return False
+        bytes_in, bytes_out = self._wire.bytes_in, self._wire.bytes_out
+        before_in, before_out = self._reported
+        self._reported = bytes_in, bytes_out
+        report = messages.ServerReport(
+            bytes_in - before_in, bytes_out - before_out, load.service_s, load.requests
+        )
+        load.service_s, load.requests = 0.0, 0
+        self._channel.send(MASTER, report)
+        return False
+
+
+def _never() -> bool:
+    return False

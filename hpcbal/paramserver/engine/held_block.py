@@ -1,0 +1,177 @@
+"""A parameter block at its owner, and what it was before the step that is changing it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.paramserver.contract import IntArray
+
+BEFORE_ALL_STEPS = -1
+
+
+class PushNumber:
+    """Number of a worker's last push, shared by blocks that it always pushes together."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class HeldBlock:
+    """Values of a parameter block, changed in place.
+
+    In `sync`, a pull of step s must not see updates of step s, wherever they come from. Updates are applied
+    when they come all the same. If a pull of the same step may still follow, the rows that an update touches
+    are kept as they were before.
+
+    Attributes:
+        values: shape (num_rows, num_columns).
+        applied: by worker, the number of its last push that is in the values.
+        lent: sends that read the values now.
+        release: called when the block has moved away and nothing reads the values any more.
+        evaluated: the last number of epochs after which terms of the objective were computed from the values.
+        waiting: what is to be tried again when the block has changed.
+        step: the last step whose updates are in the values.
+    """
+
+    __slots__ = (
+        "_before",
+        "_has_all",
+        "_has_rows",
+        "_kept",
+        "_pulled",
+        "_pulled_step",
+        "applied",
+        "evaluated",
+        "lent",
+        "release",
+        "step",
+        "values",
+        "waiting",
+    )
+
+    def __init__(
+        self, values: NDArray[Any], applied: Mapping[int, int] | None = None, evaluated: int = 0
+    ) -> None:
+        self.values = values
+        self.applied: dict[int, int | PushNumber] = dict(applied or {})
+        self.lent = 0
+        self.release: Callable[[], None] = _nothing
+        self.evaluated = evaluated
+        self.waiting: deque[Callable[[], None]] = deque()
+        self.step = BEFORE_ALL_STEPS
+        self._before: NDArray[Any] | None = None  # rows as they were, where they are kept
+        self._kept: NDArray[np.bool_] | None = None
+        self._has_rows = self._has_all = False
+        self._pulled_step, self._pulled = BEFORE_ALL_STEPS, 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the values, and of those before the step."""
+        return self.values.nbytes * (1 if self._before is None else 2)
+
+    def last(self, worker: int) -> int:
+        """Number of a worker's last push that is in the values."""
+        found = self.applied.get(worker, 0)
+        return found.number if isinstance(found, PushNumber) else found
+
+    def note_pull(self, step: int, share: int) -> None:
+        """Count how many data blocks' turns of a step have pulled the whole block."""
+        if step != self._pulled_step:
+            self._pulled_step, self._pulled = step, 0
+        self._pulled += share
+
+    def before_update(self, step: int, places: IntArray | None, num_data_blocks: int) -> bool:
+        """Keep what an update will change, if a pull of the same step may follow.
+
+        Args:
+            step: of the update.
+            places: rows that it changes, each once; None: all.
+            num_data_blocks: in all. If the turns of all of them have pulled the step, no pull follows.
+
+        Returns: whether anything is kept for pulls of this step.
+        """
+        if step != self.step:
+            self.step = step
+            if self._has_rows and self._kept is not None:
+                self._kept[:] = False
+            self._has_rows = self._has_all = False
+        if self._has_all or (step == self._pulled_step and self._pulled == num_data_blocks):
+            return self._has_all or self._has_rows
+        if self._before is None:
+            self._before = np.empty_like(self.values)
+        if places is None:
+            if self._has_rows:
+                assert self._kept is not None
+                np.copyto(self._before, self.values, where=~self._kept[:, np.newaxis])
+            else:
+                np.copyto(self._before, self.values)
+            self._has_all = True
+            return True
+        if self._kept is None:
+            self._kept = np.zeros(len(self.values), bool)
+        fresh = places[~self._kept[places]]
+        self._before[fresh] = self.values[fresh]
+        self._kept[fresh] = True
+        self._has_rows = True
+        return True
+
+    def whole_at(self, step: int) -> tuple[NDArray[Any], bool]:
+        """The values before a step, and whether they are those that updates change."""
+        if step == self.step and (self._has_all or self._has_rows):
+            assert self._before is not None
+            if self._has_all:
+                return self._before, False
+            assert self._kept is not None
+            return np.where(self._kept[:, np.newaxis], self._before, self.values), False
+        return self.values, True
+
+    def rows_at(self, step: int, places: IntArray, out: NDArray[Any]) -> None:
+        """Write rows as they were before a step into `out`, shape (len(places), num_columns)."""
+        if step == self.step and self._has_all:
+            assert self._before is not None
+            self._before.take(places, axis=0, out=out, mode="clip")
+            return
+        self.values.take(places, axis=0, out=out, mode="clip")
+        if step == self.step and self._has_rows:
+            assert self._kept is not None
+            assert self._before is not None
+            changed = np.flatnonzero(self._kept[places])
+            out[changed] = self._before[places[changed]]
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether any rows are kept as they were before `step`."""
+        return self._has_all or self._has_rows
+
+    def kept(self) -> tuple[IntArray, NDArray[Any]]:
+        """Places of rows that are kept as they were before the step, and these rows."""
+        if self._has_all:
+            assert self._before is not None
+            return np.arange(len(self.values)), self._before
+        if self._has_rows:
+            assert self._kept is not None
+            assert self._before is not None
+            places = np.flatnonzero(self._kept)
+            return places, self._before[places]
+        return np.empty(0, np.int64), self.values[:0]
+
+    def restore_kept(self, step: int, places: IntArray, rows: NDArray[Any]) -> None:
+        """Take over from another owner what `kept` returned there."""
+        self.step = step
+        if len(places):
+            self._before = np.empty_like(self.values)
+            self._before[places] = rows
+            self._kept = np.zeros(len(self.values), bool)
+            self._kept[places] = True
+            self._has_rows = True
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,190 @@
+"""Frames between ranks in one process: executors run in threads of a test, or on a virtual machine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+from hpcbal.paramserver.engine.transport import Header, Lane, Segments, Then, Transfer, Transport
+
+
+class _Mailbox:
+    """What other ranks have sent to one."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self.headers: deque[Header] = deque()
+        # All made here: two threads must not make the same one.
+        self.payloads: dict[tuple[int, Lane], deque[_Outgoing]] = {
+            (source, lane): deque() for source in range(num_ranks) for lane in Lane
+        }
+
+
+class LoopbackTransport(Transport):
+    """One end; ends may live in different threads.
+
+    As over shared memory, the receiver copies a payload from where it lies at the sender, who must leave it
+    as it is until then. A header is copied when it is sent.
+    """
+
+    def __init__(self, rank: int, mailboxes: list[_Mailbox]) -> None:
+        self._rank = rank
+        self.mailboxes = mailboxes
+        self._on_header: Callable[[Header], None] | None = None
+        self.sending: list[_Outgoing] = []
+        # In order of start, by source and lane.
+        self.receiving: dict[tuple[int, Lane], deque[_Incoming]] = defaultdict(deque)
+
+    @classmethod
+    def connect(cls, num_ranks: int) -> list[LoopbackTransport]:
+        """Make connected ends for `num_ranks` ranks, in order of rank."""
+        mailboxes = [_Mailbox(num_ranks) for _ in range(num_ranks)]
+        return [cls(rank, mailboxes) for rank in range(num_ranks)]
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        return len(self.mailboxes)
+
+    @property
+    def num_active(self) -> int:
+        return len(self.sending) + sum(map(len, self.receiving.values()))
+
+    def open(self, on_header: Callable[[Header], None]) -> None:
+        self._on_header = on_header
+
+    def outgoing(
+        self, destination: int, lane: Lane, header: Header | None, payload: Segments | None = None
+    ) -> Transfer:
+        return _Outgoing(self, destination, lane, header, payload)
+
+    def incoming(self, source: int, lane: Lane, payload: Segments) -> Transfer:
+        return _Incoming(self, source, lane, payload)
+
+    def poll(self) -> bool:
+        happened = self._receive_payloads()
+        sent = [transfer for transfer in self.sending if transfer.is_taken]
+        if sent:
+            self.sending = [transfer for transfer in self.sending if not transfer.is_taken]
+            for transfer in sent:
+                transfer.finish()
+            happened = True
+        try:
+            header = self.mailboxes[self._rank].headers.popleft()
+        except IndexError:
+            if not happened:
+                os.sched_yield()  # to the threads of other ranks; MPI also yields when it has found nothing
+            return happened
+        assert self._on_header is not None
+        self._on_header(header)
+        return True
+
+    def _receive_payloads(self) -> bool:
+        happened = False
+        for key, waiting in list(self.receiving.items()):
+            arrived = self.mailboxes[self._rank].payloads[key]
+            while waiting and arrived:
+                incoming, outgoing = waiting.popleft(), arrived.popleft()
+                _copy(outgoing.payload, incoming.payload)
+                outgoing.is_taken = True  # the sender's thread notices
+                incoming.finish()
+                happened = True
+        return happened
+
+    def close(self) -> None:
+        assert self.num_active == 0, "a transport was closed with transfers on their way"
+
+
+class _Outgoing(Transfer):
+    __slots__ = ("_destination", "_header", "_lane", "_then", "_transport", "is_taken", "payload")
+
+    def __init__(
+        self,
+        transport: LoopbackTransport,
+        destination: int,
+        lane: Lane,
+        header: Header | None,
+        payload: Segments | None,
+    ) -> None:
+        self._transport = transport
+        self._destination = destination
+        self._lane = lane
+        self._header = header
+        self.payload = payload if payload is not None and payload.num_bytes else Segments(())
+        self._then: Then | None = None
+        self.is_taken = True
+        self.is_done = True
+
+    def start(self, then: Then | None = None) -> None:
+        assert self.is_done, "a transfer was started twice"
+        self.is_done = False
+        self._then = then
+        self.is_taken = not self.payload.num_bytes
+        self._transport.sending.append(self)
+        mailbox = self._transport.mailboxes[self._destination]
+        if not self.is_taken:
+            mailbox.payloads[(self._transport.rank, self._lane)].append(self)
+        if self._header is not None:
+            mailbox.headers.append(self._header.copy())
+
+    def finish(self) -> None:
+        self.is_done = True
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+
+    def cancel(self) -> None:
+        raise AssertionError("a frame that was sent cannot be cancelled")
+
+    def free(self) -> None:
+        assert self.is_done, "a transfer was freed on its way"
+
+
+class _Incoming(Transfer):
+    __slots__ = ("_key", "_then", "_transport", "payload")
+
+    def __init__(self, transport: LoopbackTransport, source: int, lane: Lane, payload: Segments) -> None:
+        self._transport = transport
+        self._key = (source, lane)
+        self.payload = payload
+        self._then: Then | None = None
+        self.is_done = True
+
+    def start(self, then: Then | None = None) -> None:
+        assert self.is_done, "a transfer was started twice"
+        self.is_done = False
+        self._then = then
+        self._transport.receiving[self._key].append(self)
+
+    def finish(self) -> None:
+        self.is_done = True
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+
+    def cancel(self) -> None:
+        self._transport.receiving[self._key].remove(self)
+        self.is_done, self._then = True, None
+
+    def free(self) -> None:
+        assert self.is_done, "a transfer was freed on its way"
+
+
+def _copy(source: Segments, target: Segments) -> None:
+    """Copy the bytes of one list of runs to another one of the same length that is cut elsewhere."""
+    if source.num_bytes != target.num_bytes:
+        raise ValueError(f"{source.num_bytes} bytes were sent, but {target.num_bytes} are expected")
+    to = iter(target.runs)
+    to_address, room = 0, 0
+    for address, length in source.runs:
+        while length:
+            if not room:
+                to_address, room = next(to)
+            piece = min(length, room)
+            ctypes.memmove(to_address, address, piece)
+            address, length = address + piece, length - piece
+            to_address, room = to_address + piece, room - piece

@@ -1,0 +1,169 @@
+"""The data blocks of a worker: their samples, the app's state of them, and how far each has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpcbal.paramserver.contract import (
+    DataBlock,
+    DataBlocks,
+    IntArray,
+    Slices,
+    num_bytes_of,
+    order_of_block,
+    step_slice,
+)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far a data block has come.
+
+    Attributes:
+        epoch: >= 0.
+        at: `sync` and `stale`: the next step of the epoch; `async`: the next position in the block's order.
+        evaluated: the last number of epochs after which terms of the objective were computed.
+    """
+
+    epoch: int = 0
+    at: int = 0
+    evaluated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn of a worker takes.
+
+    Attributes:
+        epoch: number of the epoch.
+        step: of the epoch; in `async` always 0.
+        slices: of data blocks that give samples.
+        blocks: numbers of all data blocks that are one step further afterwards; in `async`, those that have
+            then done the epoch.
+        cursors: epoch and position of all blocks that the turn touches, afterwards.
+    """
+
+    epoch: int
+    step: int
+    slices: Slices
+    blocks: tuple[int, ...]
+    cursors: Mapping[int, tuple[int, int]]
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of the turn."""
+        return sum(len(numbers) for _, _, numbers in self.slices)
+
+
+class WorkerSamples:
+    """The data blocks that one executor owns.
+
+    Args:
+        cut: how samples are cut into blocks.
+        seed: of the run.
+        steps: of an epoch (`sync` and `stale`); None: `async`.
+        turn_samples: samples of a turn in `async`; ignored otherwise.
+    """
+
+    def __init__(self, cut: DataBlocks, seed: int, steps: int | None, turn_samples: int) -> None:
+        self._cut, self._seed = cut, seed
+        self._steps = steps
+        self._turn_samples = turn_samples
+        self._blocks: dict[int, DataBlock] = {}
+        self.cursors: dict[int, Cursor] = {}
+        self._orders: dict[int, tuple[int, IntArray]] = {}  # by block: the epoch, and the order in it
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._blocks
+
+    @property
+    def blocks(self) -> list[DataBlock]:
+        """In order of their numbers."""
+        return [self._blocks[number] for number in sorted(self._blocks)]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all columns and states."""
+        return sum(num_bytes_of(each.columns) + num_bytes_of(each.state) for each in self._blocks.values())
+
+    def add(self, block: DataBlock, cursor: Cursor) -> None:
+        """Own a block from now on."""
+        self._blocks[block.number] = block
+        self.cursors[block.number] = cursor
+
+    def remove(self, number: int) -> tuple[DataBlock, Cursor]:
+        """Give a block away."""
+        self._orders.pop(number, None)
+        return self._blocks.pop(number), self.cursors.pop(number)
+
+    def next_turn(self, limit: int) -> Turn | None:
+        """The blocks that are furthest behind go first.
+
+        Args:
+            limit: only turns of steps below it, counted over the whole job; in `async`, of epochs below it.
+
+        Returns: None if there is no such turn.
+        """
+        if not self._blocks:
+            return None
+        if self._steps is None:
+            return self._next_of_epoch(limit)
+        epoch, step = min((cursor.epoch, cursor.at) for cursor in self.cursors.values())
+        if epoch * self._steps + step >= limit:
+            return None
+        behind = sorted(n for n, cursor in self.cursors.items() if (cursor.epoch, cursor.at) == (epoch, step))
+        slices = []
+        for number in behind:
+            start, stop = step_slice(self._cut, number, step, self._steps)
+            if stop > start:
+                slices.append((self._blocks[number], start, self._order(number, epoch)[start:stop]))
+        after = (epoch, step + 1) if step + 1 < self._steps else (epoch + 1, 0)
+        return Turn(epoch, step, slices, tuple(behind), dict.fromkeys(behind, after))
+
+    def _next_of_epoch(self, limit: int) -> Turn | None:
+        epoch = min(cursor.epoch for cursor in self.cursors.values())
+        if epoch >= limit:
+            return None
+        left = self._turn_samples
+        slices, ended, cursors = [], [], {}
+        for number in sorted(self._blocks):
+            cursor = self.cursors[number]
+            if cursor.epoch != epoch or not left:
+                continue
+            size = self._cut.size(number)
+            stop = min(size, cursor.at + left)
+            slices.append((self._blocks[number], cursor.at, self._order(number, epoch)[cursor.at : stop]))
+            left -= stop - cursor.at
+            if stop == size:
+                ended.append(number)
+            cursors[number] = (epoch + 1, 0) if stop == size else (epoch, stop)
+        return Turn(epoch, 0, slices, tuple(ended), cursors)
+
+    def _order(self, number: int, epoch: int) -> IntArray:
+        known = self._orders.get(number)
+        if known is None or known[0] != epoch:
+            size = self._cut.size(number)
+            known = self._orders[number] = epoch, order_of_block(self._seed, epoch, number, size)
+        return known[1]
+
+    def finish(self, turn: Turn) -> None:
+        """Move the cursors past a turn."""
+        for number, after in turn.cursors.items():
+            cursor = self.cursors[number]
+            cursor.epoch, cursor.at = after
+
+    def steps_ahead(self) -> dict[int, int]:
+        """By block, the step at which it goes on, over the whole job; in `async`, the epoch."""
+        steps = self._steps
+        return {
+            number: cursor.epoch if steps is None else cursor.epoch * steps + cursor.at
+            for number, cursor in sorted(self.cursors.items())
+        }
+
+    def take_unevaluated(self, epoch: int) -> list[DataBlock]:
+        """Blocks whose terms of the objective after `epoch` epochs are missing; from now on they are not."""
+        missing = [block for block in self.blocks if self.cursors[block.number].evaluated < epoch]
+        for block in missing:
+            self.cursors[block.number].evaluated = epoch
+        return missing

@@ -1,0 +1,128 @@
+"""A worker's turn: pull what a batch needs, compute, push the updates and go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.paramserver.contract import (
+    Batch,
+    DataBlock,
+    IntArray,
+    checked_needs,
+    checked_updates,
+    gather_batch,
+    scatter_state,
+    whole_block,
+)
+from hpcbal.paramserver.engine.client import ParameterClient
+from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS
+from hpcbal.paramserver.engine.job import EmulatedMachine, Job
+from hpcbal.paramserver.engine.reactor import Reactor
+from hpcbal.paramserver.engine.samples import Turn
+from hpcbal.paramserver.engine.user_app import calling
+from hpcbal.paramserver.engine.wire import Wire
+from hpcbal.paramserver.machine.messages import TurnDone
+
+
+class Turns:
+    """Takes the turns of one worker.
+
+    Args:
+        job: what to train.
+        machine: paces `compute`.
+        client: pulls and pushes.
+        reactor: serves others during pauses.
+        wire: counts bytes.
+    """
+
+    def __init__(
+        self, job: Job, machine: EmulatedMachine, client: ParameterClient, reactor: Reactor, wire: Wire
+    ) -> None:
+        self._job, self._machine = job, machine
+        self._client, self._reactor, self._wire = client, reactor, wire
+
+    def take(self, turn: Turn, then: Callable[[TurnDone], None]) -> None:
+        """Take a turn; returns when the updates have been sent.
+
+        Args:
+            then: called with the report when all updates have been applied.
+        """
+        job = self._job
+        step = turn.epoch if job.is_async else turn.epoch * job.steps + turn.step
+        if not turn.num_samples:
+            then(TurnDone(step, turn.blocks, 0, 0.0, 0.0, 0.0, 0))
+            return
+        bytes_before = self._wire.bytes_in + self._wire.bytes_out
+        batch = gather_batch(
+            turn.slices,
+            seed=job.seed,
+            epoch=turn.epoch,
+            step_samples=None if job.is_async else job.samples_of_step(turn.step),
+        )
+        pull_start_s = time.monotonic()
+        needs, parameters = self._pull(batch, step, len(turn.blocks))
+        start_s = time.monotonic()
+        with calling(job.app, "compute"):
+            updates = job.app.compute(batch, parameters)
+        checked = checked_updates(updates, job.tables, needs)
+        scatter_state(batch, turn.slices)
+        self._pace(start_s, turn.num_samples)
+        push_start_s = time.monotonic()
+
+        def applied() -> None:
+            push_s = time.monotonic() - push_start_s
+            num_bytes = self._wire.bytes_in + self._wire.bytes_out - bytes_before
+            then(
+                TurnDone(
+                    step,
+                    turn.blocks,
+                    turn.num_samples,
+                    push_start_s - start_s,
+                    start_s - pull_start_s,
+                    push_s,
+                    num_bytes,
+                )
+            )
+
+        self._client.push(checked, applied, step)
+
+    def _pull(
+        self, batch: Batch, step: int, share: int
+    ) -> tuple[dict[str, IntArray], dict[str, NDArray[Any]]]:
+        with calling(self._job.app, "needs"):
+            needs = checked_needs(self._job.app.needs(batch), self._job.tables)
+        parameters = self._client.pull(needs, step, share)
+        self._client.wait_sent()  # the app may use the memory of its last updates again
+        return needs, parameters
+
+    def _pace(self, start_s: float, num_samples: int) -> None:
+        machine = self._machine
+        if machine.seconds_per_sample is not None:
+            self._reactor.sleep_until(start_s + num_samples * machine.seconds_per_sample / machine.speed)
+
+    def initialise(self, block: DataBlock) -> None:
+        """Push what a data block pushes once, before the first epoch; returns when it has been applied."""
+        app = self._job.app
+        with calling(app, "initial_updates"):
+            updates = app.initial_updates(whole_block(block, seed=self._job.seed, epoch=0))
+        if updates:
+            checked = checked_updates(updates, self._job.tables, {})
+            self._client.push(checked, _nothing, BEFORE_ALL_STEPS)
+            self._reactor.wait_until(lambda: not self._client.num_unapplied)
+
+    def evaluate(self, block: DataBlock, epoch: int) -> Mapping[str, float]:
+        """Terms of the objective of a data block's samples."""
+        batch = whole_block(block, seed=self._job.seed, epoch=epoch)
+        _, parameters = self._pull(batch, epoch * self._job.steps, 0)
+        with calling(self._job.app, "objective"):
+            terms = self._job.app.objective(batch, parameters)
+            return {str(name): float(np.float64(value)) for name, value in terms.items()}
+
+
+def _nothing() -> None:
+    pass

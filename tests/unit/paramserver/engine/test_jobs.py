@@ -1,0 +1,155 @@
+"""Whole jobs in one process: what several executors train together equals what one process trains alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from paramserver_apps import APPS, Ratings, mlr, ratings
+from paramserver_job import Master, Rotation, SavedBlocks, Setup, layout_of, parameter_blocks, run_job
+
+from hpcbal.paramserver.alone import train_alone
+from hpcbal.paramserver.apps import MLR
+from hpcbal.paramserver.contract import App, Batch, Parameters, Updates
+from hpcbal.paramserver.engine.job import EmulatedMachine
+
+
+def setup_of(name: str, workers: list[int], servers: list[int]) -> Setup:
+    return Setup(APPS[name], workers, servers, mini_batch=20, epochs=3)
+
+
+def check_equal(setup: Setup, master: Master, saved: SavedBlocks) -> None:
+    """The job is the same as in one process: metrics of all epochs, tables, and states."""
+    layout = setup.job().layout
+    alone, metrics = train_alone(
+        setup.make_app(),
+        setup.epochs,
+        mini_batch=setup.mini_batch,
+        seed=setup.seed,
+        num_data_blocks=setup.num_data_blocks,
+        parameter_blocks=parameter_blocks(layout),
+    )
+    assert master.end is not None
+    assert master.end.outcome == "done", master.end
+    assert master.manifest is not None
+    number = master.manifest.number
+    for record, wanted in zip(master.machine.history, metrics, strict=True):
+        assert dict(record.metrics) == pytest.approx(wanted, rel=1e-10)
+    for table, values in saved.tables(layout, number).items():
+        np.testing.assert_allclose(values, alone.values[table], rtol=1e-10, atol=1e-12)
+    for block in alone.data_blocks:
+        for column, state in block.state.items():
+            found = saved.blocks[number, "data", block.number][f"state/{column}"]
+            np.testing.assert_allclose(found, state, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", APPS)
+@pytest.mark.parametrize(
+    ("workers", "servers"), [([1], [2]), ([1, 2, 3], [4, 5]), ([1, 2], [1, 2])], ids=["1+1", "3+2", "both"]
+)
+def test_synchronous_training_equals_that_of_one_process(name: str, workers, servers) -> None:
+    setup = setup_of(name, workers, servers)
+    master, saved = run_job(setup)
+    check_equal(setup, master, saved)
+    assert sum(report.samples for _, report in master.turns) == 3 * setup.make_app().source.num_samples
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_it_does_so_while_blocks_move(name: str) -> None:
+    setup = replace(setup_of(name, [1, 2], [3, 4]), after=Rotation(2, 4), memory_bytes=20_000)
+    master, saved = run_job(setup)
+    check_equal(setup, master, saved)
+    assert len(master.reconfigured) >= 3
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_a_job_goes_on_from_its_checkpoint_with_other_executors(name: str) -> None:
+    first = replace(setup_of(name, [1], [2]), epochs=2)
+    master, saved = run_job(first)
+    second = replace(setup_of(name, [1, 2], [3, 1]), resume=master.manifest)
+    master, saved = run_job(second, saved)
+    check_equal(second, master, saved)
+
+
+@pytest.mark.parametrize("staleness", [1, None])
+def test_other_consistencies_take_every_sample_once_an_epoch_and_converge(staleness: int | None) -> None:
+    setup = replace(
+        setup_of("mlr", [1, 2], [3]), epochs=6, staleness=staleness, after=Rotation(3, 3), num_executors=4
+    )
+    master, _ = run_job(setup)
+    assert master.end is not None
+    assert master.end.outcome == "done", master.end
+    assert sum(report.samples for _, report in master.turns) == 6 * 90
+    losses = [record.metrics["loss"] for record in master.machine.history]
+    assert losses[-1] < 0.9 * losses[0]
+    assert len(master.reconfigured) >= 3
+
+
+def test_emulated_machines_take_the_time_of_their_compute_and_their_links() -> None:
+    slow = EmulatedMachine(seconds_per_sample=1e-4, speed=0.5, bytes_per_s=1e6)
+    setup = replace(setup_of("mlr", [1, 2], [3]), machines={1: slow, 3: EmulatedMachine(bytes_per_s=2e6)})
+    master, saved = run_job(setup)
+    check_equal(setup, master, saved)
+    of_slow = [report for rank, report in master.turns if rank == 1 and report.samples]
+    assert of_slow
+    for report in of_slow:
+        assert report.compute_s >= report.samples * 2e-4
+        assert report.pull_s >= 8 * 24 / 1e6  # the model's bytes over its link
+        assert report.push_s >= 8 * 24 / 1e6
+
+
+class Failing(MLR):
+    """Fails in the second epoch."""
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        if batch.epoch == 1:
+            raise ZeroDivisionError("no such number")
+        return super().compute(batch, parameters)
+
+
+class Misfit(MLR):
+    """Returns updates of a wrong shape."""
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        return {"weights": np.zeros((2, 2))}
+
+
+class FailingUpdate(MLR):
+    """Fails at the server."""
+
+    def update(self, table: str, values: np.ndarray, deltas: np.ndarray) -> None:
+        raise KeyError(table)
+
+
+@pytest.mark.parametrize(
+    ("app", "says"),
+    [
+        (Failing, r"Failing\.compute: \S*test_jobs\.py:\d+: ZeroDivisionError: no such number"),
+        (Misfit, r"got deltas of shape \(2, 2\), expected \(7, 3\)"),
+        (FailingUpdate, r"FailingUpdate\.update\('(bias|weights)'\): \S*test_jobs\.py:\d+: KeyError"),
+    ],
+)
+def test_an_app_that_fails_ends_the_job_with_its_reason(app: type[MLR], says: str) -> None:
+    def make() -> App:
+        return app(mlr().source)
+
+    master, _ = run_job(replace(setup_of("mlr", [1, 2], [3]), make_app=make))
+    assert master.end is not None
+    assert (master.end.outcome, master.end.cause) == ("failed", "app")
+    assert re.search(says, master.end.detail), master.end.detail
+
+
+def test_blocks_that_do_not_fit_end_the_job_before_it_starts() -> None:
+    master, _ = run_job(replace(setup_of("mlr", [1, 2], [3]), memory_bytes=2000))
+    assert master.end is not None
+    assert (master.end.outcome, master.end.cause) == ("failed", "config")
+    assert re.match(r"memory_per_rank: rank [12] got 2,000 bytes, but its blocks take \d", master.end.detail)
+    assert not master.turns
+
+
+def test_blocks_for_the_oracle_are_those_of_the_layout() -> None:
+    layout = layout_of(ratings(), 5)
+    rows = np.concatenate(parameter_blocks(layout)(layout.tables[0]))
+    assert sorted(rows.tolist()) == list(range(Ratings.NUM_ITEMS))

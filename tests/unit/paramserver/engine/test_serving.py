@@ -1,0 +1,190 @@
+"""Workers pull from and push to servers over loopback, one step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.comm.loopback import LoopbackChannel
+from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.engine.buffers import Buffers
+from hpcbal.paramserver.engine.client import ParameterClient, _Pull
+from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
+from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
+from hpcbal.paramserver.engine.reactor import Reactor
+from hpcbal.paramserver.engine.server import Server
+from hpcbal.paramserver.engine.wire import Kind, Wire
+from hpcbal.paramserver.store.layout import Layout
+
+DENSE = Table("dense", 10, 3)
+SPARSE = Table("sparse", 100, 2, "float32", "sparse")
+
+
+class Tables(App):
+    """Two tables, and no model."""
+
+    def __init__(self) -> None:
+        pass
+
+    def tables(self) -> Sequence[Table]:
+        return DENSE, SPARSE
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        raise NotImplementedError
+
+    def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
+        raise NotImplementedError
+
+    def metrics(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        raise NotImplementedError
+
+
+class Cluster:
+    """Servers 1 and 2, workers 3 and 4, all in one thread: who waits lets the others work."""
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.layout = Layout((DENSE, SPARSE), (5, 7))
+        self.owners = 1 + np.arange(self.layout.num_blocks) % 2
+        self.wires = [Wire(transport) for transport in LoopbackTransport.connect(5)]
+        self.moved: list[tuple[tuple[int, ...], int]] = []
+        self.buffers = {rank: Buffers(limit_bytes) for rank in (1, 2)}
+        self.servers: dict[int, Server] = {}
+        self.moves: dict[int, ParameterMoves] = {}
+        for rank, buffers in self.buffers.items():
+            wire = self.wires[rank]
+            self.servers[rank] = server = Server(wire, Tables(), self.layout.shape_of, buffers)
+            self.moves[rank] = moves = ParameterMoves(
+                server, wire, lambda blocks, to: self.moved.append((blocks, to)), ignore
+            )
+            wire.on(Kind.TAKEN, lambda frame, moves=moves: moves.on_taken(int(frame.entries[0, 0])))
+        for block, owner in enumerate(self.owners.tolist()):
+            table, rows = self.layout.shape_of(block)
+            self.servers[owner].add(block, np.zeros((rows, table.num_columns), table.dtype))
+        self.clients = {}
+        channels = LoopbackChannel.connect(5)
+        for rank in (3, 4):
+            reactor = Reactor(self.wires[rank].transport, channels[rank], lambda message: None)
+            reactor.add(lambda now_s: self.poll())
+            self.clients[rank] = ParameterClient(self.wires[rank], reactor, self.layout, self.owners.copy())
+        for wire in self.wires:
+            wire.open()
+
+    def poll(self) -> bool:
+        return sum(wire.transport.poll() for wire in self.wires) > 0
+
+    def settle(self) -> None:
+        while self.poll():
+            pass
+
+    def table(self, table: Table) -> np.ndarray[Any, Any]:
+        """The values of a table, wherever they are."""
+        values = np.full((table.num_rows, table.num_columns), np.nan, table.dtype)
+        for server in self.servers.values():
+            for block in server.blocks:
+                if block in self.layout.blocks_of(table.name):
+                    values[self.layout.rows_of(block)] = server.values(block)
+        return values
+
+
+def ignore() -> None:
+    pass
+
+
+def test_a_pull_returns_what_was_pushed_to_dense_and_sparse_tables() -> None:
+    cluster = Cluster()
+    rng = np.random.default_rng(0)
+    wanted = {DENSE.name: np.zeros((10, 3)), SPARSE.name: np.zeros((100, 2), np.float32)}
+    for _ in range(5):
+        for client in cluster.clients.values():
+            ids = np.unique(rng.integers(0, 100, 20))
+            dense = rng.normal(size=(10, 3))
+            sparse = rng.normal(size=(len(ids), 2)).astype(np.float32)
+            client.push({"dense": Update(dense), "sparse": Update(sparse, ids)}, ignore)
+            wanted["dense"] += dense
+            wanted["sparse"][ids] += sparse
+            pulled = client.pull({"sparse": ids})
+            np.testing.assert_array_equal(pulled["sparse"], cluster.table(SPARSE)[ids])
+    cluster.settle()
+    np.testing.assert_allclose(cluster.table(DENSE), wanted["dense"])
+    np.testing.assert_allclose(cluster.table(SPARSE), wanted["sparse"], rtol=1e-5)
+    np.testing.assert_array_equal(cluster.clients[3].pull({"sparse": ids[:0]})["dense"], wanted["dense"])
+    cluster.settle()
+    assert all(server.is_idle for server in cluster.servers.values())
+    assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
+
+
+def test_a_push_of_some_rows_of_a_dense_table() -> None:
+    cluster = Cluster()
+    cluster.clients[3].push({"dense": Update(np.ones((2, 3)), np.array([1, 9]))}, ignore)
+    assert cluster.clients[3].pull({})["dense"].sum(axis=1).tolist() == [0, 3, *[0] * 7, 3]
+
+
+def test_a_block_that_is_being_sent_is_not_changed() -> None:
+    cluster = Cluster()
+    slow, fast = cluster.clients[3], cluster.clients[4]
+    pull = slow._pulls[99] = _Pull(slow._dense.targets, len(slow._dense.targets))
+    slow._dense.pull(99, 0, 0, pull.count)  # nobody receives the answer yet
+    for rank in (1, 2):
+        while cluster.wires[rank].transport.poll():
+            pass
+    done: list[bool] = []
+    fast.push({"dense": Update(np.ones((10, 3)))}, lambda: done.append(True))
+    for _ in range(20):
+        for rank in (1, 2, 4):
+            cluster.wires[rank].transport.poll()
+    assert not done
+    assert cluster.table(DENSE).sum() == 0
+    cluster.settle()
+    assert done
+    assert cluster.table(DENSE).sum() == 30
+    assert slow._dense.tables["dense"].sum() == 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), limit_bytes=st.sampled_from([None, 5000]))
+def test_no_update_is_lost_or_applied_twice_while_blocks_move(seed: int, limit_bytes: int | None) -> None:
+    cluster = Cluster(limit_bytes)
+    rng = np.random.default_rng(seed)
+    wanted = {DENSE.name: np.zeros((10, 3)), SPARSE.name: np.zeros((100, 2), np.float32)}
+    num_applied: list[int] = []
+    for number in range(100):
+        rank = int(rng.integers(3, 5))
+        client = cluster.clients[rank]
+        ids = np.unique(rng.integers(0, 100, rng.integers(1, 40)))
+        ones = np.ones((10, 3))
+        client.push(
+            {"dense": Update(ones), "sparse": Update(np.ones((len(ids), 2), np.float32), ids)},
+            lambda number=number: num_applied.append(number),
+        )
+        wanted["dense"] += 1
+        wanted["sparse"][ids] += 1
+        action = rng.random()
+        if action < 0.2:
+            source = int(rng.integers(1, 3))
+            blocks = cluster.servers[source].blocks
+            if blocks:
+                cluster.moves[source].move(tuple(rng.choice(blocks, 1).tolist()), 3 - source)
+        elif action < 0.4:
+            pulled = client.pull({"sparse": ids})
+            assert (pulled["sparse"] > 0).all()
+        elif action < 0.6 and cluster.moved:
+            (block,), owner = cluster.moved[int(rng.integers(len(cluster.moved)))]
+            for each in cluster.clients.values():  # maybe out of date: then it is forwarded
+                each._owners[block] = owner
+                each.owners_changed()
+        for _ in range(int(rng.integers(0, 4))):
+            cluster.wires[int(rng.integers(1, 5))].transport.poll()
+    cluster.settle()
+    assert sorted(num_applied) == list(range(100))
+    np.testing.assert_array_equal(cluster.table(DENSE), wanted["dense"])
+    np.testing.assert_array_equal(cluster.table(SPARSE), wanted["sparse"])
+    assert cluster.moved
+    assert all(server.is_idle for server in cluster.servers.values())
+    for buffers in cluster.buffers.values():
+        assert buffers.used_bytes == 0
+        if limit_bytes is not None:
+            assert buffers.most_bytes <= 5 * limit_bytes

@@ -1,0 +1,64 @@
+"""Frames between threads do what those over MPI do."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
+from hpcbal.paramserver.engine.transport import Lane, Segments
+
+PROGRAMS = Path(__file__).resolve().parents[3] / "mpi" / "programs"
+TIMEOUT_S = 60.0
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_a_loopback_transport_keeps_the_contract(monkeypatch: pytest.MonkeyPatch, num_ranks: int) -> None:
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    contract = importlib.import_module("transport_contract")
+    transports = LoopbackTransport.connect(num_ranks)
+    barrier = threading.Barrier(num_ranks, timeout=TIMEOUT_S)
+
+    def play(rank: int) -> None:
+        contract.check_transport(transports[rank], barrier.wait)
+        contract.check_repeats(transports[rank], barrier.wait)
+        transports[rank].close()
+
+    with ThreadPoolExecutor(num_ranks) as threads:
+        list(threads.map(play, range(num_ranks), timeout=TIMEOUT_S))
+
+
+def test_a_payload_stays_lent_until_it_is_received() -> None:
+    sender, receiver = LoopbackTransport.connect(2)
+    values, there = np.ones(4), np.zeros(4)
+    sent = sender.outgoing(1, Lane.PULLED, None, Segments([values]))
+    sent.start()
+    sender.poll()
+    assert not sent.is_done
+    receiver.incoming(0, Lane.PULLED, Segments([there])).start()
+    receiver.poll()
+    sender.poll()
+    assert sent.is_done
+    assert there.tolist() == [1.0] * 4
+
+
+def test_a_payload_of_another_size_is_an_error() -> None:
+    sender, receiver = LoopbackTransport.connect(2)
+    sender.outgoing(1, Lane.PULLED, None, Segments([np.ones(4)])).start()
+    receiver.incoming(0, Lane.PULLED, Segments([np.ones(3)])).start()
+    with pytest.raises(ValueError, match="32 bytes were sent, but 24 are expected"):
+        receiver.poll()
+
+
+def test_neighbours_in_memory_are_one_run() -> None:
+    values = np.arange(10.0)
+    assert len(Segments([values[:4], values[4:]]).runs) == 1
+    assert len(Segments([values[4:], values[:4]]).runs) == 2
+    assert Segments([values[:0]]).runs == ()
+    with pytest.raises(ValueError, match="not contiguous"):
+        Segments([values[::2]])
