@@ -36,6 +36,10 @@ from hpcbal.telemetry.ledger import (
     GpuLeftOutLine,
     GroupFacts,
     GroupLeftLine,
+    JobDoneLine,
+    JobEpochLine,
+    JobFailedLine,
+    JobSavedLine,
     LeaveRoundLine,
     Line,
     ModelWarningLine,
@@ -43,6 +47,7 @@ from hpcbal.telemetry.ledger import (
     PredictionLine,
     PreprocessingMeasuredLine,
     ProfilingStartedLine,
+    RolesAssignedLine,
     RoundEndedLine,
     RoundStartedLine,
     RunFinishedLine,
@@ -299,6 +304,14 @@ class Replay:
         trained, seconds = self._trained.get(key, (0.0, 0.0))
         self._trained[key] = (trained + facts.num_trained, seconds + facts.trained_s)
 
+    def _take_job_epoch(self, line: JobEpochLine) -> None:
+        curve = self.curves.setdefault(line.job, [])
+        curve[:] = [point for point in curve if point.epoch < line.epoch]  # later ones were lost in a kill
+        curve.append(EpochPoint(line.epoch, line.metrics))
+        if (hold := self._open.get(line.job)) is not None:
+            samples = sum(worker.samples for worker in line.workers)
+            hold.epochs.append(Epoch(self.now_s, _known(line.seconds), 0.0, line.epoch - 1, samples))
+
     def _take_saved(self, line: CheckpointWrittenLine | BestKeptLine) -> None:
         hold = self._open.get(line.dnn)
         if hold is not None:
@@ -310,7 +323,16 @@ class Replay:
 
     def _take_other(self, line: Line) -> None:
         match line:
-            case DnnDoneLine(dnn):
+            case RolesAssignedLine(roles):
+                slots = tuple(slot for slot, role in enumerate(roles) if role != "standby")
+                self._hold([GroupFacts(self.name, slots)], "training")
+            case JobEpochLine():
+                self._take_job_epoch(line)
+            case JobSavedLine(job) if job in self._open:
+                self._open[job].held_s += _known(line.seconds)
+            case JobFailedLine(job):
+                self.failed[job] = (line.cause, line.detail)
+            case DnnDoneLine(dnn) | JobDoneLine(dnn):
                 self.done.add(dnn)
             case DnnPrunedLine(dnn):
                 self.pruned.add(dnn)

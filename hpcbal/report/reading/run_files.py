@@ -19,7 +19,7 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
 from hpcbal.telemetry.views.evaluation import read_evaluation
-from hpcbal.telemetry.views.kinds import AnyStatus, view_of
+from hpcbal.telemetry.views.kinds import AnyStatus, jobs_of, view_of
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.results import read_results
 from hpcbal.telemetry.views.status import death_note, has_ended
@@ -139,7 +139,7 @@ def _how_to_go_on(replay: Replay) -> str:
 
 def _jobs(replay: Replay, status: AnyStatus | None, run: RunDirectory) -> tuple[str, tuple[JobReport, ...]]:
     """The key of the measure by which the jobs are compared, and the jobs."""
-    states = {dnn["name"]: dnn["state"] for dnn in status["dnns"]} if status is not None else {}
+    states = {job["name"]: job["state"] for job in jobs_of(status)} if status is not None else {}
     names = list(states) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
     epochs = {name: [point.metrics for point in replay.curves.get(name, ())] for name in names}
     summaries = {name: summary_of(epochs[name]) for name in names}

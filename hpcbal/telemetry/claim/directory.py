@@ -14,7 +14,13 @@ from hpcbal.telemetry.claim.same_config import check_same, damaged_config
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.files.own_files import create_new
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import RoundStartedLine, StartedAloneLine, lines_of, scan_ledger
+from hpcbal.telemetry.ledger import (
+    RolesAssignedLine,
+    RoundStartedLine,
+    StartedAloneLine,
+    lines_of,
+    scan_ledger,
+)
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +28,7 @@ log = logging.getLogger(__name__)
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
 _HARMLESS_NAMES = ("run.lock", "logs")
 _PROBE_BYTES = 1 << 16
+_TRAINING_HAS_BEGUN = (RoundStartedLine, StartedAloneLine, RolesAssignedLine)
 
 
 def claim_output(
@@ -29,6 +36,7 @@ def claim_output(
     config_yaml: str,
     resume_required: bool = False,
     report: Callable[[str], object] = log.info,
+    jobs: str = "dnns",
 ) -> tuple[bool, RunLock]:
     """Call `prepare_output` while holding the directory's lock, so that a running run is never touched.
 
@@ -47,7 +55,7 @@ def claim_output(
         raise output_error(root, error, "use the output directory") from error
     lock = RunLock(root)
     try:
-        return prepare_output(root, config_yaml, resume_required, report), lock
+        return prepare_output(root, config_yaml, resume_required, report, jobs), lock
     except BaseException:
         lock.release()
         raise
@@ -58,6 +66,7 @@ def prepare_output(
     config_yaml: str,
     resume_required: bool = False,
     report: Callable[[str], object] = log.info,
+    jobs: str = "dnns",
 ) -> bool:
     """Create or check the output directory of a run.
 
@@ -70,6 +79,7 @@ def prepare_output(
         config_yaml: the resolved config.
         resume_required: whether to accept only an existing run (`--resume`).
         report: called with a sentence if the config of the run has changed.
+        jobs: name of the folder of the run's jobs, see `RunDirectory`.
 
     Returns:
         Whether there is a run to resume.
@@ -77,7 +87,7 @@ def prepare_output(
     Raises:
         OutputError: if the directory is not writable or full, belongs to another run, or holds other files.
     """
-    run = RunDirectory(Path(directory))
+    run = RunDirectory(Path(directory), jobs)
     try:
         existing = _text_of(run.config)
         if existing is None:
@@ -144,9 +154,9 @@ def _refuse_foreign(root: Path, resume_required: bool) -> None:
 
 def _has_trained(run: RunDirectory) -> bool:
     """Whether something depends on the config: training has started, or there are checkpoints."""
-    has_checkpoints = any((run.root / run.jobs).glob("*/checkpoint*.h5"))
+    has_checkpoints = any((run.root / run.jobs).glob("*/checkpoint*"))
     entries = scan_ledger(run.ledger).entries
-    return has_checkpoints or any(lines_of(entries, kind) for kind in (RoundStartedLine, StartedAloneLine))
+    return has_checkpoints or any(lines_of(entries, kind) for kind in _TRAINING_HAS_BEGUN)
 
 
 def _probe(root: Path) -> None:

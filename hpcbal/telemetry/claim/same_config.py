@@ -24,7 +24,7 @@ class MayDiffer:
         keys: dotted keys, in addition to those that all kinds of runs share.
         but_not: dotted keys below them that must not.
         jobs: the key of the list of jobs, which may be added and removed; differences name a job, not its
-            index.
+            index. Empty if the run is one job, whose keys are at the top level.
         job: what users call a job.
         of_job: keys of a job that may differ.
         may_grow: dotted key of a job whose value may increase.
@@ -122,7 +122,24 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "optimizer.clip_norm": None,
             "optimizer.no_weight_decay": [],
         },
-    )
+    ),
+    "paramserver": MayDiffer(
+        keys=(
+            "workers",
+            "servers",
+            "memory_per_rank",
+            "tune",
+            "machines",
+            "objective",
+        ),
+        but_not=(),
+        jobs="",
+        job="job",
+        of_job=(),
+        may_grow="stop.max_epochs",
+        new={},
+        new_in_job={},
+    ),
 }
 
 
@@ -169,6 +186,8 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
         may_differ = key not in rule.but_not and any(
             f"{key}.".startswith(f"{prefix}.") for prefix in (*ALL_MAY_DIFFER, *rule.keys)
         )
+        if not rule.jobs and key == rule.may_grow:
+            may_differ = _has_grown(given_before, given_now)
         allowed.append(key) if may_differ else refused.append((key, given_before, given_now))
     for name, job in jobs_now.items():
         for key, given_before, given_now in _differences("", known.get(name, job), job):
@@ -231,6 +250,9 @@ def _parse(text: str) -> Mapping[str, Any]:
 
 
 def _what_may_change(rule: MayDiffer) -> str:
+    if not rule.jobs:
+        keys = ", ".join((*ALL_MAY_DIFFER, *rule.keys))
+        return f"These may change when a run is resumed: {keys}, and {rule.may_grow} if it grows."
     return (
         f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))} (but not "
         f"{' or '.join(rule.but_not)}); of a {rule.job} {', '.join(rule.of_job)}, and {rule.may_grow} if it "

@@ -24,6 +24,15 @@ from hpcbal.telemetry.ledger.epochs import (
 )
 from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger, scan_ledger
 from hpcbal.telemetry.ledger.line import Facts, Line
+from hpcbal.telemetry.ledger.paramserver import (
+    JobDoneLine,
+    JobEpochLine,
+    JobFailedLine,
+    JobSavedLine,
+    ReconfiguredLine,
+    RolesAssignedLine,
+    WorkerFacts,
+)
 from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.rounds import (
@@ -67,6 +76,10 @@ __all__ = [
     "GroupFacts",
     "GroupLeftLine",
     "InitialWeightsLine",
+    "JobDoneLine",
+    "JobEpochLine",
+    "JobFailedLine",
+    "JobSavedLine",
     "LeaveRoundLine",
     "Ledger",
     "LedgerScan",
@@ -82,6 +95,8 @@ __all__ = [
     "ProfilingStartedLine",
     "RankFacts",
     "RateMeasuredLine",
+    "ReconfiguredLine",
+    "RolesAssignedLine",
     "RoundEndedLine",
     "RoundStartedLine",
     "RunFinishedLine",
@@ -92,6 +107,7 @@ __all__ = [
     "StartedAloneLine",
     "Straggler",
     "SuspendRequestedLine",
+    "WorkerFacts",
     "lines_of",
     "read_ledger",
     "scan_ledger",

@@ -20,6 +20,14 @@ from hpcbal.telemetry.ledger.dnns import (
 )
 from hpcbal.telemetry.ledger.epochs import EpochDoneLine
 from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.paramserver import (
+    JobDoneLine,
+    JobEpochLine,
+    JobFailedLine,
+    JobSavedLine,
+    ReconfiguredLine,
+    RolesAssignedLine,
+)
 from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
 from hpcbal.telemetry.ledger.rounds import (
     GpuLeftOutLine,
@@ -69,6 +77,12 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             DnnRetriedLine,
             PreprocessingMeasuredLine,
             BadSampleLine,
+            RolesAssignedLine,
+            JobEpochLine,
+            ReconfiguredLine,
+            JobSavedLine,
+            JobDoneLine,
+            JobFailedLine,
         )
     }
 )

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 
 from hpcbal.telemetry.ledger.line import Facts, Line, Number
 
-RunKind = Literal["ensemble"]
+RunKind = Literal["ensemble", "paramserver"]
 """The kinds of runs that a directory can hold."""
 
-Outcome = Literal["done", "failed-dnns", "suspended", "profiled"]
+Outcome = Literal["done", "failed-dnns", "failed", "suspended", "profiled"]
 """How a start can end, unless it is killed."""
 
 
@@ -40,8 +40,8 @@ class RunStartedLine(Line):
         num_ranks: number of MPI ranks.
         device: device that the trainers compute on.
         seed: seed, from the config.
-        paradigm: `schedule.paradigm`; null in files of schema 1 that do not have it.
-        regroup: `balance.regroup`: whether groups may drop a slot.
+        paradigm: `schedule.paradigm`; null in files of schema 1 that do not have it, and for other kinds.
+        regroup: `balance.regroup`: whether groups may drop a slot; false for other kinds.
         versions: versions of hpcbal, Python and libraries, by name.
     """
 

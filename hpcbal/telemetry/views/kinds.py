@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
-from hpcbal.telemetry.views import ensemble_table
+from hpcbal.telemetry.views import ensemble_table, paramserver_table
 from hpcbal.telemetry.views.ensemble_status import EnsembleStatus
+from hpcbal.telemetry.views.paramserver_status import ParamServerStatus
+from hpcbal.telemetry.views.status import JobStatus
 from hpcbal.telemetry.views.summary import BEST, BEST_EPOCH, FINAL, SAVED, metric_title, metric_words
 from hpcbal.values.metric_names import shows_more_better
 
-AnyStatus: TypeAlias = EnsembleStatus
-"""The content of a status.json; will be a union once there is a second kind."""
+AnyStatus: TypeAlias = EnsembleStatus | ParamServerStatus
+"""The content of a status.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,9 @@ class KindView:
     by_metrics: bool
     numbers: tuple[str, ...]
     report_names: Mapping[str, str]
-    status_type: type[EnsembleStatus]
-    place_of: Callable[[EnsembleStatus], list[str]]
-    body_of: Callable[[EnsembleStatus], list[str]]
+    status_type: type[EnsembleStatus] | type[ParamServerStatus]
+    place_of: Callable[[Any], list[str]]
+    body_of: Callable[[Any], list[str]]
 
     def measure(self, best_key: str) -> Measure:
         """The measure of that key; the main one if the key is empty."""
@@ -101,9 +103,25 @@ ENSEMBLE = KindView(
     place_of=ensemble_table.place_of,
     body_of=ensemble_table.body_of,
 )
-VIEWS: Mapping[str, KindView] = {"ensemble": ENSEMBLE}
+PARAMSERVER = KindView(
+    job="job",
+    main=Measure.of_metric("objective"),
+    by_metrics=True,
+    numbers=(BEST_EPOCH,),
+    report_names={},
+    status_type=ParamServerStatus,
+    place_of=paramserver_table.place_of,
+    body_of=paramserver_table.body_of,
+)
+VIEWS: Mapping[str, KindView] = {"ensemble": ENSEMBLE, "paramserver": PARAMSERVER}
 DEFAULT_KIND = "ensemble"
 """The kind of a file that does not name one."""
+
+
+def jobs_of(status: AnyStatus) -> Sequence[JobStatus]:
+    """The jobs of a run of any kind."""
+    values = cast(Mapping[str, Any], status)
+    return cast(Sequence[JobStatus], values["dnns" if "dnns" in values else "jobs"])
 
 
 def view_of(kind: str | None) -> KindView:

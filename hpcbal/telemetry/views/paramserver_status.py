@@ -1,0 +1,49 @@
+"""The part of status.json that only parameter-server jobs have."""
+
+# No `from __future__ import annotations`, see `status`.
+
+from typing import NotRequired, TypedDict
+
+from hpcbal.telemetry.views.status import JobStatus, RunStatus, new_run_status
+
+
+class PsJobStatus(JobStatus):
+    """One job; `main_metric` is the one that its stop rule watches, `best` its best value."""
+
+    main_metric: str
+    best: float | None
+
+
+class ExecutorStatus(TypedDict):
+    """One executor: its rank, its role (worker, server, both, standby), and how many blocks it owns."""
+
+    rank: int
+    role: str
+    data_blocks: int
+    parameter_blocks: int
+
+
+class ParamServerStatus(RunStatus):
+    """The status of a parameter-server job; in `num_gpus` and `busy_gpus` slots are executors.
+
+    `reconfiguring` is what the job is changing now, in words; missing if it changes nothing.
+    """
+
+    jobs: list[PsJobStatus]
+    executors: list[ExecutorStatus]
+    reconfiguring: NotRequired[str]
+
+
+def new_paramserver_status(
+    name: str, num_executors: int, *, heartbeat_s: float = 5.0, now: float | None = None
+) -> ParamServerStatus:
+    """The status of a parameter-server job that starts in this process.
+
+    Args:
+        name: name of the run.
+        num_executors: ranks beside the master.
+        heartbeat_s: seconds between two updates of the file.
+        now: Unix seconds (default: the current time).
+    """
+    shared = new_run_status("paramserver", name, num_executors, heartbeat_s, now)
+    return {**shared, "jobs": [], "executors": []}
