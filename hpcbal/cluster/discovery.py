@@ -9,7 +9,7 @@ from typing import cast
 from mpi4py import MPI
 
 from hpcbal.cluster.accelerators import visible_gpus
-from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
+from hpcbal.cluster.roles import RankInfo, Roles, assign_executors, assign_roles
 
 
 def split_by_node(world: MPI.Comm, ranks_per_node: int | None) -> MPI.Intracomm:
@@ -45,6 +45,15 @@ def discover(
         ClusterError: if a node has too few ranks.
     """
     return assign_roles(infos_of_ranks(world, node_comm, device), slots_per_node, preprocessors_per_node)
+
+
+def discover_executors(world: MPI.Comm, node_comm: MPI.Comm) -> Roles:
+    """Ask every rank where it runs, for a parameter-server job; collective, the same result on all ranks.
+
+    Raises:
+        ClusterError: if there are too few ranks.
+    """
+    return assign_executors(infos_of_ranks(world, node_comm, "cpu"))
 
 
 def infos_of_ranks(world: MPI.Comm, node_comm: MPI.Comm, device: str) -> tuple[RankInfo, ...]:

@@ -9,8 +9,10 @@ from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.errors import ClusterError
 
 SCHEDULER_RANK = 0
+LEAST_EXECUTORS = 2
+"""A worker and a server."""
 
-SCHEDULER, PREPROCESSOR, TRAINER = "scheduler", "preprocessor", "trainer"
+SCHEDULER, PREPROCESSOR, TRAINER, EXECUTOR = "scheduler", "preprocessor", "trainer", "executor"
 """Names of the roles."""
 
 
@@ -46,6 +48,7 @@ class Roles:
         preprocessor_ranks: world ranks, taken from the nodes in turn, so that any prefix is spread over
             nodes.
         gateway_of_node: per node, the preprocessor rank that receives blocks made on other nodes.
+        executor_ranks: in a parameter-server job, all ranks but the first; there are no trainers then.
     """
 
     ranks: tuple[RankInfo, ...]
@@ -53,6 +56,7 @@ class Roles:
     trainer_ranks: tuple[int, ...]
     preprocessor_ranks: tuple[int, ...]
     gateway_of_node: tuple[int, ...]
+    executor_ranks: tuple[int, ...] = ()
 
     @property
     def node_of_rank(self) -> tuple[int, ...]:
@@ -61,6 +65,8 @@ class Roles:
     @property
     def ranks_by_role(self) -> dict[str, tuple[int, ...]]:
         """The ranks of each role, in the role's own order; every rank has one role."""
+        if self.executor_ranks:
+            return {SCHEDULER: (SCHEDULER_RANK,), EXECUTOR: self.executor_ranks}
         return {
             SCHEDULER: (SCHEDULER_RANK,),
             PREPROCESSOR: self.preprocessor_ranks,
@@ -143,6 +149,27 @@ def assign_roles(ranks: Sequence[RankInfo], slots_per_node: int | None, preproce
         preprocessor_ranks=tuple(dealt),
         gateway_of_node=tuple(group[0] for group in preprocessors),
     )
+
+
+def assign_executors(ranks: Sequence[RankInfo]) -> Roles:
+    """Assign the roles of a parameter-server job: rank 0 is its master, all others are executors.
+
+    Args:
+        ranks: one entry per rank, in order of rank; nodes numbered by their first rank.
+
+    Raises:
+        ClusterError: if there are fewer than two executors.
+    """
+    executors = tuple(info.rank for info in ranks if info.rank != SCHEDULER_RANK)
+    if len(executors) < LEAST_EXECUTORS:
+        raise ClusterError(
+            f"a parameter-server job needs at least {1 + LEAST_EXECUTORS} ranks (a master, a worker and a "
+            f"server), got {len(ranks)}; start more ranks (mpirun -n {1 + LEAST_EXECUTORS})"
+        )
+    num_nodes = max(info.node for info in ranks) + 1
+    by_node = [[info for info in ranks if info.node == node] for node in range(num_nodes)]
+    nodes = [Node(infos[0].host, sum(info.rank in executors for info in infos)) for infos in by_node]
+    return Roles(tuple(ranks), Cluster(tuple(nodes)), (), (), (), executors)
 
 
 def _too_few_ranks(host: str, index: int, given: int, slots: int, preprocessors: int) -> str:

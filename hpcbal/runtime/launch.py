@@ -14,15 +14,15 @@ from pathlib import Path
 from hpcbal.cluster.accelerators import visible_gpus
 from hpcbal.cluster.crowding import crowding, slots_on_cores
 from hpcbal.cluster.launcher import Launcher, detect_launcher
-from hpcbal.cluster.roles import num_ranks_needed
-from hpcbal.config import EnsembleConfig
+from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
+from hpcbal.config import AnyConfig, EnsembleConfig, ParamServerConfig
 from hpcbal.config.balance import balances_of
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
 from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.clean_output import CleanOutput
-from hpcbal.runtime.handoff.finished import report_of_finished
+from hpcbal.runtime.handoff.finished import report_of_finished, report_of_finished_job
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind, report
 from hpcbal.runtime.handoff.own_exit import own_exit_code
@@ -60,7 +60,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
         return _run_as_rank(request, launcher)
     with Requests() as requests:
         config = load_requested(request, is_rank=False)
-        finished = report_of_finished(request, config)
+        finished = _report_of_finished(request, config)
         if finished is not None:
             print(printable(finished[0]))
             return finished[1]
@@ -147,24 +147,32 @@ def _no_mpi(reason: str) -> InputError:
     )
 
 
-def num_ranks(config: EnsembleConfig, num_gpus: int, num_cores: int) -> int:
+def _report_of_finished(request: RunRequest, config: AnyConfig) -> tuple[str, int] | None:
+    if isinstance(config, ParamServerConfig):
+        return report_of_finished_job(request, config)
+    return report_of_finished(request, config)
+
+
+def num_ranks(config: AnyConfig, num_gpus: int, num_cores: int) -> int:
     """Number of ranks to start on this machine.
 
     With `slots.per_node: auto` it follows from the number of GPUs, or from the number of cores if there are
-    no GPUs; see `slots_on_cores`.
+    no GPUs; see `slots_on_cores`. A parameter-server job gets a master, and an executor for each slot.
 
     Raises:
         ClusterError: if `slots.ranks_per_node` is set. It divides the machine into several nodes, and only
             the user knows how many, so the run must be started under mpirun.
     """
-    preprocessors = config.slots.preprocessors_per_node
-    slots = config.slots.per_node if isinstance(config.slots.per_node, int) else num_gpus
-    slots = slots or slots_on_cores(num_cores, preprocessors, _most_useful_slots(config))
     if config.slots.ranks_per_node is not None:
         raise ClusterError(
             f"slots.ranks_per_node ({config.slots.ranks_per_node}) divides one machine into several nodes, "
             "so hpcbal cannot choose the number of ranks: start it as 'mpirun -n N hpcbal run ...'"
         )
+    if isinstance(config, ParamServerConfig):
+        return 1 + num_executors(config, num_cores)
+    preprocessors = config.slots.preprocessors_per_node
+    slots = config.slots.per_node if isinstance(config.slots.per_node, int) else num_gpus
+    slots = slots or slots_on_cores(num_cores, preprocessors, _most_useful_slots(config))
     return num_ranks_needed(slots, preprocessors)
 
 
@@ -181,8 +189,23 @@ def _most_useful_slots(config: EnsembleConfig) -> int | None:
     return len(config.dnns) * (config.schedule.gpu_limit or 1)
 
 
-def num_busy_ranks(config: EnsembleConfig, ranks: int) -> int:
-    """How many of the ranks on this machine compute; emulated trainers sleep for most of a step."""
+def num_executors(config: ParamServerConfig, num_cores: int) -> int:
+    """Executors of a parameter-server job on a machine with so many cores.
+
+    With `slots.per_node: auto` one for each core, and as many as `workers` and `servers` ask for; emulated
+    ones need no core.
+    """
+    if isinstance(config.slots.per_node, int):
+        return config.slots.per_node
+    asked = sum(1 if count == "auto" else count for count in (config.workers, config.servers))
+    emulated = sum(machine.count for machine in config.machines)
+    return max(LEAST_EXECUTORS, asked, emulated or num_cores)
+
+
+def num_busy_ranks(config: AnyConfig, ranks: int) -> int:
+    """How many of the ranks on this machine compute; emulated ones sleep for most of a step."""
+    if isinstance(config, ParamServerConfig):
+        return 1 if config.machines else ranks - 1
     return config.slots.preprocessors_per_node if config.backend.name == "emulated" else ranks - 1
 
 

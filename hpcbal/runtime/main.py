@@ -10,22 +10,24 @@ from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.discovery import discover, split_by_node
+from hpcbal.cluster.discovery import discover, discover_executors, split_by_node
 from hpcbal.cluster.launcher import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi_channel import MpiChannel
-from hpcbal.config import EnsembleConfig, add_import_roots
+from hpcbal.config import AnyConfig, EnsembleConfig, ParamServerConfig, add_import_roots
 from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd
 from hpcbal.runtime.health.peers import PeerWatch
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace
 from hpcbal.runtime.job import run_in_job
-from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.paramserver.opening import OpenedJob, open_job
+from hpcbal.runtime.paramserver.play import play_job
+from hpcbal.runtime.rank.context import LiveRank, RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.rank.shared_data import open_data
 from hpcbal.runtime.resuming.opening import OpenedRun, open_run
@@ -62,11 +64,11 @@ def _run(
 ) -> int:
     start = StartFile.of_rank()
     with ExitStack() as stack:
-        opened = all_or_none(world, lambda: open_run(request) if world.rank == SCHEDULER_RANK else None)
+        opened = all_or_none(world, lambda: _open(request) if world.rank == SCHEDULER_RANK else None)
         if opened is not None:
             stack.callback(opened.close)
         config, output = patient_broadcast(
-            world, (opened.config, opened.output) if opened is not None else None
+            world, (opened.config, opened.run.root) if opened is not None else None
         )
         add_import_roots(request.config_path)
         _start_logs(world, output, request.log_level, logs)
@@ -78,10 +80,8 @@ def _run(
             world.rank, roles.ranks, roles.role_of, end, start, lambda words: note_death(status, words)
         )
         stack.callback(watchdog.stop)  # after an error; otherwise it stops when all ranks agree to leave
-        recipe = RECIPES[roles.role_of(world.rank)]
-        data = open_data(world, node_comm, config, roles, meanwhile=lambda: recipe.load_libraries(config))
         timeline = config.timeline
-        context = RankContext(
+        rank = LiveRank(
             config=config,
             output=output,
             roles=roles,
@@ -94,15 +94,39 @@ def _run(
             ),
             hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
-        code = start.leave_exit_code(world.rank, _play_role(world, context, data, opened))
+        data = None
+        if isinstance(config, ParamServerConfig):
+            job = opened if isinstance(opened, OpenedJob) else None
+            code = start.leave_exit_code(world.rank, play_job(world, rank, config, job))
+        else:
+            run = opened if isinstance(opened, OpenedRun) else None
+            data = _open_data(world, node_comm, config, roles)
+            context = RankContext.of(rank, config)
+            code = start.leave_exit_code(world.rank, _play_role(world, context, data, run))
         stop.ignore()
         patient_barrier(world)
         watchdog.stop()
-        data.ring.close()
+        if data is not None:
+            data.ring.close()
     return code
 
 
-def _hang_trace(output: Path, rank: int, config: EnsembleConfig) -> HangTrace:
+def _open(request: RunRequest) -> OpenedRun | OpenedJob:
+    """Open the run on rank 0, of whatever kind it is."""
+    config = load_requested(request, is_rank=True)
+    if isinstance(config, ParamServerConfig):
+        return open_job(request, config)
+    return open_run(request, config)
+
+
+def _open_data(
+    world: MPI.Intracomm, node_comm: MPI.Intracomm, config: EnsembleConfig, roles: Roles
+) -> RankData:
+    recipe = RECIPES[roles.role_of(world.rank)]
+    return open_data(world, node_comm, config, roles, meanwhile=lambda: recipe.load_libraries(config))
+
+
+def _hang_trace(output: Path, rank: int, config: AnyConfig) -> HangTrace:
     return HangTrace(RunDirectory(output).rank_log(rank), config.stall_timeout_s)
 
 
@@ -117,7 +141,9 @@ def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitS
         all_or_none(world, open_log if is_my_turn else lambda: None)
 
 
-def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: EnsembleConfig) -> Roles:
+def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: AnyConfig) -> Roles:
+    if isinstance(config, ParamServerConfig):
+        return discover_executors(world, node_comm)
     slots = config.slots.per_node
     return discover(
         world,

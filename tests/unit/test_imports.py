@@ -50,8 +50,11 @@ comm              | mpi4py numpy                          | errors stderr user_c
 cluster           | mpi4py                                | errors cluster.layout
 policies.batching | numpy                                 | errors
 policies.samples  | numpy                                 | errors policies.batching
+policies.configuring | numpy                                 | errors policies.batching
 policies          | numpy                                 | errors cluster.layout policies.batching
 ensembling        | numpy                                 | errors
+paramserver.contract | numpy                                 | errors
+paramserver.store | numpy                                 | errors machines paramserver.contract
 control           | -                                     | errors values cluster.layout machines
                   |                                       | policies.batching policies
 telemetry.files   | -                                     | errors
@@ -85,11 +88,18 @@ config.kinds      | pydantic                              | errors config.source
                   |                                       | config.expand
 config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema
                   |                                       | config.messages config.imports config.kinds
-config            | -                                     | config.schema config.imports config.load
+config            | -                                     | config.schema config.imports config.kinds
+                  |                                       | config.load
 config.scheduling | -                                     | control config.schema config.balance
 models            | keras numpy tensorflow                | errors
 data              | PIL h5py numpy sklearn                | errors forks user_code values policies.samples
                   |                                       | policies config.contract config.imports
+paramserver.apps  | numpy scipy                           | errors paramserver.contract data
+paramserver.alone | numpy                                 | errors paramserver.contract
+paramserver.machine | -                                     | errors values machines comm control
+paramserver.engine | mpi4py numpy                          | errors user_code comm paramserver.contract
+                  |                                       | paramserver.store paramserver.machine
+paramserver       | -                                     | -
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.source config.schema config.contract
@@ -111,8 +121,8 @@ report.page       | jinja2                                | printable values tel
                   |                                       | report.comparing
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
-                  |                                       | telemetry.host telemetry.ledger telemetry
-                  |                                       | checkpoint config
+                  |                                       | telemetry.host telemetry.ledger telemetry.views
+                  |                                       | telemetry checkpoint config
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
 runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.files
@@ -157,11 +167,20 @@ runtime.evaluating | mpi4py numpy                          | printable errors va
                   |                                       | telemetry.files telemetry.views telemetry
                   |                                       | checkpoint config.source config.schema config data
                   |                                       | dataplane training runtime.handoff runtime.group
+runtime.paramserver | numpy                                 | printable errors stderr forks user_code values
+                  |                                       | comm cluster policies.configuring
+                  |                                       | paramserver.contract paramserver.store
+                  |                                       | telemetry.files telemetry.host telemetry.ledger
+                  |                                       | telemetry.views telemetry checkpoint
+                  |                                       | config.contract config paramserver.machine
+                  |                                       | paramserver.engine runtime.handoff runtime.wire
+                  |                                       | runtime.health runtime.rank runtime.record
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
                   |                                       | telemetry.streams telemetry.views telemetry
                   |                                       | config.balance config data runtime.handoff
                   |                                       | runtime.health runtime.resuming runtime.rank
                   |                                       | runtime.start runtime.evaluating
+                  |                                       | runtime.paramserver
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
@@ -222,7 +241,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "speed_models.networks",
     ),
     "horovod": ("training.horovod_collective",),
-    "mpi4py": ("cluster", "comm", "dataplane", "runtime", "training"),
+    "mpi4py": ("cluster", "comm", "dataplane", "paramserver.engine.mpi_transport", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.png",),
     "jinja2": ("report.page.document",),

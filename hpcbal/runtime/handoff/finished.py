@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from hpcbal.config import EnsembleConfig, RunConfig, resolved_yaml
+from hpcbal.config import EnsembleConfig, ParamServerConfig, RunConfig, resolved_yaml
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.stderr import say
@@ -18,11 +18,16 @@ from hpcbal.telemetry import (
     render_results,
 )
 from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
+from hpcbal.telemetry.views.kinds import PARAMSERVER
 
 NUM_READERS = 8
 """Number of checkpoints to check at the same time."""
 
-CODE_OF_END = {"done": ExitCode.DONE, "failed-dnns": ExitCode.FAILED_DNNS}
+CODE_OF_END = {
+    "done": ExitCode.DONE,
+    "failed-dnns": ExitCode.FAILED_DNNS,
+    "failed": ExitCode.FAILED_DNNS,
+}
 """Exit codes of the outcomes after which nothing is left to do."""
 
 
@@ -50,6 +55,22 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
     if code == ExitCode.FAILED_DNNS:
         end += "; to give failed DNNs another try, run the same command with --retry-failed"
     return f"{render_results(rows)}\n{files_line(run)}\n{end}", code
+
+
+def report_of_finished_job(request: RunRequest, config: ParamServerConfig) -> tuple[str, int] | None:
+    """As `report_of_finished`, for a parameter-server job that has ended and whose results are there."""
+    run = output_of(request, config)
+    code = None if _was_changed_since(run) else _code_of_end(run, config)
+    if code is None or (request.retry_failed and code != ExitCode.DONE):
+        return None
+    try:
+        rows = read_results(run.results)
+    except HpcbalError:
+        return None
+    end = "this run has already finished; nothing to do"
+    if code != ExitCode.DONE:
+        end += "; to try again, run the same command with --retry-failed"
+    return f"{render_results(rows, PARAMSERVER)}\n{end}", code
 
 
 def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:

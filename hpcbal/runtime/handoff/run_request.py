@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbal import env
-from hpcbal.config import EnsembleConfig, RunConfig, load_config
+from hpcbal.config import AnyConfig, RunConfig, load_config, load_ensemble
 from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory
 
@@ -37,7 +37,7 @@ class RunRequest:
     started_s: float = field(default_factory=time.time)
 
 
-def load_requested(request: RunRequest, *, is_rank: bool) -> EnsembleConfig:
+def load_requested(request: RunRequest, *, is_rank: bool) -> AnyConfig:
     """Load the configuration of a start; warn once, on stderr, about keys that have no effect.
 
     Args:
@@ -51,9 +51,8 @@ def load_requested(request: RunRequest, *, is_rank: bool) -> EnsembleConfig:
         say(f"warning: {text}")
 
     has_warned = is_rank and env.read("HPCBAL_LAUNCHED") is not None
-    return load_config(
-        request.config_path, request.overrides, check_imports=True, warn=None if has_warned else warn
-    )
+    load = load_ensemble if request.profile_only else load_config
+    return load(request.config_path, request.overrides, check_imports=True, warn=None if has_warned else warn)
 
 
 def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:

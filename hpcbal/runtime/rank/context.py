@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.channel import Channel
-from hpcbal.config import EnsembleConfig
+from hpcbal.config import EnsembleConfig, RunConfig
 from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.health.reading import Reader, ReadWatch, watched
 from hpcbal.runtime.health.signals import StopFlag
@@ -20,8 +20,8 @@ from hpcbal.telemetry.streams.slices import SliceRecorder
 
 
 @dataclass
-class RankContext:
-    """The context of a rank with any role; `RankData` has the data that it holds.
+class LiveRank:
+    """What every rank has, whatever the kind of run: who it is, and how it reports.
 
     Attributes:
         config: the validated configuration, equal on all ranks.
@@ -36,7 +36,7 @@ class RankContext:
         reads: watches the reads of another thread of this rank; None if there is no such thread.
     """
 
-    config: EnsembleConfig
+    config: RunConfig
     output: Path
     roles: Roles
     channel: Channel
@@ -51,9 +51,6 @@ class RankContext:
     @property
     def rank(self) -> int:
         return self.channel.rank
-
-    def dnn_directory(self, dnn_id: str) -> Path:
-        return self.output / "dnns" / dnn_id
 
     def keep_in_touch(self, doing: str) -> None:
         """Report a signal to the scheduler at once, send a heartbeat every few seconds, and note `doing`.
@@ -97,3 +94,19 @@ class RankContext:
         self.activity.note(doing)
         self.hang_trace.renew()
         self.channel.send(SCHEDULER_RANK, Heartbeat(doing))
+
+
+@dataclass
+class RankContext(LiveRank):
+    """The context of a rank of an ensemble, with any role; `RankData` has the data that it holds."""
+
+    config: EnsembleConfig
+
+    @classmethod
+    def of(cls, rank: LiveRank, config: EnsembleConfig) -> RankContext:
+        """The context of a rank of an ensemble with this configuration."""
+        known = {each.name: getattr(rank, each.name) for each in fields(rank) if each.init}
+        return cls(**{**known, "config": config})
+
+    def dnn_directory(self, dnn_id: str) -> Path:
+        return self.output / "dnns" / dnn_id

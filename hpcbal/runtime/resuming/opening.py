@@ -10,7 +10,7 @@ from pathlib import Path
 from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
 from hpcbal.config.scheduling import specs_of
 from hpcbal.control.states import TERMINAL
-from hpcbal.runtime.handoff.run_request import RunRequest, load_requested, output_of
+from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger
@@ -47,14 +47,12 @@ class OpenedRun:
         self.lock.release()
 
 
-def open_run(request: RunRequest) -> OpenedRun:
+def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
     """Open or create the run's directory.
 
     Raises:
-        ConfigError: if the config is wrong.
         OutputError: if the directory is not writable, full, locked, not made by hpcbal, or another run's.
     """
-    config = load_requested(request, is_rank=True)
     add_import_roots(request.config_path)
     run = output_of(request, config)
     notes: list[str] = []

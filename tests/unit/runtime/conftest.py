@@ -26,7 +26,7 @@ from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
-from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace
 from hpcbal.runtime.parts.loading import PartLoader
@@ -249,7 +249,9 @@ class InProcessRun:
             options: of the `RunRequest`.
         """
         request = RunRequest(self.folder / "run.yaml", **options)
-        opened = open_run(request)
+        config = load_requested(request, is_rank=True)
+        assert isinstance(config, EnsembleConfig)
+        opened = open_run(request, config)
         with contextlib.closing(opened):
             ranks = self.ranks = Ranks(opened.config, opened.output, self.num_gpus, num_preprocessors)
             roles = ranks.roles

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
+from hpcbal.config import load_ensemble
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import Ensemble, Event, Instruction
 from hpcbal.control.messages import (
@@ -85,7 +86,8 @@ class Record:
 def record(in_process: Any) -> Iterator[Record]:
     dnn: dict[str, Any] = {"name": "a", "model": "in_process_toys:toy", "stop": {"max_epochs": 2}}
     in_process.configure(dnns=[dnn])
-    with contextlib.closing(open_run(RunRequest(in_process.folder / "run.yaml"))) as opened:
+    request = RunRequest(in_process.folder / "run.yaml")
+    with contextlib.closing(open_run(request, load_ensemble(request.config_path))) as opened:
         yield Record(opened)
 
 

@@ -1,0 +1,78 @@
+"""Open the run of a parameter-server job on rank 0: directory, lock, ledger, and the last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcbal.config import ParamServerConfig, add_import_roots, resolved_yaml
+from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
+from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
+from hpcbal.telemetry.ledger import JobDoneLine, JobFailedLine, Line, RunFinishedLine, scan_ledger
+
+JOBS = "jobs"
+"""Name of the folder of jobs in the output directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedJob:
+    """A run whose directory this process holds until `close`.
+
+    Attributes:
+        request: the request of this start.
+        config: the configuration.
+        run: paths of the run's files.
+        lock: the lock of the directory.
+        ledger: the open ledger.
+        saved: the last checkpoint; None if there is none.
+        ended: how an earlier start ended the job; None if it is not over.
+        resumed: whether the directory held this run before.
+        notes: what people should know about how it was opened.
+    """
+
+    request: RunRequest
+    config: ParamServerConfig
+    run: RunDirectory
+    lock: RunLock
+    ledger: Ledger
+    saved: SavedJob | None
+    ended: JobDoneLine | JobFailedLine | None
+    resumed: bool
+    notes: Sequence[str] = ()
+
+    def close(self) -> None:
+        """Give the directory back."""
+        self.ledger.close()
+        self.lock.release()
+
+
+def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
+    """Open or create the run's directory.
+
+    Raises:
+        OutputError: if the directory is not writable, full, locked, not made by hpcbal, or another run's.
+        CheckpointError: if the checkpoint cannot be used.
+    """
+    add_import_roots(request.config_path)
+    run = RunDirectory(output_of(request, config).root, JOBS)
+    notes: list[str] = []
+    resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume, notes.append, JOBS)
+    try:
+        scan = scan_ledger(run.ledger)
+        if scan.problem is not None:
+            notes.append(scan.problem)
+        saved = read_saved(run.job(config.name))
+        ended = ended_in([entry.line for entry in scan.entries])
+        ledger = Ledger(run.ledger, scan)
+    except BaseException:
+        lock.release()
+        raise
+    return OpenedJob(request, config, run, lock, ledger, saved, ended, resumed, notes)
+
+
+def ended_in(lines: Sequence[Line]) -> JobDoneLine | JobFailedLine | None:
+    """How the job ended, by its ledger; None if it did not."""
+    ends = [line for line in lines if isinstance(line, JobDoneLine | JobFailedLine)]
+    finished = [line for line in lines if isinstance(line, RunFinishedLine)]
+    return ends[-1] if ends and finished else None

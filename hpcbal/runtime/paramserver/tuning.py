@@ -1,0 +1,181 @@
+"""Let a job configure itself: from measured turns to a reconfiguration that pays ([PS] Sec. 3.3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcbal.config import ParamServerConfig
+from hpcbal.errors import PolicyError
+from hpcbal.paramserver.machine.events import Move, Reconfigure
+from hpcbal.paramserver.machine.job import JobMachine
+from hpcbal.paramserver.machine.messages import ServerReport, TurnDone
+from hpcbal.policies.configuring import (
+    Configuration,
+    Metrics,
+    Ownership,
+    Plan,
+    Problem,
+    ServerMetrics,
+    Trigger,
+    TurnMetrics,
+    best_heterogeneous,
+    best_homogeneous,
+    cost_of_moving,
+    epoch_cost,
+    estimate_machines,
+    plan_changes,
+    renamed,
+)
+from hpcbal.policies.configuring import Move as BlockMove
+from hpcbal.telemetry.views.table import count_text
+
+LEAST_COMMUNICATION_S = 1e-7
+"""A turn cannot be measured to communicate faster."""
+
+
+class Tuner:
+    """Watches the turns of a job, and proposes reconfigurations.
+
+    Machine i of the policies is executor i, in order of rank.
+
+    Args:
+        config: the job.
+        machine: its state machine, which is only looked at.
+        num_samples: of the dataset.
+        model_bytes: size of all tables.
+        data_bytes: size of all samples and their state, about.
+    """
+
+    def __init__(
+        self,
+        config: ParamServerConfig,
+        machine: JobMachine,
+        num_samples: int,
+        model_bytes: int,
+        data_bytes: int,
+    ) -> None:
+        self._config = config
+        self._machine = machine
+        self._num_samples = num_samples
+        self._model_bytes, self._data_bytes = model_bytes, data_bytes
+        self._executors = machine.spec.executors
+        self._index = {executor: i for i, executor in enumerate(self._executors)}
+        self._metrics = Metrics.of(len(self._executors), config.tune.warm_up)
+        self._trigger = Trigger(config.tune.min_gain, config.tune.min_turns)
+        self._has_news = False  # whether turns came since the last look
+
+    def note_turn(self, executor: int, turn: TurnDone) -> None:
+        """Count a turn."""
+        # A push overlaps with the next turn, unless that waits until all updates of the step are applied.
+        communication_s = turn.pull_s + (turn.push_s if self._config.staleness == 0 else 0.0)
+        found = TurnMetrics(turn.samples, turn.compute_s, communication_s, turn.num_bytes)
+        self._metrics = self._metrics.after_turn(self._index[executor], found)
+        self._has_news = True
+
+    def note_report(self, executor: int, report: ServerReport) -> None:
+        """Count what a server has done."""
+        found = ServerMetrics(report.bytes_in + report.bytes_out, report.service_s)
+        self._metrics = self._metrics.after_period(self._index[executor], found)
+
+    def forget(self) -> None:
+        """Measure anew what depends on the configuration."""
+        self._metrics = self._metrics.after_change()
+
+    def propose(self) -> Reconfigure | None:
+        """A reconfiguration that is predicted to pay; None if there is none, or too little is measured."""
+        tune, machine = self._config.tune, self._machine
+        if not (self._has_news and tune.enabled):
+            return None
+        self._has_news = False
+        if machine.phase != "running" or machine.is_reconfiguring:
+            return None
+        try:
+            now = self._ownership()
+            current = now.configuration
+            measured = (self._metrics.executors[i].fresh_turns for i in current.workers)
+            if not current.workers or min(measured) < tune.min_turns:
+                return None
+            change = self._best_change(now, current)
+        except PolicyError:  # an executor works and serves, or nothing fits: there is nothing to compare
+            return None
+        self.forget()
+        return change
+
+    def _best_change(self, now: Ownership, current: Configuration) -> Reconfigure | None:
+        problem = self._problem(current)
+        is_alike = len(set(problem.machines)) == 1
+        wanted = best_homogeneous(problem) if is_alike else best_heterogeneous(problem).configuration
+        wanted = renamed(current, wanted, problem.machines)
+        plan = plan_changes(now, wanted)
+        moving = cost_of_moving(
+            plan,
+            problem.machines,
+            self._data_bytes / problem.num_data_blocks,
+            self._model_bytes / problem.num_parameter_blocks,
+        )
+        epochs_left = self._machine.spec.pace.max_epochs - self._machine.epochs
+        before_s, after_s = (epoch_cost(problem, each).epoch_s for each in (current, wanted))
+        decision = self._trigger.decide(before_s, after_s, moving, float(epochs_left))
+        if not decision.change or not plan.moves:
+            return None
+        counts = f"{count_text(len(wanted.workers), 'worker')}, {count_text(len(wanted.servers), 'server')}"
+        why = f"{counts}: predicted to save {100 * decision.gain:.0f} % of an epoch"
+        return Reconfigure(moves_of(plan, self._executors), why, decision.gain)
+
+    def _ownership(self) -> Ownership:
+        data = tuple(self._index[owner] for owner in self._machine.owners("data"))
+        parameters = tuple(self._index[owner] for owner in self._machine.owners("parameters"))
+        indices = self._index.values()
+        counts = [data.count(i) for i in indices], [parameters.count(i) for i in indices]
+        if any(works and serves for works, serves in zip(*counts, strict=True)):
+            raise PolicyError("an executor works and serves")
+        return Ownership(Configuration.of_blocks(*counts).roles, data, parameters)
+
+    def _problem(self, current: Configuration) -> Problem:
+        found = [self._metrics.executors[i] for i in current.workers]
+        bytes_per_turn = max(1.0, sum(each.turn_bytes.value for each in found) / len(found))
+        communication_s = sum(each.communication_s.value for each in found) / len(found)
+        # What the cost model says of this configuration, solved for the bandwidth of the links.
+        largest = max(current.parameter_blocks) / sum(current.parameter_blocks)
+        busiest = bytes_per_turn * max(1.0, len(found) * largest)
+        measured = busiest / max(LEAST_COMMUNICATION_S, communication_s)
+        emulated = [self._config.machine_of(i) for i in range(len(self._executors))]
+        return Problem(
+            machines=estimate_machines(
+                self._metrics,
+                [measured if each is None or each.bandwidth is None else each.bandwidth for each in emulated],
+                [0 if each is None else self._config.machines.index(each) for each in emulated],
+            ),
+            num_samples=self._num_samples,
+            num_data_blocks=sum(current.data_blocks),
+            num_parameter_blocks=sum(current.parameter_blocks),
+            mini_batch=self._config.mini_batch,
+            turns="per_worker" if self._config.staleness is None else "shared",
+            pull_bytes=bytes_per_turn / 2,
+            push_bytes=bytes_per_turn / 2,
+            model_bytes=float(self._model_bytes),
+        )
+
+
+def moves_of(plan: Plan, executors: Sequence[int]) -> tuple[Move, ...]:
+    """The moves of a plan for the job's machine, where what an executor owns is its role.
+
+    Other operations are nothing but an order among moves.
+
+    Args:
+        plan: of machines 0, 1, ...
+        executors: their ranks.
+    """
+    number: dict[int, int] = {}  # of each move among the moves
+    before: list[frozenset[int]] = []  # moves that each operation waits for
+    moves: list[Move] = []
+    for i, operation in enumerate(plan.operations):
+        needed = frozenset[int]().union(
+            *(frozenset({number[j]}) if j in number else before[j] for j in plan.after[i])
+        )
+        before.append(needed)
+        if isinstance(operation, BlockMove):
+            number[i] = len(moves)
+            source, destination = executors[operation.source], executors[operation.destination]
+            moves.append(Move(operation.what, operation.blocks, source, destination, tuple(sorted(needed))))
+    return tuple(moves)

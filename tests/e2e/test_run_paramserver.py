@@ -1,0 +1,237 @@
+"""A parameter-server job as a user runs it: to its end, stopped, killed, failing, and wrongly started."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from hpcbal.paramserver.alone import train_alone
+from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, read_blocks, read_saved
+
+pytestmark = pytest.mark.e2e
+
+APP = '''\
+"""Least squares by SGD with a count of visits per sample; misbehaves on request."""
+
+import os
+import time
+
+import numpy as np
+
+from hpcbal.paramserver.contract import App, Table
+
+
+class Points:
+    num_samples = 60
+    facts = {"num_features": 5}
+
+    def read(self, samples):
+        rows = [np.random.default_rng(int(sample)).normal(size=6) for sample in samples]
+        return {"x": np.stack(rows)[:, :5], "y": np.stack(rows)[:, 5]}
+
+
+def points():
+    return Points()
+
+
+class Squares(App):
+    def __init__(self, source, rate=0.05, trouble="", pace_s=0.0):
+        super().__init__(source)
+        self.rate, self.trouble, self.pace_s = rate, trouble, pace_s
+
+    def tables(self):
+        return [Table("weights", 5, 1), Table("visits", 7, 1, "int64", "sparse")]
+
+    def initial_state(self, columns, rng):
+        return {"seen": np.zeros(len(columns["y"]), np.int64), "z": rng.normal(size=len(columns["y"]))}
+
+    def needs(self, batch):
+        return {"visits": np.unique(batch.samples % 7)}
+
+    def compute(self, batch, parameters):
+        if batch.epoch == 2 and self.trouble == "raises" and 0 in batch.samples:
+            raise ValueError("no more")
+        if batch.epoch == 2 and self.trouble == "hangs" and 0 in batch.samples:
+            time.sleep(600)
+        if batch.epoch == 2 and self.trouble == "dies" and 0 in batch.samples:
+            os._exit(9)
+        time.sleep(self.pace_s)
+        batch.state["seen"] += 1
+        x, weights = batch.columns["x"], parameters["weights"][:, 0]
+        error = batch.columns["y"] - x @ weights
+        rows, counts = np.unique(batch.samples % 7, return_counts=True)
+        delta = self.rate * (error @ x)[:, np.newaxis] / batch.step_samples
+        return {"weights": delta, "visits": counts[:, np.newaxis]}
+
+    def objective(self, batch, parameters):
+        error = batch.columns["y"] - batch.columns["x"] @ parameters["weights"][:, 0]
+        return {"squares": float(error @ error), "visits": float(batch.state["seen"].sum())}
+
+    def metrics(self, sums):
+        loss = float("nan") if self.trouble == "nan" else sums["squares"] / 60
+        return {"loss": loss, "visits": sums["visits"]}
+'''
+EPOCHS = 6
+
+
+@pytest.fixture
+def job(lab):
+    (lab.folder / "own.py").write_text(APP, encoding="utf-8")
+
+    def write(**changes: Any) -> None:
+        config = {
+            "kind": "paramserver",
+            "app": "own:Squares",
+            "args": {},
+            "data": {"dataset": "own:points"},
+            "mini_batch": 10,
+            "stop": {"max_epochs": EPOCHS},
+            "slots": {"per_node": 3},
+            "workers": 2,
+            "servers": 1,
+            "checkpoint": {"interval_s": 0.0},
+            "output": {"dir": "out"},
+            **changes,
+        }
+        (lab.folder / "job.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+
+    lab.write_job = write
+    write()
+    return lab
+
+
+def alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What one process makes of the job: the tables, and the metrics of each epoch."""
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(__import__("sys").modules, "own", raising=False)
+    from own import Squares, points
+
+    return train_alone(Squares(points()), EPOCHS, mini_batch=10, seed=0, num_data_blocks=24)
+
+
+def metrics_of(job) -> list[dict[str, float]]:
+    lines = (job.out / "jobs" / "job" / "metrics.jsonl").read_text().splitlines()
+    return [{key: json.loads(line)[key] for key in ("epoch", "loss", "visits")} for line in lines]
+
+
+def check_outcome(job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run equals one process: metrics of every epoch once, the parameters, each sample once an epoch."""
+    trained, wanted = alone(job.folder, monkeypatch)
+    found = metrics_of(job)
+    assert [line["epoch"] for line in found] == list(range(1, EPOCHS + 1))
+    for line, metrics in zip(found, wanted, strict=True):
+        assert line["loss"] == pytest.approx(metrics["loss"], rel=1e-10)
+        assert line["visits"] == 60 * line["epoch"]
+    folder = job.out / "jobs" / "job"
+    saved = read_saved(folder)
+    assert saved is not None
+    blocks = read_blocks(folder, saved, PARAMETERS, range(sum(saved.cut[PARAMETERS])))
+    num_weights = saved.cut[PARAMETERS][0]
+    weights = np.concatenate([blocks[block]["values"] for block in range(num_weights)])
+    np.testing.assert_allclose(weights, trained.values["weights"], rtol=1e-10)
+    visits = sum(int(blocks[block]["values"].sum()) for block in range(num_weights, len(blocks)))
+    assert visits == 60 * EPOCHS
+    data = read_blocks(folder, saved, DATA, range(saved.cut[DATA][0]))
+    assert all((block["state/seen"] == EPOCHS).all() for block in data.values())
+
+
+def test_a_job_runs_to_its_end_and_is_not_repeated(job, monkeypatch):
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    assert "2 workers, 1 server; 60 samples" in done.out
+    check_outcome(job, monkeypatch)
+    assert [line.event for line in job.events()][:2] == ["run-started", "roles-assigned"]
+    assert job.status()["kind"] == "paramserver"
+    shown = job.run_alone("status", "out")
+    assert "job: done, loss" in shown.out, shown
+    (row,) = job.results().values()
+    assert (row.name, row.state, row.epochs, row.best_key) == ("job", "done", EPOCHS, "best_loss")
+    again = job.run("run", "job.yaml")
+    assert again.code == 0, again
+    assert "already finished" in again.out
+    assert job.events()[-1].event == "run-finished"
+
+
+def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
+    job.write_job(args={"pace_s": 0.02})
+    running = job.start("run", "job.yaml")
+    running.until(lambda: job.out.exists() and len(job.events("job-epoch")) >= 1, "first epoch")
+    running.process.send_signal(signal.SIGTERM)
+    done = running.wait()
+    assert done.code == 75, done
+    assert job.events()[-1].outcome == "suspended"
+    for rank in (3, 1, 0):
+        epochs = len(job.events("job-saved"))
+        running = job.start("run", "job.yaml")
+        running.until(lambda at=epochs: len(job.events("job-saved")) > at, "checkpoint")
+        running.signal_rank(rank, signal.SIGKILL)
+        done = running.wait()
+        assert done.code not in (0, 75), done
+        assert "Traceback" not in done.err, done
+    # Two more workers go on where two were; `args` must stay.
+    job.write_job(args={"pace_s": 0.02}, workers=3, servers=2, slots={"per_node": 5})
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    check_outcome(job, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "text"),
+    [
+        ("raises", 3, "Squares.compute: own.py:40: ValueError: no more"),
+        ("nan", 3, "loss is nan after epoch 1"),
+        ("dies", 1, "os._exit(9)"),
+        ("hangs", 70, "no sign of life"),
+    ],
+)
+def test_what_fails_is_one_sentence_and_the_exit_code(job, trouble, code, text):
+    job.write_job(args={"trouble": trouble}, stall_timeout_s=3.0)
+    done = job.run("run", "job.yaml")
+    assert done.code == code, done
+    assert text in done.err, done
+    assert "Traceback" not in done.err, done
+    if code == 3:
+        assert job.events("job-failed")[-1].detail in done.err
+        assert job.status()["jobs"][0]["state"] == "failed"
+
+
+def test_wrong_input_ends_before_training(job):
+    done = job.run("run", "job.yaml", "--set", "servers=3")
+    assert done.code == 2, done
+    assert "workers: 2 and servers: 3 do not fit 3 executors" in done.err, done
+    done = job.run("run", "job.yaml", num_ranks=2)
+    assert done.code == 2, done
+    assert "needs at least 3 ranks" in done.err, done
+    done = job.run("run", "job.yaml", "--set", "data.dataset=own:Squares")
+    assert done.code == 2, done
+    assert "Traceback" not in done.err, done
+    assert not (job.out / "jobs").exists()
+
+
+def test_it_configures_itself_and_the_results_stay(job, monkeypatch):
+    """Five emulated executors start with one worker; the numbers are those of one process all the same."""
+    machines = [{"count": 5, "seconds_per_sample": 0.004, "bandwidth": "50MB/s"}]
+    job.write_job(
+        workers=1,
+        servers=4,
+        slots={"per_node": 5},
+        machines=machines,
+        blocks={"data": 24},
+        tune={"warm_up": 1, "min_turns": 2},
+    )
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    check_outcome(job, monkeypatch)
+    (first, *_) = job.events("reconfigured")
+    assert first.predicted_gain > 0.3
+    assert first.roles.count("worker") > 1
+    assert "reconfiguring:" in done.out
+    epochs = job.events("job-epoch")
+    assert sum(worker.turns > 0 for worker in epochs[0].workers) >= 1
+    assert sum(worker.turns > 0 for worker in epochs[-1].workers) == first.roles.count("worker")

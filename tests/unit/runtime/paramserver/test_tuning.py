@@ -1,0 +1,208 @@
+"""A job that configures itself: when it proposes a change, and which one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.config import ParamServerConfig
+from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.machine.events import Heard, Reconfigure, Started
+from hpcbal.paramserver.machine.job import JobMachine, JobSpec
+from hpcbal.paramserver.machine.progress import Pace
+from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.policies.configuring import Configuration, Ownership, plan_changes
+from hpcbal.runtime.paramserver.tuning import Tuner, moves_of
+
+SAMPLES, BATCH, SECONDS, MODEL = 3200, 100, 1e-3, 80_000
+
+
+def running(data: list[int], parameters: list[int], epochs: int = 50) -> JobMachine:
+    """A machine in the middle of an epoch; executors are ranks 1 to 6."""
+    executors = (1, 2, 3, 4, 5, 6)
+    machine = JobMachine(JobSpec(executors, Pace(32, 0, epochs), JobStop(epochs)), data, parameters)
+    machine.handle(Started())
+    for executor in executors:
+        machine.handle(Heard(executor, messages.Ready({})))
+    for executor in executors:
+        machine.handle(Heard(executor, messages.Initialised()))
+    assert machine.phase == "running"
+    return machine
+
+
+def config(**changes: Any) -> ParamServerConfig:
+    base = {"app": "m:f", "data": {"dataset": "m:d"}, "mini_batch": BATCH}
+    return ParamServerConfig.model_validate({**base, **changes})
+
+
+def measure(tuner: Tuner, machine: JobMachine, turns: int, bandwidth: float) -> None:
+    """Turns of all workers as the cost model has them."""
+    owners, parameters = machine.owners("data"), machine.owners("parameters")
+    workers = sorted(set(owners))
+    largest = max(parameters.count(server) for server in set(parameters)) / len(parameters)
+    num_bytes = 2 * MODEL
+    communication_s = num_bytes / bandwidth * max(1.0, len(workers) * largest)
+    for _ in range(turns):
+        for worker in workers:
+            samples = round(BATCH * owners.count(worker) / len(owners))
+            turn = messages.TurnDone(
+                0, (), samples, SECONDS * samples, communication_s / 2, communication_s / 2, num_bytes
+            )
+            tuner.note_turn(worker, turn)
+
+
+def tuner_of(machine: JobMachine, **changes: Any) -> Tuner:
+    return Tuner(config(**changes), machine, SAMPLES, MODEL, 8 * SAMPLES)
+
+
+ONE_WORKER = [1] * 48, [2, 3, 4, 5, 6] * 10
+ONE_SERVER = [1, 2, 3, 4, 5] * 10, [6] * 48
+
+
+@pytest.mark.parametrize(
+    ("start", "bandwidth", "more"),
+    [(ONE_WORKER, 1e9, "workers"), (ONE_SERVER, 2e6, "servers")],
+    ids=["computing", "communicating"],
+)
+def test_a_bad_start_is_left(start: Any, bandwidth: float, more: str) -> None:
+    machine = running(*start)
+    tuner = tuner_of(machine)
+    measure(tuner, machine, 8, bandwidth)
+    change = tuner.propose()
+    assert change is not None
+    assert change.predicted_gain is not None
+    assert change.predicted_gain > 0.3
+    instructions = machine.handle(change)  # raises if a move is not possible
+    assert instructions
+    what = "data" if more == "workers" else "parameters"
+    assert {move.what for move in change.moves} == {"data", "parameters"}
+    gained = {move.destination for move in change.moves if move.what == what}
+    assert len(gained) >= 1
+
+
+def test_a_good_configuration_stays() -> None:
+    machine = running(*ONE_WORKER)
+    tuner = tuner_of(machine)
+    measure(tuner, machine, 8, 1e7)
+    change = tuner.propose()
+    assert change is not None
+    machine = moved(machine, change)
+    tuner = tuner_of(machine)
+    measure(tuner, machine, 8, 1e7)
+    assert tuner.propose() is None
+
+
+def test_it_waits_for_fresh_turns_of_all_workers() -> None:
+    machine = running(*ONE_WORKER)
+    tuner = tuner_of(machine, tune={"warm_up": 3, "min_turns": 5})
+    measure(tuner, machine, 7, 1e9)
+    assert tuner.propose() is None
+    measure(tuner, machine, 1, 1e9)
+    change = tuner.propose()
+    assert change is not None
+    assert tuner.propose() is None  # measured anew after each decision
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"tune": {"enabled": False}}, {"tune": {"min_gain": 0.99}}],
+    ids=["not enabled", "too little gain"],
+)
+def test_it_proposes_nothing_where_it_must_not(changes: Any) -> None:
+    machine = running(*ONE_WORKER)
+    tuner = tuner_of(machine, **changes)
+    measure(tuner, machine, 20, 1e9)
+    assert tuner.propose() is None
+
+
+def test_no_move_that_the_epochs_left_do_not_pay_for() -> None:
+    machine = running(*ONE_WORKER, epochs=1)
+    tuner = Tuner(config(), machine, SAMPLES, 10**13, 8)
+    measure(tuner, machine, 8, 1e6)
+    assert tuner.propose() is None
+
+
+def test_not_while_blocks_move() -> None:
+    machine = running(*ONE_WORKER)
+    tuner = tuner_of(machine)
+    measure(tuner, machine, 8, 1e9)
+    change = tuner.propose()
+    assert change is not None
+    machine.handle(change)
+    measure(tuner, machine, 8, 1e9)
+    assert machine.is_reconfiguring
+    assert tuner.propose() is None
+
+
+def moved(machine: JobMachine, change: Reconfigure) -> JobMachine:
+    """The job after a change."""
+    owners = {what: list(machine.owners(what)) for what in ("data", "parameters")}
+    for move in change.moves:
+        for block in move.blocks:
+            owners[move.what][block] = move.destination
+    return running(owners["data"], owners["parameters"])
+
+
+def test_machines_that_turn_out_to_be_faster_get_more() -> None:
+    machine = running([1, 2, 3, 4, 5] * 10, [6] * 48)
+    tuner = tuner_of(machine)
+    measure(tuner, machine, 8, 1e9)
+    for _ in range(60):
+        for rank in (4, 5):
+            samples = 20
+            tuner.note_turn(
+                rank, messages.TurnDone(0, (), samples, SECONDS * samples / 4, 1e-4, 1e-4, 2 * MODEL)
+            )
+    change = tuner.propose()
+    assert change is not None
+    owners = moved(machine, change).owners("data")
+    assert min(owners.count(rank) for rank in (4, 5)) >= 3 * max(owners.count(rank) for rank in (1, 2, 3))
+
+
+ROLES = st.lists(st.sampled_from(["worker", "server", "standby"]), min_size=3, max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(now=ROLES, then=ROLES, seed=st.randoms(use_true_random=False))
+def test_moves_keep_the_order_of_the_plan(now: list[Any], then: list[Any], seed: Any) -> None:
+    size = min(len(now), len(then))
+    now, then = ["worker", "server", *now][: size + 2], ["worker", "server", *then][: size + 2]
+
+    def owners(roles: list[Any], role: str, count: int) -> tuple[int, ...]:
+        own = [i for i, each in enumerate(roles) if each == role]
+        return tuple(own[b] if b < len(own) else seed.choice(own) for b in range(count))
+
+    current = Ownership(tuple(now), owners(now, "worker", 12), owners(now, "server", 9))
+    data, parameters = owners(then, "worker", 12), owners(then, "server", 9)
+    wanted = Configuration(
+        tuple(then),
+        tuple(data.count(i) for i in range(len(then))),
+        tuple(parameters.count(i) for i in range(len(then))),
+    )
+    executors = tuple(range(1, len(now) + 1))
+    moves = moves_of(plan_changes(current, wanted), executors)
+    machine = JobMachine(
+        JobSpec(executors, Pace(1, 0, 5), JobStop(5)),
+        [executors[i] for i in current.data_owner],
+        [executors[i] for i in current.parameter_owner],
+    )
+    machine.handle(Started())
+    for report in (messages.Ready({}), messages.Initialised()):
+        for executor in executors:
+            machine.handle(Heard(executor, report))
+    machine.handle(Reconfigure(moves, "test"))
+    waiting = list(enumerate(moves))
+    done: set[int] = set()
+    while waiting:
+        ready = [each for each in waiting if done.issuperset(each[1].after)]
+        number, move = seed.choice(ready)
+        waiting.remove((number, move))
+        done.add(number)
+        machine.handle(Heard(move.source, messages.BlocksMoved(move.what, move.blocks, move.destination)))
+    assert not machine.is_reconfiguring
+    for i, executor in enumerate(executors):
+        assert machine.owners("data").count(executor) == wanted.data_blocks[i]
+        assert machine.owners("parameters").count(executor) == wanted.parameter_blocks[i]
