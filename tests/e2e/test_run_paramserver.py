@@ -150,6 +150,11 @@ def test_a_job_runs_to_its_end_and_is_not_repeated(job, monkeypatch):
     assert job.status()["kind"] == "paramserver"
     shown = job.run_alone("status", "out")
     assert "job: done, loss" in shown.out, shown
+    compared = job.run_alone("compare", "out")
+    assert compared.code == 0, compared
+    assert "best loss" in compared.out
+    assert "warning" not in compared.err
+    assert (job.out / "report.html").exists()
     (row,) = job.results().values()
     assert (row.name, row.state, row.epochs, row.best_key) == ("job", "done", EPOCHS, "best_loss")
     again = job.run("run", "job.yaml")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbal.config import EnsembleConfig, load_ensemble
+from hpcbal.config import AnyConfig, EnsembleConfig, ParamServerConfig, load_config
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.report.comparing.values import Comparison, DnnInRun, RunSummary, Setting
 from hpcbal.report.model import JobReport, ReportData
@@ -30,7 +30,7 @@ class _Run:
     label: str
     directory: Path
     data: ReportData
-    config: EnsembleConfig | None
+    config: AnyConfig | None
 
 
 def read_comparison(
@@ -72,11 +72,11 @@ def read_comparison(
     return Comparison(tuple(summaries), tuple(dnns), _settings(runs), tuple(problems))
 
 
-def _config_of(directory: Path) -> tuple[EnsembleConfig | None, str]:
+def _config_of(directory: Path) -> tuple[AnyConfig | None, str]:
     """The run's configuration, or None and what is wrong with it."""
     path = RunDirectory(directory).config
     try:
-        config = load_ensemble(path)
+        config = load_config(path)
     except (HpcbalError, OSError) as error:
         reason = str(error).splitlines()[0] if isinstance(error, HpcbalError) else error.strerror
         return None, f"{path}: cannot be used, so settings are not compared ({reason})"
@@ -106,12 +106,24 @@ def _check_metric(metric: str, runs: Sequence[_Run]) -> None:
 
 def _metric_of(dnn: str, wanted: str | None, runs: Sequence[_Run]) -> tuple[str, bool]:
     """The metric by which DNNs of this name are compared, and whether more of it is better."""
-    stops = [each.stop for run in runs if run.config for each in run.config.dnns if each.name == dnn]
-    metric = wanted or (stops[0].watched if stops else DEFAULT_METRIC)
+    ensembles = [run.config for run in runs if isinstance(run.config, EnsembleConfig)]
+    stops = [each.stop for config in ensembles for each in config.dnns if each.name == dnn]
+    metric = wanted or (stops[0].watched if stops else _watched_by_job(dnn, runs) or DEFAULT_METRIC)
     watching = next((stop for stop in stops if stop.watched == metric), None)
     if watching is not None:
         return metric, watching.resolved_mode == "max"
     return metric, shows_more_better(metric)
+
+
+def _watched_by_job(name: str, runs: Sequence[_Run]) -> str | None:
+    """The metric that the stop rule of a parameter-server job watches; None if there is no such job."""
+    for run in runs:
+        if isinstance(run.config, ParamServerConfig):
+            if run.config.stop.monitor is not None:
+                return run.config.stop.monitor
+            points = [point for job in run.data.jobs if job.name == name for point in job.curve]
+            return next((metric for point in points for metric in point.metrics), None)
+    return None
 
 
 def _dnn(run: _Run, job: JobReport, metric: str, more_is_better: bool) -> DnnInRun:
@@ -188,10 +200,12 @@ def _settings(runs: Sequence[_Run]) -> tuple[Setting, ...]:
     )
 
 
-def _comparable(config: EnsembleConfig) -> dict[str, Any]:
+def _comparable(config: AnyConfig) -> dict[str, Any]:
     """The configuration as plain values, with DNNs by name."""
     values: Mapping[str, Any] = config.model_dump(by_alias=True)
     kept = {key: value for key, value in values.items() if key not in _NOT_COMPARED}
+    if not isinstance(config, EnsembleConfig):
+        return {**kept, "dnns": {}}
     kept["preprocessing"] = {str(index): step for index, step in enumerate(kept["preprocessing"])}
     kept["dnns"] = {
         dnn["name"]: {key: value for key, value in dnn.items() if key != "name"} for dnn in kept["dnns"]
