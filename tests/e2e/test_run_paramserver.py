@@ -240,3 +240,23 @@ def test_it_configures_itself_and_the_results_stay(job, monkeypatch):
     epochs = job.events("job-epoch")
     assert sum(worker.turns > 0 for worker in epochs[0].workers) >= 1
     assert sum(worker.turns > 0 for worker in epochs[-1].workers) == first.roles.count("worker")
+
+
+def test_what_is_on_disk_and_wrong_is_one_sentence_and_can_be_mended(job, monkeypatch):
+    done = job.run("run", "job.yaml", "--set", "stop.monitor=rmse")
+    assert done.code == 2, done
+    assert "stop.monitor: got 'rmse', but the app has the metrics: loss, visits" in done.err
+    done = job.run("run", "job.yaml", "--set", "stop.max_epochs=3")
+    assert done.code == 0, done
+    (path,) = job.out.glob("jobs/job/checkpoint-*/executor-002/checkpoint.h5")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-60])
+    done = job.run("run", "job.yaml")
+    assert done.code not in (0, 3, 75), done
+    assert "executor-002/checkpoint.h5: cannot be used" in done.err
+    assert "Traceback" not in done.err
+    assert job.status()["outcome"] == "suspended"
+    path.write_bytes(whole)
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    check_outcome(job, monkeypatch)

@@ -116,7 +116,7 @@ class Executor:
     def run(self) -> int:
         """Work until the master says `Finish`; returns its exit code.
 
-        An error in the user's code or input is reported to the master, who ends the job; others are raised.
+        An error that users can mend is reported to the master, who ends the job; others are raised.
         """
         self._wire.open()
         try:
@@ -125,8 +125,8 @@ class Executor:
             return finished.exit_code
         except (UserCodeError, AppError) as error:
             self._channel.send(MASTER, messages.Failed("app", str(error)))
-        except InputError as error:
-            self._channel.send(MASTER, messages.Failed("config", str(error)))
+        except HpcbalError as error:  # a full disk, a damaged checkpoint: the job itself has not failed
+            self._channel.send(MASTER, messages.Failed("error", str(error), int(error.exit_code)))
         try:
             while True:  # others may still need its blocks, until the master ends the job
                 self.reactor.wait_until(_never)

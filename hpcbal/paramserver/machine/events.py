@@ -174,11 +174,13 @@ class End:
         outcome: `done`; `failed`; `suspended` if the same command continues.
         cause: kind of failure, one word; empty if it did not fail.
         detail: the stop rule that applied, the reason of the stop, or what failed; text for users.
+        exit_code: of the start; None: that of the outcome.
     """
 
     outcome: Outcome
     cause: str
     detail: str
+    exit_code: int | None = None
 
 
 Instruction = Send | ComputeMetrics | EpochEnded | WriteManifest | Reconfigured | End

@@ -150,6 +150,8 @@ class JobMachine:
             raise JobError(str(error), events=self._log.events) from error
 
     def _handle(self, event: Event) -> list[Instruction]:
+        if self._ending is not None and not isinstance(event, Heard):
+            return []
         match event:
             case Started():
                 return self._start()
@@ -191,8 +193,9 @@ class JobMachine:
                 return self._save() if self._answered("pausing", executor) else []
             case messages.Saved():
                 return self._write_manifest() if self._answered("saving", executor) else []
-            case messages.Failed(cause, detail):
-                return self._drain("failed", cause, detail, executor)
+            case messages.Failed(cause, detail, code):
+                outcome: Outcome = "failed" if code is None else "suspended"
+                return self._drain(outcome, cause, detail, executor, code)
             case messages.ServerReport():
                 return []
 
@@ -276,7 +279,7 @@ class JobMachine:
         try:
             self._over = self.spec.stop.why_over(self._history)
         except InputError as error:
-            return [*instructions, *self._drain("failed", "config", str(error))]
+            return [*instructions, *self._drain("suspended", "config", str(error), code=error.exit_code)]
         return [*instructions, *self._proceed()]
 
     # ---- reconfigurations ----------------------------------------------------------------------
@@ -349,15 +352,18 @@ class JobMachine:
         self._phase = "running"
         return [self._send_all(messages.Continue()), *self._proceed()]
 
-    def _drain(self, outcome: Outcome, cause: str, detail: str, failed: int = 0) -> list[Instruction]:
+    def _drain(
+        self, outcome: Outcome, cause: str, detail: str, failed: int = 0, code: int | None = None
+    ) -> list[Instruction]:
         """End without a checkpoint, once no executor waits for another one.
 
         Args:
+            outcome, cause, detail, code: of the `End`.
             failed: the executor that has failed; it serves, but takes no turns and answers no more. 0: none.
         """
         if self._ending is not None:  # another one has failed as well: the first cause counts
             return self._drained(failed) if failed in self._awaited else []
-        self._ending = End(outcome, cause, detail)
+        self._ending = End(outcome, cause, detail, code)
         self._phase = "draining"
         self._awaited = set(self.spec.executors) - {failed}
         pause = Send(messages.Pause(), tuple(sorted(self._awaited)))

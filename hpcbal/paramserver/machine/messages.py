@@ -206,10 +206,13 @@ class Failed(Message):
     Attributes:
         cause: kind of failure, one word.
         detail: text for users.
+        exit_code: of the start, where the job has not failed: the same command continues once the cause is
+            mended, such as a full disk. None: the job has failed.
     """
 
     cause: str
     detail: str
+    exit_code: int | None = None
 
 
 Report = Ready | Initialised | TurnDone | Evaluated | BlocksMoved | ServerReport | Paused | Saved | Failed

@@ -110,7 +110,7 @@ class Master:
                 continue
             self._look_at_clocks()
             patience.wait(time.monotonic())
-        code = int(CODE_OF_OUTCOME[self._end.outcome])
+        code = int(CODE_OF_OUTCOME[self._end.outcome] if self._end.exit_code is None else self._end.exit_code)
         table = self._record.finish(self._machine, self._end, code)
         self._rank.channel.send_to_all(self._machine.spec.executors, messages.Finish(code))
         self._rank.channel.flush()

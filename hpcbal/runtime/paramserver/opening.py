@@ -63,6 +63,10 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
         if scan.problem is not None:
             notes.append(scan.problem)
         saved = read_saved(run.job(config.name))
+        if saved is None and any(run.job(config.name).glob("checkpoint-*")):
+            notes.append(
+                f"{run.job(config.name)}: no whole checkpoint, so training starts from the beginning"
+            )
         ended = ended_in([entry.line for entry in scan.entries])
         ledger = Ledger(run.ledger, scan)
     except BaseException:

@@ -224,9 +224,9 @@ class JobRecord:
     def show_end(self, table: str, end: End) -> None:
         """Print the results, and what failed or how to go on."""
         print(printable(f"\n{table}"), file=sys.stdout, flush=True)
-        if end.outcome == "failed":
+        if end.cause:
             say(f"hpcbal: {self._name}: {end.detail}")
-        if end.outcome == "suspended":
+        elif end.outcome == "suspended":
             say(f"hpcbal: stopped ({end.detail}); run the same command again to resume")
 
     def _row(self, machine: JobMachine, end: End) -> ResultRow:

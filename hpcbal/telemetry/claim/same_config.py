@@ -131,12 +131,13 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "tune",
             "machines",
             "objective",
+            "stop",
         ),
         but_not=(),
         jobs="",
         job="job",
         of_job=(),
-        may_grow="stop.max_epochs",
+        may_grow="",
         new={},
         new_in_job={},
     ),
@@ -186,8 +187,6 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
         may_differ = key not in rule.but_not and any(
             f"{key}.".startswith(f"{prefix}.") for prefix in (*ALL_MAY_DIFFER, *rule.keys)
         )
-        if not rule.jobs and key == rule.may_grow:
-            may_differ = _has_grown(given_before, given_now)
         allowed.append(key) if may_differ else refused.append((key, given_before, given_now))
     for name, job in jobs_now.items():
         for key, given_before, given_now in _differences("", known.get(name, job), job):
@@ -251,8 +250,7 @@ def _parse(text: str) -> Mapping[str, Any]:
 
 def _what_may_change(rule: MayDiffer) -> str:
     if not rule.jobs:
-        keys = ", ".join((*ALL_MAY_DIFFER, *rule.keys))
-        return f"These may change when a run is resumed: {keys}, and {rule.may_grow} if it grows."
+        return f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}."
     return (
         f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))} (but not "
         f"{' or '.join(rule.but_not)}); of a {rule.job} {', '.join(rule.of_job)}, and {rule.may_grow} if it "

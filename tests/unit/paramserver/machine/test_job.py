@@ -350,6 +350,7 @@ def test_an_unknown_monitor_is_named_with_the_known_ones() -> None:
     job.run()
     assert job.end is not None
     assert job.end.detail == "stop.monitor: got 'rmse', but the app has the metrics: loss"
+    assert (job.end.outcome, job.end.exit_code) == ("suspended", 2)  # the file can be mended
 
 
 def test_a_failure_ends_the_job() -> None:
@@ -360,6 +361,14 @@ def test_a_failure_ends_the_job() -> None:
     job.run({20: Heard(2, failed), 21: Heard(3, later)})
     assert job.end == End("failed", "app", "mine.py:3: ValueError: no")
     assert job.paused == {1}
+
+
+def test_what_can_be_mended_ends_the_start_and_not_the_job() -> None:
+    job = start(Pace(2, 0, 9))
+    full = messages.Failed("error", "the disk is full", 2)
+    job.dead = {2}
+    job.run({30: Heard(2, full)})
+    assert job.end == End("suspended", "error", "the disk is full", 2)
 
 
 def test_roles_are_what_executors_own() -> None:
