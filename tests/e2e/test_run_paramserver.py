@@ -204,6 +204,9 @@ def test_what_fails_is_one_sentence_and_the_exit_code(job, trouble, code, text):
     if code == 3:
         assert job.events("job-failed")[-1].detail in done.err
         assert job.status()["jobs"][0]["state"] == "failed"
+        again = job.run("run", "job.yaml", num_ranks=4)
+        assert again.code == 3, again
+        assert "run the same command with --retry-failed" in again.err
 
 
 def test_wrong_input_ends_before_training(job):

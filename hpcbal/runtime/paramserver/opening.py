@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcbal.config import ParamServerConfig, add_import_roots, resolved_yaml
+from hpcbal.errors import ExitCode, OutputError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
-from hpcbal.telemetry.ledger import JobDoneLine, JobFailedLine, Line, RunFinishedLine, scan_ledger
+from hpcbal.telemetry.ledger import JobDoneLine, JobFailedLine, Line, RunStartedLine, scan_ledger
+
+
+class FailedJobError(OutputError):
+    """The job in the directory has failed."""
+
+    exit_code = ExitCode.FAILED_DNNS
+
 
 JOBS = "jobs"
 """Name of the folder of jobs in the output directory."""
@@ -26,7 +34,6 @@ class OpenedJob:
         lock: the lock of the directory.
         ledger: the open ledger.
         saved: the last checkpoint; None if there is none.
-        ended: how an earlier start ended the job; None if it is not over.
         resumed: whether the directory held this run before.
         notes: what people should know about how it was opened.
     """
@@ -37,7 +44,6 @@ class OpenedJob:
     lock: RunLock
     ledger: Ledger
     saved: SavedJob | None
-    ended: JobDoneLine | JobFailedLine | None
     resumed: bool
     notes: Sequence[str] = ()
 
@@ -53,6 +59,7 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
     Raises:
         OutputError: if the directory is not writable, full, locked, not made by hpcbal, or another run's.
         CheckpointError: if the checkpoint cannot be used.
+        FailedJobError: if the job has failed and is not to be tried again.
     """
     add_import_roots(request.config_path)
     run = RunDirectory(output_of(request, config).root, JOBS)
@@ -67,16 +74,21 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
             notes.append(
                 f"{run.job(config.name)}: no whole checkpoint, so training starts from the beginning"
             )
-        ended = ended_in([entry.line for entry in scan.entries])
+        failed = failure_in([entry.line for entry in scan.entries])
+        if failed is not None and not request.retry_failed:
+            raise FailedJobError(
+                f"{run.root}: the job has failed ({failed.detail}); to try again from its last checkpoint, run "
+                "the same command with --retry-failed"
+            )
         ledger = Ledger(run.ledger, scan)
     except BaseException:
         lock.release()
         raise
-    return OpenedJob(request, config, run, lock, ledger, saved, ended, resumed, notes)
+    return OpenedJob(request, config, run, lock, ledger, saved, resumed, notes)
 
 
-def ended_in(lines: Sequence[Line]) -> JobDoneLine | JobFailedLine | None:
-    """How the job ended, by its ledger; None if it did not."""
-    ends = [line for line in lines if isinstance(line, JobDoneLine | JobFailedLine)]
-    finished = [line for line in lines if isinstance(line, RunFinishedLine)]
-    return ends[-1] if ends and finished else None
+def failure_in(lines: Sequence[Line]) -> JobFailedLine | None:
+    """Why the job failed in the last start that ended it, by its ledger; None if it did not."""
+    ends = [line for line in lines if isinstance(line, JobDoneLine | JobFailedLine | RunStartedLine)]
+    last = ends[-1] if ends else None
+    return last if isinstance(last, JobFailedLine) else None
