@@ -32,7 +32,12 @@ def hpcbal(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize("config", CONFIGS, ids=[path.name for path in CONFIGS])
 def test_every_configuration_of_the_project_is_valid(config: Path) -> None:
     result = hpcbal("validate", str(config.relative_to(ROOT)))
-    assert (result.returncode, result.stderr) == (0, "")
+    warnings = result.stderr.splitlines()
+    if config.name == "reference.yaml":  # it shows `init` with a run that nobody has
+        (line,) = warnings
+        assert line.endswith("init: got runs/base, but that is not the output directory of a run")
+        warnings = []
+    assert (result.returncode, warnings) == (0, [])
     assert f"configs/{config.name}: valid, " in result.stdout
 
 

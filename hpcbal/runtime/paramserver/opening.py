@@ -77,7 +77,7 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
         failed = failure_in([entry.line for entry in scan.entries])
         if failed is not None and not request.retry_failed:
             raise FailedJobError(
-                f"{run.root}: the job has failed ({failed.detail}); to try again from its last checkpoint, run "
+                f"{run.root}: the job has failed ({failed.detail}); to try again from its checkpoint, run "
                 "the same command with --retry-failed"
             )
         ledger = Ledger(run.ledger, scan)
@@ -89,6 +89,6 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
 
 def failure_in(lines: Sequence[Line]) -> JobFailedLine | None:
     """Why the job failed in the last start that ended it, by its ledger; None if it did not."""
-    ends = [line for line in lines if isinstance(line, JobDoneLine | JobFailedLine | RunStartedLine)]
-    last = ends[-1] if ends else None
+    kinds = JobDoneLine | JobFailedLine | RunStartedLine
+    last = next((line for line in reversed(lines) if isinstance(line, kinds)), None)
     return last if isinstance(last, JobFailedLine) else None
