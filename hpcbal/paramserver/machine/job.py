@@ -107,10 +107,6 @@ class JobMachine:
         return self._phase
 
     @property
-    def has_ended(self) -> bool:
-        return self._phase == "ended"
-
-    @property
     def epochs(self) -> int:
         """Epochs that every data block has done."""
         return min(self._cursors.done // self.spec.pace.steps_per_epoch, self.spec.pace.max_epochs)

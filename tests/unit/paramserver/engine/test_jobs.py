@@ -144,7 +144,7 @@ def test_an_app_that_fails_ends_the_job_with_its_reason(app: type[MLR], says: st
 def test_blocks_that_do_not_fit_end_the_job_before_it_starts() -> None:
     master, _ = run_job(replace(setup_of("mlr", [1, 2], [3]), memory_bytes=2000))
     assert master.end is not None
-    assert (master.end.outcome, master.end.cause) == ("failed", "config")
+    assert (master.end.outcome, master.end.exit_code) == ("suspended", 2)  # the file can be mended
     assert re.match(r"memory_per_rank: rank [12] got 2,000 bytes, but its blocks take \d", master.end.detail)
     assert not master.turns
 
