@@ -256,6 +256,10 @@ class Replica(Protocol):
     def set_learning_rate(self, rate: float) -> None:
         """Use this learning rate, >= 0, from the next step on; first that of the optimizer's settings."""
 
+    def take_skipped_steps(self) -> int:
+        """Steps since the last call that changed nothing, because gradients overflowed in 16 bits."""
+        return 0
+
     def train_alone(self, batch: Batch) -> Sums:
         """Do the whole step of a group of one rank: `compute` and `apply`, with the same result.
 

@@ -31,6 +31,7 @@ class LossScale:
     def __init__(self) -> None:
         self._scale = keras.Variable(FIRST_SCALE, dtype="float32", trainable=False, name="loss_scale")
         self._steps = keras.Variable(0, dtype="int64", trainable=False, name="steps_of_loss_scale")
+        self._skipped = keras.Variable(0, dtype="int64", trainable=False, name="skipped_steps")
         self.variables: Mapping[str, keras.Variable] = {
             "optimizer/loss_scale": self._scale,
             "optimizer/steps_of_loss_scale": self._steps,
@@ -78,6 +79,13 @@ class LossScale:
         def shrink() -> tf.Tensor:
             self._scale.value.assign(tf.maximum(self._scale.value * 0.5, LEAST_SCALE))
             self._steps.value.assign(tf.zeros([], tf.int64))
+            self._skipped.value.assign_add(tf.ones([], tf.int64))
             return tf.zeros([])
 
         tf.cond(finite, grow, shrink)
+
+    def take_skipped(self) -> int:
+        """Number of updates that were skipped since the last call."""
+        skipped = int(self._skipped.value)
+        self._skipped.assign(0)
+        return skipped

@@ -262,6 +262,9 @@ class TensorFlowReplica(Replica):
         for _, variable in self._seeds:
             variable.value.assign_add(tf.constant([0, MAX_DRAWS_PER_STEP], variable.value.dtype))
 
+    def take_skipped_steps(self) -> int:
+        return 0 if self._scaling is None else self._scaling.take_skipped()
+
     def evaluate(self, batch: Batch) -> Sums:
         x, y = self._input.tensors(batch)
         with memory_errors():

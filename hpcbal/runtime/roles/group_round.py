@@ -238,6 +238,7 @@ class GroupRound:
         self._sums = EpochSums()
         record = EpochRecord(len(self._history) + 1, pass_index, metrics, result.seconds)
         self._history.append(record)
+        self._note_skipped(replica, record.epoch)
         if self._callbacks:
             self._member.on_all_ranks("a callback", lambda: self._call_back(replica, record))
         self._saving.end_epoch()
@@ -257,6 +258,17 @@ class GroupRound:
                 RateMeasured(name, 1, result.samples_per_s), ProfileFacts(self._load_s + result.first_s)
             )
         self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
+
+    def _note_skipped(self, replica: Replica, epoch: int) -> None:
+        skipped = replica.take_skipped_steps()  # on every rank: they skip the same steps
+        if skipped and self._member.is_master:
+            log.info(
+                "%s: %d steps of epoch %d changed nothing: gradients overflowed in float16, and the scale "
+                "of the loss was halved each time",
+                self._member.dnn.name,
+                skipped,
+                epoch,
+            )
 
     def _metrics(self, replica: Replica) -> dict[str, float]:
         """The metrics of the epoch; all ranks compute them from the same sums, so they fail together."""

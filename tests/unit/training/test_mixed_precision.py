@@ -87,6 +87,7 @@ def test_an_overflow_skips_the_step_and_halves_the_scale(
     else:
         sums = replica.train_alone(batch)
         assert sums.count == 12
+    assert [replica.take_skipped_steps() for _ in range(2)] == [1, 0]
     after = replica.state()
     assert float(after[SCALE]) == 2.0**39
     for name, array in before.items():
