@@ -471,7 +471,7 @@ def master(channel: Any, app: App, steps: int) -> list[float]:
                     raise SystemExit(f"{cause}: {detail}")
                 case End():
                     return True
-        return machine.has_ended
+        return machine.phase == "ended"
 
     is_over = perform(Started())
     while not is_over:
