@@ -35,13 +35,15 @@ class StepExchange:
 
     Args:
         length: most numbers of one `sum`, >= 1, equal on all ranks.
+        may_overflow: whether gradients that are not finite are no error, because the loss is scaled.
 
     Attributes:
         is_open: whether a step is running in which this rank has to meet the others.
         waited_s: seconds that this rank has spent in the meetings of the current or last step.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, *, may_overflow: bool = False) -> None:
+        self._may_overflow = may_overflow
         self.is_open = False
         self.waited_s = 0.0
         self._numbers = np.zeros(HEADER_LENGTH + length)
@@ -57,7 +59,7 @@ class StepExchange:
         self.waited_s = 0.0
         self._error = None
 
-    def sum(self, numbers: Array, place: int) -> Array:
+    def sum(self, numbers: Array, place: int, is_gradient: bool = False) -> Array:
         """Sum over the ranks of the group; called in the same order on all ranks that have samples.
 
         Once the step has failed, no rank meets any more, and the numbers are returned unchanged: the rest of
@@ -66,11 +68,16 @@ class StepExchange:
         Args:
             numbers: float64, shape (n,), n <= `length`; the numbers of this rank.
             place: place of this sum in the model, 1 or more; the ranks compare it.
+            is_gradient: whether they are computed on the way back. If they may overflow and have, the other
+                ranks get zeros, and this rank gets its own numbers, so that it knows.
         """
         with self._lock:
             if not self.is_open:
                 return numbers
             if not np.isfinite(numbers).all():
+                if is_gradient and self._may_overflow:  # the step will be skipped, on all ranks
+                    self._meet(np.zeros_like(numbers), place)
+                    return numbers
                 # The origin of the NaN is known here. One sum later, every rank would have it.
                 self._error = NonFiniteError("the sums of a synchronised layer are not finite")
                 self._meet(failed=True)

@@ -82,7 +82,8 @@ class TensorFlowReplica(Replica):
     ) -> None:
         self.broken: Exception | None = None
         synchronised = synchronised_layers(model)
-        self.exchange = StepExchange(exchange_length(synchronised)) if synchronised else None
+        length = exchange_length(synchronised) if synchronised else 0
+        self.exchange = StepExchange(length, may_overflow=scaling is not None) if synchronised else None
         self.num_traces = 0
         self._model = model
         self._optimizer = optimizer
@@ -136,10 +137,12 @@ class TensorFlowReplica(Replica):
         return x, y, tf.constant(divisor, self._dtype), tf.constant(int(batch.ids[0]), tf.int64)
 
     def _traced_compute(
-        self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor
+        self, x: Tensors, y: Tensors, total: tf.Tensor, salt: tf.Tensor, sums: TracedExchange | None = None
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         own = self._traced_gradients(x, y, total, salt)
-        finite = all_finite(own.loss, own.gradients)
+        # An overflow in a synchronised layer may be masked (ReLU) before it reaches a weight of this rank.
+        between = [] if sums is None else [tf.cast(sum_, self._dtype) for sum_ in sums.gradients]
+        finite = all_finite(own.loss, own.gradients + between)
         differences = [own.after[i] - own.before[i] for i, _ in self._statistics]
         for variance, (mean, rate) in self._variances.items():
             differences[variance] += tf.square(differences[mean]) / rate
@@ -225,8 +228,9 @@ class TensorFlowReplica(Replica):
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The same for a group, if the model's layers sum over its ranks; a rank alone does not need it."""
         assert self.exchange is not None
-        with summing_with(TracedExchange(self.exchange).sum):
-            return self._traced_compute(x, y, total, salt)
+        sums = TracedExchange(self.exchange)
+        with summing_with(sums.sum):
+            return self._traced_compute(x, y, total, salt, sums)
 
     def zeros(self) -> Contribution:
         """Return tensors that were made with the replica."""

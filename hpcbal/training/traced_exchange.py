@@ -18,6 +18,9 @@ class TracedExchange:
     branches of a residual block. The group over which the sums are taken is not part of the trace, so groups
     may change without a new trace.
 
+    Attributes:
+        gradients: the sums on the way back, float64, shapes (n,); not finite if this rank's have overflown.
+
     Args:
         exchange: carries out the sums when the traced function runs.
     """
@@ -26,6 +29,7 @@ class TracedExchange:
         self._exchange = exchange
         self._graph = tf.compat.v1.get_default_graph()
         self._last: list[tf.Tensor] = []
+        self.gradients: list[tf.Tensor] = []
         self._num_sums = 0
 
     def sum(self, numbers: tf.Tensor) -> tf.Tensor:
@@ -43,13 +47,18 @@ class TracedExchange:
             )
         self._num_sums += 1
         forward = partial(self._meet, place=2 * self._num_sums - 1)
-        backward = partial(self._meet, place=2 * self._num_sums)
+        backward = partial(self._meet_back, place=2 * self._num_sums)
         total: tf.Tensor = tf.custom_gradient(lambda x: (forward(x), backward))(numbers)
         return total
 
-    def _meet(self, numbers: tf.Tensor, place: int) -> tf.Tensor:
+    def _meet_back(self, numbers: tf.Tensor, place: int) -> tf.Tensor:
+        self.gradients.append(self._meet(numbers, place, is_gradient=True))
+        return self.gradients[-1]
+
+    def _meet(self, numbers: tf.Tensor, place: int, *, is_gradient: bool = False) -> tf.Tensor:
+        meet = partial(self._exchange.sum, place=place, is_gradient=is_gradient)
         with tf.control_dependencies(self._last):
-            summed: Any = tf.numpy_function(partial(self._exchange.sum, place=place), [numbers], tf.float64)
+            summed: Any = tf.numpy_function(meet, [numbers], tf.float64)
         self._last = [summed]
         summed.set_shape(numbers.shape)
         return summed

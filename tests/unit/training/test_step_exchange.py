@@ -58,13 +58,13 @@ class ThreadRank:
 
 
 def together(
-    size: int, work: Callable[[int, StepExchange], Any], length: int = 3
+    size: int, work: Callable[[int, StepExchange], Any], length: int = 3, *, may_overflow: bool = False
 ) -> tuple[list[Any], Meeting]:
     """What `work` returns on each of `size` ranks, with its step begun."""
     meeting = Meeting(size)
 
     def run(rank: int) -> Any:
-        exchange = StepExchange(length)
+        exchange = StepExchange(length, may_overflow=may_overflow)
         exchange.begin(ThreadRank(meeting, rank))
         result = work(rank, exchange)
         assert not exchange.is_open
@@ -72,6 +72,29 @@ def together(
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(run, range(size))), meeting
+
+
+def test_an_overflow_on_the_way_back_fails_nobody_if_the_loss_is_scaled() -> None:
+    """The others add zeros for that rank; it keeps its own numbers, by which it knows."""
+
+    def work(rank: int, exchange: StepExchange) -> Any:
+        assert exchange.sum(np.array([1.0, rank]), 1).tolist() == [2.0, 1.0]
+        summed = exchange.sum(np.array([np.inf if rank == 0 else 5.0, 1.0]), 2, is_gradient=True)
+        assert exchange.end() is None
+        return summed.tolist()
+
+    results, meeting = together(2, work, may_overflow=True)
+    assert results == [[np.inf, 1.0], [5.0, 1.0]]
+    assert meeting.num_meetings == 3
+
+
+def test_a_sum_on_the_way_forward_may_never_overflow() -> None:
+    def work(rank: int, exchange: StepExchange) -> Any:
+        exchange.sum(np.array([np.inf if rank == 0 else 5.0]), 1)
+        return type(exchange.end())
+
+    results, _ = together(2, work, may_overflow=True)
+    assert results == [NonFiniteError, type(None)]
 
 
 def test_ranks_without_samples_add_nothing_and_leave_with_the_others() -> None:
