@@ -130,8 +130,8 @@ class Objective:
         for name, metric in self._metrics:
             with _user_errors(f"{self._who}: metric {name}"):
                 metric.build(probe.y, predictions)
-            why = metric.why_not_additive(probe.y, predictions)
             with _user_errors(f"{self._who}: metric {name}"):
+                why = metric.why_not_additive(probe.y, predictions)
                 found = metric.states(probe.y, predictions)
                 states = np.concatenate([np.asarray(each, np.float64).ravel() for each in found])
                 metric.result(states, len(probe.y))

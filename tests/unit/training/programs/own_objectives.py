@@ -51,3 +51,17 @@ class Unfinished(keras.metrics.Mean):
 
     def result(self) -> Any:
         raise RuntimeError("no result yet")
+
+
+class AsWideAsTheBatch(keras.metrics.Metric):
+    """Its state fits the three samples on which it is tried, and no other number."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.found = self.add_variable((3,), initializer="zeros", name="found")
+
+    def update_state(self, y: Any, predictions: Any, sample_weight: Any = None) -> None:
+        self.found.assign(predictions[:, 0])
+
+    def result(self) -> Any:
+        return ops.mean(self.found)
