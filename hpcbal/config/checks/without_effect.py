@@ -179,8 +179,8 @@ _DNN_RULES = (
     ),
     _DnnRule(
         "optimizer.no_weight_decay",
-        lambda config, dnn: not _is_emulated(config) and dnn.optimizer.weight_decay > 0,
-        "with weight_decay above 0, and backend.name: tensorflow",
+        lambda config, dnn: not _is_emulated(config) and dnn.optimizer.decays,
+        "with backend.name: tensorflow",
     ),
     _DnnRule("stop.min_delta", lambda config, dnn: dnn.stop.patience is not None, "with patience"),
 )

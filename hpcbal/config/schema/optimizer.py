@@ -167,12 +167,16 @@ class OptimizerConfig(Section):
             raise wrong("momentum", f"got {self.momentum}, allowed: 0 with {self.name} (it has no momentum)")
         if self.nesterov and (self.name != "sgd" or self.momentum == 0.0):
             raise wrong("nesterov", "got true, allowed: false unless name is sgd and momentum is above 0")
-        decays = self.weight_decay > 0.0 or self.name == "adamw"  # which decays by default
-        if self.no_weight_decay and not decays:
+        if self.no_weight_decay and not self.decays:
             raise wrong("no_weight_decay", "got some, allowed: only with weight_decay above 0")
         if not all(self.no_weight_decay):
             raise wrong("no_weight_decay", "got an empty text, allowed: parts of names, at least a character")
         return self
+
+    @property
+    def decays(self) -> bool:
+        """Whether weights decay."""
+        return self.weight_decay > 0.0 or self.name == "adamw"  # which decays by default
 
     def rate_schedule(self, steps_per_epoch: int, max_epochs: int, *, more_is_better: bool) -> RateSchedule:
         """The schedule as `rate_of_step` takes it, in epochs.
