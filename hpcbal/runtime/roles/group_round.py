@@ -145,6 +145,7 @@ class GroupRound:
             loaded = member.load_together(epochs, inside)
         self._load_s = time.monotonic() - began
         replica = loaded.replica
+        replica.take_skipped_steps()  # those of measuring its rate
         self._history.extend(loaded.history)
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
