@@ -49,6 +49,27 @@ def test_a_stopped_run_calls_them_for_the_other_epochs_only(lab: Any, hooks: Any
     assert sorted(seen) == sorted((n, e) for n, num in lab.epochs.items() for e in range(1, num + 1))
 
 
+@pytest.mark.parametrize("step", [6, 14])
+def test_after_a_kill_they_are_called_for_each_epoch_that_is_trained(lab: Any, ends: Any, step: int) -> None:
+    """An epoch that was lost is called again, with the same metrics; none is called beyond the last."""
+    use(lab, [RECORD], hook="act")
+    lab.kill_at(step)
+    before = [(name, epoch) for name, epoch, *_ in ends]
+    ends.clear()
+    assert lab.run() == 0
+    after = [(name, epoch) for name, epoch, *_ in ends]
+    assert len(set(before)) == len(before)
+    assert len(set(after)) == len(after)
+    expected = {(name, epoch) for name, num in lab.epochs.items() for epoch in range(1, num + 1)}
+    assert {*before, *after} == expected
+    history = {name: lab.outcome()[name][0] for name in lab.epochs}
+    for name in lab.epochs:  # from the epoch behind its checkpoint on, without a gap
+        epochs = [epoch for other, epoch in after if other == name]
+        assert epochs == list(range(lab.epochs[name] - len(epochs) + 1, lab.epochs[name] + 1))
+    for name, epoch, metrics, *_ in ends:
+        assert metrics == history[name][epoch - 1][2]
+
+
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_one_that_raises_fails_its_dnn_and_no_other(lab: Any, epoch: int) -> None:
     """Also in the last epoch of the DNN."""
