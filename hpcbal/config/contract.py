@@ -39,6 +39,8 @@ APP = Contract("an app", ("source",), ("",))
 """Of a parameter-server job."""
 SCHEDULE = Contract("a schedule of learning rates", ("step", "steps_per_epoch"), ("", ""))
 """A function; a class gets its `args` only."""
+SCHEDULE_OF_STEP = Contract("a schedule of learning rates", ("step",), ("",))
+"""A function that cannot take the steps of an epoch besides its `args`: it gets the step only."""
 CALLBACK = Contract("a callback", ("end",), ("",))
 """A function; a class gets its `args` only."""
 PER_SAMPLE = Contract("a loss or metric", ("labels", "outputs"), ("", ""))
@@ -158,6 +160,8 @@ def _refusal(path: str, parameters: list[Parameter], contract: Contract) -> str:
 
 def _named_like(parameters: list[Parameter], word: str) -> str | None:
     """A parameter that can be given by keyword and has this word in its name: `classes` for `class`."""
+    if not word:  # authors give it any name
+        return None
     names = [p.name for p in parameters if p.kind in _BY_KEYWORD]
     return next((n for n in names if word in n.lower() and not n.startswith("classifier")), None)
 

@@ -92,7 +92,10 @@ class KerasMetric(Metric):
         )
         scale = np.maximum(1.0, np.abs(whole))
         if not np.all(np.abs(whole - (first + rest)) <= 1e-3 * scale):
-            return "its states after all samples are not the sum of its states after parts of them"
+            return (
+                "its states after all samples are not the sum of its states after parts of them (labels have "
+                f"shape {tuple(y.shape[1:])} for each sample, predictions {tuple(predictions.shape[1:])})"
+            )
         return ""
 
     def _sums(self, y: Any, predictions: Any) -> Array:
@@ -115,4 +118,9 @@ class KerasMetric(Metric):
             part = states[begin : begin + start.size].reshape(start.shape)
             values.append(keras.ops.convert_to_tensor(part.astype(start.dtype), variable.dtype))
             begin += start.size
-        return float(np.mean(np.asarray(self._metric.stateless_result(values))))
+        found = self._metric.stateless_result(values)
+        if isinstance(found, dict):
+            raise TypeError(
+                f"its result is a dict ({', '.join(map(str, found))}), allowed: a number or an array"
+            )
+        return float(np.mean(np.asarray(found)))

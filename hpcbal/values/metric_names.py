@@ -9,6 +9,11 @@ VALIDATION = "val_"
 
 LOSS = "loss"
 
+OTHER_FIELDS = frozenset(
+    {"schema", "epoch", "pass_index", "time", "seconds", "learning_rate", "num_gpus", "num_workers"}
+)
+"""Fields beside the metrics in a line of metrics.jsonl. No metric may have such a name."""
+
 KERAS_METRICS: Mapping[str, tuple[str, bool]] = {
     "accuracy": ("Accuracy", True),
     "binary_accuracy": ("BinaryAccuracy", True),

@@ -28,6 +28,7 @@ from hpcbal.config.contract import (
     OPERATION,
     PER_SAMPLE,
     SCHEDULE,
+    SCHEDULE_OF_STEP,
     Contract,
     Misfit,
     misfits,
@@ -165,6 +166,8 @@ def _argument_problems(
         return []
     given = args.value if args is not None else {}
     found = misfits(path.value, signature, given, contract)
+    if found and contract == SCHEDULE and not misfits(path.value, signature, given, SCHEDULE_OF_STEP):
+        found = []
     problems = [_node_of(misfit, path, args).problem(misfit.text) for misfit in found]
     if not all(misfit.about_args for misfit in found):
         return problems

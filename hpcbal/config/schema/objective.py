@@ -20,6 +20,7 @@ from hpcbal.values.metric_names import (
     KERAS_METRICS,
     LESS_IS_BETTER,
     LOSS,
+    OTHER_FIELDS,
     VALIDATION,
     is_more_better,
     shows_more_better,
@@ -116,9 +117,11 @@ class MetricConfig(Section):
                 f"got {self.shown_as!r}, but {'more' if better else 'less'} of {self.name} is better, "
                 f"allowed: a name {'without' if better else 'with one of'} {_WORDS}",
             )
-        if self.key == LOSS or self.key.startswith(VALIDATION):
+        if self.key == LOSS or self.key.startswith(VALIDATION) or self.key in OTHER_FIELDS:
             raise wrong(
-                "shown_as", f"the metric would be called {self.key!r}, allowed: any name but loss and val_…"
+                "shown_as",
+                f"the metric would be called {self.key!r}, allowed: any name but val_…, loss, "
+                f"{', '.join(sorted(OTHER_FIELDS))}",
             )
         return self
 

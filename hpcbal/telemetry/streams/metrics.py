@@ -24,11 +24,12 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds, utc_text
 from hpcbal.telemetry.streams.event_file import file_start, scalars_record
 from hpcbal.values import EpochRecord
+from hpcbal.values.metric_names import OTHER_FIELDS
 
 log = logging.getLogger(__name__)
 
 METRICS_SCHEMA = 1
-_OWN_FIELDS = {"schema", "epoch", "pass_index", "time", "seconds"}
+_OWN_FIELDS = OTHER_FIELDS - {"learning_rate", "num_gpus", "num_workers"}  # the others are charted
 
 
 class MetricsWriter:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config.contract import DATASET, MODEL, Contract, misfits
+from hpcbal.config.contract import DATASET, MODEL, PER_SAMPLE, Contract, misfits
 
 FUNCTIONS: list[Callable[..., Any]] = [
     lambda: None,
@@ -53,3 +53,8 @@ def test_all_wrong_and_all_missing_arguments_are_reported_together() -> None:
     found = misfits("m:f", inspect.signature(lambda a, b, depth, width: None), ("dept", "x"), MODEL)
     assert [misfit.key for misfit in found] == ["dept", "x", None]
     assert found[-1].text == "m:f needs the argument depth, width"
+
+
+def test_a_remedy_is_python() -> None:
+    (found,) = misfits("m:f", inspect.signature(lambda labels: None), (), PER_SAMPLE)
+    assert "takes labels and outputs first; for example f(labels, outputs) (see" in found.text

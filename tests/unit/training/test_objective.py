@@ -246,6 +246,13 @@ def test_a_loss_and_a_metric_of_ones_own(build: Make, make_batch: Make) -> None:
             "metric Largest: its states after all samples are not",
         ),
         (NUMBER, 1, "mse", ("own_objectives:Unfinished",), "metric Unfinished failed: .*no result yet"),
+        (
+            NUMBER,
+            1,
+            "mse",
+            ("own_objectives:Named",),
+            "metric Named failed: .*dict .low, high., allowed: a num",
+        ),
         (NUMBER, 1, "mse", ("own_objectives:AsWideAsTheBatch",), "metric AsWideAsTheBatch failed: "),
         (NUMBER, 1, LossConfig(name="huber", args={"dleta": 1}), None, "arguments allowed: delta"),
         (NUMBER, 1, "mse", (MetricConfig(name="auc", args={"x": 1}),), "arguments allowed: num_thresholds"),

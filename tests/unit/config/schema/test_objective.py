@@ -59,6 +59,8 @@ def test_the_mode_follows_the_name(metrics: list[Any], stop: Any, monitor: str, 
         ([OWN], {}, "it is not known whether more of wape is better"),
         ([OWN], {"mode": "min"}, "if less is better, give the metric a shown_as with one of loss"),
         ([{"name": OWN, "shown_as": "wape_error"}], {"mode": "max"}, "a shown_as without one of loss"),
+        (["m:seconds"], {}, "the metric would be called 'seconds', allowed: any name but val_…, loss, epoch"),
+        ([{"name": "auc", "shown_as": "learning_rate"}], {}, "called 'learning_rate', allowed: any name but"),
         (["mae"], {"monitor": "val_mse"}, "got 'val_mse', allowed: loss, mae, val_loss, val_mae"),
     ],
 )

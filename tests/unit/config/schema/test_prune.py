@@ -126,3 +126,15 @@ def test_losses_that_do_not_mean_the_same_cause_a_warning(tmp_path: Path) -> Non
     load(path, (smooth, "defaults.stop.monitor=val_loss"), warn=warnings.append)
     (warning,) = warnings
     assert "prune.rule: got 'asha', which compares val_loss of DNNs that differ in label_smoothing" in warning
+
+
+def test_losses_by_which_tables_rank_dnns_cause_a_warning_unless_a_metric_is_common(tmp_path: Path) -> None:
+    path = write(tmp_path, "{rule: none}")
+    own = ("dnns.a-1.loss=mse", "dnns.a-1.metrics=[mae]")
+    warnings: list[str] = []
+    load(path, ("dnns.a-1.loss=mse", "dnns.a-1.metrics=[accuracy]"), warn=warnings.append)
+    load(path, ("defaults.loss=mse", "defaults.label_smoothing=0.0"), warn=warnings.append)
+    assert not warnings
+    load(path, own, warn=warnings.append)
+    (warning,) = warnings
+    assert "dnns: the DNNs differ in loss and have no metric in common, so tables compare losses" in warning

@@ -65,3 +65,13 @@ class AsWideAsTheBatch(keras.metrics.Metric):
 
     def result(self) -> Any:
         return ops.mean(self.found)
+
+
+class Named(keras.metrics.Mean):
+    """Its result is several numbers with names."""
+
+    def update_state(self, y: Any, predictions: Any, sample_weight: Any = None) -> None:
+        super().update_state(predictions)
+
+    def result(self) -> Any:
+        return {"low": super().result(), "high": super().result()}
