@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 from pathlib import Path
@@ -161,6 +162,21 @@ def test_a_job_runs_to_its_end_and_is_not_repeated(job, monkeypatch):
     assert again.code == 0, again
     assert "already finished" in again.out
     assert job.events()[-1].event == "run-finished"
+
+
+def test_the_timeline_shows_turns_and_the_work_of_servers(job):
+    job.write_job(tune={"enabled": False})
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    events = json.loads(gzip.decompress((job.out / "timeline.json.gz").read_bytes()))
+    slices = [event for event in events if "cat" in event]
+    kinds = {rank: [each["cat"] for each in slices if each["tid"] == rank + 1] for rank in (1, 2, 3)}
+    for worker in (1, 2):
+        assert kinds[worker].count("epoch") == EPOCHS
+        assert kinds[worker].count("compute") == EPOCHS * 6
+        assert {"load", "initialise", "objective", "checkpoint"} <= set(kinds[worker])
+    assert {"serve", "checkpoint"} <= set(kinds[3])
+    assert "compute" not in kinds[3]
 
 
 def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):

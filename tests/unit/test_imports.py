@@ -171,6 +171,7 @@ runtime.paramserver | numpy                                 | printable errors s
                   |                                       | comm cluster policies.configuring
                   |                                       | paramserver.contract paramserver.store
                   |                                       | telemetry.files telemetry.host telemetry.ledger
+                  |                                       | telemetry.streams
                   |                                       | telemetry.views telemetry checkpoint
                   |                                       | config.contract config paramserver.machine
                   |                                       | paramserver.engine runtime.handoff runtime.wire

@@ -35,6 +35,7 @@ from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.engine.server import Server
+from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.turns import Turns
 from hpcbal.paramserver.engine.user_app import calling
@@ -69,6 +70,7 @@ class Executor:
         job: what to train.
         machine: how fast to be; None: as fast as the machine is.
         checkpoints: where to save and load blocks; None: the job is never saved.
+        trace: is told what the executor does.
     """
 
     def __init__(
@@ -78,8 +80,10 @@ class Executor:
         job: Job,
         machine: EmulatedMachine | None = None,
         checkpoints: Checkpoints | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self._job, self._checkpoints = job, checkpoints
+        self._trace = trace or Trace()
         self._machine = machine or EmulatedMachine()
         link = None if self._machine.bytes_per_s is None else PacedLink(self._machine.bytes_per_s)
         self._channel = channel
@@ -103,7 +107,7 @@ class Executor:
         self._wire.on(Kind.TAKEN, self._on_taken)
         self._owners = np.zeros(job.layout.num_blocks, np.int64)
         self.client = ParameterClient(self._wire, self.reactor, job.layout, self._owners)
-        self._turns = Turns(job, self._machine, self.client, self.reactor, self._wire)
+        self._turns = Turns(job, self._machine, self.client, self.reactor, self._wire, self._trace)
         self._orders: deque[Message] = deque()  # that wait until the turn is over
         self._limit = 0
         self._evaluating = 0
@@ -149,7 +153,8 @@ class Executor:
             if self._orders:
                 self._obey(self._orders.popleft())
             elif self._must_evaluate:
-                self._evaluate()
+                with self._trace.during("objective"):
+                    self._evaluate()
             elif not self._take_turn():
                 self.reactor.wait_until(self._has_work)
 
@@ -213,13 +218,15 @@ class Executor:
     def _obey(self, order: Message) -> None:
         match order:
             case messages.Assign():
-                self._load(order)
+                with self._trace.during("load"):
+                    self._load(order)
                 self._share_memory()
                 self._check_memory()
                 self._channel.send(MASTER, messages.Ready(self.samples.steps_ahead()))
             case messages.Initialise():
-                for block in self.samples.blocks:
-                    self._turns.initialise(block)
+                with self._trace.during("initialise"):
+                    for block in self.samples.blocks:
+                        self._turns.initialise(block)
                 self._is_paused = False
                 self._channel.send(MASTER, messages.Initialised())
             case messages.MoveBlocks("data", blocks, destination):
@@ -230,7 +237,8 @@ class Executor:
                 self._is_paused = True
                 self._channel.send(MASTER, messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
-                self._save(number)
+                with self._trace.during("checkpoint"):
+                    self._save(number)
                 self._channel.send(MASTER, messages.Saved(number))
             case messages.Continue():
                 self._is_paused = False

@@ -24,6 +24,7 @@ from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS
 from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.samples import Turn
+from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Wire
 from hpcbal.paramserver.machine.messages import TurnDone
@@ -38,12 +39,19 @@ class Turns:
         client: pulls and pushes.
         reactor: serves others during pauses.
         wire: counts bytes.
+        trace: is told of each turn.
     """
 
     def __init__(
-        self, job: Job, machine: EmulatedMachine, client: ParameterClient, reactor: Reactor, wire: Wire
+        self,
+        job: Job,
+        machine: EmulatedMachine,
+        client: ParameterClient,
+        reactor: Reactor,
+        wire: Wire,
+        trace: Trace,
     ) -> None:
-        self._job, self._machine = job, machine
+        self._job, self._machine, self._trace = job, machine, trace
         self._client, self._reactor, self._wire = client, reactor, wire
 
     def take(self, turn: Turn, then: Callable[[TurnDone], None]) -> None:
@@ -73,6 +81,7 @@ class Turns:
         scatter_state(batch, turn.slices)
         self._pace(start_s, turn.num_samples)
         push_start_s = time.monotonic()
+        self._trace.turn(turn.epoch, pull_start_s, start_s, push_start_s)
 
         def applied() -> None:
             push_s = time.monotonic() - push_start_s

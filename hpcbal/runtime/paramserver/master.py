@@ -43,6 +43,11 @@ from hpcbal.user_code import summary
 
 log = logging.getLogger(__name__)
 
+LAST_SLICES_S = 5.0
+"""How long the master waits for the executors' last slices of the timeline."""
+
+_PAUSE_S = 1e-3
+
 CODE_OF_OUTCOME = {
     "done": ExitCode.DONE,
     "failed": ExitCode.FAILED_DNNS,
@@ -115,13 +120,29 @@ class Master:
         self._rank.channel.send_to_all(self._machine.spec.executors, messages.Finish(code))
         self._rank.channel.flush()
         self._record.show_end(table, self._end)
+        self._take_last_slices()
         return code
+
+    def _take_last_slices(self) -> None:
+        """Complete the timeline: every executor sends its last slices, maybe none, after `Finish`."""
+        waiting = set(self._machine.spec.executors)
+        until_s = time.monotonic() + LAST_SLICES_S
+        while waiting and time.monotonic() < until_s:
+            found = self._rank.channel.receive()
+            if found is None:
+                time.sleep(_PAUSE_S)
+                continue
+            source, message = found
+            if isinstance(message, protocol.TimelinePart):
+                self._record.note_slices(source, message.slices)
+                waiting.discard(source)
+        self._record.close_timeline()
 
     def _handle(self, event: Event) -> None:
         log.debug("%r", event)
         began_s = time.monotonic()
         instructions = self._machine.handle(event)
-        self._record.note_decision(time.monotonic() - began_s)
+        self._record.note_decision(began_s, time.monotonic() - began_s)
         for instruction in instructions:
             log.debug("%r", instruction)
             self._perform(instruction)
@@ -176,8 +197,8 @@ class Master:
                 pass
             case protocol.StopRequest(reason):
                 self._request_stop(reason)
-            case protocol.TimelinePart():
-                pass
+            case protocol.TimelinePart(slices):
+                self._record.note_slices(source, slices)
             case messages.TurnDone():
                 self._record.note_turn(source, message)
                 self._tuner.note_turn(source, message)

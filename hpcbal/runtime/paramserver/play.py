@@ -34,9 +34,11 @@ from hpcbal.runtime.paramserver.master import Master
 from hpcbal.runtime.paramserver.opening import JOBS, OpenedJob
 from hpcbal.runtime.paramserver.owners import dealt_out, first_roles
 from hpcbal.runtime.paramserver.record import JobRecord
+from hpcbal.runtime.paramserver.tracing import SliceTrace
 from hpcbal.runtime.paramserver.tuning import Tuner
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.record.final_report import write_final_report
+from hpcbal.runtime.wire.protocol import TimelinePart
 from hpcbal.telemetry import RunDirectory
 
 if TYPE_CHECKING:
@@ -71,8 +73,12 @@ def play_job(
         frames.Free()
         write_final_report(RunDirectory(rank.output, JOBS))
         return code
-    executor = all_or_none(world, lambda: _executor(frames, rank, config, loaded, cut, saved))
+    trace = SliceTrace(rank.slices, config.name)
+    executor = all_or_none(world, lambda: _executor(frames, rank, config, loaded, cut, saved, trace))
     code = executor.run()
+    trace.end()
+    rank.channel.send(SCHEDULER_RANK, TimelinePart(rank.slices.take()))  # the master waits for this last part
+    rank.channel.flush()
     executor.close()
     return code
 
@@ -160,6 +166,7 @@ def _executor(
     loaded: LoadedJob,
     cut: Cut,
     saved: SavedJob | None,
+    trace: SliceTrace,
 ) -> Executor:
     job = Job(
         loaded.app,
@@ -175,8 +182,9 @@ def _executor(
     if emulated is not None:
         machine = EmulatedMachine(emulated.seconds_per_sample, emulated.speed, emulated.bandwidth)
     files = CheckpointFiles(RunDirectory(rank.output, JOBS).job(config.name), rank.rank, saved)
-    executor = Executor(MpiTransport(frames), rank.channel, job, machine, files)
+    executor = Executor(MpiTransport(frames), rank.channel, job, machine, files, trace)
     executor.reactor.add(_keep_in_touch(rank))
+    executor.reactor.add(trace.poll_of(executor))
     return executor
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Sequence
 from typing import cast
 
-from hpcbal.cluster.roles import Roles
+from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import End, EpochEnded, Reconfigured, WriteManifest
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.printable import printable
 from hpcbal.runtime.paramserver.opening import OpenedJob
+from hpcbal.runtime.record.run_timeline import RunTimeline
 from hpcbal.stderr import say
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
 from hpcbal.telemetry.files.utc import duration_text
@@ -31,6 +33,7 @@ from hpcbal.telemetry.ledger import (
     WorkerFacts,
 )
 from hpcbal.telemetry.ledger.run import Outcome
+from hpcbal.telemetry.streams.slices import Slice, mark
 from hpcbal.telemetry.views.kinds import PARAMSERVER
 from hpcbal.telemetry.views.paramserver_status import new_paramserver_status
 from hpcbal.telemetry.views.status import end_status
@@ -55,6 +58,8 @@ class JobRecord:
         self._config = opened.config
         self._name = opened.config.name
         self._metrics = MetricsWriter(opened.run)
+        self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
+        self._timeline.name_tracks(roles)
         self._status = new_paramserver_status(
             self._name, len(roles.executor_ranks), heartbeat_s=STATUS_INTERVAL_S
         )
@@ -93,9 +98,18 @@ class JobRecord:
         moment = duration_text(time.monotonic() - self._began_s)
         print(printable(f"{moment:>8}  {text}"), file=sys.stdout, flush=True)
 
-    def note_decision(self, seconds: float) -> None:
+    def note_decision(self, began_s: float, seconds: float) -> None:
         """Add to the time that the machine has taken for decisions."""
         self._decided_s += seconds
+        self._timeline.add_decision(began_s, seconds)
+
+    def note_slices(self, rank: int, slices: Sequence[Slice]) -> None:
+        """Add a rank's slices to the timeline."""
+        self._timeline.add(rank, slices)
+
+    def close_timeline(self) -> None:
+        """Write the rest of the timeline; the last call."""
+        self._timeline.close()
 
     def note_start(
         self, machine: JobMachine, num_samples: int, parameter_bytes: int, steps: int | None
@@ -172,6 +186,7 @@ class JobRecord:
                 done.request.predicted_gain,
             )
         )
+        self._timeline.add(SCHEDULER_RANK, [mark(done.request.why, {"seconds": seconds, **moved})])
         counts = (count_text(roles.count(role), role) for role in ("worker", "server"))
         self.note(f"reconfigured in {seconds:.2f} s: {', '.join(counts)}")
 
@@ -196,6 +211,7 @@ class JobRecord:
         self._fill(machine, None)
         write_status(self._run.status, self._status)
         self._metrics.flush_if_due()
+        self._timeline.flush()
 
     def finish(self, machine: JobMachine, end: End, exit_code: int) -> str:
         """Write the last entries and the results; returns the results table for users."""

@@ -12,10 +12,12 @@ WAIT = "wait for data"
 REDUCE = "all-reduce"
 PREPROCESS = "preprocess"
 CHECKPOINT = "checkpoint"
+PULL = "pull"
+SERVE = "serve"
 MARK = "mark"
 """A moment that rank 0 adds to the track of a rank, independent of the rank's slices."""
 
-DETAIL = frozenset({COMPUTE, WAIT, REDUCE, PREPROCESS})
+DETAIL = frozenset({COMPUTE, WAIT, REDUCE, PREPROCESS, PULL, SERVE})
 """Kinds that occur in every step; the others occur a few times per pass."""
 
 SHOWN_WAIT_S = 1e-4
