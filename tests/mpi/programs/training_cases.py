@@ -346,13 +346,13 @@ def open_models(name: str) -> Models:
     if name == "emulated":
         from hpcbal.training.emulated_backend import EmulatedBackend
 
-        return Models(EmulatedBackend({}, precision="float64"), "hpcbal.models:softmax", None)
+        return Models(EmulatedBackend({}, precision="float64"), "hpcbal.models:softmax", None, weighs=False)
     from hpcbal.training.tensorflow_backend import TensorFlowBackend
     from hpcbal.training.tensorflow_setup import setup_tensorflow
 
     device = setup_tensorflow(COMM.rank, COMM.size)
     backend = TensorFlowBackend(device, "float64")
-    return Models(backend, "training_models:linear", "training_models:normalised")
+    return Models(backend, "training_models:linear", "training_models:normalised", weighs=True)
 
 
 def main() -> None:
@@ -360,7 +360,7 @@ def main() -> None:
     models_by_backend = {name: open_models(name) for name in backends}
     synchronised = None
     if "tensorflow" in backends:
-        synchronised = Models(models_by_backend["tensorflow"].backend, SYNCHRONISED, None)
+        synchronised = Models(models_by_backend["tensorflow"].backend, SYNCHRONISED, None, weighs=True)
     for collective in collectives:
         groups = COLLECTIVES[collective](COMM)
         for name, models in models_by_backend.items():

@@ -29,6 +29,8 @@ COMM = cast(MPI.Intracomm, MPI.COMM_WORLD.Split(int(IS_TRAINER), MPI.COMM_WORLD.
 NUM_CLASSES = 5
 SHAPE = (6, 6, 1)
 SPEC = SampleSpec.of(SHAPE, "float64")
+WEIGHTS = np.random.default_rng(3).uniform(0.0, 2.0, 1000)
+"""How much a sample counts in the loss, by id."""
 Partition = list[tuple[int, ...]]
 
 
@@ -46,6 +48,7 @@ def dnn_of(model: str) -> DnnConfig:
                 "momentum": 0.9,
                 "weight_decay": 0.01,
                 "nesterov": True,
+                "clip_norm": 0.5,
             },
         }
     )
@@ -68,16 +71,22 @@ class Batch:
 
 @dataclass
 class Models:
-    """The replicas of one backend, built once and set back to their beginning for each case."""
+    """The replicas of one backend, built once and set back to their beginning for each case.
+
+    Attributes:
+        weighs: whether samples count by `WEIGHTS`; the emulated backend does not take them.
+    """
 
     backend: Backend
     model: str
     normalised: str | None
+    weighs: bool
     built: dict[tuple[str, str], tuple[Replica, dict[str, np.ndarray]]] = field(default_factory=dict)
 
     def replica(self, model: str, use: str) -> Replica:
         if (model, use) not in self.built:
-            new = self.backend.build(dnn_of(model), SPEC, NUM_CLASSES, seed=7)
+            weights = WEIGHTS if self.weighs else None
+            new = self.backend.build(dnn_of(model), SPEC, NUM_CLASSES, seed=7, sample_weights=weights)
             self.built[model, use] = new, new.state()
         replica, start = self.built[model, use]
         replica.load_state(start)
