@@ -33,7 +33,7 @@ from hpcbal.paramserver.engine.loading import (
 from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.reactor import Reactor
-from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
+from hpcbal.paramserver.engine.samples import MAX_OPEN_TURNS, Cursor, Turn, WorkerSamples
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Transport
@@ -45,9 +45,6 @@ from hpcbal.paramserver.machine.messages import What
 
 MASTER = 0
 """The rank that the executor reports to."""
-
-MAX_OPEN_TURNS = 4
-"""Turns whose updates are not all applied; a worker that is further ahead of its servers waits."""
 
 REPORT_INTERVAL_S = 0.5
 """Between reports of a server."""
@@ -163,26 +160,17 @@ class Executor:
             bool(self._orders)
             or self.server.failure is not None
             or self._must_evaluate
-            or (self._may_take_turn() and self.samples.next_turn(self._limit_now()) is not None)
+            or (self._may_take_turn() and self._next_turn() is not None)
         )
 
     def _may_take_turn(self) -> bool:
         return not self._is_paused and self._open_turns < MAX_OPEN_TURNS
 
-    def _limit_now(self) -> int:
-        """Turns of steps below this may start.
-
-        A worker that owns all data blocks knows itself which steps are done, and its pulls see all earlier
-        updates. So it waits for the master only between two epochs.
-        """
-        job = self._job
-        if job.is_async or not self._limit or len(self.samples.cursors) < job.cut.num_blocks:
-            return self._limit
-        step = min(self.samples.steps_ahead().values())
-        return max(self._limit, step + 1) if step % job.steps else self._limit
+    def _next_turn(self) -> Turn | None:
+        return self.samples.next_turn(self.samples.limit_within(self._limit))
 
     def _take_turn(self) -> bool:
-        turn = self.samples.next_turn(self._limit_now()) if self._may_take_turn() else None
+        turn = self._next_turn() if self._may_take_turn() else None
         if turn is None:
             return False
         self._open_turns += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hpcbal.paramserver.contract import (
@@ -14,6 +14,12 @@ from hpcbal.paramserver.contract import (
     order_of_block,
     step_slice,
 )
+
+MAX_OPEN_TURNS = 4
+"""Turns whose updates are not all applied; a worker that is further ahead of its servers waits."""
+
+Order = Callable[[int, int, int, int], IntArray]
+"""Of (seed, epoch, block, size): the order in which an epoch takes a block's samples."""
 
 
 @dataclass(slots=True)
@@ -64,10 +70,18 @@ class WorkerSamples:
         seed: of the run.
         steps: of an epoch (`sync` and `stale`); None: `async`.
         turn_samples: samples of a turn in `async`; ignored otherwise.
+        order: of the samples of a block.
     """
 
-    def __init__(self, cut: DataBlocks, seed: int, steps: int | None, turn_samples: int) -> None:
-        self._cut, self._seed = cut, seed
+    def __init__(
+        self,
+        cut: DataBlocks,
+        seed: int,
+        steps: int | None,
+        turn_samples: int,
+        order: Order = order_of_block,
+    ) -> None:
+        self._cut, self._seed, self._order_of = cut, seed, order
         self._steps = steps
         self._turn_samples = turn_samples
         self._blocks: dict[int, DataBlock] = {}
@@ -96,6 +110,17 @@ class WorkerSamples:
         """Give a block away."""
         self._orders.pop(number, None)
         return self._blocks.pop(number), self.cursors.pop(number)
+
+    def limit_within(self, limit: int) -> int:
+        """Turns of steps below this may start; `limit` is what the master allows.
+
+        A worker that owns all data blocks knows itself which steps are done, and its pulls see all earlier
+        updates. So it waits for the master only between two epochs.
+        """
+        if self._steps is None or not limit or len(self.cursors) < self._cut.num_blocks:
+            return limit
+        step = min(self.steps_ahead().values())
+        return max(limit, step + 1) if step % self._steps else limit
 
     def next_turn(self, limit: int) -> Turn | None:
         """The blocks that are furthest behind go first.
@@ -144,7 +169,7 @@ class WorkerSamples:
         known = self._orders.get(number)
         if known is None or known[0] != epoch:
             size = self._cut.size(number)
-            known = self._orders[number] = epoch, order_of_block(self._seed, epoch, number, size)
+            known = self._orders[number] = epoch, self._order_of(self._seed, epoch, number, size)
         return known[1]
 
     def finish(self, turn: Turn) -> None:
