@@ -30,10 +30,11 @@ from hpcbal.paramserver.engine.loading import (
     first_data,
     saved_data,
 )
+from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
 from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.reactor import Reactor
-from hpcbal.paramserver.engine.samples import MAX_OPEN_TURNS, Cursor, Turn, WorkerSamples
+from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Transport
@@ -110,7 +111,7 @@ class Executor:
         self._evaluating = 0
         self._must_evaluate = False
         self._is_paused = True
-        self._open_turns = 0
+        self._open_turns = OpenTurns(lambda report: self._channel.send(MASTER, report))
         self._report_due_s = 0.0
         self._reported = (0, 0)
 
@@ -164,7 +165,7 @@ class Executor:
         )
 
     def _may_take_turn(self) -> bool:
-        return not self._is_paused and self._open_turns < MAX_OPEN_TURNS
+        return not self._is_paused and len(self._open_turns) < MAX_OPEN_TURNS
 
     def _next_turn(self) -> Turn | None:
         return self.samples.next_turn(self.samples.limit_within(self._limit))
@@ -173,14 +174,9 @@ class Executor:
         turn = self._next_turn() if self._may_take_turn() else None
         if turn is None:
             return False
-        self._open_turns += 1
-        self._turns.take(turn, self._turn_done)
+        self._turns.take(turn, self._open_turns.begin())
         self.samples.finish(turn)
         return True
-
-    def _turn_done(self, report: messages.TurnDone) -> None:
-        self._open_turns -= 1
-        self._channel.send(MASTER, report)
 
     # Orders.
 

@@ -15,9 +15,6 @@ from hpcbal.paramserver.contract import (
     step_slice,
 )
 
-MAX_OPEN_TURNS = 4
-"""Turns whose updates are not all applied; a worker that is further ahead of its servers waits."""
-
 Order = Callable[[int, int, int, int], IntArray]
 """Of (seed, epoch, block, size): the order in which an epoch takes a block's samples."""
 

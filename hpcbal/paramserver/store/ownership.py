@@ -66,6 +66,11 @@ class Ownership:
                 yield owner, own[start : start + size]
 
 
+def dealt_out(num_blocks: int, owners: Sequence[int]) -> tuple[int, ...]:
+    """Blocks for owners in runs of neighbours, as even as possible: the owner of each block."""
+    return tuple(owners[block * len(owners) // num_blocks] for block in range(num_blocks))
+
+
 def deal_blocks(bytes_of_tables: Sequence[Sequence[int]], ranks: Sequence[int]) -> list[int]:
     """Deal the blocks of tables to ranks: evenly by bytes, and each table evenly, too.
 

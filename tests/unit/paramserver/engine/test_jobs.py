@@ -45,6 +45,18 @@ def check_equal(setup: Setup, master: Master, saved: SavedBlocks) -> None:
             np.testing.assert_allclose(found, state, rtol=1e-10)
 
 
+@pytest.mark.parametrize("staleness", [0, 3])
+def test_steps_without_samples_wait_for_the_updates_of_those_before(staleness: int) -> None:
+    """Seven data blocks of one sample in each step: some steps have two, others none."""
+    paced = dict.fromkeys((1, 2), EmulatedMachine(None, 1.0, 2e6))
+    setup = Setup(APPS["mlr"], [1], [2], 1, 1, num_data_blocks=7, machines=paced, staleness=staleness)
+    master, _ = run_job(setup)
+    assert master.end is not None
+    assert master.end.outcome == "done", master.end
+    assert min(turn.samples for _, turn in master.turns) == 0
+    assert [turn.step for _, turn in master.turns] == list(range(setup.job().steps))
+
+
 @pytest.mark.parametrize("name", APPS)
 @pytest.mark.parametrize(
     ("workers", "servers"), [([1], [2]), ([1, 2, 3], [4, 5]), ([1, 2], [1, 2])], ids=["1+1", "3+2", "both"]
