@@ -100,6 +100,9 @@ paramserver.machine | -                                     | errors values mach
 paramserver.engine | mpi4py numpy                          | errors user_code comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
 paramserver       | -                                     | -
+simulator.serving | numpy                                 | errors collector comm paramserver.contract
+                  |                                       | paramserver.store paramserver.machine
+                  |                                       | paramserver.engine
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.source config.schema config.contract

@@ -42,8 +42,3 @@ def first_roles(config: ParamServerConfig, executors: Sequence[int]) -> FirstRol
             "ranks but the first; lower them, or start more ranks"
         )
     return FirstRoles(tuple(executors[:workers]), tuple(executors[workers : workers + servers]))
-
-
-def dealt_out(num_blocks: int, owners: Sequence[int]) -> tuple[int, ...]:
-    """Blocks for owners in runs of neighbours, as even as possible: the owner of each block."""
-    return tuple(owners[block * len(owners) // num_blocks] for block in range(num_blocks))

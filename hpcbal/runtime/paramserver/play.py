@@ -20,6 +20,7 @@ from hpcbal.paramserver.machine.messages import What
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.store.ownership import dealt_out
 from hpcbal.runtime.paramserver.checkpoint import (
     DATA,
     PARAMETERS,
@@ -32,7 +33,7 @@ from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.master import Master
 from hpcbal.runtime.paramserver.opening import JOBS, OpenedJob
-from hpcbal.runtime.paramserver.owners import dealt_out, first_roles
+from hpcbal.runtime.paramserver.owners import first_roles
 from hpcbal.runtime.paramserver.record import JobRecord
 from hpcbal.runtime.paramserver.tracing import SliceTrace
 from hpcbal.runtime.paramserver.tuning import Tuner

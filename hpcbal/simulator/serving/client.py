@@ -1,0 +1,120 @@
+"""A worker's pulls and pushes in virtual time: sends what the pure `Client` asks of owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from hpcbal.paramserver.contract import IntArray
+from hpcbal.paramserver.store.client import Client, Part
+from hpcbal.paramserver.store.ownership import Ownership
+from hpcbal.simulator.serving.clock import Clock
+from hpcbal.simulator.serving.network import Network
+from hpcbal.simulator.serving.server import EAGER_BYTES, Access, Server
+from hpcbal.simulator.serving.units import TurnBytes, Units
+
+
+@dataclass(slots=True)
+class _Push:
+    """A push that is on its way, to tables of one or both accesses."""
+
+    num_left: int
+    then: Callable[[], None]
+
+
+class ParameterClient:
+    """The pulls and pushes of one worker.
+
+    Args:
+        rank: this rank.
+        clock, network, units: of the simulation.
+        servers: of all ranks; filled later.
+        on_event: called after each frame that concerns this worker.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        clock: Clock,
+        network: Network,
+        units: Units,
+        servers: Mapping[int, Server],
+        on_event: Callable[[], None],
+    ) -> None:
+        self._rank, self._clock, self._network, self._units = rank, clock, network, units
+        self._servers, self._on_event = servers, on_event
+        self.ownership = Ownership(units.owners)
+        self._client = Client(self.ownership)
+        self._pushes: dict[int, _Push] = {}
+        self.num_unsent = 0
+        """Frames of pushes that servers have not received."""
+
+    @property
+    def num_pulls(self) -> int:
+        """Pulls that have not been answered in full."""
+        return self._client.num_pulls
+
+    def pull(self, num_samples: int) -> None:
+        """Ask for what a turn of so many samples needs."""
+        sizes = self._units.turn_bytes(num_samples)
+        for blocks, is_dense in self._accessed(sizes):
+            request, parts = self._client.pull(blocks)
+            for part in parts:
+                self._send(part, Access(self._rank, request, _numbers(part), True, is_dense, sizes))
+
+    def push(self, num_samples: int, then: Callable[[], None]) -> None:
+        """Send what a turn of so many samples changes; `then` is called when all of it has been applied."""
+        sizes = self._units.turn_bytes(num_samples)
+        accessed = self._accessed(sizes)
+        if not accessed:
+            then()
+            return
+        push = _Push(len(accessed), then)
+        for blocks, _ in accessed:
+            request, parts = self._client.push(blocks)
+            self._pushes[request] = push
+            for part in parts:
+                access = Access(self._rank, request, _numbers(part), False, False, sizes)
+                num_bytes = self._send(part, access)
+                if num_bytes > EAGER_BYTES:
+                    self.num_unsent += 1
+
+    def _accessed(self, sizes: TurnBytes) -> list[tuple[IntArray, bool]]:
+        """Units that a turn accesses, and whether they are dense; those of an access go together."""
+        sparse = self._units.sparse
+        found = [(self._units.dense, True), (sparse[sizes.values[sparse] > 0], False)]
+        return [(units, is_dense) for units, is_dense in found if len(units)]
+
+    def _send(self, part: Part, access: Access) -> int:
+        server, num_bytes = self._servers[part.owner], access.request_bytes(self._units)
+        holds_back = not access.is_pull and num_bytes > EAGER_BYTES
+
+        def arrived() -> None:
+            if holds_back:
+                self.num_unsent -= 1
+            server.ask(access)
+            if holds_back:
+                self._on_event()
+
+        handle = arrived if holds_back else partial(server.ask, access)
+        self._network.send(self._rank, part.owner, num_bytes, handle)
+        return num_bytes
+
+    def pulled(self, request: int, units: Sequence[int]) -> None:
+        """Values have arrived."""
+        self._client.answered(request, units)
+        self._on_event()
+
+    def applied(self, request: int, num_units: int) -> None:
+        """So many units of a push are in the values."""
+        if self._client.applied(request, num_units):
+            push = self._pushes.pop(request)
+            push.num_left -= 1
+            if not push.num_left:
+                push.then()
+        self._on_event()
+
+
+def _numbers(part: Part) -> dict[int, int]:
+    return dict(zip(part.blocks.tolist(), part.numbers.tolist(), strict=True))

@@ -1,0 +1,242 @@
+"""An executor in virtual time: obeys the master's orders and takes turns, as that of the engine does."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+
+import numpy as np
+
+from hpcbal.comm.message import Message
+from hpcbal.errors import HpcbalError
+from hpcbal.paramserver.contract import DataBlock, IntArray
+from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
+from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples
+from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.machine.messages import Report
+from hpcbal.simulator.serving.client import ParameterClient
+from hpcbal.simulator.serving.clock import NS_PER_S, Clock
+from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
+from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES, Network
+from hpcbal.simulator.serving.server import Server
+from hpcbal.simulator.serving.units import Units
+
+Waits = Generator[Callable[[], bool], None, None]
+"""What an executor does, one step after the other; it yields what it waits for."""
+
+OBJECTIVE = "objective"
+"""The only term of the objective of a simulated job; it is always 0."""
+
+
+class Executor:
+    """One rank of a job. It serves others whatever it waits for, and while it computes.
+
+    Args:
+        rank: this rank.
+        job: what is simulated.
+        machine: how fast this executor is.
+        delays: of turns.
+        clock, network, units: of the simulation.
+        executors: all of them; filled later.
+        report: sends a report to the master.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        job: ServingJob,
+        machine: ServingMachine,
+        delays: Delays,
+        clock: Clock,
+        network: Network,
+        units: Units,
+        clients: Mapping[int, ParameterClient],
+        servers: Mapping[int, Server],
+        executors: Mapping[int, Executor],
+        report: Callable[[Report], None],
+    ) -> None:
+        self._rank, self._job, self._machine, self._delays = rank, job, machine, delays
+        self._clock, self._network, self._report = clock, network, report
+        self._executors = executors
+        self.client = ParameterClient(rank, clock, network, units, servers, self._look)
+        self.server = Server(
+            rank, clock, network, units, machine.service_s_per_byte, clients, servers, report, self._on_block
+        )
+        steps = None if job.is_async else job.steps
+        self.samples = WorkerSamples(job.cut, job.seed, steps, job.mini_batch, _natural_order)
+        self._rng = random.Random(f"{job.seed} {rank}")
+        self._orders: deque[Message] = deque()
+        self._limit = self._evaluating = 0
+        self._open_turns = OpenTurns(report)
+        self._must_evaluate = False
+        self._is_paused = True
+        self._next: Turn | None = None
+        self._leaving: dict[int, int] = {}  # data block -> destination
+        self._steps = self._work()
+        self._awaited = next(self._steps)
+
+    def _look(self) -> None:
+        """Something has happened: go on if it was awaited."""
+        while self._awaited():
+            self._awaited = next(self._steps)
+
+    # The loop.
+
+    def _work(self) -> Waits:
+        while True:
+            if self._orders:
+                yield from self._obey(self._orders.popleft())
+            elif self._must_evaluate:
+                yield from self._evaluate()
+            elif self._may_take_turn():
+                assert self._next is not None
+                yield from self._take(self._next)
+            else:
+                yield self._has_work
+
+    def _has_work(self) -> bool:
+        return bool(self._orders) or self._must_evaluate or self._may_take_turn()
+
+    def _may_take_turn(self) -> bool:
+        self._next = None
+        if not self._is_paused and len(self._open_turns) < MAX_OPEN_TURNS:
+            self._next = self.samples.next_turn(self.samples.limit_within(self._limit))
+        return self._next is not None
+
+    # Turns.
+
+    def _take(self, turn: Turn) -> Waits:
+        job, clock, client = self._job, self._clock, self.client
+        step = turn.epoch if job.is_async else turn.epoch * job.steps + turn.step
+        done = self._open_turns.begin()
+        if not turn.num_samples:
+            done(messages.TurnDone(step, turn.blocks, 0, 0.0, 0.0, 0.0, 0))
+            self.samples.finish(turn)
+            return
+        bytes_before, pull_start_s = self._num_bytes(), clock.now_s
+        client.pull(turn.num_samples)
+        yield lambda: not client.num_pulls
+        yield lambda: not client.num_unsent
+        start_s = clock.now_s
+        yield from self._sleep(self._compute_s(turn.num_samples))
+        push_start_s = clock.now_s
+
+        def applied() -> None:
+            report = messages.TurnDone(
+                step,
+                turn.blocks,
+                turn.num_samples,
+                push_start_s - start_s,
+                start_s - pull_start_s,
+                clock.now_s - push_start_s,
+                self._num_bytes() - bytes_before,
+            )
+            done(report)
+
+        client.push(turn.num_samples, applied)
+        self.samples.finish(turn)
+
+    def _compute_s(self, num_samples: int) -> float:
+        seconds = num_samples * self._machine.seconds_per_sample + self._delays.turn_s
+        noise = self._job.compute_noise
+        return seconds * (1.0 + self._rng.uniform(-noise, noise)) if noise else seconds
+
+    def _sleep(self, seconds: float) -> Waits:
+        until_ns = self._clock.now_ns + round(seconds * NS_PER_S)
+        self._clock.at(until_ns, self._look)
+        yield lambda: self._clock.now_ns >= until_ns
+
+    def _num_bytes(self) -> int:
+        return self._network.bytes_in[self._rank] + self._network.bytes_out[self._rank]
+
+    def _evaluate(self) -> Waits:
+        """Pull what the objective of each own data block needs. Computing it takes no time."""
+        self._must_evaluate = False
+        start_s, epoch = self._clock.now_s, self._evaluating
+        data = {}
+        for block in self.samples.take_unevaluated(epoch):
+            self.client.pull(self._job.cut.size(block.number))
+            yield lambda: not self.client.num_pulls
+            yield lambda: not self.client.num_unsent
+            data[block.number] = {OBJECTIVE: 0.0}
+        parameters: dict[int, dict[str, float]] = {block: {} for block in self.server.take_unevaluated(epoch)}
+        if data or parameters:
+            self._report(messages.Evaluated(epoch, data, parameters, self._clock.now_s - start_s))
+
+    # Orders.
+
+    def hear(self, message: Message) -> None:
+        """A message of the master has come."""
+        match message:
+            case messages.MayStart(limit):
+                self._limit = limit
+            case messages.Evaluate(epoch):
+                self._evaluating, self._must_evaluate = epoch, True
+            case messages.OwnerChanged("parameters", blocks, owner):
+                self.client.ownership.change(blocks, owner)
+            case messages.OwnerChanged():
+                pass
+            case messages.MoveBlocks("parameters", blocks, destination):
+                self.server.move(blocks, destination)
+            case _:
+                self._orders.append(message)
+        self._look()
+
+    def _obey(self, order: Message) -> Waits:
+        match order:
+            case messages.Assign():
+                self.server.begin()
+                for number, owner in enumerate(order.data_owner):
+                    if owner == self._rank:
+                        block = DataBlock(number, self._job.cut.first(number), {}, {})
+                        self.samples.add(block, Cursor())
+                self._report(messages.Ready(self.samples.steps_ahead()))
+            case messages.Initialise():
+                self._is_paused = False
+                self._report(messages.Initialised())
+            case messages.MoveBlocks("data", blocks, destination):
+                yield from self._settle()
+                for number in blocks:
+                    self._give(number, destination)
+            case messages.Pause():
+                yield from self._settle()
+                self._is_paused = True
+                self._report(messages.Paused(self.samples.steps_ahead()))
+            case messages.Save(number):
+                self._report(messages.Saved(number))
+            case messages.Continue():
+                self._is_paused = False
+            case _:
+                raise HpcbalError(f"a simulated executor got {order!r}, which it does not know")
+
+    def _settle(self) -> Waits:
+        yield lambda: not self._open_turns
+
+    # Data blocks that move.
+
+    def _give(self, number: int, destination: int) -> None:
+        block, cursor = self.samples.remove(number)
+        self._leaving[number] = destination
+        payload = round(self._job.cut.size(number) * self._job.sample_bytes)
+        other = self._executors[destination]
+
+        def arrived() -> None:
+            other.samples.add(block, cursor)
+            self._network.send(destination, self._rank, HEADER_BYTES + ENTRY_BYTES, taken)
+            other._on_block()
+
+        def taken() -> None:
+            self._report(messages.BlocksMoved("data", (number,), self._leaving.pop(number)))
+
+        self._network.send(self._rank, destination, HEADER_BYTES + ENTRY_BYTES + payload, arrived)
+
+    def _on_block(self) -> None:
+        """A block has come: if an objective is being computed, it may be missing there."""
+        self._must_evaluate = self._evaluating > 0
+        self._look()
+
+
+def _natural_order(seed: int, epoch: int, block: int, size: int) -> IntArray:
+    """Which samples a turn takes does not change how many they are."""
+    return np.arange(size)

@@ -1,0 +1,140 @@
+"""What is simulated: a job on parameter servers, and the machines that it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hpcbal.errors import InputError
+from hpcbal.paramserver.contract import DataBlocks, Table, num_steps
+from hpcbal.paramserver.store.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMachine:
+    """How fast an executor is.
+
+    Attributes:
+        seconds_per_sample: that computing takes, > 0.
+        bandwidth: of its link, in bytes/s each way, > 0 and finite.
+        service_s_per_byte: of its processor as a server, for a byte that it sends or applies, >= 0. One
+            request is served after the other.
+
+    Raises:
+        InputError: an attribute is out of range.
+    """
+
+    seconds_per_sample: float
+    bandwidth: float
+    service_s_per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check("seconds_per_sample", self.seconds_per_sample, 0 < self.seconds_per_sample < math.inf, "> 0")
+        _check("bandwidth", self.bandwidth, 0 < self.bandwidth < math.inf, "> 0 bytes/s, finite")
+        _check("service_s_per_byte", self.service_s_per_byte, 0 <= self.service_s_per_byte < math.inf, ">= 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What time passes beside computing, links and service.
+
+    Attributes:
+        notice_s: from the arrival of a frame until its rank handles it, >= 0: a waiting rank sleeps between
+            two looks.
+        control_s: of a message between an executor and the master, >= 0.
+        turn_s: of a turn, beside its samples, >= 0.
+
+    Raises:
+        InputError: an attribute is out of range.
+    """
+
+    notice_s: float = 0.0
+    control_s: float = 0.0
+    turn_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("notice_s", "control_s", "turn_s"):
+            value = getattr(self, name)
+            _check(name, value, 0 <= value < math.inf, ">= 0")
+
+
+@dataclass(frozen=True, slots=True)
+class ServingJob:
+    """A job, as far as its speed goes. Samples and parameters have a size, and no values.
+
+    A turn pulls dense tables whole. Of a sparse table it pulls `rows_per_sample` rows for each of its
+    samples, at most all, spread evenly over the blocks. It pushes the same rows.
+
+    Attributes:
+        num_samples: >= 1.
+        num_data_blocks: 1..num_samples.
+        mini_batch: samples of a step over all workers; in `async`, of a turn of one worker; >= 1.
+        staleness: steps that a worker may be ahead; 0: `sync`; None: `async`.
+        tables: at least one, with unique names.
+        parameter_blocks: blocks of each table.
+        max_epochs: >= 1.
+        objective_every: epochs from one objective to the next, >= 1.
+        rows_per_sample: by sparse table; tables that are missing are not accessed.
+        push_share: bytes of deltas in a push, as a share of the bytes of values in a pull, > 0.
+        sample_bytes: of a sample and its state, when its block moves, >= 0.
+        compute_noise: computing of a turn takes at most this share longer or shorter; 0 to below 1.
+        seed: of the noise.
+
+    Raises:
+        InputError: an attribute is out of range.
+        HpcbalError: a table is cut into no blocks, or into more than it has rows.
+    """
+
+    num_samples: int
+    num_data_blocks: int
+    mini_batch: int
+    staleness: int | None
+    tables: tuple[Table, ...]
+    parameter_blocks: tuple[int, ...]
+    max_epochs: int = 4
+    objective_every: int = 1_000_000
+    rows_per_sample: Mapping[str, float] = field(default_factory=dict)
+    push_share: float = 1.0
+    sample_bytes: float = 0.0
+    compute_noise: float = 0.0
+    seed: int = 0
+    layout: Layout = field(init=False, repr=False, compare=False)
+    cut: DataBlocks = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check("mini_batch", self.mini_batch, self.mini_batch >= 1, ">= 1")
+        _check("staleness", self.staleness, self.staleness is None or self.staleness >= 0, ">= 0, or None")
+        _check("tables", len(self.tables), len(self.tables) >= 1, "at least 1")
+        _check("max_epochs", self.max_epochs, self.max_epochs >= 1, ">= 1")
+        _check("objective_every", self.objective_every, self.objective_every >= 1, ">= 1")
+        _check("push_share", self.push_share, 0 < self.push_share < math.inf, "> 0")
+        _check("sample_bytes", self.sample_bytes, 0 <= self.sample_bytes < math.inf, ">= 0")
+        _check("compute_noise", self.compute_noise, 0 <= self.compute_noise < 1, "0 to below 1")
+        sparse = {table.name for table in self.tables if table.access == "sparse"}
+        for name, rows in self.rows_per_sample.items():
+            _check("rows_per_sample", name, name in sparse, f"sparse tables: {', '.join(sorted(sparse))}")
+            _check(f"rows_per_sample of {name}", rows, 0 <= rows < math.inf, ">= 0")
+        object.__setattr__(self, "layout", Layout(self.tables, self.parameter_blocks))
+        object.__setattr__(self, "cut", DataBlocks(self.num_samples, self.num_data_blocks))
+
+    @property
+    def is_async(self) -> bool:
+        """Whether turns follow no steps."""
+        return self.staleness is None
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch; 1 in `async`."""
+        return 1 if self.is_async else num_steps(self.num_samples, self.mini_batch)
+
+    def rows_needed(self, table: Table, num_samples: int) -> float:
+        """Rows of a table that a turn pulls."""
+        if table.access == "dense":
+            return float(table.num_rows)
+        return min(float(table.num_rows), num_samples * self.rows_per_sample.get(table.name, 0.0))
+
+
+def _check(name: str, value: object, ok: bool, allowed: str) -> None:
+    if not ok:
+        raise InputError(f"{name}: got {value!r}, allowed: {allowed}")

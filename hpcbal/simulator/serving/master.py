@@ -1,0 +1,137 @@
+"""Rank 0 of a simulated job: feeds the machine of a real job with what the executors report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Protocol
+
+from hpcbal.comm.message import Message
+from hpcbal.errors import HpcbalError
+from hpcbal.paramserver.machine.events import (
+    ComputeMetrics,
+    End,
+    EpochEnded,
+    Event,
+    Heard,
+    Instruction,
+    ManifestWritten,
+    Measured,
+    Reconfigure,
+    Reconfigured,
+    Send,
+    Started,
+    WriteManifest,
+)
+from hpcbal.paramserver.machine.job import JobMachine
+from hpcbal.paramserver.machine.messages import Report, TurnDone
+from hpcbal.simulator.serving.clock import Clock
+from hpcbal.simulator.serving.record import ChangeTime, EpochTime, TurnTime
+
+
+class Listener(Protocol):
+    """Gets the master's messages."""
+
+    def hear(self, message: Message) -> None:
+        """A message has come."""
+
+
+class Watcher(Protocol):
+    """Watches turns and proposes reconfigurations, as the tuner of a real job does."""
+
+    def note_turn(self, executor: int, turn: TurnDone) -> None:
+        """A worker has taken a turn."""
+
+    def propose(self) -> Reconfigure | None:
+        """A reconfiguration that pays; None if there is none."""
+
+    def forget(self) -> None:
+        """A reconfiguration is over."""
+
+
+class Master:
+    """Performs what a `JobMachine` decides.
+
+    Args:
+        clock: of the simulation.
+        machine: of the job.
+        control_s: time that a message to or from an executor takes.
+        changes: reconfigurations, by the number of epochs after which they begin.
+        watcher: proposes others; None: there are no others.
+
+    Attributes:
+        end: None until the job is over.
+        executors: filled later.
+        epochs, turns, changed: what has happened.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        machine: JobMachine,
+        control_s: float,
+        changes: Mapping[int, Reconfigure],
+        watcher: Watcher | None,
+    ) -> None:
+        self._clock, self._machine, self._control_s = clock, machine, control_s
+        self._changes, self._watcher = dict(sorted(changes.items())), watcher
+        self.executors: dict[int, Listener] = {}
+        self.end: End | None = None
+        self.epochs: list[EpochTime] = []
+        self.turns: list[TurnTime] = []
+        self.changed: list[ChangeTime] = []
+        self._changing_since_s = 0.0
+
+    def start(self) -> None:
+        """Begin the job."""
+        self._handle(Started())
+
+    def report(self, executor: int, report: Report) -> None:
+        """An executor sends a report."""
+        self._clock.after(self._control_s, partial(self._take, executor, report))
+
+    def _take(self, executor: int, report: Report) -> None:
+        if isinstance(report, TurnDone):
+            self.turns.append(TurnTime(self._clock.now_s, executor, report))
+            if self._watcher is not None:
+                self._watcher.note_turn(executor, report)
+        self._handle(Heard(executor, report))
+        change = self._due_change()
+        if change is not None:
+            self._changing_since_s = self._clock.now_s
+            self._handle(change)
+
+    def _due_change(self) -> Reconfigure | None:
+        machine = self._machine
+        if machine.phase != "running" or machine.is_reconfiguring:
+            return None
+        due = next((epoch for epoch in self._changes if epoch <= machine.epochs), None)
+        if due is not None:
+            return self._changes.pop(due)
+        return None if self._watcher is None else self._watcher.propose()
+
+    def _handle(self, event: Event) -> None:
+        for instruction in self._machine.handle(event):
+            self._perform(instruction)
+
+    def _perform(self, instruction: Instruction) -> None:
+        match instruction:
+            case Send(order, to):
+                for executor in to:
+                    self._clock.after(self._control_s, partial(self.executors[executor].hear, order))
+            case ComputeMetrics(epoch, sums):
+                self._clock.after(0.0, partial(self._handle, Measured(epoch, dict(sums), 0.0)))
+            case EpochEnded(epoch, record):
+                self.epochs.append(EpochTime(epoch, self._clock.now_s, record is not None))
+            case WriteManifest(number):
+                self._clock.after(0.0, partial(self._handle, ManifestWritten(number)))
+            case Reconfigured(request):
+                self.changed.append(ChangeTime(self._changing_since_s, self._clock.now_s, request))
+                if self._watcher is not None:
+                    self._watcher.forget()
+            case End():
+                if instruction.outcome != "done":
+                    raise HpcbalError(
+                        f"the simulated job ended as {instruction.outcome}: {instruction.detail}"
+                    )
+                self.end = instruction

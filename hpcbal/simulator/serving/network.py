@@ -1,0 +1,71 @@
+"""Frames between ranks in virtual time, over the links that pace emulated executors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from hpcbal.paramserver.store.links import Link
+from hpcbal.simulator.serving.clock import Clock
+
+HEADER_BYTES = 80
+"""Of a frame without entries, as on the wire of the engine."""
+ENTRY_BYTES = 24
+
+Handler = Callable[[], None]
+
+
+class Network:
+    """One full-duplex link per rank, shared by all that the rank talks to; see `Link`.
+
+    Args:
+        clock: of the simulation.
+        bandwidths: bytes/s of each rank's link, each way.
+        notice_s: time from the arrival of a frame until its rank handles it.
+
+    Attributes:
+        bytes_in, bytes_out: of headers and payloads by rank, from and to other ranks.
+    """
+
+    def __init__(self, clock: Clock, bandwidths: Mapping[int, float], notice_s: float = 0.0) -> None:
+        self._clock, self._notice_s = clock, notice_s
+        self._links: dict[int, Link[Handler]] = {
+            rank: Link(bytes_per_s) for rank, bytes_per_s in bandwidths.items()
+        }
+        self._due_ns: dict[int, float] = dict.fromkeys(bandwidths, math.inf)
+        self.bytes_in = dict.fromkeys(bandwidths, 0)
+        self.bytes_out = dict.fromkeys(bandwidths, 0)
+
+    def send(self, source: int, destination: int, num_bytes: int, handle: Handler) -> None:
+        """Send a frame; `handle` is called when it has arrived. A rank reaches itself at once.
+
+        Args:
+            num_bytes: of header and payload.
+        """
+        if source == destination:
+            self._clock.after(self._notice_s, handle)
+            return
+        self.bytes_out[source] += num_bytes
+        self.bytes_in[destination] += num_bytes
+        start_ns, end_ns = self._links[source].leave(self._clock.now_ns, num_bytes)
+        self._links[destination].announce(handle, num_bytes, start_ns, end_ns)
+        self._look_at(destination, start_ns)
+
+    def _look_at(self, rank: int, time_ns: int) -> None:
+        if time_ns < self._due_ns[rank]:
+            self._due_ns[rank] = time_ns
+            self._clock.at(time_ns, partial(self._poll, rank))
+
+    def _poll(self, rank: int) -> None:
+        if self._clock.now_ns < self._due_ns[rank]:
+            return  # another look came in between, and asked for a later one
+        self._due_ns[rank] = math.inf
+        link = self._links[rank]
+        for handle in link.arrived(self._clock.now_ns):
+            if self._notice_s:
+                self._clock.after(self._notice_s, handle)
+            else:
+                handle()
+        if (next_ns := link.next_ns) is not None:
+            self._look_at(rank, next_ns)

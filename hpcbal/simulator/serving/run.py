@@ -1,0 +1,112 @@
+"""Simulate a job on parameter servers: the machine of a real job, driven in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from hpcbal.collector import without_garbage_collection
+from hpcbal.errors import HpcbalError, InputError
+from hpcbal.paramserver.machine.events import Reconfigure
+from hpcbal.paramserver.machine.job import JobMachine, JobSpec
+from hpcbal.paramserver.machine.progress import Pace
+from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.paramserver.store.ownership import dealt_out
+from hpcbal.simulator.serving.client import ParameterClient
+from hpcbal.simulator.serving.clock import Clock
+from hpcbal.simulator.serving.executor import Executor
+from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
+from hpcbal.simulator.serving.master import Master, Watcher
+from hpcbal.simulator.serving.network import Network
+from hpcbal.simulator.serving.record import ServingRun
+from hpcbal.simulator.serving.server import Server
+from hpcbal.simulator.serving.units import Units
+
+WatcherOf = Callable[[JobMachine], Watcher]
+"""Makes a watcher of a job's machine."""
+
+
+def simulate_job(
+    job: ServingJob,
+    machines: Sequence[ServingMachine],
+    data_owner: Sequence[int],
+    parameter_owner: Sequence[int],
+    *,
+    delays: Delays | None = None,
+    changes: Mapping[int, Reconfigure] | None = None,
+    watcher: WatcherOf | None = None,
+) -> ServingRun:
+    """Run a job to its end in virtual time, frame by frame.
+
+    `JobMachine`, `Host`, `Client`, `Link` and `WorkerSamples` decide and count as in a real run; only time is
+    simulated. The same arguments give the same result. Left out: the app's initial updates, rows that `sync`
+    keeps as they were before a step when their block moves, and limits of memory.
+
+    Args:
+        job: what is simulated.
+        machines: of executors 1, 2, ...; rank 0 is the master.
+        data_owner, parameter_owner: rank of each block at the start.
+        delays: None: none.
+        changes: reconfigurations, by the number of epochs after which they begin.
+        watcher: proposes others.
+
+    Raises:
+        InputError: a block has no owner, or one that does not exist.
+        JobError: a reconfiguration moves blocks from a rank that does not own them.
+    """
+    ranks = range(1, len(machines) + 1)
+    for what, owners, count in (
+        ("data", data_owner, job.num_data_blocks),
+        ("parameter", parameter_owner, job.layout.num_blocks),
+    ):
+        if len(owners) != count or not set(owners) <= set(ranks):
+            raise InputError(
+                f"{what} blocks: got owners {sorted(set(owners))} of {len(owners)} blocks, "
+                f"allowed: ranks 1..{len(machines)} for each of {count} blocks"
+            )
+    delays = delays or Delays()
+    clock = Clock()
+    network = Network(clock, {rank: machines[rank - 1].bandwidth for rank in ranks}, delays.notice_s)
+    units = Units(job, parameter_owner, may_move=bool(changes) or watcher is not None)
+    pace = Pace(job.steps, job.staleness, job.max_epochs, job.objective_every)
+    machine = JobMachine(JobSpec(tuple(ranks), pace, JobStop(job.max_epochs)), data_owner, parameter_owner)
+    watching = None if watcher is None else watcher(machine)
+    master = Master(clock, machine, delays.control_s, changes or {}, watching)
+    executors: dict[int, Executor] = {}
+    clients: dict[int, ParameterClient] = {}
+    servers: dict[int, Server] = {}
+    for rank in ranks:
+        report = partial(master.report, rank)
+        executor = Executor(
+            rank, job, machines[rank - 1], delays, clock, network, units, clients, servers, executors, report
+        )
+        executors[rank], master.executors[rank] = executor, executor
+        clients[rank], servers[rank] = executor.client, executor.server
+    with without_garbage_collection():
+        master.start()
+        clock.run(lambda: master.end is not None)
+    if master.end is None:
+        raise HpcbalError(f"the simulated job stands still at {clock.now_s:.6g} s, {machine.phase}")
+    return ServingRun(
+        tuple(master.epochs),
+        tuple(master.turns),
+        tuple(master.changed),
+        network.bytes_in,
+        network.bytes_out,
+        machine.owners("data"),
+        machine.owners("parameters"),
+    )
+
+
+def simulate_roles(
+    job: ServingJob,
+    machines: Sequence[ServingMachine],
+    num_workers: int,
+    num_servers: int,
+    delays: Delays | None = None,
+) -> ServingRun:
+    """Run a job whose first executors work and whose next ones serve; see `simulate_job`. Shares are even."""
+    workers = range(1, num_workers + 1)
+    servers = range(num_workers + 1, num_workers + num_servers + 1)
+    data, parameters = dealt_out(job.num_data_blocks, workers), dealt_out(job.layout.num_blocks, servers)
+    return simulate_job(job, machines, data, parameters, delays=delays)

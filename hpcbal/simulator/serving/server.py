@@ -1,0 +1,208 @@
+"""The owner of parameter blocks in virtual time: performs what the pure `Host` decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from hpcbal.paramserver.machine.messages import BlocksMoved, Report
+from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
+from hpcbal.paramserver.store.host import Host
+from hpcbal.simulator.serving.clock import NS_PER_S, Clock
+from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES, Network
+from hpcbal.simulator.serving.units import TurnBytes, Units
+
+EAGER_BYTES = 4096
+"""MPI keeps a copy of payloads up to this size, so that they count as sent at once."""
+
+NUMBER_BYTES = 16
+"""Of a worker and the number of its last push, in the frame of a block that moves."""
+
+
+class Worker(Protocol):
+    """Who asked: gets answers."""
+
+    def pulled(self, request: int, units: Sequence[int]) -> None:
+        """Values have arrived."""
+
+    def applied(self, request: int, num_units: int) -> None:
+        """So many units of a push are in the values."""
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """What one frame asks of one owner.
+
+    Attributes:
+        worker, request: whose it is; `Client` numbers requests.
+        numbers: by unit, of the worker's last push for a pull, of this one for a push.
+        is_pull: or a push.
+        lends: of a pull: values are sent from where they lie.
+        sizes: of the turn.
+        num_open: units of a push that are neither applied nor forwarded.
+        num_applied: units to acknowledge.
+    """
+
+    worker: int
+    request: int
+    numbers: dict[int, int]
+    is_pull: bool
+    lends: bool
+    sizes: TurnBytes
+    num_open: int = 0
+    num_applied: int = 0
+
+    def __post_init__(self) -> None:
+        self.num_open = len(self.numbers)
+
+    def part(self, units: Sequence[int]) -> Access:
+        """What remains of it for another owner."""
+        numbers = {unit: self.numbers[unit] for unit in units}
+        return Access(self.worker, self.request, numbers, self.is_pull, self.lends, self.sizes)
+
+    def request_bytes(self, units: Units) -> int:
+        """Bytes of the frame that asks."""
+        payload = self.sizes.ids if self.is_pull else self.sizes.deltas
+        header = HEADER_BYTES + ENTRY_BYTES * units.entries(self.numbers)
+        return header + sum(int(payload[unit]) for unit in self.numbers)
+
+
+class Server:
+    """The blocks of one executor.
+
+    Args:
+        rank: this rank.
+        clock, network, units: of the simulation.
+        service_s_per_byte: of the processor; one request is served after the other.
+        workers, servers: of all ranks; filled later.
+        report: sends a report to the master.
+        on_block: called when a block has come.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        clock: Clock,
+        network: Network,
+        units: Units,
+        service_s_per_byte: float,
+        workers: Mapping[int, Worker],
+        servers: Mapping[int, Server],
+        report: Callable[[Report], None],
+        on_block: Callable[[], None],
+    ) -> None:
+        self._rank, self._clock, self._network, self._units = rank, clock, network, units
+        self._ns_per_byte = service_s_per_byte * NS_PER_S
+        self._workers, self._servers = workers, servers
+        self._report, self._on_block = report, on_block
+        self._host: Host[Access] = Host(rank)
+        self._evaluated: dict[int, int] = {}  # by unit that is here, the last evaluated epoch
+        self._free_ns = 0  # when the processor has served all that has come
+
+    def begin(self) -> None:
+        """Own the units that begin here."""
+        own = [unit for unit, owner in enumerate(self._units.owners) if owner == self._rank]
+        self._host.begin(own)
+        for unit in own:
+            self._evaluated[unit] = 0
+            self._perform(self._host.arrived(unit))
+
+    def take_unevaluated(self, epoch: int) -> list[int]:
+        """Blocks whose terms of the objective after `epoch` are missing; from now on they are not."""
+        missing = [unit for unit, evaluated in self._evaluated.items() if evaluated < epoch]
+        self._evaluated.update(dict.fromkeys(missing, epoch))
+        return sorted(block for unit in missing for block in self._units.members[unit])
+
+    # Frames.
+
+    def ask(self, access: Access) -> None:
+        """A pull or a push has arrived."""
+        payload = access.sizes.values if access.is_pull else access.sizes.deltas
+        self._serve(sum(int(payload[unit]) for unit in access.numbers), partial(self._handle, access))
+
+    def _handle(self, access: Access) -> None:
+        units, numbers = list(access.numbers), list(access.numbers.values())
+        if access.is_pull:
+            self._perform(self._host.pull(access, access.worker, units, numbers, access.lends))
+        else:
+            self._perform(self._host.push(access, access.worker, units, numbers))
+
+    def _serve(self, num_bytes: int, action: Callable[[], None]) -> None:
+        if not self._ns_per_byte:
+            action()
+            return
+        self._free_ns = max(self._free_ns, self._clock.now_ns) + round(num_bytes * self._ns_per_byte)
+        self._clock.at(self._free_ns, action)
+
+    def move(self, blocks: Sequence[int], destination: int) -> None:
+        """The master orders that blocks move."""
+        self._perform(self._host.move(blocks, destination))
+
+    def _on_give(self, block: int, source: int, given: Give, evaluated: int) -> None:
+        self._perform(self._host.expect(block, source))
+        self._evaluated[block] = evaluated
+        self._perform(self._host.arrived(block, given.applied))
+        self._on_block()
+
+    def _on_taken(self, block: int, destination: int) -> None:
+        self._perform(self._host.taken(block, destination))
+
+    def _on_sent(self, units: Sequence[int]) -> None:
+        self._perform(self._host.sent(units))
+
+    # Actions.
+
+    def _perform(self, actions: Sequence[Action[Access]]) -> None:
+        for action in actions:
+            match action:
+                case Answer(access, units):
+                    self._answer(access, units)
+                case Apply(access, units):
+                    access.num_applied += len(units)
+                    self._close(access, len(units))
+                case Skip(access, units):
+                    self._close(access, len(units))
+                case Forward(access, units, destination):
+                    part = access.part(units)
+                    ask = partial(self._servers[destination].ask, part)
+                    self._network.send(self._rank, destination, part.request_bytes(self._units), ask)
+                    self._close(access, len(units))
+                case Give():
+                    self._give(action)
+                case Took(block, source):
+                    taken = partial(self._servers[source]._on_taken, block, self._rank)
+                    self._network.send(self._rank, source, HEADER_BYTES + ENTRY_BYTES, taken)
+                case Moved(block, destination):
+                    self._report(BlocksMoved("parameters", (block,), destination))
+
+    def _answer(self, access: Access, units: Sequence[int]) -> None:
+        worker = self._workers[access.worker]
+        num_bytes = sum(int(access.sizes.values[unit]) for unit in units)
+        is_eager = num_bytes <= EAGER_BYTES
+
+        def arrived() -> None:
+            if access.lends and not is_eager:
+                self._on_sent(units)
+            worker.pulled(access.request, units)
+
+        header = HEADER_BYTES + ENTRY_BYTES * self._units.entries(units)
+        self._network.send(self._rank, access.worker, header + num_bytes, arrived)
+        if access.lends and is_eager:
+            self._clock.after(0.0, partial(self._on_sent, units))
+
+    def _close(self, access: Access, num_units: int) -> None:
+        access.num_open -= num_units
+        if not access.num_open and access.num_applied:
+            worker = self._workers[access.worker]
+            applied = partial(worker.applied, access.request, access.num_applied)
+            self._network.send(self._rank, access.worker, HEADER_BYTES, applied)
+
+    def _give(self, given: Give) -> None:
+        block, destination = given.block, given.destination
+        payload = int(self._units.whole_bytes[block]) + NUMBER_BYTES * len(given.applied)
+        take = partial(
+            self._servers[destination]._on_give, block, self._rank, given, self._evaluated.pop(block)
+        )
+        self._network.send(self._rank, destination, HEADER_BYTES + 2 * ENTRY_BYTES + payload, take)

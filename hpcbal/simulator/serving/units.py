@@ -1,0 +1,93 @@
+"""Parameter blocks that always stay together, and the bytes of a turn that concern them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcbal.paramserver.contract import IntArray
+from hpcbal.simulator.serving.job import ServingJob
+
+ID_BYTES = 8
+"""Of the number of a row in a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBytes:
+    """Bytes of a turn by unit, without headers.
+
+    Attributes:
+        ids: numbers of rows; 0 where tables are pulled whole.
+        values: that a pull answers.
+        deltas: that a push carries, with numbers of rows.
+    """
+
+    ids: IntArray
+    values: IntArray
+    deltas: IntArray
+
+
+class Units:
+    """What hosts and clients of the simulation call blocks.
+
+    While nothing moves, all dense blocks of an owner are one unit, and so are all sparse ones: the engine
+    names them once and serves them together. So an epoch takes fewer events, and as much time. If blocks may
+    move, each is a unit of its own.
+
+    Args:
+        job: what is simulated.
+        owners: rank of each parameter block at the start.
+        may_move: whether blocks may change their owners.
+
+    Attributes:
+        members: blocks of each unit.
+        owners: rank of each unit at the start.
+        dense, sparse: units that are pulled whole, and others.
+        whole_bytes: bytes of all values of each unit.
+    """
+
+    def __init__(self, job: ServingJob, owners: Sequence[int], may_move: bool) -> None:
+        self._job = job
+        layout = job.layout
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for block, owner in enumerate(owners):
+            access = layout.table_of(block).access
+            groups.setdefault((block,) if may_move else (owner, access), []).append(block)
+        self.members = list(groups.values())
+        first = [blocks[0] for blocks in self.members]
+        self.owners = [owners[block] for block in first]
+        is_dense = np.array([layout.table_of(block).access == "dense" for block in first], np.bool_)
+        self.dense, self.sparse = np.flatnonzero(is_dense), np.flatnonzero(~is_dense)
+        # Rows of each table in each unit, shape (units, tables).
+        self._rows = np.zeros((len(self.members), len(job.tables)), np.int64)
+        index = {table.name: i for i, table in enumerate(job.tables)}
+        for unit, blocks in enumerate(self.members):
+            for block in blocks:
+                table, rows = layout.shape_of(block)
+                self._rows[unit, index[table.name]] += rows
+        row_bytes = np.array([table.row_bytes for table in job.tables])
+        self.whole_bytes: IntArray = self._rows @ row_bytes
+        self._of_samples: dict[int, TurnBytes] = {}
+
+    def entries(self, units: Iterable[int]) -> int:
+        """Entries of a frame about units: dense ones are named once, and have one number together."""
+        is_sparse = set(self.sparse.tolist())
+        named = [unit for unit in units if unit in is_sparse]
+        return sum(len(self.members[unit]) for unit in named) or 1
+
+    def turn_bytes(self, num_samples: int) -> TurnBytes:
+        """Bytes of a turn of so many samples."""
+        found = self._of_samples.get(num_samples)
+        if found is None:
+            job = self._job
+            share = np.array([job.rows_needed(table, num_samples) / table.num_rows for table in job.tables])
+            row_bytes = np.array([table.row_bytes for table in job.tables])
+            is_sparse = np.array([table.access == "sparse" for table in job.tables])
+            rows = self._rows * share
+            ids = np.rint((rows * is_sparse).sum(axis=1)).astype(np.int64) * ID_BYTES
+            values = np.rint(rows @ row_bytes).astype(np.int64)
+            deltas = ids + np.rint(job.push_share * values).astype(np.int64)
+            found = self._of_samples[num_samples] = TurnBytes(ids, values, deltas)
+        return found

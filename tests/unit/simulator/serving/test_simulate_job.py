@@ -1,0 +1,249 @@
+"""Simulated jobs on parameter servers: closed forms, bytes as those of the engine, and changes in flight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from paramserver_apps import APPS
+from paramserver_job import Setup, run_job
+
+from hpcbal.errors import HpcbalError, InputError
+from hpcbal.paramserver.contract import Table
+from hpcbal.paramserver.engine.job import EmulatedMachine
+from hpcbal.paramserver.engine.wire import ENTRY_WORDS, FIRST_ENTRY
+from hpcbal.paramserver.machine.events import Move, Reconfigure
+from hpcbal.simulator.serving import Delays, ServingJob, ServingMachine, simulate_job, simulate_roles
+from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES
+
+BANDWIDTH = 1e6
+MODEL_S = 0.4
+"""Time of the model over a link."""
+NEARLY = 2e-3
+"""Relative: closed forms leave out headers."""
+
+TABLE = Table("model", 1000, 50)
+assert TABLE.num_bytes == MODEL_S * BANDWIDTH
+
+
+def job_of(staleness: int | None, **keys: Any) -> ServingJob:
+    job = ServingJob(240, 24, 10 if staleness is None else 40, staleness, (TABLE,), (12,), max_epochs=5)
+    return replace(job, **keys)
+
+
+def machines_of(number: int, seconds_per_sample: float = 0.05) -> list[ServingMachine]:
+    return [ServingMachine(seconds_per_sample, BANDWIDTH)] * number
+
+
+def test_headers_are_as_long_as_those_of_the_engine() -> None:
+    assert HEADER_BYTES == 8 * FIRST_ENTRY
+    assert ENTRY_BYTES == 8 * ENTRY_WORDS
+
+
+@pytest.mark.parametrize("staleness", [None, 0, 2])
+def test_one_worker_and_one_server_take_turns(staleness: int | None) -> None:
+    job = job_of(staleness)
+    turns = 240 // job.mini_batch
+    run = simulate_roles(job, machines_of(2), 1, 1)
+    compute_s = 240 * 0.05
+    assert run.steady_epoch_s == pytest.approx(compute_s + turns * 2 * MODEL_S, rel=NEARLY)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 4, 6])
+def test_one_worker_pulls_and_pushes_at_the_speed_of_its_own_link(servers: int) -> None:
+    run = simulate_roles(job_of(None), machines_of(1 + servers), 1, servers)
+    assert run.steady_epoch_s == pytest.approx(240 * 0.05 + 24 * 2 * MODEL_S, rel=NEARLY)
+
+
+@pytest.mark.parametrize("seconds_per_sample", [0.001, 0.05, 1.0])
+@pytest.mark.parametrize(("workers", "servers"), [(2, 1), (4, 1), (8, 1), (6, 2), (8, 4), (3, 3)])
+def test_a_synchronous_step_ends_with_the_worker_that_is_served_last(
+    workers: int, servers: int, seconds_per_sample: float
+) -> None:
+    """Answers leave one after the other; each worker computes when its own has come, and pushes."""
+    job = job_of(0, num_samples=288, mini_batch=48)  # every step takes two samples of each data block
+    run = simulate_roles(job, machines_of(workers + servers, seconds_per_sample), workers, servers)
+    compute_s = 48 / workers * seconds_per_sample
+    step_s = compute_s + 2 * MODEL_S + (workers - 1) * MODEL_S / servers
+    assert run.steady_epoch_s == pytest.approx(6 * step_s, rel=NEARLY)
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(8, 1), (12, 1), (12, 2)])
+def test_asynchronous_workers_keep_a_server_busy_both_ways(workers: int, servers: int) -> None:
+    run = simulate_roles(job_of(None), machines_of(workers + servers, 0.001), workers, servers)
+    busy_s = 24 * MODEL_S / servers
+    assert run.steady_epoch_s == pytest.approx(busy_s, rel=0.02)
+
+
+def test_a_slow_processor_holds_a_server_up() -> None:
+    machines = [*machines_of(8, 0.001), ServingMachine(0.001, BANDWIDTH, service_s_per_byte=2 / BANDWIDTH)]
+    run = simulate_roles(job_of(None), machines, 8, 1)
+    # It answers and applies one after the other.
+    assert run.steady_epoch_s == pytest.approx(24 * 2 * 2 * MODEL_S, rel=0.02)
+
+
+def test_delays_add_up_in_a_synchronous_step() -> None:
+    delays = Delays(notice_s=0.01, control_s=0.02, turn_s=0.03)
+    without = simulate_roles(job_of(0), machines_of(3), 2, 1).steady_epoch_s
+    with_ = simulate_roles(job_of(0), machines_of(3), 2, 1, delays).steady_epoch_s
+    # A request, its answer, a push and its acknowledgement are noticed; the master hears and answers.
+    assert with_ - without == pytest.approx(6 * (4 * 0.01 + 2 * 0.02 + 0.03), rel=NEARLY)
+
+
+@pytest.mark.parametrize("staleness", [None, 0, 1])
+def test_every_sample_is_trained_once_in_an_epoch_and_no_byte_is_lost(staleness: int | None) -> None:
+    job = job_of(staleness, num_samples=247, objective_every=2)
+    run = simulate_roles(job, machines_of(7), 5, 2)
+    assert sum(turn.report.samples for turn in run.turns) == 5 * 247
+    assert sum(run.bytes_in.values()) == sum(run.bytes_out.values())
+    turns = sum(turn.report.samples > 0 for turn in run.turns)
+    pulls = turns + 3 * 24  # of turns, and of each data block for the objective after epochs 2, 4 and 5
+    payloads = (turns + pulls) * TABLE.num_bytes
+    frames = (2 * turns + 2 * pulls) * 2  # two servers
+    headers = 2 * turns * HEADER_BYTES + (frames - 2 * turns) * (HEADER_BYTES + ENTRY_BYTES)
+    assert sum(run.bytes_out.values()) == payloads + headers
+    assert [epoch.has_objective for epoch in run.epochs] == [False, True, False, True, True]
+
+
+def test_a_turn_moves_as_many_bytes_as_on_the_engine() -> None:
+    paced = EmulatedMachine(None, 1.0, 1e9)
+    machines = dict.fromkeys(range(1, 6), paced)
+    setup = Setup(APPS["mlr"], [1, 2, 3], [4, 5], mini_batch=20, epochs=2, machines=machines)
+    master, _ = run_job(setup)
+    engine = setup.job()
+    tables = engine.app.tables()
+    job = ServingJob(
+        engine.cut.num_samples,
+        setup.num_data_blocks,
+        20,
+        0,
+        tuple(tables),
+        tuple(len(engine.layout.blocks_of(table.name)) for table in tables),
+        max_epochs=2,
+    )
+    owners = master.machine.owners("data"), master.machine.owners("parameters")
+    run = simulate_job(job, machines_of(5), *owners)
+    found = {(t.executor, t.report.step): t.report for t in run.turns}
+    # A worker's first turn makes its routes known, and objectives are pulled between epochs.
+    later = [(rank, turn) for rank, turn in master.turns if turn.step % engine.steps]
+    assert len(later) == 3 * 2 * (engine.steps - 1)
+    for rank, turn in later:
+        same = found[rank, turn.step]
+        assert (turn.data_blocks, turn.samples) == (same.data_blocks, same.samples)
+        # An answer that finds the one before still on its way names its blocks one by one.
+        assert 0 <= turn.num_bytes - same.num_bytes <= ENTRY_BYTES * engine.layout.num_blocks
+
+
+def test_sparse_tables_move_the_rows_that_samples_need() -> None:
+    table = Table("words", 1000, 50, access="sparse")
+    job = job_of(0, tables=(table,), rows_per_sample={"words": 5.0})
+    turn = simulate_roles(job, machines_of(3), 2, 1).turns[0].report
+    rows = 5 * turn.samples
+    headers = 3 * (HEADER_BYTES + 12 * ENTRY_BYTES) + HEADER_BYTES
+    assert turn.num_bytes == headers + rows * (8 + table.row_bytes) * 2
+
+
+def test_the_objective_is_part_of_its_epoch() -> None:
+    run = simulate_roles(job_of(0, objective_every=2), machines_of(2), 1, 1)
+    seconds = run.epoch_seconds
+    # The model for each of 24 data blocks.
+    assert seconds[1] - seconds[2] == pytest.approx(24 * MODEL_S, rel=NEARLY)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    job = job_of(None, compute_noise=0.3)
+    runs = [simulate_roles(replace(job, seed=seed), machines_of(5), 3, 2) for seed in (1, 1, 2)]
+    assert runs[0] == runs[1]
+    assert runs[0].turns != runs[2].turns
+
+
+@pytest.mark.parametrize("staleness", [None, 0, 2])
+def test_a_job_that_is_reconfigured_trains_on_and_ends_as_fast_as_one_that_began_so(
+    staleness: int | None,
+) -> None:
+    job = job_of(staleness, max_epochs=8, sample_bytes=1000.0)
+    machines = machines_of(6, 0.02)
+    before = [1] * 12 + [2] * 12, [3] * 3 + [4] * 3 + [5] * 3 + [6] * 3
+    # 2 workers and 4 servers become 4 workers and 2 servers.
+    moves = (
+        Move("parameters", (0, 1, 2), 3, 5),
+        Move("parameters", (3, 4, 5), 4, 6),
+        Move("data", tuple(range(6)), 1, 3, (0,)),
+        Move("data", tuple(range(12, 18)), 2, 4, (1,)),
+    )
+    run = simulate_job(job, machines, *before, changes={2: Reconfigure(moves, "test")})
+    after = run.data_owner, run.parameter_owner
+    assert after == ((3,) * 6 + (1,) * 6 + (4,) * 6 + (2,) * 6, (5,) * 3 + (6,) * 3 + (5,) * 3 + (6,) * 3)
+    assert sum(turn.report.samples for turn in run.turns) == 8 * 240
+    (change,) = run.changes
+    during = [turn for turn in run.turns if change.start_s < turn.end_s < change.end_s]
+    assert {turn.executor for turn in during} >= {1, 2}, "training goes on while blocks move"
+    begun_so = simulate_job(job, machines, *after)
+    # Blocks that have moved are another part of the way through their epoch.
+    assert run.epoch_seconds[6] == pytest.approx(begun_so.epoch_seconds[6], rel=0.1)
+    assert abs(run.epoch_seconds[6] - run.epoch_seconds[1]) > 0.1 * run.epoch_seconds[1]
+
+
+def test_a_frame_that_comes_to_an_old_owner_is_forwarded() -> None:
+    """Workers that do not know yet who owns a block ask the one who did."""
+    job = job_of(None, max_epochs=6)
+    moves = (Move("parameters", tuple(range(6)), 3, 4),)
+    delays = Delays(control_s=1.0)  # news of owners comes late
+    owners = [1] * 12 + [2] * 12, [3] * 12
+    run = simulate_job(job, machines_of(4), *owners, delays=delays, changes={2: Reconfigure(moves, "test")})
+    assert run.bytes_out[3] > 0
+    assert run.parameter_owner == (4,) * 6 + (3,) * 6
+    assert sum(turn.report.samples for turn in run.turns) == 6 * 240
+
+
+def test_ranks_that_work_and_serve_reach_themselves_without_a_link() -> None:
+    both = simulate_job(job_of(0), machines_of(2), [1] * 24, [1] * 12)
+    assert both.steady_epoch_s == pytest.approx(240 * 0.05)
+    assert sum(both.bytes_out.values()) == 0
+
+
+@pytest.mark.parametrize(
+    ("owners", "message"),
+    [
+        (([1] * 23, [2] * 12), "data blocks"),
+        (([1] * 24, [3] * 12), "allowed: ranks 1..2"),
+        (([1] * 24, [0] * 12), "parameter blocks"),
+    ],
+)
+def test_every_block_needs_an_owner(owners: tuple[list[int], list[int]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        simulate_job(job_of(0), machines_of(2), *owners)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"mini_batch": 0},
+        {"rows_per_sample": {"model": 1.0}},
+        {"push_share": 0.0},
+        {"compute_noise": 1.0},
+        {"num_data_blocks": 241},
+        {"parameter_blocks": (0,)},
+    ],
+)
+def test_values_out_of_range_are_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(HpcbalError):
+        job_of(0, **keys)
+
+
+def test_a_negative_staleness_is_refused() -> None:
+    with pytest.raises(InputError, match="staleness: got -1"):
+        job_of(-1)
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0), (1.0, 0.0), (1.0, float("inf")), (1.0, 1.0, -1.0)])
+def test_machines_out_of_range_are_refused(values: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="allowed"):
+        ServingMachine(*values)
+
+
+def test_a_steady_epoch_needs_epochs_before_and_after_it() -> None:
+    run = simulate_roles(job_of(0, max_epochs=2), machines_of(2), 1, 1)
+    with pytest.raises(HpcbalError, match="3 at least"):
+        _ = run.steady_epoch_s
