@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 from collections.abc import Callable
 
 NS_PER_S = 1e9
+
+
+class Delay:
+    """Delays that are drawn uniformly from 0 to twice their mean.
+
+    Args:
+        mean_s: >= 0.
+        seed: of the draws.
+    """
+
+    def __init__(self, mean_s: float, seed: str) -> None:
+        self.mean_s = mean_s
+        self._rng = random.Random(seed)
+
+    def draw_s(self) -> float:
+        """The next one, in seconds."""
+        return self._rng.uniform(0.0, 2.0 * self.mean_s) if self.mean_s else 0.0
 
 
 class Clock:

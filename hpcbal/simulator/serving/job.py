@@ -39,6 +39,9 @@ class ServingMachine:
 class Delays:
     """What time passes beside computing, links and service.
 
+    Delays of frames and messages are means: each is drawn uniformly from 0 to twice the mean. So workers do
+    not ask all servers in one order, as they would without delays.
+
     Attributes:
         notice_s: from the arrival of a frame until its rank handles it, >= 0: a waiting rank sleeps between
             two looks.
@@ -79,7 +82,7 @@ class ServingJob:
         push_share: bytes of deltas in a push, as a share of the bytes of values in a pull, > 0.
         sample_bytes: of a sample and its state, when its block moves, >= 0.
         compute_noise: computing of a turn takes at most this share longer or shorter; 0 to below 1.
-        seed: of the noise.
+        seed: of the noise and of delays.
 
     Raises:
         InputError: an attribute is out of range.

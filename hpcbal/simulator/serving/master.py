@@ -25,7 +25,7 @@ from hpcbal.paramserver.machine.events import (
 )
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.paramserver.machine.messages import Report, TurnDone
-from hpcbal.simulator.serving.clock import Clock
+from hpcbal.simulator.serving.clock import NS_PER_S, Clock, Delay
 from hpcbal.simulator.serving.record import ChangeTime, EpochTime, TurnTime
 
 
@@ -55,7 +55,7 @@ class Master:
     Args:
         clock: of the simulation.
         machine: of the job.
-        control_s: time that a message to or from an executor takes.
+        control: time that a message to or from an executor takes, drawn anew for each.
         changes: reconfigurations, by the number of epochs after which they begin.
         watcher: proposes others; None: there are no others.
 
@@ -69,11 +69,12 @@ class Master:
         self,
         clock: Clock,
         machine: JobMachine,
-        control_s: float,
+        control: Delay,
         changes: Mapping[int, Reconfigure],
         watcher: Watcher | None,
     ) -> None:
-        self._clock, self._machine, self._control_s = clock, machine, control_s
+        self._clock, self._machine, self._control = clock, machine, control
+        self._heard_ns: dict[tuple[str, int], int] = {}  # of each channel, when its last message comes
         self._changes, self._watcher = dict(sorted(changes.items())), watcher
         self.executors: dict[int, Listener] = {}
         self.end: End | None = None
@@ -88,7 +89,13 @@ class Master:
 
     def report(self, executor: int, report: Report) -> None:
         """An executor sends a report."""
-        self._clock.after(self._control_s, partial(self._take, executor, report))
+        self._clock.at(self._due_ns("from", executor), partial(self._take, executor, report))
+
+    def _due_ns(self, way: str, executor: int) -> int:
+        """When a message that is sent now is heard; those of a channel keep their order."""
+        heard_ns = self._clock.now_ns + round(self._control.draw_s() * NS_PER_S)
+        self._heard_ns[way, executor] = max(heard_ns, self._heard_ns.get((way, executor), 0))
+        return self._heard_ns[way, executor]
 
     def _take(self, executor: int, report: Report) -> None:
         if isinstance(report, TurnDone):
@@ -118,7 +125,9 @@ class Master:
         match instruction:
             case Send(order, to):
                 for executor in to:
-                    self._clock.after(self._control_s, partial(self.executors[executor].hear, order))
+                    self._clock.at(
+                        self._due_ns("to", executor), partial(self.executors[executor].hear, order)
+                    )
             case ComputeMetrics(epoch, sums):
                 self._clock.after(0.0, partial(self._handle, Measured(epoch, dict(sums), 0.0)))
             case EpochEnded(epoch, record):

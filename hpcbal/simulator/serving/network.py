@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from hpcbal.paramserver.store.links import Link
-from hpcbal.simulator.serving.clock import Clock
+from hpcbal.simulator.serving.clock import NS_PER_S, Clock, Delay
 
 HEADER_BYTES = 80
 """Of a frame without entries, as on the wire of the engine."""
@@ -22,14 +22,15 @@ class Network:
     Args:
         clock: of the simulation.
         bandwidths: bytes/s of each rank's link, each way.
-        notice_s: time from the arrival of a frame until its rank handles it.
+        notice: time from the arrival of a frame until its rank handles it, drawn anew for each.
 
     Attributes:
         bytes_in, bytes_out: of headers and payloads by rank, from and to other ranks.
     """
 
-    def __init__(self, clock: Clock, bandwidths: Mapping[int, float], notice_s: float = 0.0) -> None:
-        self._clock, self._notice_s = clock, notice_s
+    def __init__(self, clock: Clock, bandwidths: Mapping[int, float], notice: Delay) -> None:
+        self._clock, self._notice = clock, notice
+        self._handled_ns: dict[tuple[int, int], int] = {}  # from source to destination, the last frame
         self._links: dict[int, Link[Handler]] = {
             rank: Link(bytes_per_s) for rank, bytes_per_s in bandwidths.items()
         }
@@ -44,13 +45,22 @@ class Network:
             num_bytes: of header and payload.
         """
         if source == destination:
-            self._clock.after(self._notice_s, handle)
+            self._clock.after(self._notice.draw_s(), handle)
             return
         self.bytes_out[source] += num_bytes
         self.bytes_in[destination] += num_bytes
         start_ns, end_ns = self._links[source].leave(self._clock.now_ns, num_bytes)
+        if self._notice.mean_s:
+            handle = partial(self._defer, source, destination, handle)
         self._links[destination].announce(handle, num_bytes, start_ns, end_ns)
         self._look_at(destination, start_ns)
+
+    def _defer(self, source: int, destination: int, handle: Handler) -> None:
+        """Handle a frame when its rank notices it; frames between two ranks keep their order."""
+        noticed_ns = self._clock.now_ns + round(self._notice.draw_s() * NS_PER_S)
+        pair = source, destination
+        self._handled_ns[pair] = max(noticed_ns, self._handled_ns.get(pair, 0))
+        self._clock.at(self._handled_ns[pair], handle)
 
     def _look_at(self, rank: int, time_ns: int) -> None:
         if time_ns < self._due_ns[rank]:
@@ -63,9 +73,6 @@ class Network:
         self._due_ns[rank] = math.inf
         link = self._links[rank]
         for handle in link.arrived(self._clock.now_ns):
-            if self._notice_s:
-                self._clock.after(self._notice_s, handle)
-            else:
-                handle()
+            handle()
         if (next_ns := link.next_ns) is not None:
             self._look_at(rank, next_ns)

@@ -13,7 +13,7 @@ from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.store.ownership import dealt_out
 from hpcbal.simulator.serving.client import ParameterClient
-from hpcbal.simulator.serving.clock import Clock
+from hpcbal.simulator.serving.clock import Clock, Delay
 from hpcbal.simulator.serving.executor import Executor
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.master import Master, Watcher
@@ -66,12 +66,13 @@ def simulate_job(
             )
     delays = delays or Delays()
     clock = Clock()
-    network = Network(clock, {rank: machines[rank - 1].bandwidth for rank in ranks}, delays.notice_s)
+    bandwidths = {rank: machines[rank - 1].bandwidth for rank in ranks}
+    network = Network(clock, bandwidths, Delay(delays.notice_s, f"{job.seed} notice"))
     units = Units(job, parameter_owner, may_move=bool(changes) or watcher is not None)
     pace = Pace(job.steps, job.staleness, job.max_epochs, job.objective_every)
     machine = JobMachine(JobSpec(tuple(ranks), pace, JobStop(job.max_epochs)), data_owner, parameter_owner)
     watching = None if watcher is None else watcher(machine)
-    master = Master(clock, machine, delays.control_s, changes or {}, watching)
+    master = Master(clock, machine, Delay(delays.control_s, f"{job.seed} control"), changes or {}, watching)
     executors: dict[int, Executor] = {}
     clients: dict[int, ParameterClient] = {}
     servers: dict[int, Server] = {}

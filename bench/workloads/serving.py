@@ -1,0 +1,64 @@
+"""A job on parameter servers of which only the sizes matter: samples are empty, updates are zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hpcbal.paramserver.contract import (
+    App,
+    Batch,
+    Columns,
+    IntArray,
+    Parameters,
+    SampleSource,
+    Table,
+    Updates,
+)
+
+
+class Empty:
+    """Samples of one byte.
+
+    Args:
+        num_samples: how many.
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        self.num_samples = num_samples
+        self.facts: dict[str, Any] = {}
+
+    def read(self, samples: IntArray) -> Columns:
+        """Their only column."""
+        return {"empty": np.zeros(len(samples), np.int8)}
+
+
+class Sized(App):
+    """A dense table that every turn pulls and pushes whole, in float32.
+
+    Args:
+        source: the samples.
+        num_rows, num_columns: of the table.
+    """
+
+    def __init__(self, source: SampleSource, num_rows: int, num_columns: int) -> None:
+        super().__init__(source)
+        self._table = Table("model", num_rows, num_columns, "float32")
+        self._deltas = np.zeros((num_rows, num_columns), np.float32)
+
+    def tables(self) -> list[Table]:
+        """The table."""
+        return [self._table]
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        """Zeros for all rows."""
+        return {"model": self._deltas}
+
+    def objective(self, batch: Batch, parameters: Parameters) -> dict[str, float]:
+        """Zero."""
+        return {"nothing": 0.0}
+
+    def metrics(self, sums: dict[str, float]) -> dict[str, float]:
+        """Zero."""
+        return {"nothing": sums["nothing"]}
