@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,6 @@ class Sized(App):
         """Zero."""
         return {"nothing": 0.0}
 
-    def metrics(self, sums: dict[str, float]) -> dict[str, float]:
+    def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Zero."""
         return {"nothing": sums["nothing"]}

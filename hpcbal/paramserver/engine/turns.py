@@ -65,7 +65,7 @@ class Turns:
         if not turn.num_samples:
             then(TurnDone(step, turn.blocks, 0, 0.0, 0.0, 0.0, 0))
             return
-        bytes_before = self._wire.bytes_in + self._wire.bytes_out
+        bytes_before = self._num_bytes()
         batch = gather_batch(
             turn.slices,
             seed=job.seed,
@@ -74,6 +74,7 @@ class Turns:
         )
         pull_start_s = time.monotonic()
         needs, parameters = self._pull(batch, step, len(turn.blocks))
+        num_bytes = self._num_bytes() - bytes_before
         start_s = time.monotonic()
         with calling(job.app, "compute"):
             updates = job.app.compute(batch, parameters)
@@ -85,7 +86,6 @@ class Turns:
 
         def applied() -> None:
             push_s = time.monotonic() - push_start_s
-            num_bytes = self._wire.bytes_in + self._wire.bytes_out - bytes_before
             then(
                 TurnDone(
                     step,
@@ -98,7 +98,13 @@ class Turns:
                 )
             )
 
+        # The next pull may be answered before this push is applied; its bytes are not those of this turn.
+        bytes_before = self._num_bytes()
         self._client.push(checked, applied, step)
+        num_bytes += self._num_bytes() - bytes_before
+
+    def _num_bytes(self) -> int:
+        return self._wire.bytes_in + self._wire.bytes_out
 
     def _pull(
         self, batch: Batch, step: int, share: int

@@ -134,7 +134,7 @@ class TurnDone(Message):
         compute_s: time in the app's code.
         pull_s: time waiting for parameters.
         push_s: time from sending the updates until they were applied.
-        num_bytes: bytes pulled and pushed.
+        num_bytes: bytes pulled and pushed, without acknowledgements.
     """
 
     step: int

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from hpcbal.policies.configuring.cost_model import Problem
 from hpcbal.policies.configuring.kinds import FloatArray, IntArray, Kinds
-from hpcbal.policies.configuring.worker_times import WorkerTimes, served_bytes
+from hpcbal.policies.configuring.worker_times import WorkerTimes, served
 
 _WHOLE = 1e-9
 _RESOLUTION = 1.0 + 2e-4
@@ -76,7 +76,7 @@ class Relaxation:
 
     1. Server j holds at most C_j blocks, so the sum of C_j over the servers is at least M. With n machines
        this is: the sum of C_i over the workers is at most (sum of C over all machines) - M =: L.
-    2. Serving takes a worker at least as long as with w1 workers at level u1, because `served_bytes` grows
+    2. Serving takes a worker at least as long as with w1 workers at level u1, because `served` grows
        with w. Its own transfers take at least as long as if all machines of a class but q1 were servers, the
        fastest links were filled first, and each server j held up to C_j blocks. So worker i completes by T
        at most the g_i data blocks that `WorkerTimes.within` gives for these times; it counts whole blocks.
@@ -176,9 +176,9 @@ class Relaxation:
         kinds = self._kinds
         first = 1.0 / float((kinds.size / kinds.serve_s).sum())
         last = float(kinds.serve_s.max())
-        served = float(served_bytes(self._problem, self._least))
-        if served > 0:
-            last = min(last, deadline_s / served)
+        num_bytes = float(served(self._problem, self._least))
+        if num_bytes > 0:
+            last = min(last, deadline_s / num_bytes)
         if last < first or self._least > self._most:
             return None
         fewest = self._members @ kinds.fewest
@@ -209,7 +209,7 @@ class Relaxation:
         slower = np.cumsum((held * links)[:, ::-1], axis=1)[:, ::-1] - held * links
         link_s = np.empty_like(held)
         link_s[:, order] = links * up_to + slower
-        served_s = served_bytes(self._problem, boxes.fewest[:, 0]) * boxes.low
+        served_s = served(self._problem, boxes.fewest[:, 0]) * boxes.low
         times = WorkerTimes(self._problem, kinds.block_s, served_s[:, None], link_s, kinds.most_data)
         return times.within(deadline_s).astype(np.float64)
 

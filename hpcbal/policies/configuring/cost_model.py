@@ -24,7 +24,7 @@ class Machine:
     Attributes:
         seconds_per_sample: compute time of a sample, > 0.
         bandwidth: of its link, in bytes/s and in each direction, > 0 and finite.
-        service_s_per_byte: time that it needs as a server to answer or apply one byte, >= 0.
+        service_s_per_byte: time that its processor needs as a server to answer or apply one byte, >= 0.
         memory_bytes: memory for data and parameters, > 0.
     """
 
@@ -38,11 +38,6 @@ class Machine:
         _check("bandwidth", self.bandwidth, 0 < self.bandwidth < math.inf, "> 0 bytes/s and finite")
         _check("service_s_per_byte", self.service_s_per_byte, 0 <= self.service_s_per_byte < math.inf, ">= 0")
         _check("memory_bytes", self.memory_bytes, self.memory_bytes > 0, "> 0")
-
-    @property
-    def serve_s_per_byte(self) -> float:
-        """Seconds per byte that it serves: its link and its processor work side by side."""
-        return max(1.0 / self.bandwidth, self.service_s_per_byte)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,8 @@ class Problem:
         turns: how turns are counted, see above.
         pull_bytes, push_bytes: bytes of a turn that do not depend on its samples, >= 0.
         pull_bytes_per_sample, push_bytes_per_sample: bytes of a turn for each of its samples, >= 0.
-        ways_overlap: whether pulls travel while pushes travel the other way. False: one waits for the other.
+        has_barrier: whether a step starts only when all updates of the one before are applied (`sync`).
+            False: servers are busy while workers compute (`stale`, `async`). Only with `shared` turns.
         turn_overhead_s: time of a turn that neither bytes nor samples explain (latency), >= 0.
         model_bytes: size of the model on the servers, [PS] M; only for memory limits, >= 0.
         sample_bytes: size of a sample and its state on a worker; only for memory limits, >= 0.
@@ -82,7 +78,7 @@ class Problem:
     push_bytes: float
     pull_bytes_per_sample: float = 0.0
     push_bytes_per_sample: float = 0.0
-    ways_overlap: bool = False
+    has_barrier: bool = False
     turn_overhead_s: float = 0.0
     model_bytes: float = 0.0
     sample_bytes: float = 0.0
@@ -95,6 +91,8 @@ class Problem:
         _check("num_parameter_blocks", self.num_parameter_blocks, self.num_parameter_blocks >= 1, ">= 1")
         _check("mini_batch", self.mini_batch, self.mini_batch >= 1, ">= 1")
         _check("turns", self.turns, self.turns in ("per_worker", "shared"), "per_worker, shared")
+        is_possible = self.turns == "shared" or not self.has_barrier
+        _check("has_barrier", self.has_barrier, is_possible, "False with turns per_worker")
         for name in (
             "pull_bytes",
             "push_bytes",
@@ -119,18 +117,34 @@ class Problem:
 
     @property
     def turn_bytes(self) -> float:
-        """Bytes of a turn on the busier direction of a link, or on both one after the other."""
-        return self._both_ways(self.pull_bytes, self.push_bytes)
+        """Bytes of a turn, pulled and pushed."""
+        return self.pull_bytes + self.push_bytes
 
     @property
     def bytes_per_sample(self) -> float:
         """Like `turn_bytes`, for each sample of the turn."""
-        return self._both_ways(self.pull_bytes_per_sample, self.push_bytes_per_sample)
+        return self.pull_bytes_per_sample + self.push_bytes_per_sample
 
     @property
     def full_turn_bytes(self) -> float:
         """Bytes of a turn with `mini_batch` samples."""
         return self.turn_bytes + self.mini_batch * self.bytes_per_sample
+
+    @property
+    def busier_share(self) -> float:
+        """Bytes of a full turn that go the busier way, as a share of all: 0.5 to 1."""
+        pulled = self.pull_bytes + self.mini_batch * self.pull_bytes_per_sample
+        return (
+            max(pulled, self.full_turn_bytes - pulled) / self.full_turn_bytes if self.full_turn_bytes else 1.0
+        )
+
+    def serve_s_per_byte(self, machine: Machine) -> float:
+        """Seconds per pulled or pushed byte that a machine serves.
+
+        Both ways of its link and its processor work side by side; the slowest of them counts. The processor
+        handles the bytes of both ways.
+        """
+        return max(self.busier_share / machine.bandwidth, machine.service_s_per_byte)
 
     def num_turns(self, num_samples: float) -> int:
         """Turns of an epoch of a worker with so many samples; a worker without samples takes none."""
@@ -151,9 +165,6 @@ class Problem:
         """Parameter blocks that a server has memory for."""
         size = self.model_bytes / self.num_parameter_blocks
         return _blocks_within(machine.memory_bytes, size, self.num_parameter_blocks)
-
-    def _both_ways(self, pulled: float, pushed: float) -> float:
-        return max(pulled, pushed) if self.ways_overlap else pulled + pushed
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,35 +249,65 @@ def epoch_cost(problem: Problem, configuration: Configuration) -> EpochCost:
     either the slowest server needs that long to serve all workers, or the worker's own transfers do.
 
     Raises: PolicyError: the configuration does not fit the problem.
-    Source: [PS] Eq. 3.1 to 3.4. Deviations: (1) The paper counts the model once per turn, although it
-        measures from the start of a push to the end of the next pull. Here pull and push are separate inputs,
-        one after the other or overlapping, so sparse access moves less than the model. (2) The first term of
-        the paper divides by b_ij: a worker behind a slow link would slow a server down for all workers. The
-        server's link is shared by all and sends to a fast worker while a slow one still receives, so it
-        counts alone, as does the server's processor. With links of one speed both agree. (3) The shared
-        rule, bytes that grow with samples, and the overhead of a turn are not in the paper.
+    Source: [PS] Eq. 3.1 to 3.4, with other assumptions. The paper adds the time of serving all workers to the
+        time of computing, C_comp + ceil(d/B) * max(w * m_j / b, M / b), as if all workers communicated at the
+        same time and servers idled while they compute. That holds neither here nor in its own system, where
+        pushes do not block. Against frame-by-frame simulations (`hpcbal.simulator.serving`), which emulated
+        runs confirm, its optimum took up to 1.5 times as long as the best (docs/experiments.md). Instead:
+
+        (1) Own time. A pull waits for the worker's own last push, so both follow one another on the worker's
+        link: C_comp + T * (pulled + pushed) * sum_j(f_j / b_ij) for T turns and shares f_j of the model.
+        (2) Served time. The slowest server answers and receives what w workers pull and push in T turns each;
+        its link is full-duplex, so the busier way counts: w * T * max_j(f_j * max(pulled, pushed) / b_j).
+        (3) Without a barrier, servers work while workers compute, and the longer of both times counts: a
+        worker waits for a server, or a server for workers. With a barrier, all workers ask at once, and the
+        one that is served last waits for the w - 1 others before it begins its own turn: (1) plus (2) with
+        w - 1 in place of w.
+
+        Also beyond the paper: pull and push are separate inputs, as sparse access moves less than the model.
+        A server's link is shared by all and sends to a fast worker while a slow one still receives, so it
+        counts alone and not as b_ij. The shared rule, bytes that grow with samples, the processor of servers
+        and the overhead of a turn.
     """
     _check_fit(problem, configuration)
     workers, servers = configuration.workers, configuration.servers
     machines = problem.machines
     share = {j: configuration.parameter_blocks[j] / problem.num_parameter_blocks for j in servers}
-    slowest = max(share[j] * machines[j].serve_s_per_byte for j in servers)
-    shared = problem.turns == "shared"
+    slowest = max(share[j] * problem.serve_s_per_byte(machines[j]) for j in servers)
     compute, communication = [0.0] * len(machines), [0.0] * len(machines)
+    served_s = served_bytes(problem, len(workers)) * slowest
     for i in workers:
         samples = configuration.data_blocks[i] * problem.samples_per_block
         turns = problem.num_turns(samples)
-        if shared:
-            served = len(workers) * turns * problem.turn_bytes
-            served += problem.num_samples * problem.bytes_per_sample
+        if problem.turns == "shared":
             moved = turns * problem.turn_bytes + samples * problem.bytes_per_sample
         else:
-            served = len(workers) * turns * problem.full_turn_bytes
             moved = turns * problem.full_turn_bytes
         link_s = sum(share[j] / min(machines[i].bandwidth, machines[j].bandwidth) for j in servers)
         compute[i] = machines[i].seconds_per_sample * samples
-        communication[i] = max(served * slowest, moved * link_s) + turns * problem.turn_overhead_s
+        own_s = moved * link_s + turns * problem.turn_overhead_s
+        if problem.has_barrier:
+            communication[i] = own_s + served_s
+        else:
+            served_turns = 1 if problem.turns == "shared" else turns
+            communication[i] = max(own_s, served_turns * served_s - compute[i])
     return EpochCost(tuple(compute), tuple(communication))
+
+
+def served_bytes(problem: Problem, num_workers: int) -> float:
+    """Bytes of all workers for which a worker waits, pulled and pushed.
+
+    Args:
+        num_workers: >= 1.
+
+    Returns: in a turn of each worker (`per_worker`), or in an epoch (`shared`). With a barrier, those of the
+        other workers.
+    """
+    if problem.turns == "per_worker":
+        return num_workers * problem.full_turn_bytes
+    others = num_workers - 1 if problem.has_barrier else num_workers
+    per_worker = problem.shared_turns * problem.turn_bytes
+    return others * per_worker + others / num_workers * problem.num_samples * problem.bytes_per_sample
 
 
 def _check_fit(problem: Problem, configuration: Configuration) -> None:

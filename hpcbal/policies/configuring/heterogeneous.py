@@ -14,7 +14,7 @@ from hpcbal.policies.configuring.bound import Relaxation
 from hpcbal.policies.configuring.cost_model import Configuration, Problem
 from hpcbal.policies.configuring.kinds import FloatArray, IntArray, Kinds, Restrictions, group
 from hpcbal.policies.configuring.serving import Serving, least_slowest, sharings
-from hpcbal.policies.configuring.worker_times import WorkerTimes, least_epoch, served_bytes
+from hpcbal.policies.configuring.worker_times import WorkerTimes, least_epoch, served
 
 _MOST_CASES = 20_000
 """Numbers of workers by kind that are all looked at; above it, the search is local."""
@@ -203,9 +203,13 @@ class _Search:
         return chosen
 
     def _must_hold(self, servers: IntArray) -> IntArray:
-        """How many servers of each kind need a block: fixed ones, and the least number."""
+        """How many servers of each kind need a block: fixed ones, and the least number if it is above 1.
+
+        Some server always holds a block, and which one is best depends on the links.
+        """
         held = self.kinds.must_serve.copy()
-        missing = max(0, self.restrictions.least_servers - int(held.sum()))
+        least = self.restrictions.least_servers
+        missing = max(0, least - int(held.sum())) if least > 1 else 0
         for kind in self.by_service:
             taken = min(missing, int(servers[kind] - held[kind]))
             held[kind] += taken
@@ -218,7 +222,7 @@ class _Search:
         return WorkerTimes(
             self.problem,
             self.kinds.block_s,
-            served_bytes(self.problem, num_workers) * slowest_s,
+            served(self.problem, num_workers) * slowest_s,
             link_s,
             self.kinds.most_data,
         )

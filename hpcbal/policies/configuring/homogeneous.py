@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.configuring.cost_model import Configuration, Problem
+from hpcbal.policies.configuring.cost_model import Configuration, Problem, served_bytes
 
 
 def analytic_epoch_s(problem: Problem, num_workers: int) -> float:
@@ -13,20 +13,12 @@ def analytic_epoch_s(problem: Problem, num_workers: int) -> float:
     Args:
         num_workers: 1..number of machines - 1; the other machines are servers.
 
-    Source: [PS] Eq. 3.5, D/w * (C_proc + M/b * max(1, w/(N-w)) / B), with the bytes of a turn in place of M
-        and the overhead of a turn. With shared turns: D/w * C_proc + R * (the same communication).
+    Source: [PS] Eq. 3.5, with the assumptions of `epoch_cost` in place of D/w * (C_proc + M/b * max(1,
+        w/(N-w)) / B): D/w * max(C_proc + (M_pull + M_push)/b / B, w/(N-w) * max(M_pull, M_push)/b / B).
     """
-    machine, num_servers = problem.machines[0], len(problem.machines) - num_workers
     samples = problem.num_samples / num_workers
-    serve_s = machine.serve_s_per_byte / num_servers
-    link_s = 1.0 / machine.bandwidth
-    if problem.turns == "per_worker":
-        turn_s = problem.full_turn_bytes * max(link_s, num_workers * serve_s) + problem.turn_overhead_s
-        return samples * (machine.seconds_per_sample + turn_s / problem.mini_batch)
-    moved = problem.shared_turns * problem.turn_bytes + samples * problem.bytes_per_sample
-    communication_s = moved * max(link_s, num_workers * serve_s)
-    overhead_s = problem.shared_turns * problem.turn_overhead_s
-    return samples * machine.seconds_per_sample + communication_s + overhead_s
+    turns = samples / problem.mini_batch if problem.turns == "per_worker" else float(problem.shared_turns)
+    return _longer_s(problem, num_workers, samples, 1.0 / (len(problem.machines) - num_workers), turns)
 
 
 def best_homogeneous(problem: Problem) -> Configuration:
@@ -75,15 +67,23 @@ def best_homogeneous(problem: Problem) -> Configuration:
 
 def _epoch_s(problem: Problem, num_workers: int, data: int, parameters: int) -> float:
     """Epoch time of the worker with the most data blocks, in O(1)."""
-    machine = problem.machines[0]
+    share = parameters / problem.num_parameter_blocks
     samples = data * problem.samples_per_block
     turns = problem.num_turns(samples)
-    serve_s = parameters / problem.num_parameter_blocks * machine.serve_s_per_byte
+    return _longer_s(problem, num_workers, samples, share, float(turns))
+
+
+def _longer_s(problem: Problem, num_workers: int, samples: float, share: float, turns: float) -> float:
+    """Epoch time of a worker with so many samples and turns; see `epoch_cost`.
+
+    Args:
+        share: of the model on the fullest server.
+    """
+    machine = problem.machines[0]
+    served_s = share * problem.serve_s_per_byte(machine) * served_bytes(problem, num_workers)
     if problem.turns == "per_worker":
-        moved = turns * problem.full_turn_bytes
-        served = num_workers * moved
+        moved, served_s = turns * problem.full_turn_bytes, turns * served_s
     else:
         moved = turns * problem.turn_bytes + samples * problem.bytes_per_sample
-        served = num_workers * turns * problem.turn_bytes + problem.num_samples * problem.bytes_per_sample
-    communication_s = max(served * serve_s, moved / machine.bandwidth)
-    return samples * machine.seconds_per_sample + communication_s + turns * problem.turn_overhead_s
+    own_s = samples * machine.seconds_per_sample + moved / machine.bandwidth + turns * problem.turn_overhead_s
+    return own_s + served_s if problem.has_barrier else max(own_s, served_s)

@@ -99,7 +99,7 @@ def group(problem: Problem, restrictions: Restrictions) -> Kinds:
         size,
         np.array([machine.seconds_per_sample for machine in machines]) * problem.samples_per_block,
         1.0 / np.array([machine.bandwidth for machine in machines]),
-        np.array([machine.serve_s_per_byte for machine in machines]),
+        np.array([problem.serve_s_per_byte(machine) for machine in machines]),
         most_data,
         np.array([problem.most_parameter_blocks(machine) for machine in machines], np.int64),
         np.where(is_worker, size, 0),

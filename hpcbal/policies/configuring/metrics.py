@@ -228,7 +228,12 @@ def _near(one: Machine, other: Machine) -> bool:
     pairs = (
         (one.seconds_per_sample, other.seconds_per_sample),
         (one.bandwidth, other.bandwidth),
-        (one.serve_s_per_byte, other.serve_s_per_byte),
+        (_serve_s(one), _serve_s(other)),
     )
     alike = all(abs(a - b) <= ALIKE * max(a, b) for a, b in pairs)
     return alike and one.memory_bytes == other.memory_bytes
+
+
+def _serve_s(machine: Machine) -> float:
+    """Seconds per byte at its link or its processor, the slower of both."""
+    return max(1.0 / machine.bandwidth, machine.service_s_per_byte)

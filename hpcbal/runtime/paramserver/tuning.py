@@ -134,11 +134,13 @@ class Tuner:
     def _problem(self, current: Configuration) -> Problem:
         found = [self._metrics.executors[i] for i in current.workers]
         bytes_per_turn = max(1.0, sum(each.turn_bytes.value for each in found) / len(found))
-        communication_s = sum(each.communication_s.value for each in found) / len(found)
-        # What the cost model says of this configuration, solved for the bandwidth of the links.
         largest = max(current.parameter_blocks) / sum(current.parameter_blocks)
-        busiest = bytes_per_turn * max(1.0, len(found) * largest)
-        measured = busiest / max(LEAST_COMMUNICATION_S, communication_s)
+        communication_s = sum(each.communication_s.value for each in found) / len(found)
+        turn_samples = self._config.mini_batch / (1 if self._config.staleness is None else len(found))
+        compute_s = turn_samples * sum(each.seconds_per_sample.value for each in found) / len(found)
+        measured = measured_bandwidth(
+            bytes_per_turn, len(found), largest, communication_s, compute_s, self._config.staleness == 0
+        )
         emulated = [self._config.machine_of(i) for i in range(len(self._executors))]
         return Problem(
             machines=estimate_machines(
@@ -153,8 +155,37 @@ class Tuner:
             turns="per_worker" if self._config.staleness is None else "shared",
             pull_bytes=bytes_per_turn / 2,
             push_bytes=bytes_per_turn / 2,
+            has_barrier=self._config.staleness == 0,
             model_bytes=float(self._model_bytes),
         )
+
+
+def measured_bandwidth(
+    turn_bytes: float,
+    num_workers: int,
+    largest_share: float,
+    communication_s: float,
+    compute_s: float,
+    has_barrier: bool,
+) -> float:
+    """What `epoch_cost` says of a turn of equal machines, solved for the bandwidth of their links.
+
+    Args:
+        turn_bytes: pulled and pushed by a worker, > 0; half each.
+        num_workers: >= 1.
+        largest_share: of the model, on the fullest server.
+        communication_s, compute_s: of a turn, measured; >= 0.
+        has_barrier: whether steps wait for each other.
+
+    Returns: bytes/s in each direction.
+    """
+    communication_s = max(LEAST_COMMUNICATION_S, communication_s)
+    one_way = largest_share * turn_bytes / 2
+    if has_barrier:
+        return (turn_bytes + (num_workers - 1) * one_way) / communication_s
+    # Servers may have been the bottleneck, or the worker's own link: neither was faster than was measured.
+    served = num_workers * one_way / (communication_s + max(0.0, compute_s))
+    return max(turn_bytes / communication_s, served)
 
 
 def moves_of(plan: Plan, executors: Sequence[int]) -> tuple[Move, ...]:

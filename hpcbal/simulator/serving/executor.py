@@ -118,6 +118,7 @@ class Executor:
         client.pull(turn.num_samples)
         yield lambda: not client.num_pulls
         yield lambda: not client.num_unsent
+        num_bytes = self._num_bytes() - bytes_before
         start_s = clock.now_s
         yield from self._sleep(self._compute_s(turn.num_samples))
         push_start_s = clock.now_s
@@ -130,11 +131,13 @@ class Executor:
                 push_start_s - start_s,
                 start_s - pull_start_s,
                 clock.now_s - push_start_s,
-                self._num_bytes() - bytes_before,
+                num_bytes,
             )
             done(report)
 
+        bytes_before = self._num_bytes()
         client.push(turn.num_samples, applied)
+        num_bytes += self._num_bytes() - bytes_before
         self.samples.finish(turn)
 
     def _compute_s(self, num_samples: int) -> float:

@@ -72,58 +72,77 @@ def small_problems(seed: int, number: int) -> Iterator[Problem]:
             Machine(rng.choice([1, 2, 3.3]), rng.choice([1.0, 2.0, 5.0]), rng.choice([0, 0, 0.8]))
             for _ in range(rng.choice([1, 2, 3]))
         ]
+        turns = rng.choice(["shared", "per_worker"])
         yield Problem(
             tuple(rng.choice(kinds) for _ in range(rng.choice([2, 3, 4, 4]))),
             num_samples=rng.choice([12, 20, 31]),
             num_data_blocks=rng.choice([3, 5, 6]),
             num_parameter_blocks=rng.choice([2, 4, 5]),
             mini_batch=rng.choice([2, 5, 9]),
-            turns=rng.choice(["shared", "per_worker"]),
+            turns=turns,
             pull_bytes=rng.choice([0, 1, 5.0]),
             push_bytes=rng.choice([1, 5.0, 20]),
             pull_bytes_per_sample=rng.choice([0, 1.0]),
             push_bytes_per_sample=rng.choice([0, 0.3]),
-            ways_overlap=rng.choice([False, True]),
+            has_barrier=turns == "shared" and rng.choice([False, True]),
             turn_overhead_s=rng.choice([0, 0.5]),
         )
 
 
-def test_the_cost_is_that_of_eq_3_4_where_links_are_equal() -> None:
+def test_the_longer_of_own_and_served_time_counts() -> None:
+    """Two workers of seven and three blocks, two servers of three quarters and one quarter of the model."""
     machines = [Machine(1e-3, 1e6), Machine(2e-3, 1e6), Machine(1e-3, 1e6), Machine(1e-3, 1e6)]
-    problem = problem_of(
-        machines, num_samples=1000, num_data_blocks=10, num_parameter_blocks=4, mini_batch=150
-    )
-    cost = epoch_cost(problem, Configuration.of_blocks([7, 3, 0, 0], [0, 0, 3, 1]))
-    model = problem.pull_bytes + problem.push_bytes
-    m = [model * 3 / 4, model / 4]
-    turns = [math.ceil(700 / 150), math.ceil(300 / 150)]
-    communication = [t * max(max(m) * 2 / 1e6, sum(m) / 1e6) for t in turns]
-    assert cost.compute_s == pytest.approx([0.7, 0.6, 0, 0])
-    assert cost.communication_s == pytest.approx([*communication, 0, 0])
-    assert cost.epoch_s == pytest.approx(0.7 + communication[0])
+    for megabytes in (0.02, 0.2):
+        problem = problem_of(
+            machines, num_samples=1000, num_data_blocks=10, num_parameter_blocks=4, mini_batch=150,
+            pull_bytes=megabytes * 1e6, push_bytes=megabytes * 2e6,
+        )  # fmt: skip
+        cost = epoch_cost(problem, Configuration.of_blocks([7, 3, 0, 0], [0, 0, 3, 1]))
+        turns = [math.ceil(700 / 150), math.ceil(300 / 150)]
+        own = [0.7 + turns[0] * 3 * megabytes, 0.6 + turns[1] * 3 * megabytes]
+        served = [t * 2 * 0.75 * 2 * megabytes for t in turns]  # pushes are the busier way
+        assert cost.compute_s == pytest.approx([0.7, 0.6, 0, 0])
+        assert cost.worker_s == pytest.approx([*map(max, own, served), 0, 0])
+        assert cost.epoch_s == pytest.approx(max(own[0], served[0]))
 
 
 def test_a_worker_behind_a_slow_link_does_not_slow_the_server_down_for_others() -> None:
-    problem = problem_of([Machine(1e-3, 1e6), Machine(1e-3, 1e8), Machine(1e-3, 1e8)])
+    machines = [Machine(1e-3, 1e6), Machine(1e-3, 1e8), Machine(1e-3, 1e8)]
+    problem = problem_of(machines, pull_bytes=1e9, push_bytes=1e9)
     cost = epoch_cost(problem, Configuration.of_blocks([100, 100, 0], [0, 0, 128]))
-    assert cost.communication_s[0] == pytest.approx(50 * 4e7 / 1e6)  # its own link
-    assert cost.communication_s[1] == pytest.approx(50 * 2 * 4e7 / 1e8)  # the server's link, for both
+    assert cost.worker_s[0] == pytest.approx(50 + 50 * 2e9 / 1e6)  # its own link
+    both = problem_of(machines, pull_bytes=1e9, push_bytes=1e8)
+    cost = epoch_cost(both, Configuration.of_blocks([100, 100, 0], [0, 0, 128]))
+    assert cost.worker_s[1] == pytest.approx(50 * 2 * 1e9 / 1e8)  # the server's link, for both
 
 
 def test_shared_turns_take_every_worker_through_every_step() -> None:
     problem = problem_of([SLOW] * 3, "shared", pull_bytes_per_sample=100.0, turn_overhead_s=0.01)
     cost = epoch_cost(problem, Configuration.of_blocks([150, 50, 0], [0, 0, 128]))
-    served = (2 * 100 * 4e7 + 100_000 * 100.0) / 1e8
+    own = [(100 * 4e7 + samples * 100.0) / 1e8 + 1 for samples in (75_000, 25_000)]
     assert cost.compute_s[:2] == pytest.approx([75, 25])
-    assert cost.communication_s[:2] == pytest.approx([served + 1, served + 1])
+    assert cost.communication_s[:2] == pytest.approx(own)
 
 
-def test_overlapping_ways_count_the_longer_one() -> None:
-    both = problem_of([SLOW] * 2, push_bytes=3e7)
-    one = problem_of([SLOW] * 2, push_bytes=3e7, ways_overlap=True)
-    configuration = Configuration.of_blocks([200, 0], [0, 128])
-    assert epoch_cost(both, configuration).communication_s[0] == pytest.approx(100 * 5e7 / 1e8)
-    assert epoch_cost(one, configuration).communication_s[0] == pytest.approx(100 * 3e7 / 1e8)
+def test_behind_a_barrier_a_worker_waits_for_the_others_to_be_served() -> None:
+    problem = problem_of([SLOW] * 5, "shared", has_barrier=True, push_bytes=1e7)
+    cost = epoch_cost(problem, Configuration.of_blocks([70, 70, 60, 0, 0], [0, 0, 0, 96, 32]))
+    waiting = 100 * 2 * 0.75 * 2e7 / 1e8
+    assert cost.communication_s[:3] == pytest.approx([100 * 3e7 / 1e8 + waiting] * 3)
+    alone = epoch_cost(problem, Configuration.of_blocks([200, 0, 0, 0, 0], [0, 128, 0, 0, 0]))
+    assert alone.communication_s[0] == pytest.approx(100 * 3e7 / 1e8)
+
+
+def test_a_barrier_needs_shared_turns() -> None:
+    with pytest.raises(PolicyError, match="has_barrier"):
+        problem_of([SLOW] * 2, has_barrier=True)
+
+
+def test_a_slow_processor_serves_the_bytes_of_both_ways() -> None:
+    server = Machine(1e-9, 1e8, service_s_per_byte=1e-7)
+    problem = problem_of([Machine(1e-9, 1e8)] * 3 + [server])
+    cost = epoch_cost(problem, Configuration.of_blocks([100, 50, 50, 0], [0, 0, 0, 128]))
+    assert cost.worker_s[0] == pytest.approx(50 * 3 * 4e7 * 1e-7)
 
 
 @pytest.mark.parametrize("turns", ["per_worker", "shared"])
@@ -191,15 +210,15 @@ def least_by_milp(problem: Problem, num_workers: int) -> float:
         add({n + i: 1, i: -data}, -np.inf, 0)
         add({n + i: 1, i: -1}, 0, np.inf)
         add({2 * n + i: 1, i: parameters}, -np.inf, parameters)
-        serve_s = num_workers * moved * machine.serve_s_per_byte / parameters
+        serve_s = num_workers * moved * problem.serve_s_per_byte(machine) / parameters
         add({served: 1, 2 * n + i: -serve_s}, 0, np.inf)
         compute = {n + i: -machine.seconds_per_sample * size, i: -large, epoch: 1}
-        add(compute | {served: -1}, turns * problem.turn_overhead_s - large, np.inf)
         links = {
             2 * n + j: -moved / parameters / min(machine.bandwidth, other.bandwidth)
             for j, other in enumerate(machines)
         }
         add(compute | links, turns * problem.turn_overhead_s - large, np.inf)
+    add({epoch: 1, served: -1}, 0, np.inf)
     cost = np.zeros(3 * n + 2)
     cost[epoch] = 1
     upper = np.array([1] * n + [data] * n + [parameters] * n + [np.inf, np.inf])
