@@ -242,11 +242,7 @@ class EpochCost:
 def epoch_cost(problem: Problem, configuration: Configuration) -> EpochCost:
     """Predict the epoch time of each worker.
 
-    With f_j = m_j / M and the bytes V of a turn, worker i communicates in each turn for
-
-        max( max_j(f_j * w * V / b_j),  sum_j(f_j * V / b_ij) ),   b_ij = min(b_i, b_j):
-
-    either the slowest server needs that long to serve all workers, or the worker's own transfers do.
+    A worker is as fast as its own computing and link, or as the slowest server that serves all workers.
 
     Raises: PolicyError: the configuration does not fit the problem.
     Source: [PS] Eq. 3.1 to 3.4, with other assumptions. The paper adds the time of serving all workers to the

@@ -35,6 +35,7 @@ def simulate_job(
     delays: Delays | None = None,
     changes: Mapping[int, Reconfigure] | None = None,
     watcher: WatcherOf | None = None,
+    most_epochs: int | None = None,
 ) -> ServingRun:
     """Run a job to its end in virtual time, frame by frame.
 
@@ -49,6 +50,7 @@ def simulate_job(
         delays: None: none.
         changes: reconfigurations, by the number of epochs after which they begin.
         watcher: proposes others.
+        most_epochs: leave the job after so many epochs, although it would go on; None: at its end.
 
     Raises:
         InputError: a block has no owner, or one that does not exist.
@@ -85,8 +87,8 @@ def simulate_job(
         clients[rank], servers[rank] = executor.client, executor.server
     with without_garbage_collection():
         master.start()
-        clock.run(lambda: master.end is not None)
-    if master.end is None:
+        clock.run(lambda: master.end is not None or len(master.epochs) == most_epochs)
+    if master.end is None and len(master.epochs) != most_epochs:
         raise HpcbalError(f"the simulated job stands still at {clock.now_s:.6g} s, {machine.phase}")
     return ServingRun(
         tuple(master.epochs),
