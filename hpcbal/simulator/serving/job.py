@@ -39,8 +39,8 @@ class ServingMachine:
 class Delays:
     """What time passes beside computing, links and service.
 
-    Delays of frames and messages are means: each is drawn uniformly from 0 to twice the mean. So workers do
-    not ask all servers in one order, as they would without delays.
+    Delays of frames and messages are means: each is drawn uniformly from 0 to twice the mean. What one rank
+    gets keeps its order. So workers do not begin every step in one order, as they would without delays.
 
     Attributes:
         notice_s: from the arrival of a frame until its rank handles it, >= 0: a waiting rank sleeps between

@@ -30,7 +30,7 @@ class Network:
 
     def __init__(self, clock: Clock, bandwidths: Mapping[int, float], notice: Delay) -> None:
         self._clock, self._notice = clock, notice
-        self._handled_ns: dict[tuple[int, int], int] = {}  # from source to destination, the last frame
+        self._handled_ns = dict.fromkeys(bandwidths, 0)
         self._links: dict[int, Link[Handler]] = {
             rank: Link(bytes_per_s) for rank, bytes_per_s in bandwidths.items()
         }
@@ -45,22 +45,21 @@ class Network:
             num_bytes: of header and payload.
         """
         if source == destination:
-            self._clock.after(self._notice.draw_s(), handle)
+            self._defer(destination, handle)
             return
         self.bytes_out[source] += num_bytes
         self.bytes_in[destination] += num_bytes
         start_ns, end_ns = self._links[source].leave(self._clock.now_ns, num_bytes)
         if self._notice.mean_s:
-            handle = partial(self._defer, source, destination, handle)
+            handle = partial(self._defer, destination, handle)
         self._links[destination].announce(handle, num_bytes, start_ns, end_ns)
         self._look_at(destination, start_ns)
 
-    def _defer(self, source: int, destination: int, handle: Handler) -> None:
-        """Handle a frame when its rank notices it; frames between two ranks keep their order."""
+    def _defer(self, rank: int, handle: Handler) -> None:
+        """Handle a frame when its rank notices it, after all that came before."""
         noticed_ns = self._clock.now_ns + round(self._notice.draw_s() * NS_PER_S)
-        pair = source, destination
-        self._handled_ns[pair] = max(noticed_ns, self._handled_ns.get(pair, 0))
-        self._clock.at(self._handled_ns[pair], handle)
+        self._handled_ns[rank] = max(noticed_ns, self._handled_ns[rank])
+        self._clock.at(self._handled_ns[rank], handle)
 
     def _look_at(self, rank: int, time_ns: int) -> None:
         if time_ns < self._due_ns[rank]:
