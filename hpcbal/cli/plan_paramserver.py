@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import print_json, print_text
 from hpcbal.errors import InputError
+from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig
+    from hpcbal.planning.serving import Measured, Prediction
 
 
 def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
-    """Print which ranks to request; what a step costs is measured when the job runs."""
+    """Print which ranks to request, and what follows from an earlier run in the output directory."""
     from hpcbal.cluster.launch_line import RanksToStart
 
     for option, given in (("--profile", args.profile), ("--samples", args.samples)):
@@ -43,8 +47,9 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
         "servers": config.servers,
         "tunes_itself": config.tune.enabled,
     }
+    earlier = _earlier(config, executors)
     if args.json:
-        print_json({**facts, "command": command})
+        print_json({**facts, **({} if earlier is None else asdict_of(*earlier)), "command": command})
         return 0
     tuning = "changes them while it trains" if config.tune.enabled else "keeps them"
     print_text(
@@ -53,8 +58,39 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
                 f"{config.name}: parameter-server job of {config.app}",
                 f"ranks: {executors + 1} = 1 master + {executors} executors",
                 f"workers: {config.workers}, servers: {config.servers}; the job {tuning}",
+                *([] if earlier is None else text_of(*earlier)),
                 f"start: {' '.join([*ranks.mpirun(), *command])}",
             ]
         )
     )
     return 0
+
+
+def _earlier(config: ParamServerConfig, executors: int) -> tuple[Measured, Prediction] | None:
+    """What a run in the output directory measured, and the prediction that follows; None if there is none."""
+    ledger = Path(config.output.dir) / "ledger.jsonl"
+    if not ledger.is_file():
+        return None
+    from hpcbal.planning.serving import last_measured, predicted
+    from hpcbal.telemetry import read_ledger
+
+    measured = last_measured(read_ledger(ledger), has_barrier=config.staleness == 0)
+    prediction = None if measured is None else predicted(config, measured, executors)
+    return None if measured is None or prediction is None else (measured, prediction)
+
+
+def asdict_of(measured: Measured, prediction: Prediction) -> dict[str, Any]:
+    """For `--json`."""
+    return {"measured": dataclasses.asdict(measured), "predicted": dataclasses.asdict(prediction)}
+
+
+def text_of(measured: Measured, prediction: Prediction) -> list[str]:
+    """Lines for users."""
+    return [
+        f"measured: {count_text(measured.num_workers, 'worker')}, "
+        f"{count_text(measured.num_servers, 'server')}: {measured.epoch_s:.3g} s an epoch; "
+        f"{1e3 * measured.seconds_per_sample:.3g} ms a sample, {measured.turn_bytes / 1e6:.3g} MB a turn",
+        f"predicted: {count_text(prediction.num_workers, 'worker')}, "
+        f"{count_text(prediction.num_servers, 'server')}: {prediction.epoch_s:.3g} s an epoch, without its "
+        f"objective ({prediction.bandwidth / 1e6:.3g} MB/s each way)",
+    ]

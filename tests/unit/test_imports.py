@@ -109,9 +109,10 @@ training          | horovod keras mpi4py numpy tensorflow | errors env forks use
                   |                                       | config.imports models
 export            | -                                     | errors telemetry.files telemetry.views telemetry
                   |                                       | checkpoint config data training
-planning          | -                                     | errors cluster.layout cluster policies control
-                  |                                       | telemetry.files telemetry simulator config.balance
-                  |                                       | config config.scheduling data dataplane
+planning          | -                                     | errors cluster.layout cluster policies.configuring
+                  |                                       | policies control telemetry.files telemetry.ledger
+                  |                                       | telemetry simulator config.balance config
+                  |                                       | config.scheduling data dataplane
 report.model      | -                                     | telemetry.views
 report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | values telemetry.views report.model report.drawing

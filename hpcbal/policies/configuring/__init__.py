@@ -1,5 +1,6 @@
 """Which executors of a job on parameter servers work, which serve, and when that changes."""
 
+from hpcbal.policies.configuring.bandwidth import measured_bandwidth
 from hpcbal.policies.configuring.changes import (
     Add,
     Delete,
@@ -57,6 +58,7 @@ __all__ = [
     "cost_of_moving",
     "epoch_cost",
     "estimate_machines",
+    "measured_bandwidth",
     "plan_changes",
     "renamed",
 ]

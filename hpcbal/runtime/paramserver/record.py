@@ -144,6 +144,7 @@ class JobRecord:
             old.compute_s + turn.compute_s,
             old.pull_s + turn.pull_s,
             old.push_s + turn.push_s,
+            old.num_bytes + turn.num_bytes,
         )
 
     def note_epoch(self, ended: EpochEnded, max_epochs: int) -> None:

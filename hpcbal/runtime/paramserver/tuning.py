@@ -23,14 +23,12 @@ from hpcbal.policies.configuring import (
     cost_of_moving,
     epoch_cost,
     estimate_machines,
+    measured_bandwidth,
     plan_changes,
     renamed,
 )
 from hpcbal.policies.configuring import Move as BlockMove
 from hpcbal.telemetry.views.table import count_text
-
-LEAST_COMMUNICATION_S = 1e-7
-"""A turn cannot be measured to communicate faster."""
 
 
 class Tuner:
@@ -158,34 +156,6 @@ class Tuner:
             has_barrier=self._config.staleness == 0,
             model_bytes=float(self._model_bytes),
         )
-
-
-def measured_bandwidth(
-    turn_bytes: float,
-    num_workers: int,
-    largest_share: float,
-    communication_s: float,
-    compute_s: float,
-    has_barrier: bool,
-) -> float:
-    """What `epoch_cost` says of a turn of equal machines, solved for the bandwidth of their links.
-
-    Args:
-        turn_bytes: pulled and pushed by a worker, > 0; half each.
-        num_workers: >= 1.
-        largest_share: of the model, on the fullest server.
-        communication_s, compute_s: of a turn, measured; >= 0.
-        has_barrier: whether steps wait for each other.
-
-    Returns: bytes/s in each direction.
-    """
-    communication_s = max(LEAST_COMMUNICATION_S, communication_s)
-    one_way = largest_share * turn_bytes / 2
-    if has_barrier:
-        return (turn_bytes + (num_workers - 1) * one_way) / communication_s
-    # Servers may have been the bottleneck, or the worker's own link: neither was faster than was measured.
-    served = num_workers * one_way / (communication_s + max(0.0, compute_s))
-    return max(turn_bytes / communication_s, served)
 
 
 def moves_of(plan: Plan, executors: Sequence[int]) -> tuple[Move, ...]:

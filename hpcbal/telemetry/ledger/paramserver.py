@@ -42,6 +42,7 @@ class WorkerFacts(Facts):
         compute_s: time in the app's code.
         pull_s: time waiting for parameters.
         push_s: time from sending updates until they were applied; overlaps with the next turn.
+        num_bytes: pulled and pushed; 0 in ledgers of earlier versions.
     """
 
     executor: int
@@ -50,6 +51,7 @@ class WorkerFacts(Facts):
     compute_s: Number
     pull_s: Number
     push_s: Number
+    num_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from hpcbal.policies.configuring import (
     best_homogeneous,
     epoch_cost,
     heterogeneous,
+    measured_bandwidth,
 )
 
 SLOW, FAST = Machine(1e-3, 1e8), Machine(2.5e-4, 4e8)
@@ -305,3 +306,30 @@ def test_a_slow_link_leaves_a_machine_without_a_model_rather_than_with_all() -> 
 def test_what_is_impossible_is_an_error_that_says_what_to_do(call: object, words: str) -> None:
     with pytest.raises(PolicyError, match=words):
         call()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 1e-4, 1e-3])
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 4), (4, 4), (5, 1), (7, 3)])
+@pytest.mark.parametrize("mode", ["sync", "stale", "async"])
+def test_the_bandwidth_is_that_with_which_the_cost_model_says_what_was_measured(
+    workers: int, servers: int, seconds: float, mode: str
+) -> None:
+    bandwidth, turn_bytes = 1e7, 160_000.0
+    is_sync = mode == "sync"
+    problem = Problem(
+        (Machine(seconds, bandwidth),) * (workers + servers),
+        num_samples=840 * workers,
+        num_data_blocks=workers,
+        num_parameter_blocks=12 * servers,
+        mini_batch=84 if mode == "async" else 84 * workers,
+        turns="per_worker" if mode == "async" else "shared",
+        pull_bytes=turn_bytes / 2,
+        push_bytes=turn_bytes / 2,
+        has_barrier=is_sync,
+    )
+    cost = epoch_cost(
+        problem, Configuration.of_blocks([1] * workers + [0] * servers, [0] * workers + [12] * servers)
+    )
+    turn_s = cost.communication_s[0] / 10
+    found = measured_bandwidth(turn_bytes, workers, 1 / servers, turn_s, 84 * seconds, is_sync)
+    assert found == pytest.approx(bandwidth)

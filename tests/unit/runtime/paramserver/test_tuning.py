@@ -14,8 +14,8 @@ from hpcbal.paramserver.machine.events import Heard, Reconfigure, Started
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
-from hpcbal.policies.configuring import Configuration, Machine, Ownership, Problem, epoch_cost, plan_changes
-from hpcbal.runtime.paramserver.tuning import Tuner, measured_bandwidth, moves_of
+from hpcbal.policies.configuring import Configuration, Ownership, plan_changes
+from hpcbal.runtime.paramserver.tuning import Tuner, moves_of
 
 SAMPLES, BATCH, SECONDS, MODEL = 3200, 100, 1e-3, 80_000
 
@@ -160,33 +160,6 @@ def test_machines_that_turn_out_to_be_faster_get_more() -> None:
     assert change is not None
     owners = moved(machine, change).owners("data")
     assert min(owners.count(rank) for rank in (4, 5)) >= 3 * max(owners.count(rank) for rank in (1, 2, 3))
-
-
-@pytest.mark.parametrize("seconds", [1e-6, 1e-4, 1e-3])
-@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 4), (4, 4), (5, 1), (7, 3)])
-@pytest.mark.parametrize("mode", ["sync", "stale", "async"])
-def test_the_bandwidth_is_that_with_which_the_cost_model_says_what_was_measured(
-    workers: int, servers: int, seconds: float, mode: str
-) -> None:
-    bandwidth, turn_bytes = 1e7, 160_000.0
-    is_sync = mode == "sync"
-    problem = Problem(
-        (Machine(seconds, bandwidth),) * (workers + servers),
-        num_samples=840 * workers,
-        num_data_blocks=workers,
-        num_parameter_blocks=12 * servers,
-        mini_batch=84 if mode == "async" else 84 * workers,
-        turns="per_worker" if mode == "async" else "shared",
-        pull_bytes=turn_bytes / 2,
-        push_bytes=turn_bytes / 2,
-        has_barrier=is_sync,
-    )
-    cost = epoch_cost(
-        problem, Configuration.of_blocks([1] * workers + [0] * servers, [0] * workers + [12] * servers)
-    )
-    turn_s = cost.communication_s[0] / 10
-    found = measured_bandwidth(turn_bytes, workers, 1 / servers, turn_s, 84 * seconds, is_sync)
-    assert found == pytest.approx(bandwidth)
 
 
 ROLES = st.lists(st.sampled_from(["worker", "server", "standby"]), min_size=3, max_size=6)

@@ -1,0 +1,165 @@
+"""What an earlier run of a parameter-server job measured, and the epoch that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcbal.config import ParamServerConfig
+from hpcbal.errors import PolicyError
+from hpcbal.policies.configuring import (
+    Machine,
+    Problem,
+    best_heterogeneous,
+    best_homogeneous,
+    epoch_cost,
+    measured_bandwidth,
+)
+from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The last epoch of a run that was trained with one configuration from its begin to its end.
+
+    Attributes:
+        num_samples: of the dataset.
+        num_data_blocks, num_parameter_blocks: into which the run cut samples and tables.
+        parameter_bytes: size of all tables.
+        num_workers, num_servers: of the configuration.
+        epoch_s: wall time of the epoch, with its objective if it had one.
+        seconds_per_sample: mean over all workers.
+        turn_bytes: pulled and pushed by a worker in a turn, mean.
+        communication_s: of a turn, mean: the pull, and in `sync` also the push.
+    """
+
+    num_samples: int
+    num_data_blocks: int
+    num_parameter_blocks: int
+    parameter_bytes: int
+    num_workers: int
+    num_servers: int
+    epoch_s: float
+    seconds_per_sample: float
+    turn_bytes: float
+    communication_s: float
+
+
+def last_measured(entries: Sequence[Entry], *, has_barrier: bool) -> Measured | None:
+    """What a ledger says of the last whole epoch; None if there is none.
+
+    Args:
+        has_barrier: whether the job is synchronous, so that a worker waits for its pushes.
+    """
+    start: RolesAssignedLine | None = None
+    roles: tuple[str, ...] = ()
+    has_changed = True
+    found: Measured | None = None
+    for entry in entries:
+        line = entry.line
+        if isinstance(line, RolesAssignedLine):
+            start, roles, has_changed = line, line.roles, True  # the first epoch includes the start
+        elif isinstance(line, ReconfiguredLine):
+            roles, has_changed = line.roles, True
+        elif isinstance(line, JobEpochLine) and start is not None:
+            if not has_changed and (measured := _of_epoch(start, roles, line, has_barrier)) is not None:
+                found = measured
+            has_changed = False
+    return found
+
+
+def _of_epoch(
+    start: RolesAssignedLine, roles: Sequence[str], line: JobEpochLine, has_barrier: bool
+) -> Measured | None:
+    workers = [each for each in line.workers if each.turns and each.samples]
+    samples, turns = sum(each.samples for each in workers), sum(each.turns for each in workers)
+    num_bytes = sum(each.num_bytes for each in workers)
+    if not workers or not num_bytes or "both" in roles:
+        return None
+    return Measured(
+        start.num_samples,
+        sum(start.data_blocks),
+        sum(start.parameter_blocks),
+        start.parameter_bytes,
+        roles.count("worker"),
+        roles.count("server"),
+        line.seconds,
+        sum(each.compute_s for each in workers) / samples,
+        num_bytes / turns,
+        sum(_waited_s(each, has_barrier) for each in workers) / turns,
+    )
+
+
+def _waited_s(worker: WorkerFacts, has_barrier: bool) -> float:
+    return worker.pull_s + (worker.push_s if has_barrier else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The configuration that is predicted to be fastest.
+
+    Attributes:
+        seconds_per_sample, bandwidth: of the first executor; others may be emulated to be unlike.
+    """
+
+    num_workers: int
+    num_servers: int
+    epoch_s: float
+    seconds_per_sample: float
+    bandwidth: float
+
+
+def predicted(config: ParamServerConfig, measured: Measured, num_executors: int) -> Prediction | None:
+    """Predict the epoch at the best configuration of so many executors.
+
+    Speeds are those of the file's `machines`; what it leaves out is taken as measured, for all executors.
+
+    Returns: None if no configuration is possible.
+    """
+    problem = _problem(config, measured, num_executors)
+    first = problem.machines[0]
+    try:
+        is_alike = len(set(problem.machines)) == 1
+        chosen = best_homogeneous(problem) if is_alike else best_heterogeneous(problem).configuration
+        cost = epoch_cost(problem, chosen)
+    except PolicyError:
+        return None
+    return Prediction(
+        len(chosen.workers), len(chosen.servers), cost.epoch_s, first.seconds_per_sample, first.bandwidth
+    )
+
+
+def _problem(config: ParamServerConfig, measured: Measured, num_executors: int) -> Problem:
+    is_async, has_barrier = config.staleness is None, config.staleness == 0
+    turn_samples = config.mini_batch / (1 if is_async else measured.num_workers)
+    # Blocks are dealt out evenly, so the fullest server holds the rounded-up share.
+    largest = -(-measured.num_parameter_blocks // measured.num_servers) / measured.num_parameter_blocks
+    bandwidth = measured_bandwidth(
+        measured.turn_bytes,
+        measured.num_workers,
+        largest,
+        measured.communication_s,
+        turn_samples * measured.seconds_per_sample,
+        has_barrier,
+    )
+    machines = []
+    for i in range(num_executors):
+        emulated = config.machine_of(i)
+        seconds, rate = measured.seconds_per_sample, bandwidth
+        if emulated is not None:
+            if emulated.seconds_per_sample is not None:
+                seconds = emulated.seconds_per_sample / emulated.speed
+            rate = emulated.bandwidth or rate
+        machines.append(Machine(seconds, rate))
+    return Problem(
+        tuple(machines),
+        num_samples=measured.num_samples,
+        num_data_blocks=measured.num_data_blocks,
+        num_parameter_blocks=measured.num_parameter_blocks,
+        mini_batch=config.mini_batch,
+        turns="per_worker" if is_async else "shared",
+        pull_bytes=measured.turn_bytes / 2,
+        push_bytes=measured.turn_bytes / 2,
+        has_barrier=has_barrier,
+        model_bytes=float(measured.parameter_bytes),
+    )

@@ -1,0 +1,134 @@
+"""`hpcbal plan` for a job on parameter servers: its ranks, and what an earlier run lets one predict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ledger_lines import entry
+
+from hpcbal.cli import main
+from hpcbal.config import ParamServerConfig
+from hpcbal.planning.serving import Measured, last_measured, predicted
+from hpcbal.telemetry.ledger import (
+    Entry,
+    JobEpochLine,
+    Line,
+    ReconfiguredLine,
+    RolesAssignedLine,
+    WorkerFacts,
+)
+from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
+
+BANDWIDTH, SECONDS, MODEL, BATCH = 1e7, 1e-3, 400_000, 100
+"""Of equal executors; bytes of the model; samples of a turn."""
+
+
+def config_of(**changes: object) -> ParamServerConfig:
+    base = {"app": "m:f", "data": {"dataset": "m:d"}, "mini_batch": BATCH, "consistency": "async"}
+    return ParamServerConfig.model_validate(base | changes)
+
+
+def worker(executor: int, turns: int = 5) -> WorkerFacts:
+    """As one whose own link is the bottleneck."""
+    pull_s = turns * 2 * MODEL / BANDWIDTH
+    return WorkerFacts(
+        executor, turns, turns * BATCH, turns * BATCH * SECONDS, pull_s, 0.1, turns * 2 * MODEL
+    )
+
+
+def epoch(number: int, *workers: WorkerFacts) -> JobEpochLine:
+    return JobEpochLine("job", number, 1.5, {}, workers)
+
+
+START = RolesAssignedLine(
+    ("worker", "worker", "server", "server"), (16, 16, 0, 0), (0, 0, 16, 16), 1000, MODEL, None
+)
+CHANGE = ReconfiguredLine("job", "why", ("worker", "worker", "worker", "server"), 8, 8, 0.1, 0.2)
+
+
+def ledger(*lines: Line) -> list[Entry]:
+    return [entry(line, number, float(number)) for number, line in enumerate(lines)]
+
+
+def test_the_last_epoch_with_one_configuration_counts() -> None:
+    first, second = epoch(1, worker(1), worker(2)), epoch(2, worker(1), worker(2))
+    assert last_measured(ledger(START, first), has_barrier=False) is None
+    found = last_measured(ledger(START, first, second), has_barrier=False)
+    assert found is not None
+    assert (found.num_workers, found.num_servers, found.num_samples) == (2, 2, 1000)
+    assert found.seconds_per_sample == pytest.approx(SECONDS)
+    assert found.turn_bytes == 2 * MODEL
+    changed = [START, first, second, CHANGE, epoch(3, worker(1), worker(2), worker(3))]
+    again = last_measured(ledger(*changed), has_barrier=False)
+    assert again == found
+    later = last_measured(ledger(*changed, epoch(4, worker(1), worker(2), worker(3))), has_barrier=False)
+    assert later is not None
+    assert (later.num_workers, later.num_servers) == (3, 1)
+
+
+def test_a_ledger_without_bytes_measures_nothing() -> None:
+    old = WorkerFacts(1, 5, 500, 0.5, 0.4, 0.1)
+    assert last_measured(ledger(START, epoch(1, old), epoch(2, old)), has_barrier=False) is None
+
+
+def measured() -> Measured:
+    found = last_measured(
+        ledger(START, epoch(1, worker(1), worker(2)), epoch(2, worker(1), worker(2))), has_barrier=False
+    )
+    assert found is not None
+    return found
+
+
+def test_the_links_are_measured_and_the_best_configuration_is_predicted() -> None:
+    found = predicted(config_of(), measured(), 4)
+    assert found is not None
+    assert found.bandwidth == pytest.approx(BANDWIDTH)
+    # Three workers of 334 samples: four turns each; the server needs less than they do.
+    assert (found.num_workers, found.num_servers) == (3, 1)
+    assert found.epoch_s == pytest.approx(11 / 32 * 1000 * SECONDS + 4 * 2 * MODEL / BANDWIDTH)
+
+
+def test_machines_of_the_file_take_precedence() -> None:
+    machines = [{"count": 4, "seconds_per_sample": 0.01, "bandwidth": "1MB/s", "speed": 2}]
+    found = predicted(config_of(machines=machines), measured(), 4)
+    assert found is not None
+    assert (found.seconds_per_sample, found.bandwidth) == (0.005, 1e6)
+
+
+def test_one_executor_can_do_nothing() -> None:
+    assert predicted(config_of(), measured(), 1) is None
+
+
+def test_plan_shows_what_was_measured_and_predicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {
+        "kind": "paramserver",
+        "app": "hpcbal.paramserver.apps:MLR",
+        "data": {"dataset": "hpcbal.paramserver.apps:labelled"},
+        "mini_batch": BATCH,
+        "consistency": "async",
+        "output": {"dir": str(tmp_path / "run")},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(config))
+    command = ["plan", str(path), "--gpus", "4"]
+    assert main([*command, "--json"]) == 0
+    assert "predicted" not in json.loads(capsys.readouterr().out)
+    (tmp_path / "run").mkdir()
+    file = tmp_path / "run" / "ledger.jsonl"
+    written = Ledger(file, scan_ledger(file))
+    for line in (START, epoch(1, worker(1), worker(2)), epoch(2, worker(1), worker(2))):
+        written.append(line)
+    written.close()
+    assert main([*command, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["measured"]["epoch_s"] == 1.5
+    assert facts["predicted"]["num_workers"] == 3
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert "measured: 2 workers, 2 servers: 1.5 s an epoch; 1 ms a sample, 0.8 MB a turn" in text
+    assert "predicted: 3 workers, 1 server: 0.664 s an epoch" in text
