@@ -24,8 +24,8 @@ EPOCHS = 7
 SEEDS = range(5)
 """Of the simulated delays: in what order workers are served differs from epoch to epoch."""
 
-DELAYS = Delays(notice_s=1e-3, control_s=1e-3)
-"""Ranks that wait sleep for up to 2 ms between two looks; nothing is fitted to the runs."""
+DELAYS = Delays(send_s=1e-3, notice_s=1e-3, control_s=1e-3)
+"""Of the emulation: ranks that wait sleep for up to 2 ms between two looks, and many share a core."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,8 @@ CASES = (
     equal(12, 4, None, 0.1, 3e6),
     equal(13, 3, 2, 0.2, 3e6),
     equal(8, 8, None, 0.05, 3e6),
+    equal(10, 4, 0, 0.05, 4e6),
+    Case(6, 2, 2, UNLIKE),
 )
 
 

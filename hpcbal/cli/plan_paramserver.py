@@ -71,10 +71,9 @@ def _earlier(config: ParamServerConfig, executors: int) -> tuple[Measured, Predi
     ledger = Path(config.output.dir) / "ledger.jsonl"
     if not ledger.is_file():
         return None
-    from hpcbal.planning.serving import last_measured, predicted
-    from hpcbal.telemetry import read_ledger
+    from hpcbal.planning.serving import measured_in, predicted
 
-    measured = last_measured(read_ledger(ledger), has_barrier=config.staleness == 0)
+    measured = measured_in(ledger, has_barrier=config.staleness == 0)
     prediction = None if measured is None else predicted(config, measured, executors)
     return None if measured is None or prediction is None else (measured, prediction)
 

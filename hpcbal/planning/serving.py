@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import PolicyError
@@ -15,6 +16,7 @@ from hpcbal.policies.configuring import (
     epoch_cost,
     measured_bandwidth,
 )
+from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
 
 
@@ -43,6 +45,16 @@ class Measured:
     seconds_per_sample: float
     turn_bytes: float
     communication_s: float
+
+
+def measured_in(ledger: Path, *, has_barrier: bool) -> Measured | None:
+    """`last_measured` of a ledger file.
+
+    Raises:
+        LedgerError: the file is not a ledger of this or the previous schema.
+        OutputError: it cannot be read.
+    """
+    return last_measured(read_ledger(ledger), has_barrier=has_barrier)
 
 
 def last_measured(entries: Sequence[Entry], *, has_barrier: bool) -> Measured | None:

@@ -43,6 +43,7 @@ class Delays:
     gets keeps its order. So workers do not begin every step in one order, as they would without delays.
 
     Attributes:
+        send_s: of a rank for each frame that it sends, one after the other, >= 0.
         notice_s: from the arrival of a frame until its rank handles it, >= 0: a waiting rank sleeps between
             two looks.
         control_s: of a message between an executor and the master, >= 0.
@@ -52,12 +53,13 @@ class Delays:
         InputError: an attribute is out of range.
     """
 
+    send_s: float = 0.0
     notice_s: float = 0.0
     control_s: float = 0.0
     turn_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("notice_s", "control_s", "turn_s"):
+        for name in ("send_s", "notice_s", "control_s", "turn_s"):
             value = getattr(self, name)
             _check(name, value, 0 <= value < math.inf, ">= 0")
 

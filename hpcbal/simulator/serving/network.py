@@ -22,14 +22,16 @@ class Network:
     Args:
         clock: of the simulation.
         bandwidths: bytes/s of each rank's link, each way.
+        sending: time that a rank needs before a frame takes its link, drawn anew for each.
         notice: time from the arrival of a frame until its rank handles it, drawn anew for each.
 
     Attributes:
         bytes_in, bytes_out: of headers and payloads by rank, from and to other ranks.
     """
 
-    def __init__(self, clock: Clock, bandwidths: Mapping[int, float], notice: Delay) -> None:
-        self._clock, self._notice = clock, notice
+    def __init__(self, clock: Clock, bandwidths: Mapping[int, float], sending: Delay, notice: Delay) -> None:
+        self._clock, self._sending, self._notice = clock, sending, notice
+        self._sent_ns = dict.fromkeys(bandwidths, 0)
         self._handled_ns = dict.fromkeys(bandwidths, 0)
         self._links: dict[int, Link[Handler]] = {
             rank: Link(bytes_per_s) for rank, bytes_per_s in bandwidths.items()
@@ -49,6 +51,15 @@ class Network:
             return
         self.bytes_out[source] += num_bytes
         self.bytes_in[destination] += num_bytes
+        if self._sending.mean_s:
+            ready_ns = max(self._sent_ns[source], self._clock.now_ns)
+            self._sent_ns[source] = ready_ns + round(self._sending.draw_s() * NS_PER_S)
+            leave = partial(self._leave, source, destination, num_bytes, handle)
+            self._clock.at(self._sent_ns[source], leave)
+        else:
+            self._leave(source, destination, num_bytes, handle)
+
+    def _leave(self, source: int, destination: int, num_bytes: int, handle: Handler) -> None:
         start_ns, end_ns = self._links[source].leave(self._clock.now_ns, num_bytes)
         if self._notice.mean_s:
             handle = partial(self._defer, destination, handle)

@@ -69,7 +69,12 @@ def simulate_job(
     delays = delays or Delays()
     clock = Clock()
     bandwidths = {rank: machines[rank - 1].bandwidth for rank in ranks}
-    network = Network(clock, bandwidths, Delay(delays.notice_s, f"{job.seed} notice"))
+    network = Network(
+        clock,
+        bandwidths,
+        Delay(delays.send_s, f"{job.seed} send"),
+        Delay(delays.notice_s, f"{job.seed} notice"),
+    )
     units = Units(job, parameter_owner, may_move=bool(changes) or watcher is not None)
     pace = Pace(job.steps, job.staleness, job.max_epochs, job.objective_every)
     machine = JobMachine(JobSpec(tuple(ranks), pace, JobStop(job.max_epochs)), data_owner, parameter_owner)
