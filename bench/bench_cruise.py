@@ -3,7 +3,7 @@
     python bench/bench_cruise.py --json out.json
     python bench/bench_cruise.py --part optimizer search truth
 
-Part `optimizer` solves the heterogeneous problem of [PS] Fig. 3.2, with turns counted per worker and shared:
+Part `optimizer` solves the heterogeneous problem of [PS] Fig. 3.2 in all modes:
 
 - `optimizer_s`: the longest time for 32 machines, 28 slow and 4 fast ones as in [PS] Sec. 3.4.5 (at most 5 s;
   the paper's commercial solver: 37.4 s), for ratios of compute to communication from 0.1 to 10.
@@ -42,7 +42,12 @@ from support.provenance import provenance
 from hpcbal.policies.configuring import Machine, Problem, Turns, best_heterogeneous
 
 SECONDS_ALLOWED, LARGE_SECONDS_ALLOWED, GAP_ALLOWED = 5.0, 60.0, 0.01
-RULES: tuple[Turns, ...] = ("per_worker", "shared")
+RULES: dict[str, tuple[Turns, bool]] = {
+    "async": ("per_worker", False),
+    "stale": ("shared", False),
+    "sync": ("shared", True),
+}
+"""By mode: how turns are counted, and whether a step waits for the one before."""
 RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Compute time over transfer time of the model, of one slow machine with one mini-batch."""
 
@@ -66,7 +71,7 @@ MODEL_BYTES = 71_000 * 1_000 * 4.0
 MINI_BATCH = 10_000
 
 
-def problem_of(sizes: Mapping[str, int], ratio: float, turns: Turns) -> Problem:
+def problem_of(sizes: Mapping[str, int], ratio: float, mode: str) -> Problem:
     """NMF as in [PS] Sec. 3.4.1, with another ratio of compute to communication.
 
     With shared turns the mini-batch is that of all machines together, so it grows with their number.
@@ -79,6 +84,7 @@ def problem_of(sizes: Mapping[str, int], ratio: float, turns: Turns) -> Problem:
         for time_, bandwidth in (KINDS[name],)
         for _ in range(size)
     ]
+    turns, has_barrier = RULES[mode]
     shared = turns == "shared"
     return Problem(
         tuple(machines),
@@ -89,15 +95,16 @@ def problem_of(sizes: Mapping[str, int], ratio: float, turns: Turns) -> Problem:
         turns=turns,
         pull_bytes=MODEL_BYTES,
         push_bytes=MODEL_BYTES,
+        has_barrier=has_barrier,
     )
 
 
 def solved(cases: Sequence[Mapping[str, int]]) -> Iterator[dict[str, float]]:
     """Solve every case with every rule and ratio; one row each."""
     for sizes in cases:
-        for turns in RULES:
+        for mode in RULES:
             for ratio in RATIOS:
-                problem = problem_of(sizes, ratio, turns)
+                problem = problem_of(sizes, ratio, mode)
                 start = time.perf_counter()
                 choice = best_heterogeneous(problem)
                 seconds = time.perf_counter() - start
@@ -108,7 +115,7 @@ def solved(cases: Sequence[Mapping[str, int]]) -> Iterator[dict[str, float]]:
                 kinds = " + ".join(f"{size} {name}" for name, size in sizes.items())
                 workers, servers = len(choice.configuration.workers), len(choice.configuration.servers)
                 print(
-                    f"{kinds:<47} {turns:<10} {ratio:5.1f}  W {workers:4}  S {servers:4}  "
+                    f"{kinds:<47} {mode:<6} {ratio:5.1f}  W {workers:4}  S {servers:4}  "
                     f"epoch {choice.epoch_s:9.2f} s  gap {choice.gap:.4%}  {seconds:6.3f} s",
                     flush=True,
                 )

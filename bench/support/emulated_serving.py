@@ -144,7 +144,7 @@ CASES = (
     equal(6, 2, 2, 0.02, 5e6),
     Case(6, 2, None, UNLIKE),
     Case(6, 2, 0, UNLIKE),
-    equal(12, 4, 0, 0.1, 3e6),
+    equal(12, 4, 0, 0.2, 1.5e6),
     equal(12, 4, None, 0.1, 3e6),
     equal(13, 3, 2, 0.2, 3e6),
     equal(8, 8, None, 0.05, 3e6),

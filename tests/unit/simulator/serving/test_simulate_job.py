@@ -88,7 +88,7 @@ def test_delays_make_every_turn_longer() -> None:
     steps, turn_s = 6, 0.03
     run = simulate_roles(job_of(0), machines_of(3), 2, 1, Delays(turn_s=turn_s))
     assert run.steady_epoch_s - without == pytest.approx(steps * turn_s, rel=NEARLY)
-    # A request, its answer, a push and its acknowledgement are sent and noticed; the master hears and answers.
+    # A request, its answer, a push and its acknowledgement are sent and noticed; the master answers.
     delays = Delays(send_s=0.005, notice_s=0.01, control_s=0.02)
     delayed = simulate_roles(job_of(0), machines_of(3), 2, 1, delays)
     assert 0.5 < (delayed.steady_epoch_s - without) / (steps * (4 * 0.015 + 2 * 0.02)) < 2
