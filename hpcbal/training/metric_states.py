@@ -124,3 +124,22 @@ class KerasMetric(Metric):
                 f"its result is a dict ({', '.join(map(str, found))}), allowed: a number or an array"
             )
         return float(np.mean(np.asarray(found)))
+
+
+def accuracy_of_whole_labels(y: Any, predictions: Any) -> Any:
+    """Which predictions are right, where the loss does not tell what is predicted; traced.
+
+    With one more axis than the labels, of length 2 or more, predictions are numbers for each class; otherwise
+    probabilities of yes.
+
+    Args:
+        y: whole numbers, shape (n, ...).
+        predictions: shape (n, ..., num_classes), (n, ...) or (n, ..., 1).
+
+    Returns: 1 for right, 0 for wrong, shape (n, ...).
+
+    Source: the rule of Keras for the metric `accuracy` (keras/src/trainers/compile_utils.py, get_metric).
+    """
+    if len(predictions.shape) == len(y.shape) + 1 and predictions.shape[-1] > 1:
+        return keras.metrics.sparse_categorical_accuracy(y, predictions)
+    return keras.metrics.binary_accuracy(y, predictions)

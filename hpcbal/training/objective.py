@@ -16,7 +16,7 @@ from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.training.arrays import Array
 from hpcbal.training.backend import DnnSettings, LabelShape, NamedSettings, Sums, are_shares
 from hpcbal.training.failure import USER_ERRORS
-from hpcbal.training.metric_states import Accuracy, KerasMetric, Metric
+from hpcbal.training.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
 from hpcbal.user_code import summary
 from hpcbal.values.metric_names import KERAS_METRICS, LOSS
 
@@ -30,7 +30,7 @@ _LOGITS_OF: Mapping[str, Link] = {
     "BinaryCrossentropy": "sigmoid",
     "BinaryFocalCrossentropy": "sigmoid",
 }
-"""Losses that take logits or probabilities (`from_logits`)."""
+"""Losses that take logits or probabilities (`from_logits`), and what turns logits into probabilities."""
 
 _OVER_A_SAMPLE = ("Dice", "Tversky")
 """Losses that by default are one number for a whole batch; here, for each sample."""
@@ -83,6 +83,9 @@ class Objective:
         self._dtype = keras.config.floatx()
         self.takes_classes = dnn.loss is None
         self.link: Link = "softmax"
+        kind = None if dnn.loss is None else KERAS_LOSSES.get(dnn.loss.name)
+        self._is_own_loss = dnn.loss is not None and kind is None
+        self._is_of_classes = dnn.loss is None or _LOGITS_OF.get(kind or "") == "softmax"
         if dnn.loss is None:
             self._check_default_loss(label)
             self._loss: LossFunction = self._cross_entropy
@@ -113,6 +116,8 @@ class Objective:
                 metric's states do not add up.
             UserCodeError: if a user's loss or metric raises.
         """
+        # Keras remembers the logits of a softmax in an attribute, which parts of the tensor would not have.
+        probe = Probe(probe.y, keras.ops.convert_to_tensor(np.asarray(probe.outputs)))
         doing = f"{self._who}: computing the loss of {len(probe.y)} samples"
         with _user_errors(doing):
             whole = np.asarray(self._loss_of_samples(probe.y, probe.outputs))
@@ -306,6 +311,8 @@ class Objective:
     def _named_metric(self, settings: NamedSettings) -> Metric:
         if settings.name == "accuracy" and not settings.args and self.takes_classes:
             return Accuracy()
+        if settings.name == "accuracy" and not settings.args and self._is_own_loss and self._has_whole_labels:
+            return KerasMetric(keras.metrics.MeanMetricWrapper(accuracy_of_whole_labels, dtype=self._dtype))
         args = dict(settings.args)
         if args.get("from_logits"):
             raise InputError(
@@ -336,9 +343,13 @@ class Objective:
         """The class of a metric; `accuracy` depends on the labels, as in Keras."""
         if name != "accuracy":
             return KERAS_METRICS[name][0]
-        if np.dtype(self._label.dtype).kind in "iu" and self.link == "softmax":
-            return "SparseCategoricalAccuracy"
-        return "CategoricalAccuracy" if self.link == "softmax" else "BinaryAccuracy"
+        if not self._is_of_classes:
+            return "BinaryAccuracy"
+        return "SparseCategoricalAccuracy" if self._has_whole_labels else "CategoricalAccuracy"
+
+    @property
+    def _has_whole_labels(self) -> bool:
+        return np.dtype(self._label.dtype).kind in "iu"
 
     def _weights_of_classes(self, given: Mapping[int, float] | str | None) -> Array | None:
         if given is None:

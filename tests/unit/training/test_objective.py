@@ -149,6 +149,32 @@ def test_the_loss_is_that_of_keras(
     assert replica.metrics(replica.evaluate(batch))["loss"] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:.*received .from_logits=True.*:UserWarning")
+@pytest.mark.parametrize("activation", [None, "softmax"])
+@pytest.mark.parametrize(
+    "loss", ["sparse_categorical_crossentropy", "own_objectives:cross_entropy", "own_objectives:from_logits"]
+)
+def test_accuracy_compares_classes_whatever_the_loss_takes(
+    build: Make, make_batch: Make, loss: str, activation: str | None
+) -> None:
+    """Also of a model that ends in softmax, and with a loss of a user's own."""
+    replica = build(CLASSES, 5, loss, ("accuracy",), activation=activation)
+    batch = batch_of(make_batch, CLASSES, 23, 5)
+    sums = sum((replica.evaluate(part(batch, *at)) for at in ((0, 9), (9, 23))), Sums())
+    right = np.argmax(replica._model(batch.x), axis=-1) == batch.y
+    assert replica.metrics(sums)["accuracy"] == pytest.approx(right.mean(), rel=1e-6)
+
+
+def test_accuracy_of_one_output_takes_it_for_the_probability_of_class_1(
+    build: Make, make_batch: Make
+) -> None:
+    replica = build(CLASSES, 1, "own_objectives:of_yes", ("accuracy",), activation="sigmoid")
+    batch = batch_of(make_batch, CLASSES, 23, 2)
+    is_yes = np.asarray(replica._model(batch.x))[:, 0] > 0.5
+    found = replica.metrics(replica.evaluate(batch))["accuracy"]
+    assert found == pytest.approx(np.mean(is_yes == batch.y), rel=1e-6)
+
+
 def test_a_class_at_each_place_of_an_image(build: Make, make_batch: Make) -> None:
     metric = MetricConfig(name="mean_iou", args={"num_classes": 3, "sparse_y_pred": False})
     loss = "sparse_categorical_crossentropy"

@@ -75,3 +75,17 @@ class Named(keras.metrics.Mean):
 
     def result(self) -> Any:
         return {"low": super().result(), "high": super().result()}
+
+
+def cross_entropy(y: Any, outputs: Any) -> Any:
+    """Of probabilities."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs)
+
+
+def from_logits(y: Any, outputs: Any) -> Any:
+    """Keras looks for the logits if a model ends in softmax."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+def of_yes(y: Any, outputs: Any) -> Any:
+    return keras.losses.binary_crossentropy(keras.ops.expand_dims(y, -1), outputs)
