@@ -36,7 +36,7 @@ class Mixing:
         seed: of the run, >= 0.
 
     Raises:
-        DataError: if labels have no mean.
+        DataError: if labels have no mean, or are those of places and an operation is not even.
     """
 
     def __init__(
@@ -48,6 +48,13 @@ class Mixing:
             raise DataError(
                 f"preprocessing: {names}: the dataset's labels are {label}, allowed: one class for each "
                 "sample, or floating-point numbers; declare numbers as float32 in label_spec, or remove it"
+            )
+        uneven = [operation.name for operation in operations if not operation.is_even]
+        if uneven and len(label.shape) > 1:
+            raise DataError(
+                f"preprocessing: {uneven[0]}: the dataset's labels are {label}, which may be about each "
+                "place of an image, allowed: a class, a number or one list of numbers for each sample; use "
+                "mixup, or remove it"
             )
         self.label_spec = LabelSpec((num_classes,), "float32") if self.of_classes else label
         self._operations = tuple(operations)

@@ -21,12 +21,14 @@ class MixingOperation(abc.ABC):
         alpha: parameter of the beta distribution that weights are drawn from, > 0; small ones draw weights
             near 0 and 1.
         p: probability that a sample is mixed, 0 < p <= 1.
+        is_even: whether the weight is that of each place of a sample, so that labels of places can be mixed.
     """
 
     __slots__ = ()
 
     name: ClassVar[str]
     is_random: ClassVar[bool] = True
+    is_even: ClassVar[bool] = True
 
     alpha: float
     p: float
@@ -90,6 +92,7 @@ class CutMix(MixingOperation):
     """
 
     name: ClassVar[str] = "cutmix"
+    is_even: ClassVar[bool] = False
 
     alpha: float = 1.0
     p: float = 1.0

@@ -116,6 +116,10 @@ def test_other_labels_and_samples_of_unequal_shape_are_refused(array_dataset: An
     dataset.label_spec = LabelSpec((6, 8), "int64")
     with pytest.raises(DataError, match=r"preprocessing: mixup and cutmix: .* allowed: one class for each"):
         make(dataset, Mixup(), CutMix())
+    dataset.label_spec = LabelSpec((6, 8), "float32")  # of each pixel
+    with pytest.raises(DataError, match=r"preprocessing: cutmix: .* each place of an image, .* use mixup"):
+        make(dataset, Mixup(), CutMix())
+    make(dataset, Mixup())
     dataset = array_dataset(images)
     dataset.sample_spec = SampleSpec.of((None, 8, 3), "uint8", 1000)
     with pytest.raises(ConfigError, match=r"preprocessing\[0\].mixup: needs samples of one shape, got \(any"):
