@@ -33,6 +33,13 @@ from hpcbal.values.metric_names import LOSS
 MOST_BROKEN = 20
 """Broken samples that are named."""
 
+_METRICS_OF_SCORES = {
+    "accuracy": ("accuracy",),
+    "mse": ("mse", "mean_squared_error"),
+    "mae": ("mae", "mean_absolute_error"),
+}
+"""Metrics of Keras that mean the same as a score of predictions, by the score's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluationData:
@@ -144,9 +151,8 @@ def _evaluation(
     for dnn, tally, share in zip(run.dnns, scores.tallies, shares, strict=True):
         which, epoch = found.weights[dnn.name]
         of_items = tally.scores() if tally is not None else {}
-        dnns.append(
-            EvaluatedDnn(dnn.name, which, epoch, _finite({**found.metrics[dnn.name], **of_items}), share)
-        )
+        shown = {**metrics_beside(of_items, found.metrics[dnn.name], dnn), **of_items}
+        dnns.append(EvaluatedDnn(dnn.name, which, epoch, _finite(shown), share))
     ensembles = []
     if len(dnns) > 1:
         num_selected = sum(share > 0.0 for share in shares if share is not None)
@@ -160,7 +166,8 @@ def _evaluation(
         ):
             if tally is not None:
                 own = {key: value for key, value in (metrics or {}).items() if key in common}
-                ensembles.append(EvaluatedEnsemble(name, size, _finite({**own, **tally.scores()})))
+                shown = {**metrics_beside(tally.scores(), own, run.dnns[0]), **tally.scores()}
+                ensembles.append(EvaluatedEnsemble(name, size, _finite(shown)))
     is_values = kind_of(run.dnns[0]) == "values"
     return Evaluation(
         run=run.config.name,
@@ -187,6 +194,25 @@ def names_in_common(dnns: Sequence[DnnConfig]) -> set[str]:
     names = {key for key, metric in settings[0].items() if all(each.get(key) == metric for each in settings)}
     losses = [(dnn.loss, dnn.label_smoothing) for dnn in dnns]
     return names | ({LOSS} if all(each == losses[0] for each in losses) else set())
+
+
+def metrics_beside(
+    scores: Mapping[str, float], metrics: Mapping[str, float], dnn: DnnConfig
+) -> dict[str, float]:
+    """Metrics with names that no score of another meaning has: `own accuracy` for a user's `accuracy`.
+
+    Args:
+        scores: of the predictions, by name.
+        metrics: of the DNN, by name.
+        dnn: its settings of the metrics.
+    """
+    settings = {metric.key: metric for metric in dnn.metrics or ()}
+    shown = {}
+    for key, value in metrics.items():
+        given = settings.get(key)
+        is_score = given is None or (given.name in _METRICS_OF_SCORES.get(key, ()) and not given.args)
+        shown[key if is_score or key not in scores else f"own {key}"] = value
+    return shown
 
 
 def _notes_on_ensembles(num_dnns: int, run: TrainedRun, data: EvaluationData, outcome: Outcome) -> list[str]:

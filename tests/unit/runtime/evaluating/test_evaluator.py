@@ -24,7 +24,7 @@ from hpcbal.runtime.evaluating import evaluator as evaluator_module
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import TrainedRun
-from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, names_in_common
+from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, metrics_beside, names_in_common
 from hpcbal.telemetry.views.evaluation import Evaluation, render_evaluation
 from hpcbal.training.backend import Sums
 from hpcbal.values import Position
@@ -409,3 +409,16 @@ def test_dnns_that_predict_something_else_than_the_first_are_left_out(tmp_path: 
     evaluation = evaluate(lab)
     assert [dnn.name for dnn in evaluation.dnns] == ["d0", "d1", "d3"]
     assert evaluation.left_out["d2"] == "it predicts values, but d0 predicts classes: evaluate it with --dnns"
+
+
+def test_a_metric_named_like_a_score_is_shown_beside_it() -> None:
+    scores = {"accuracy": 0.5, "nll": 1.0, "calibration_error": 0.1}
+    own = MetricConfig(name="mine:share", shown_as="accuracy")
+    strict = MetricConfig(name="accuracy", args={"threshold": 0.9})
+    for given, name in ((own, "own accuracy"), (strict, "own accuracy"), (None, "accuracy")):
+        dnn: Any = SimpleNamespace(metrics=given and (given,))
+        assert metrics_beside(scores, {"loss": 2.0, "accuracy": 0.3}, dnn) == {"loss": 2.0, name: 0.3}
+    dnn = SimpleNamespace(metrics=(MetricConfig(name="accuracy"), MetricConfig(name="my:x", shown_as="nll")))
+    assert set(metrics_beside(scores, {"accuracy": 0.5, "nll": 3.0}, dnn)) == {"accuracy", "own nll"}
+    dnn = SimpleNamespace(metrics=(MetricConfig(name="mean_absolute_error", shown_as="mae"),))
+    assert set(metrics_beside({"mse": 1.0, "mae": 2.0}, {"mae": 2.0}, dnn)) == {"mae"}
