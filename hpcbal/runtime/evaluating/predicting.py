@@ -144,7 +144,7 @@ class Predictor:
             if len(rows) != len(labels):
                 raise InputError(
                     f"its outputs of shape {outputs.shape[1:]} predict {len(rows) // len(positions)} items "
-                    f"of a sample, but its label has {len(labels) // len(positions)}"
+                    f"of a sample, but its label has {len(labels) // len(positions)}{_hint(dnn)}"
                 )
             yield Predictions(positions, rows, labels, sums)
 
@@ -234,6 +234,16 @@ class Predictor:
             )
             self.found.notes += [] if note in self.found.notes else [note]
         return replica
+
+
+def _hint(dnn: DnnConfig) -> str:
+    """What to know about outputs that do not fit the labels."""
+    if kind_of(dnn) != "values" or dnn.loss is None:
+        return ""
+    return (
+        f"; with loss {dnn.loss.name} outputs count as values, because only the default loss and cross "
+        "entropies of Keras by name say that they are classes"
+    )
 
 
 def kind_of(dnn: DnnConfig) -> Kind:

@@ -411,6 +411,16 @@ def test_dnns_that_predict_something_else_than_the_first_are_left_out(tmp_path: 
     assert evaluation.left_out["d2"] == "it predicts values, but d0 predicts classes: evaluate it with --dnns"
 
 
+def test_class_labels_with_a_loss_that_says_nothing_of_classes_are_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    lab = Lab(tmp_path)
+    for dnn in lab.dnns:
+        dnn.loss = SimpleNamespace(name="mine:loss")
+    with pytest.raises(InputError, match="label has 1; with loss mine:loss outputs count as values, because"):
+        evaluate(lab)
+
+
 def test_a_metric_named_like_a_score_is_shown_beside_it() -> None:
     scores = {"accuracy": 0.5, "nll": 1.0, "calibration_error": 0.1}
     own = MetricConfig(name="mine:share", shown_as="accuracy")
