@@ -16,6 +16,7 @@ from hpcbal.cli import (
     plan,
     profile,
     report,
+    resize,
     run,
     schema,
     simulate,
@@ -25,7 +26,21 @@ from hpcbal.cli import (
 from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError
 from hpcbal.stderr import say
 
-_VERBS = (run, validate, plan, simulate, profile, status, report, compare, evaluate, export, schema, launcher)
+_VERBS = (
+    run,
+    validate,
+    plan,
+    simulate,
+    profile,
+    status,
+    resize,
+    report,
+    compare,
+    evaluate,
+    export,
+    schema,
+    launcher,
+)
 _EPILOG = """\
 exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs failed,
             70 stalled, 75 stopped cleanly: run the same command again to continue,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +281,67 @@ def test_what_is_on_disk_and_wrong_is_one_sentence_and_can_be_mended(job, monkey
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
     check_outcome(job, monkeypatch)
+
+
+def elastic(**executors: Any) -> dict[str, Any]:
+    """Five executors, some of them in use; the first epochs take about 0.1 s each."""
+    return {
+        "args": {"pace_s": 0.02},
+        "slots": {"per_node": 5},
+        "blocks": {"data": 24},  # as in `alone`
+        "workers": "auto",
+        "servers": "auto",
+        "executors": executors,
+    }
+
+
+def resize(job, executors: str) -> subprocess.CompletedProcess[str]:
+    """Beside a job that runs."""
+    command = [sys.executable, "-m", "hpcbal", "resize", "out", executors]
+    return subprocess.run(command, cwd=job.folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def roles_of(job) -> list[set[int]]:
+    """Ranks with a role at the start and after each reconfiguration."""
+    events = [*job.events("roles-assigned"), *job.events("reconfigured")]
+    return [{rank for rank, role in enumerate(e.roles, 1) if role != "standby"} for e in events]
+
+
+def test_executors_come_and_go_by_the_schedule(job, monkeypatch):
+    schedule = [{"after_epoch": 1, "use": 5}, {"after_epoch": 3, "use": 2}]
+    job.write_job(**elastic(start=3, schedule=schedule), tune={"enabled": False})
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    assert "5 executors (2 more) by executors.schedule" in done.out
+    assert "2 executors (3 taken back) by executors.schedule" in done.out
+    assert [line.executors for line in job.events("executors-changed")] == [(1, 2, 3, 4, 5), (1, 2)]
+    used = roles_of(job)  # a checkpoint may cut moves short; then the others follow
+    assert used[0] == {1, 2, 3}
+    assert {1, 2, 3, 4, 5} in used
+    assert used[-1] == {1, 2}
+    check_outcome(job, monkeypatch)
+    refused = job.run("run", "job.yaml", "-o", "other", "--set", "executors.start=6")
+    assert refused.code == 2, refused
+    assert "executors.start: got 6, but the job has 5 executors; start more ranks" in refused.err
+
+
+def test_executors_come_and_go_as_a_file_says_and_the_job_goes_on_after_kills(job, monkeypatch):
+    job.write_job(**elastic())
+    running = job.start("run", "job.yaml")
+    running.until(lambda: job.out.exists() and len(job.events("job-epoch")) >= 1, "first epoch")
+    wrong = resize(job, "1")
+    assert (wrong.returncode, wrong.stdout) == (2, ""), wrong
+    assert "got '1', allowed: all, a number of executors from 2 to 5, or ranks of 1 to 5" in wrong.stderr
+    resized = resize(job, "2,5")
+    assert (resized.returncode, resized.stdout) == (0, "out: 2 of 5 executors, within seconds\n"), resized
+    running.until(lambda: job.events("reconfigured"), "empty executors")
+    running.signal_rank(3, signal.SIGKILL)
+    done = running.wait()
+    assert done.code not in (0, 75), done
+    assert resize(job, "3").returncode == 0
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    assert roles_of(job)[-1] <= {1, 2, 3, 5}
+    check_outcome(job, monkeypatch)
+    shown = job.run_alone("status", "out")
+    assert "2 not in use" in shown.out, shown

@@ -29,6 +29,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "status": ("numpy", "pydantic", "hpcbal.policies", "hpcbal.control"),
     "report": ("numpy", "hpcbal.policies", "hpcbal.control"),
     "compare": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.simulator"),
+    "resize": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.simulator"),
 }
 
 # Rooms from the ground up, with the other packages and the rooms that each may import. A room may import

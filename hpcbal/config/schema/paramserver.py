@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Strict, model_validator
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from hpcbal.config.schema.run import (
     MOST_BYTES,
@@ -20,6 +21,7 @@ from hpcbal.config.schema.section import (
     COUNT_ALLOWED,
     COUNT_OR_NULL_ALLOWED,
     IMPORT_ALLOWED,
+    MOST,
     ImportPath,
     Section,
     key,
@@ -31,6 +33,8 @@ AUTO_OR_COUNT_ALLOWED = "auto or a whole number, 1 or more"
 CONSISTENCY_ALLOWED = "sync, async, or {stale: k} with k a whole number, 1 or more"
 
 AutoCount = Count | Literal["auto"]
+EXECUTORS_ALLOWED = "all or a whole number, 2 or more"
+AllOrExecutors = Annotated[int, Field(ge=2, le=MOST)] | Literal["all"]
 
 
 def parse_rate(value: Any) -> Any:
@@ -85,6 +89,36 @@ class BlocksConfig(Section):
     parameters: AutoCount = key(
         "auto", "Blocks of parameters; auto: several for each executor.", AUTO_OR_COUNT_ALLOWED
     )
+
+
+class ExecutorChangeConfig(Section):
+    """A change of the executors that the job may use."""
+
+    after_epoch: int = key(..., "When it applies: after so many epochs.", COUNT_ALLOWED, ge=1)
+    use: AllOrExecutors = key(
+        ..., "How many executors the job then has: the first ones by rank.", EXECUTORS_ALLOWED
+    )
+
+
+class ExecutorsConfig(Section):
+    """Which executors the job may use; the others stand by until they are given to it."""
+
+    start: AllOrExecutors = key("all", "Executors that the job has at the start.", EXECUTORS_ALLOWED)
+    schedule: Annotated[tuple[ExecutorChangeConfig, ...], Strict(False)] = key(
+        (),
+        "Changes during the job; a file named executors in the output directory wins over it.",
+        "a list such as '[{after_epoch: 5, use: 4}, {after_epoch: 10, use: all}]'",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> ExecutorsConfig:
+        for i, (one, other) in enumerate(itertools.pairwise(self.schedule)):
+            if other.after_epoch <= one.after_epoch:
+                raise wrong(
+                    f"schedule.{i + 1}.after_epoch",
+                    f"got {other.after_epoch} after {one.after_epoch}, allowed: ascending epochs",
+                )
+        return self
 
 
 class TuneConfig(Section):
@@ -178,6 +212,9 @@ class ParamServerConfig(PsJobConfig, RunConfig):
         "null, bytes as a whole number above 0, or text such as 2GiB",
         gt=0,
         le=MOST_BYTES,
+    )
+    executors: ExecutorsConfig = key(
+        None, "Executors that come and go.", "keys of executors", default_factory=ExecutorsConfig
     )
     tune: TuneConfig = key(None, "How the job configures itself.", "keys of tune", default_factory=TuneConfig)
     machines: Annotated[tuple[PsMachineConfig, ...], Strict(False)] = key(

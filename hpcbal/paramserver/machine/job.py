@@ -102,8 +102,7 @@ class JobMachine:
 
     @property
     def phase(self) -> str:
-        """`new`, `loading`, `initialising`, `running`, `pausing`, `saving`, `writing`, `draining` or
-        `ended`."""
+        """`new`, `loading`, `initialising`, `running`, `pausing`, `saving`, `writing`, `draining`, `ended`"""
         return self._phase
 
     @property
@@ -119,6 +118,10 @@ class JobMachine:
     @property
     def is_reconfiguring(self) -> bool:
         return self._reconfiguration is not None
+
+    @property
+    def can_reconfigure(self) -> bool:
+        return self._phase == "running" and self._reconfiguration is None and not self._must_pause()
 
     def owners(self, what: What) -> tuple[int, ...]:
         """Rank that owns each block; of one on its way the old one."""

@@ -27,6 +27,7 @@ from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homog
 from hpcbal.policies.configuring.kinds import Restrictions
 from hpcbal.policies.configuring.metrics import Metrics, ServerMetrics, TurnMetrics, estimate_machines
 from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
+from hpcbal.policies.configuring.resources import best_within, spread
 from hpcbal.policies.configuring.trigger import Decision, Trigger
 
 __all__ = [
@@ -55,10 +56,12 @@ __all__ = [
     "analytic_epoch_s",
     "best_heterogeneous",
     "best_homogeneous",
+    "best_within",
     "cost_of_moving",
     "epoch_cost",
     "estimate_machines",
     "measured_bandwidth",
     "plan_changes",
     "renamed",
+    "spread",
 ]

@@ -35,6 +35,7 @@ from hpcbal.runtime.health.stalling import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.record import JobRecord
+from hpcbal.runtime.paramserver.supply import ExecutorSupply
 from hpcbal.runtime.paramserver.tuning import Tuner
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.wire import protocol
@@ -66,6 +67,7 @@ class Master:
         run: the run's directory.
         fingerprint, cut: of the data and the tables, for checkpoints.
         tuner: proposes reconfigurations.
+        supply: says which executors the job may use.
         started_s: when this start began, in seconds since the Unix epoch; the walltime counts from then.
     """
 
@@ -79,6 +81,7 @@ class Master:
         fingerprint: str,
         cut: Cut,
         tuner: Tuner,
+        supply: ExecutorSupply,
         *,
         started_s: float,
     ) -> None:
@@ -89,6 +92,8 @@ class Master:
         self._job = run.job(rank.config.name)
         self._fingerprint, self._cut = fingerprint, cut
         self._tuner = tuner
+        self._supply = supply
+        self._in_use = supply.in_use(machine.epochs)
         self._events: deque[Event] = deque()
         self._stall = StallDetector(rank.config.stall_timeout_s, rank.roles, run.logs)
         self._walltime = WalltimeLimit.of_job(rank.config.walltime, started_s)
@@ -223,6 +228,7 @@ class Master:
         if reason is not None:
             self._request_stop(reason)
         self._stall.check()
+        self._look_at_supply()
         change = self._tuner.propose()
         if change is not None:
             self._record.note_moving(change.why, len(change.moves))
@@ -231,6 +237,16 @@ class Master:
         if 0 < interval_s <= time.monotonic() - self._saved_s:
             self._ask_to_save()
         self._record.heartbeat(self._machine)
+
+    def _look_at_supply(self) -> None:
+        """Note executors that were given or taken back."""
+        in_use = self._supply.in_use(self._machine.epochs)
+        if problem := self._supply.take_problem():
+            self._record.note(f"warning: {problem}")
+        if in_use != self._in_use:
+            self._in_use = in_use
+            self._tuner.use(in_use)
+            self._record.note_executors(in_use, self._supply.source)
 
     def _ask_to_save(self) -> None:
         if not self._asked_to_save and self._machine.phase == "running":

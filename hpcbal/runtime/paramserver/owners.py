@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import InputError
+from hpcbal.paramserver.store.ownership import dealt_out
+from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob
+from hpcbal.runtime.paramserver.cutting import Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +21,14 @@ class FirstRoles:
 
 
 def first_roles(config: ParamServerConfig, executors: Sequence[int]) -> FirstRoles:
-    """The roles at the start: as the file says, and about three workers for each server otherwise.
+    """The roles at the start of a job: as the file says, and about three workers for each server otherwise.
 
     The first executors work, the ones after them serve. Nothing is known of the job yet, and what is wrong
     costs a few turns: the job then configures itself.
 
     Args:
         config: the configuration.
-        executors: their ranks, ascending; at least two.
+        executors: ranks of those in use, ascending; at least two.
 
     Raises:
         InputError: if the file asks for more than there are.
@@ -39,6 +42,30 @@ def first_roles(config: ParamServerConfig, executors: Sequence[int]) -> FirstRol
     if workers < 1 or servers < 1 or workers + servers > count:
         raise InputError(
             f"workers: {config.workers} and servers: {config.servers} do not fit {count} executors, all "
-            "ranks but the first; lower them, or start more ranks"
+            "ranks in use but the first; lower them, or start more ranks"
         )
     return FirstRoles(tuple(executors[:workers]), tuple(executors[workers : workers + servers]))
+
+
+def first_owners(
+    config: ParamServerConfig, cut: Cut, in_use: Sequence[int], saved: SavedJob | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The owner of each data block and of each parameter block at the start.
+
+    A job that goes on keeps the roles that it has chosen itself, if the executors are still there.
+
+    Args:
+        config: the configuration.
+        cut: the numbers of blocks.
+        in_use: ranks of the executors that the job may use, ascending; at least two.
+        saved: the checkpoint from which it goes on; None: it starts.
+
+    Raises:
+        InputError: if the file asks for more workers and servers than there are.
+    """
+    if saved is not None and config.workers == config.servers == "auto":
+        data, parameters = saved.holder[DATA], saved.holder[PARAMETERS]
+        if {*data, *parameters} <= {*in_use}:
+            return tuple(data), tuple(parameters)
+    roles = first_roles(config, in_use)
+    return dealt_out(cut.data, roles.workers), dealt_out(sum(cut.parameters), roles.servers)

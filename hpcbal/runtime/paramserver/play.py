@@ -20,7 +20,6 @@ from hpcbal.paramserver.machine.messages import What
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.store.ownership import dealt_out
 from hpcbal.runtime.paramserver.checkpoint import (
     DATA,
     PARAMETERS,
@@ -33,8 +32,9 @@ from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.master import Master
 from hpcbal.runtime.paramserver.opening import JOBS, OpenedJob
-from hpcbal.runtime.paramserver.owners import first_roles
+from hpcbal.runtime.paramserver.owners import first_owners
 from hpcbal.runtime.paramserver.record import JobRecord
+from hpcbal.runtime.paramserver.supply import ExecutorSupply
 from hpcbal.runtime.paramserver.tracing import SliceTrace
 from hpcbal.runtime.paramserver.tuning import Tuner
 from hpcbal.runtime.rank.context import LiveRank
@@ -101,22 +101,25 @@ def make_master(
         InputError: if the file asks for more workers and servers than there are executors.
     """
     executors = rank.roles.executor_ranks
-    roles = first_roles(config, executors)
+    saved = opened.saved
+    history = () if saved is None else saved.history
+    supply = ExecutorSupply(config, executors, opened.run.executors)
+    in_use = supply.in_use(history[-1].epoch if history else 0)
+    data_owner, parameter_owner = first_owners(config, cut, in_use, saved)
     blocks = DataBlocks(loaded.num_samples, cut.data)
     is_async = config.staleness is None
     steps = 1 if is_async else -(-blocks.num_samples // config.mini_batch)
     pace = Pace(steps, config.staleness, config.stop.max_epochs, config.objective.every)
     stop = config.stop
     rule = JobStop(stop.max_epochs, stop.monitor, stop.mode, stop.target, stop.patience, stop.min_delta)
-    saved = opened.saved
     machine = JobMachine(
         JobSpec(executors, pace, rule),
-        dealt_out(cut.data, roles.workers),
-        dealt_out(sum(cut.parameters), roles.servers),
+        data_owner,
+        parameter_owner,
         None if saved is None else saved.number,
-        () if saved is None else saved.history,
+        history,
     )
-    record = JobRecord(opened, rank.roles)
+    record = JobRecord(opened, rank.roles, in_use)
     for note in opened.notes:
         record.note(note)
     record.note_start(machine, loaded.num_samples, loaded.parameter_bytes, None if is_async else steps)
@@ -129,8 +132,14 @@ def make_master(
         loaded.fingerprint(config.seed),
         cut,
         Tuner(
-            config, machine, loaded.num_samples, loaded.parameter_bytes, loaded.data_bytes(blocks.samples(0))
+            config,
+            machine,
+            loaded.num_samples,
+            loaded.parameter_bytes,
+            loaded.data_bytes(blocks.samples(0)),
+            in_use,
         ),
+        supply,
         started_s=opened.request.started_s,
     )
 

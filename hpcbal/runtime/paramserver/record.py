@@ -20,6 +20,7 @@ from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_res
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.host.environment import environment_versions
 from hpcbal.telemetry.ledger import (
+    ExecutorsChangedLine,
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
@@ -51,9 +52,10 @@ class JobRecord:
     Args:
         opened: the run's directory and ledger.
         roles: the ranks.
+        in_use: executors that the job may use.
     """
 
-    def __init__(self, opened: OpenedJob, roles: Roles) -> None:
+    def __init__(self, opened: OpenedJob, roles: Roles, in_use: Sequence[int]) -> None:
         self._run, self._lock, self._ledger = opened.run, opened.lock, opened.ledger
         self._config = opened.config
         self._name = opened.config.name
@@ -65,6 +67,9 @@ class JobRecord:
         )
         self._status_due_s = 0.0
         self._began_s = self._epoch_began_s = time.monotonic()
+        self._in_use = tuple(in_use)
+        self._used_s = 0.0  # executor-seconds until `_used_until_s`
+        self._used_until_s = self._began_s
         self._turns: dict[int, WorkerFacts] = {}  # of the epoch so far
         self._decided_s = 0.0
         self._saving_since_s = 0.0
@@ -75,6 +80,7 @@ class JobRecord:
         if opened.resumed:
             self._metrics.rewind(self._name, history[-1].epoch if history else 0, history)
             self._earlier_s = sum(record.seconds for record in history)
+            self._used_s = self._earlier_s * len(in_use)
         self._append(
             RunStartedLine(
                 kind="paramserver",
@@ -191,6 +197,23 @@ class JobRecord:
         counts = (count_text(roles.count(role), role) for role in ("worker", "server"))
         self.note(f"reconfigured in {seconds:.2f} s: {', '.join(counts)}")
 
+    def note_executors(self, in_use: Sequence[int], source: str) -> None:
+        """The job has been given executors, or some were taken back."""
+        self._count_use()
+        gone = len({*self._in_use} - {*in_use})
+        come = len({*in_use} - {*self._in_use})
+        self._in_use = tuple(in_use)
+        self._append(ExecutorsChangedLine(self._name, self._in_use, source))
+        changes = [f"{come} more"] * (come > 0) + [f"{gone} taken back"] * (gone > 0)
+        self.note(f"{count_text(len(in_use), 'executor')} ({', '.join(changes)}) by {source}")
+
+    def _count_use(self) -> float:
+        """Executor-seconds so far."""
+        now_s = time.monotonic()
+        self._used_s += (now_s - self._used_until_s) * len(self._in_use)
+        self._used_until_s = now_s
+        return self._used_s
+
     def note_pause(self) -> None:
         """The workers pause for a checkpoint."""
         self._saving_since_s = time.monotonic()
@@ -259,7 +282,7 @@ class JobRecord:
             epochs=machine.epochs,
             best=numbers.pop(best_key, None),
             wall_time_s=wall_time_s,
-            slot_seconds=wall_time_s * len(machine.spec.executors),
+            slot_seconds=self._count_use(),
             cause=f"{end.cause}: {key_line(end.detail)}" if end.cause else "",
             numbers=numbers,
             best_key=best_key,
@@ -285,6 +308,7 @@ class JobRecord:
                 "role": machine.role_of(executor),
                 "data_blocks": counts["data"][i],
                 "parameter_blocks": counts["parameters"][i],
+                "in_use": executor in self._in_use,
             }
             for i, executor in enumerate(executors)
         ]
@@ -302,7 +326,7 @@ class JobRecord:
                 "main_metric": main,
                 "best": self._best(machine, main),
                 "wall_time_s": wall_time_s,
-                "slot_seconds": wall_time_s * len(executors),
+                "slot_seconds": self._count_use(),
                 "cause": "" if end is None else end.cause,
                 "detail": "" if end is None else end.detail,
             }

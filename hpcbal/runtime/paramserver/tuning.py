@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import PolicyError
@@ -18,17 +19,19 @@ from hpcbal.policies.configuring import (
     ServerMetrics,
     Trigger,
     TurnMetrics,
-    best_heterogeneous,
-    best_homogeneous,
+    best_within,
     cost_of_moving,
     epoch_cost,
     estimate_machines,
     measured_bandwidth,
     plan_changes,
     renamed,
+    spread,
 )
 from hpcbal.policies.configuring import Move as BlockMove
 from hpcbal.telemetry.views.table import count_text
+
+log = logging.getLogger(__name__)
 
 
 class Tuner:
@@ -42,6 +45,7 @@ class Tuner:
         num_samples: of the dataset.
         model_bytes: size of all tables.
         data_bytes: size of all samples and their state, about.
+        in_use: ranks of the executors that the job may use; None: all.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Tuner:
         num_samples: int,
         model_bytes: int,
         data_bytes: int,
+        in_use: Collection[int] | None = None,
     ) -> None:
         self._config = config
         self._machine = machine
@@ -61,6 +66,13 @@ class Tuner:
         self._metrics = Metrics.of(len(self._executors), config.tune.warm_up)
         self._trigger = Trigger(config.tune.min_gain, config.tune.min_turns)
         self._has_news = False  # whether turns came since the last look
+        self._in_use = frozenset(self._index[executor] for executor in in_use or self._executors)
+        self._resources_changed = False
+
+    def use(self, executors: Collection[int]) -> None:
+        """From now on the job has these executors; the others have to be emptied."""
+        self._in_use = frozenset(self._index[executor] for executor in executors)
+        self._resources_changed = True
 
     def note_turn(self, executor: int, turn: TurnDone) -> None:
         """Count a turn."""
@@ -80,45 +92,81 @@ class Tuner:
         self._metrics = self._metrics.after_change()
 
     def propose(self) -> Reconfigure | None:
-        """A reconfiguration that is predicted to pay; None if there is none, or too little is measured."""
+        """A reconfiguration that is predicted to pay, or that cannot wait; None if there is none.
+
+        Executors that the job has lost are emptied at once. Otherwise enough turns must be measured.
+        """
         tune, machine = self._config.tune, self._machine
-        if not (self._has_news and tune.enabled):
+        is_due = self._resources_changed or (self._has_news and tune.enabled)
+        if not is_due or not machine.can_reconfigure:
             return None
         self._has_news = False
-        if machine.phase != "running" or machine.is_reconfiguring:
-            return None
         try:
             now = self._ownership()
             current = now.configuration
-            measured = (self._metrics.executors[i].fresh_turns for i in current.workers)
-            if not current.workers or min(measured) < tune.min_turns:
-                return None
-            change = self._best_change(now, current)
-        except PolicyError:  # an executor works and serves, or nothing fits: there is nothing to compare
+            if self._resources_changed:
+                change = self._change_of_resources(now, current)
+            else:
+                measured = (self._metrics.executors[i].fresh_turns for i in current.workers)
+                if not current.workers or min(measured) < tune.min_turns:
+                    return None
+                change = self._best_change(now, current, ())
+        except PolicyError as error:  # an executor works and serves, or nothing fits
+            if self._resources_changed:
+                log.warning("executors changed, but blocks stay where they are: %s", error)
+                self._resources_changed = False
             return None
         self.forget()
         return change
 
-    def _best_change(self, now: Ownership, current: Configuration) -> Reconfigure | None:
+    def _change_of_resources(self, now: Ownership, current: Configuration) -> Reconfigure | None:
+        """What follows from executors that came or went."""
+        leaving = [i for i in (*current.workers, *current.servers) if i not in self._in_use]
+        change = None
+        if self._config.tune.enabled and self._is_measured(current):
+            change = self._best_change(now, current, leaving)
+        elif leaving or not self._config.tune.enabled:
+            wanted = spread(current, self._in_use)
+            plan = plan_changes(now, wanted)
+            change = self._request(plan, wanted, "executors changed", None) if plan.moves else None
+        # Otherwise what has come is used once turns are measured. Moves may be cut short by a pause.
+        self._resources_changed = change is not None
+        return change
+
+    def _is_measured(self, current: Configuration) -> bool:
+        """Whether anything can be predicted from this configuration."""
+        return all(self._metrics.executors[i].communication_s.number for i in current.workers)
+
+    def _best_change(
+        self, now: Ownership, current: Configuration, leaving: Sequence[int]
+    ) -> Reconfigure | None:
         problem = self._problem(current)
-        is_alike = len(set(problem.machines)) == 1
-        wanted = best_homogeneous(problem) if is_alike else best_heterogeneous(problem).configuration
-        wanted = renamed(current, wanted, problem.machines)
+        machines = problem.machines
+        wanted = best_within(problem, self._in_use)
+        away = [i for i in range(len(machines)) if i not in self._in_use]
+        wanted = renamed(current, wanted, machines, away)
         plan = plan_changes(now, wanted)
         moving = cost_of_moving(
             plan,
-            problem.machines,
+            machines,
             self._data_bytes / problem.num_data_blocks,
             self._model_bytes / problem.num_parameter_blocks,
         )
         epochs_left = self._machine.spec.pace.max_epochs - self._machine.epochs
         before_s, after_s = (epoch_cost(problem, each).epoch_s for each in (current, wanted))
-        decision = self._trigger.decide(before_s, after_s, moving, float(epochs_left))
+        decision = self._trigger.decide(
+            before_s, after_s, moving, float(epochs_left), self._resources_changed, leaving
+        )
         if not decision.change or not plan.moves:
             return None
+        if decision.reason == "forced":
+            return self._request(plan, wanted, "executors were taken back", None)
+        why = f"predicted to save {100 * decision.gain:.0f} % of an epoch"
+        return self._request(plan, wanted, why, decision.gain)
+
+    def _request(self, plan: Plan, wanted: Configuration, why: str, gain: float | None) -> Reconfigure:
         counts = f"{count_text(len(wanted.workers), 'worker')}, {count_text(len(wanted.servers), 'server')}"
-        why = f"{counts}: predicted to save {100 * decision.gain:.0f} % of an epoch"
-        return Reconfigure(moves_of(plan, self._executors), why, decision.gain)
+        return Reconfigure(moves_of(plan, self._executors), f"{counts}: {why}", gain)
 
     def _ownership(self) -> Ownership:
         data = tuple(self._index[owner] for owner in self._machine.owners("data"))

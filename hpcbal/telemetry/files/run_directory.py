@@ -65,6 +65,11 @@ class RunDirectory:
         return self.root / "run.lock"
 
     @property
+    def executors(self) -> Path:
+        """Names the executors that a parameter-server job may use; written by its site or its user."""
+        return self.root / "executors"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

@@ -25,6 +25,7 @@ from hpcbal.telemetry.ledger.epochs import (
 from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger, scan_ledger
 from hpcbal.telemetry.ledger.line import Facts, Line
 from hpcbal.telemetry.ledger.paramserver import (
+    ExecutorsChangedLine,
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
@@ -71,6 +72,7 @@ __all__ = [
     "Entry",
     "EpochDoneLine",
     "EpochFacts",
+    "ExecutorsChangedLine",
     "Facts",
     "GpuLeftOutLine",
     "GroupFacts",

@@ -99,6 +99,22 @@ class ReconfiguredLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorsChangedLine(Line):
+    """Written when the job has been given executors, or some were taken back.
+
+    Attributes:
+        job: name of the job.
+        executors: ranks that the job may use from now on.
+        source: what decided it: `executors` (the file) or `executors.schedule`.
+    """
+
+    event: ClassVar[str] = "executors-changed"
+    job: str
+    executors: tuple[int, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobSavedLine(Line):
     """Written when a checkpoint of a parameter-server job is complete on disk.
 

@@ -21,6 +21,7 @@ from hpcbal.telemetry.ledger.dnns import (
 from hpcbal.telemetry.ledger.epochs import EpochDoneLine
 from hpcbal.telemetry.ledger.line import Line
 from hpcbal.telemetry.ledger.paramserver import (
+    ExecutorsChangedLine,
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
@@ -79,6 +80,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             BadSampleLine,
             RolesAssignedLine,
             JobEpochLine,
+            ExecutorsChangedLine,
             ReconfiguredLine,
             JobSavedLine,
             JobDoneLine,

@@ -28,7 +28,7 @@ def body_of(status: ParamServerStatus) -> list[str]:
             lines.append(f"{job['cause']}: {cell_text(' '.join(key_line(job['detail']).split()))}")
     headers = ("rank", "role", "data blocks", "parameter blocks")
     rows = [
-        [str(each["rank"]), each["role"], str(each["data_blocks"]), str(each["parameter_blocks"])]
+        [str(each["rank"]), _role_text(each), str(each["data_blocks"]), str(each["parameter_blocks"])]
         for each in status["executors"]
     ]
     return [*lines, "", *format_table(headers, rows, right={0, 2, 3})]
@@ -37,6 +37,15 @@ def body_of(status: ParamServerStatus) -> list[str]:
 def _roles_line(executors: list[ExecutorStatus]) -> str:
     workers = sum(each["role"] in ("worker", "both") for each in executors)
     servers = sum(each["role"] in ("server", "both") for each in executors)
-    idle = sum(each["role"] == "standby" for each in executors)
+    away = sum(not each.get("in_use", True) for each in executors)
+    idle = sum(each["role"] == "standby" and each.get("in_use", True) for each in executors)
     line = f"{count_text(workers, 'worker')}, {count_text(servers, 'server')}"
-    return f"{line}, {idle} standing by" if idle else line
+    line += f", {idle} standing by" if idle else ""
+    return f"{line}, {away} not in use" if away else line
+
+
+def _role_text(executor: ExecutorStatus) -> str:
+    """The role; of an executor that the job may not use, whether it has been emptied."""
+    if executor.get("in_use", True):
+        return executor["role"]
+    return "not in use" if executor["role"] == "standby" else f"{executor['role']}, leaving"

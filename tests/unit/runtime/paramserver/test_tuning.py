@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import Heard, Reconfigure, Started
+from hpcbal.paramserver.machine.events import Heard, Reconfigure, SaveRequested, Started
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
@@ -55,7 +55,7 @@ def measure(tuner: Tuner, machine: JobMachine, turns: int, bandwidth: float) -> 
 
 
 def tuner_of(machine: JobMachine, **changes: Any) -> Tuner:
-    return Tuner(config(**changes), machine, SAMPLES, MODEL, 8 * SAMPLES)
+    return Tuner(config(**changes), machine, SAMPLES, MODEL, 8 * SAMPLES, machine.spec.executors)
 
 
 ONE_WORKER = [1] * 48, [2, 3, 4, 5, 6] * 10
@@ -120,7 +120,7 @@ def test_it_proposes_nothing_where_it_must_not(changes: Any) -> None:
 
 def test_no_move_that_the_epochs_left_do_not_pay_for() -> None:
     machine = running(*ONE_WORKER, epochs=1)
-    tuner = Tuner(config(), machine, SAMPLES, 10**13, 8)
+    tuner = Tuner(config(), machine, SAMPLES, 10**13, 8, machine.spec.executors)
     measure(tuner, machine, 8, 1e6)
     assert tuner.propose() is None
 
@@ -160,6 +160,76 @@ def test_machines_that_turn_out_to_be_faster_get_more() -> None:
     assert change is not None
     owners = moved(machine, change).owners("data")
     assert min(owners.count(rank) for rank in (4, 5)) >= 3 * max(owners.count(rank) for rank in (1, 2, 3))
+
+
+def owning(machine: JobMachine) -> set[int]:
+    return {*machine.owners("data"), *machine.owners("parameters")}
+
+
+@pytest.mark.parametrize("is_measured", [True, False])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_executors_that_are_taken_back_are_emptied_at_once(is_measured: bool, enabled: bool) -> None:
+    machine = running([1, 2, 3, 4] * 12, [5, 6] * 24)
+    tuner = tuner_of(machine, tune={"enabled": enabled})
+    if is_measured:
+        measure(tuner, machine, 8, 1e7)
+    tuner.use((2, 3, 6))
+    change = tuner.propose()
+    assert change is not None
+    assert "taken back" in change.why or "executors changed" in change.why
+    assert change.predicted_gain is None
+    machine.handle(change)
+    assert tuner.propose() is None, "while blocks move"
+    machine = moved(machine, change)
+    assert owning(machine) <= {2, 3, 6}
+    assert set(machine.owners("data")).isdisjoint(machine.owners("parameters"))
+
+
+def test_what_a_pause_has_cut_short_follows() -> None:
+    machine = running([1, 2, 3, 4] * 12, [5, 6] * 24)
+    tuner = tuner_of(machine)
+    tuner.use((1, 2, 5))
+    assert tuner.propose() is not None
+    again = tuner.propose()  # nothing has moved: the machine was about to pause
+    assert again is not None
+    tuner = tuner_of(moved(machine, again))
+    tuner.use((1, 2, 5))
+    assert tuner.propose() is None
+
+
+def test_executors_that_come_are_used_once_that_is_predicted_to_pay() -> None:
+    machine = running([1, 2] * 24, [3] * 48)
+    tuner = tuner_of(machine)
+    tuner.use((1, 2, 3))
+    assert tuner.propose() is None
+    measure(tuner, machine, 8, 1e9)
+    change = tuner.propose()
+    assert change is None or owning(moved(machine, change)) <= {1, 2, 3}
+    tuner.use((1, 2, 3, 4, 5))
+    measure(tuner, machine, 8, 1e9)
+    change = tuner.propose()
+    assert change is not None
+    assert change.predicted_gain is not None
+    assert owning(moved(machine, change)) == {1, 2, 3, 4, 5}
+
+
+def test_without_tuning_they_share_the_work_evenly() -> None:
+    machine = running([1, 2] * 24, [3] * 48)
+    tuner = tuner_of(machine, tune={"enabled": False})
+    tuner.use((1, 2, 3, 4, 5, 6))
+    change = tuner.propose()
+    assert change is not None
+    after = moved(machine, change)
+    assert sorted({after.owners("data").count(rank) for rank in set(after.owners("data"))}) == [12]
+    assert len(set(after.owners("parameters"))) == 2
+
+
+def test_a_proposal_waits_while_the_job_is_about_to_pause() -> None:
+    machine = running([1, 2, 3, 4] * 12, [5, 6] * 24)
+    tuner = tuner_of(machine)
+    machine.handle(SaveRequested())
+    tuner.use((1, 2, 5))
+    assert tuner.propose() is None
 
 
 ROLES = st.lists(st.sampled_from(["worker", "server", "standby"]), min_size=3, max_size=6)

@@ -1,0 +1,99 @@
+"""Which executors a job may use: those of the start, of a schedule, or of a file that a site writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbal.cluster.executor_list import executors_of
+from hpcbal.config import ParamServerConfig
+from hpcbal.errors import InputError
+
+MOST_CHARACTERS = 1 << 16
+"""Of the file that are read."""
+
+LOOK_INTERVAL_S = 0.5
+"""Between two looks at the file."""
+
+
+class ExecutorSupply:
+    """Says which executors a job has. A file, as long as it is there, wins over the schedule.
+
+    Args:
+        config: the job.
+        executors: ranks of all executors, ascending.
+        path: of the file.
+
+    Raises:
+        InputError: if the schedule asks for executors that there are not.
+    """
+
+    def __init__(self, config: ParamServerConfig, executors: Sequence[int], path: Path) -> None:
+        self._executors = tuple(executors)
+        self._path = path
+        self._schedule = [(0, self._first("executors.start", config.executors.start))]
+        for i, change in enumerate(config.executors.schedule):
+            use = self._first(f"executors.schedule.{i}.use", change.use)
+            self._schedule.append((change.after_epoch, use))
+        self._text: str | None = None
+        self._of_file: tuple[int, ...] | None = None
+        self._due_s = 0.0
+        self._problem = self._reported = ""
+
+    def in_use(self, epochs: int) -> tuple[int, ...]:
+        """The executors that the job may use now, ascending; at least two.
+
+        Args:
+            epochs: completed epochs.
+        """
+        self._look()
+        if self._of_file is not None:
+            return self._of_file
+        return [use for after, use in self._schedule if after <= epochs][-1]
+
+    @property
+    def source(self) -> str:
+        """What decides now: the name of the file, or `executors.schedule`; for people."""
+        return self._path.name if self._of_file is not None else "executors.schedule"
+
+    def take_problem(self) -> str:
+        """What is wrong with the file, once for each problem; empty if nothing is."""
+        news = self._problem if self._problem != self._reported else ""
+        self._reported = self._problem
+        return news
+
+    def _look(self) -> None:
+        """Read the file, at most every `LOOK_INTERVAL_S`."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + LOOK_INTERVAL_S
+        try:
+            with self._path.open(encoding="utf-8", errors="replace") as file:
+                text: str | None = file.read(MOST_CHARACTERS)
+            self._problem = self._problem if text == self._text else ""
+        except FileNotFoundError:
+            text, self._problem = None, ""
+        except OSError as error:
+            text = self._text  # a file system that has a moment's trouble changes nothing
+            self._problem = f"{self._path}: cannot read: {error.strerror or error}"
+        if text == self._text:
+            return
+        self._text = text
+        if text is None:
+            self._of_file = None
+            return
+        try:
+            self._of_file = executors_of(text, self._executors)
+        except InputError as error:
+            self._problem = f"{self._path}: {error}; nothing changes"
+
+    def _first(self, key: str, use: int | str) -> tuple[int, ...]:
+        try:
+            return executors_of(str(use), self._executors)
+        except InputError as error:
+            count = len(self._executors)
+            raise InputError(
+                f"{key}: got {use}, but the job has {count} executors; start more ranks"
+            ) from error
