@@ -189,7 +189,7 @@ class Server:
                     if rows != ALL_ROWS:
                         pull.places[block] = ids[start : start + rows].copy()
                         start += rows
-                self._buffers.give(buffer)
+                self.give_back(buffer)
                 self.try_pull(pull)
 
             self._wire.receive(frame, Segments([ids]), received)
@@ -258,7 +258,7 @@ class Server:
 
         def sent() -> None:
             if buffer is not None:
-                self._buffers.give(buffer)
+                self.give_back(buffer)
             for held in lent:
                 self._return(held)
 
@@ -377,7 +377,7 @@ class Server:
             self.give_back(push.buffer)
 
     def give_back(self, buffer: NDArray[np.uint8]) -> None:
-        """A push has been applied; receive those that waited for its room."""
+        """A buffer is no longer needed, whatever it held; receive the pushes that waited for its room."""
         self._buffers.give(buffer)
         while self._without_room and self._buffers.has_room(self._without_room[0].payload_bytes):
             self._receive_push(self._without_room.popleft())

@@ -76,6 +76,14 @@ def test_it_does_so_while_blocks_move(name: str) -> None:
     assert len(master.reconfigured) >= 3
 
 
+def test_little_memory_stops_no_job_whatever_takes_the_room() -> None:
+    """A push may wait for the room of a pull. Ten jobs, because messages meet in another order each time."""
+    setup = replace(setup_of("ratings", [1, 2], [3, 4]), memory_bytes=20_000)
+    for _ in range(10):
+        master, saved = run_job(replace(setup, after=Rotation(2, 4)))
+    check_equal(setup, master, saved)
+
+
 @pytest.mark.parametrize("name", APPS)
 def test_a_job_goes_on_from_its_checkpoint_with_other_executors(name: str) -> None:
     first = replace(setup_of(name, [1], [2]), epochs=2)
