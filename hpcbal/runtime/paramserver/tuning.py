@@ -122,10 +122,13 @@ class Tuner:
     def _change_of_resources(self, now: Ownership, current: Configuration) -> Reconfigure | None:
         """What follows from executors that came or went."""
         leaving = [i for i in (*current.workers, *current.servers) if i not in self._in_use]
-        change = None
+        change, has_tried = None, False
         if self._config.tune.enabled and self._is_measured(current):
-            change = self._best_change(now, current, leaving)
-        elif leaving or not self._config.tune.enabled:
+            try:
+                change, has_tried = self._best_change(now, current, leaving), True
+            except PolicyError as error:  # such as roles that would be exchanged without a way round
+                log.info("the best configuration without %s cannot be reached: %s", leaving, error)
+        if not has_tried and (leaving or not self._config.tune.enabled):
             wanted = spread(current, self._in_use)
             plan = plan_changes(now, wanted)
             change = self._request(plan, wanted, "executors changed", None) if plan.moves else None

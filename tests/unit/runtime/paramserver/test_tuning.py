@@ -185,6 +185,23 @@ def test_executors_that_are_taken_back_are_emptied_at_once(is_measured: bool, en
     assert set(machine.owners("data")).isdisjoint(machine.owners("parameters"))
 
 
+def test_what_is_taken_back_is_emptied_although_the_best_roles_cannot_be_reached() -> None:
+    """Of a slow worker and a fast server, the best pair has the roles exchanged: without a way round."""
+    machine = running([1, 3] * 24, [2, 4, 5, 6] * 12)
+    tuner = tuner_of(machine)
+    measure(tuner, machine, 8, 1e9)
+    for _ in range(60):
+        slow = messages.TurnDone(0, (), 20, 20 * SECONDS, 1e-4, 1e-4, 2 * MODEL)
+        fast = messages.TurnDone(0, (), 20, SECONDS, 1e-4, 1e-4, 2 * MODEL)
+        tuner.note_turn(1, slow)
+        tuner.note_turn(2, fast)
+    tuner.use((1, 2))
+    change = tuner.propose()
+    assert change is not None
+    machine.handle(change)
+    assert owning(moved(machine, change)) == {1, 2}
+
+
 def test_what_a_pause_has_cut_short_follows() -> None:
     machine = running([1, 2, 3, 4] * 12, [5, 6] * 24)
     tuner = tuner_of(machine)
