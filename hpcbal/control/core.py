@@ -122,13 +122,16 @@ class Core:
         )
 
     def flotillas(self) -> FlotillaPlanner:
-        """The planner of flotillas for the present rates, of the DNNs that are live: there will be fewer."""
+        """The planner of flotillas for the present rates, of the live DNNs that have one.
+
+        A paused DNN may have none yet. It is in no flotilla before a round has measured it.
+        """
         s, settings = self.state, self.settings
         delta = settings.delta
         assert delta is not None, "a schedule that forms flotillas has a delta"
         if self._flotillas is None or self._flotillas[0] is not s.rates or self._flotillas[1] != delta:
             planner = FlotillaPlanner(
-                s.live_ids(),
+                [dnn_id for dnn_id in s.live_ids() if s.rates.is_measured(dnn_id, 1)],
                 s.rates,
                 self.cluster.num_gpus,
                 delta,

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from hpcbal.cluster.layout import Cluster, Node
@@ -571,6 +571,7 @@ def test_crashes_on_one_cluster_train_every_sample_once_per_epoch(seed: int) -> 
     world.check_end()
 
 
+@example(1 << 30)  # a DNN pauses before it has a rate
 @QUICK
 @given(seeds)
 def test_stops_on_changing_clusters_train_every_sample_once_per_epoch(seed: int) -> None:
