@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.policies.batching import BATCHING, BatchingPolicy, BatchTask, Observation, WorkerLimits
@@ -187,7 +187,6 @@ def test_after_a_slow_phase_the_group_is_as_fast_as_before(
     assert gpus.longest_s(state.batch_sizes) <= 1.15 * before_s
 
 
-@example([250.0, 250.0, 250.0, 500.0], 4, 0.5, 0)
 @given(
     st.lists(st.sampled_from([250.0, 500.0, 1000.0, 2000.0]), min_size=2, max_size=6),
     st.integers(4, 32),
@@ -203,8 +202,7 @@ def test_if_weights_fill_the_memory_small_batches_still_find_the_best_split(
     gpus = Gpus(np.array(speeds), fixed, 0.0, nothing, nothing, np.random.default_rng(seed))
     state = go_on(POLICIES["fitted"], POLICIES["fitted"].start(task), gpus, 250)
     best = split_min_max(TimeCurves.of([(0.0, 0.005, 1 / speed) for speed in speeds]), task)
-    # One sample at the wrong GPU may be more than a tenth of a small batch.
-    assert gpus.longest_s(state.batch_sizes) <= 1.1 * gpus.longest_s(best) + 1 / max(speeds)
+    assert gpus.longest_s(state.batch_sizes) <= 1.1 * gpus.longest_s(best)
 
 
 @given(st.none() | st.floats(0, 1, exclude_min=True), st.integers(0, 10_000), st.integers(0, 10_000))
