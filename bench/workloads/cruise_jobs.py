@@ -92,7 +92,7 @@ def simulated(app: App, mode: str, num_machines: int, **changes: Any) -> tuple[S
 
 
 def tuner_of(app: App, job: ServingJob, machine: JobMachine) -> Tuner:
-    """The tuner of a real job. It measures computing and links; the file tells it nothing of machines."""
+    """The tuner of a real job. It measures computing and links, because the file names no machines."""
     staleness = job.staleness
     config = ParamServerConfig.model_validate(
         {

@@ -1,4 +1,4 @@
-"""A job on parameter servers of which only the sizes matter: samples are empty, updates are zeros."""
+"""A parameter-server job for measuring transfers: samples are empty, updates are zeros."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class KerasMetric(Metric):
 
 
 def accuracy_of_whole_labels(y: Any, predictions: Any) -> Any:
-    """Which predictions are right, where the loss does not tell what is predicted; traced.
+    """Compare predictions with labels if the loss does not say what the predictions are; traced.
 
     With one more axis than the labels, of length 2 or more, predictions are numbers for each class; otherwise
     probabilities of yes.

@@ -68,7 +68,7 @@ class Executor:
         job: what to train.
         machine: how fast to be; None: as fast as the machine is.
         checkpoints: where to save and load blocks; None: the job is never saved.
-        trace: is told what the executor does.
+        trace: records what the executor does; None: nothing is recorded.
     """
 
     def __init__(

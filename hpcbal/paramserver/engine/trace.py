@@ -1,4 +1,4 @@
-"""What an executor does when, for whoever records it."""
+"""Tell a recorder what an executor does, and when."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from contextlib import AbstractContextManager, nullcontext
 
 
 class Trace:
-    """Is told what an executor does; this one records nothing. Times are those of `time.monotonic`."""
+    """A recorder of what an executor does. This one ignores it.
+
+    Times are those of `time.monotonic`.
+    """
 
     def turn(self, epoch: int, pull_began_s: float, compute_began_s: float, compute_ended_s: float) -> None:
         """A turn has been taken, and its updates are being sent.

@@ -39,7 +39,7 @@ class Turns:
         client: pulls and pushes.
         reactor: serves others during pauses.
         wire: counts bytes.
-        trace: is told of each turn.
+        trace: records each turn.
     """
 
     def __init__(
