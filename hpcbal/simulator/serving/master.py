@@ -110,7 +110,7 @@ class Master:
 
     def _due_change(self) -> Reconfigure | None:
         machine = self._machine
-        if machine.phase != "running" or machine.is_reconfiguring:
+        if not machine.can_reconfigure:
             return None
         due = next((epoch for epoch in self._changes if epoch <= machine.epochs), None)
         if due is not None:
