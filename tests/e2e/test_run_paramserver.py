@@ -260,7 +260,16 @@ def test_it_configures_itself_and_the_results_stay(job, monkeypatch):
     assert "reconfiguring:" in done.out
     epochs = job.events("job-epoch")
     assert sum(worker.turns > 0 for worker in epochs[0].workers) >= 1
-    assert sum(worker.turns > 0 for worker in epochs[-1].workers) > 1  # roles may change again later
+    # In the last epoch, exactly the workers work: those of its start, and of changes that end in it or later.
+    lines = [line for line in job.events() if line.event in ("roles-assigned", "reconfigured", "job-epoch")]
+    start = lines.index(epochs[-2])
+    before = [line for line in lines[:start] if line.event != "job-epoch"][-1:]
+    since = [line for line in lines[start:] if line.event != "job-epoch"]
+    workers = [
+        {rank for rank, role in enumerate(line.roles, 1) if role == "worker"} for line in [*before, *since]
+    ]
+    worked = {worker.executor for worker in epochs[-1].workers if worker.turns > 0}
+    assert set.intersection(*workers) <= worked <= set.union(*workers)
 
 
 def test_what_is_on_disk_and_wrong_is_one_sentence_and_can_be_mended(job, monkeypatch):
@@ -320,6 +329,11 @@ def test_executors_come_and_go_by_the_schedule(job, monkeypatch):
     assert {1, 2, 3, 4, 5} in used
     assert used[-1] == {1, 2}
     check_outcome(job, monkeypatch)
+    changes = len(job.events("executors-changed"))
+    more = job.run("run", "job.yaml", "--set", f"stop.max_epochs={EPOCHS + 1}")
+    assert more.code == 0, more
+    assert len(job.events("executors-changed")) == changes, "the last change is still in force"
+    assert roles_of(job)[-1] == {1, 2}
     refused = job.run("run", "job.yaml", "-o", "other", "--set", "executors.start=6")
     assert refused.code == 2, refused
     assert "executors.start: got 6, but the job has 5 executors; start more ranks" in refused.err

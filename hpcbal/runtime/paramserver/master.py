@@ -47,8 +47,6 @@ log = logging.getLogger(__name__)
 LAST_SLICES_S = 5.0
 """How long the master waits for the executors' last slices of the timeline."""
 
-_PAUSE_S = 1e-3
-
 CODE_OF_OUTCOME = {
     "done": ExitCode.DONE,
     "failed": ExitCode.FAILED_DNNS,
@@ -68,6 +66,7 @@ class Master:
         fingerprint, cut: of the data and the tables, for checkpoints.
         tuner: proposes reconfigurations.
         supply: says which executors the job may use.
+        in_use: ranks of those that it may use at the start.
         started_s: when this start began, in seconds since the Unix epoch; the walltime counts from then.
     """
 
@@ -82,6 +81,7 @@ class Master:
         cut: Cut,
         tuner: Tuner,
         supply: ExecutorSupply,
+        in_use: tuple[int, ...],
         *,
         started_s: float,
     ) -> None:
@@ -93,7 +93,7 @@ class Master:
         self._fingerprint, self._cut = fingerprint, cut
         self._tuner = tuner
         self._supply = supply
-        self._in_use = supply.in_use(machine.epochs)
+        self._in_use = in_use
         self._events: deque[Event] = deque()
         self._stall = StallDetector(rank.config.stall_timeout_s, rank.roles, run.logs)
         self._walltime = WalltimeLimit.of_job(rank.config.walltime, started_s)
@@ -129,18 +129,21 @@ class Master:
         return code
 
     def _take_last_slices(self) -> None:
-        """Complete the timeline: every executor sends its last slices, maybe none, after `Finish`."""
+        """Complete the timeline: after `Finish`, every executor sends its last slices and an empty part."""
         waiting = set(self._machine.spec.executors)
         until_s = time.monotonic() + LAST_SLICES_S
-        while waiting and time.monotonic() < until_s:
+        patience = Patience()
+        while waiting and (now_s := time.monotonic()) < until_s:
             found = self._rank.channel.receive()
             if found is None:
-                time.sleep(_PAUSE_S)
+                patience.wait(now_s)
                 continue
+            patience.reset()
             source, message = found
             if isinstance(message, protocol.TimelinePart):
                 self._record.note_slices(source, message.slices)
-                waiting.discard(source)
+                if not message.slices:
+                    waiting.discard(source)
         self._record.close_timeline()
 
     def _handle(self, event: Event) -> None:
@@ -239,7 +242,9 @@ class Master:
         self._record.heartbeat(self._machine)
 
     def _look_at_supply(self) -> None:
-        """Note executors that were given or taken back."""
+        """Note executors that were given or taken back, once it is known how far the job is."""
+        if self._machine.phase != "running":
+            return
         in_use = self._supply.in_use(self._machine.epochs)
         if problem := self._supply.take_problem():
             self._record.note(f"warning: {problem}")

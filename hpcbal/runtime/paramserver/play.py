@@ -78,7 +78,8 @@ def play_job(
     executor = all_or_none(world, lambda: _executor(frames, rank, config, loaded, cut, saved, trace))
     code = executor.run()
     trace.end()
-    rank.channel.send(SCHEDULER_RANK, TimelinePart(rank.slices.take()))  # the master waits for this last part
+    rank.send_slices()
+    rank.channel.send(SCHEDULER_RANK, TimelinePart(()))  # the master waits for this end
     rank.channel.flush()
     executor.close()
     return code
@@ -140,6 +141,7 @@ def make_master(
             in_use,
         ),
         supply,
+        in_use,
         started_s=opened.request.started_s,
     )
 
