@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract import IntArray, Table
 from hpcbal.paramserver.engine.buffers import view
-from hpcbal.paramserver.engine.wire import Frame
 
 ALL_ROWS = -1
 """In an entry of a frame: the whole block."""
@@ -26,7 +25,7 @@ class Pull:
 
     Attributes:
         step, share: see `Frame`.
-        need: by block, the number of the worker's last push to it.
+        number: by block, of the worker's last push to it.
         places: rows of sparse blocks.
     """
 
@@ -34,7 +33,7 @@ class Pull:
     request: int
     step: int
     share: int
-    need: dict[int, int]
+    number: dict[int, int]
     places: dict[int, IntArray]
 
 
@@ -47,34 +46,35 @@ class Push:
         places, deltas, number: by block; blocks without `places` are pushed whole.
         num_open: blocks that are neither applied nor forwarded.
         num_reading: blocks that still read the buffer.
-        num_applied: blocks to acknowledge.
+        num_applied: blocks to acknowledge, in one frame.
     """
 
     worker: int
     request: int
     step: int
     buffer: NDArray[np.uint8]
-    places: dict[int, IntArray]
-    deltas: dict[int, NDArray[Any]]
-    number: dict[int, int]
+    places: dict[int, IntArray] = field(default_factory=dict)
+    deltas: dict[int, NDArray[Any]] = field(default_factory=dict)
+    number: dict[int, int] = field(default_factory=dict)
     num_open: int = 0
     num_reading: int = 0
     num_applied: int = 0
 
-    @classmethod
-    def parsed(cls, frame: Frame, buffer: NDArray[np.uint8], shape_of: ShapeOf) -> Push:
-        """A push from its frame and its payload."""
-        push = cls(frame.origin, frame.request, frame.step, buffer, {}, {}, {})
-        entries = frame.entries.tolist()
+    def parse(self, entries: Sequence[Sequence[int]], shape_of: ShapeOf) -> None:
+        """Find what belongs to each block.
+
+        Args:
+            entries: of `Kind.PUSH`.
+        """
         start = 0
         for block, _, rows in entries:
             if rows != ALL_ROWS:
-                push.places[block] = view(buffer, start, (rows,), "int64")
+                self.places[block] = view(self.buffer, start, (rows,), "int64")
                 start += 8 * rows
         for block, number, rows in entries:
             table, block_rows = shape_of(block)
             count = block_rows if rows == ALL_ROWS else rows
-            push.deltas[block] = view(buffer, start, (count, table.num_columns), table.dtype)
+            self.deltas[block] = view(self.buffer, start, (count, table.num_columns), table.dtype)
             start += count * table.row_bytes
-            push.number[block] = number
-        return push
+            self.number[block] = number
+        self.num_open = self.num_reading = len(entries)

@@ -34,6 +34,7 @@ from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
 from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.reactor import Reactor
+from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.trace import Trace
@@ -99,8 +100,8 @@ class Executor:
             self.buffers,
             job.cut.num_blocks if job.staleness == 0 else None,
         )
+        self._requests = Requests(self.server, self._wire)
         self._moves = ParameterMoves(self.server, self._wire, self._parameters_moved, self._on_block)
-        self.server.on_free = self._moves.release
         self._data_moves = DataMoves(self._wire, self.samples, self._data_moved, self._on_block)
         self._wire.on(Kind.TAKEN, self._on_taken)
         self._owners = np.zeros(job.layout.num_blocks, np.int64)
@@ -139,7 +140,7 @@ class Executor:
         """Free what the transport keeps; collective, after all executors have finished in order."""
         self.client.close()
         self.reactor.wait_until(lambda: not self._wire.transport.num_active)
-        self.server.close()
+        self._requests.close()
         self._wire.transport.close()
 
     # The loop.
@@ -239,6 +240,7 @@ class Executor:
         self.client.owners_changed()
         own_data = [block for block, owner in enumerate(assign.data_owner) if owner == rank]
         own_parameters = [block for block, owner in enumerate(assign.parameter_owner) if owner == rank]
+        self.server.begin(own_parameters)
         if assign.saved is None:
             for block, values, release in allocate(job.layout, own_parameters):
                 fill_first(job, block, values)
@@ -315,8 +317,10 @@ class Executor:
 
     def _on_taken(self, frame: Frame) -> None:
         for block, given_as, _ in frame.entries.tolist():
-            moves = self._moves if given_as == Kind.GIVE_PARAMETERS else self._data_moves
-            moves.on_taken(block)
+            if given_as == Kind.GIVE_PARAMETERS:
+                self._moves.on_taken(block, frame.source)
+            else:
+                self._data_moves.on_taken(block)
 
     def _parameters_moved(self, blocks: tuple[int, ...], destination: int) -> None:
         self._channel.send(MASTER, messages.BlocksMoved("parameters", blocks, destination))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,6 @@ from numpy.typing import NDArray
 from hpcbal.paramserver.contract import IntArray
 
 BEFORE_ALL_STEPS = -1
-
-
-class PushNumber:
-    """Number of a worker's last push, shared by blocks that it always pushes together."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 class HeldBlock:
@@ -32,11 +22,8 @@ class HeldBlock:
 
     Attributes:
         values: shape (num_rows, num_columns).
-        applied: by worker, the number of its last push that is in the values.
-        lent: sends that read the values now.
         release: called when the block has moved away and nothing reads the values any more.
         evaluated: the last number of epochs after which terms of the objective were computed from the values.
-        waiting: what is to be tried again when the block has changed.
         step: the last step whose updates are in the values.
     """
 
@@ -47,24 +34,16 @@ class HeldBlock:
         "_kept",
         "_pulled",
         "_pulled_step",
-        "applied",
         "evaluated",
-        "lent",
         "release",
         "step",
         "values",
-        "waiting",
     )
 
-    def __init__(
-        self, values: NDArray[Any], applied: Mapping[int, int] | None = None, evaluated: int = 0
-    ) -> None:
+    def __init__(self, values: NDArray[Any], evaluated: int = 0) -> None:
         self.values = values
-        self.applied: dict[int, int | PushNumber] = dict(applied or {})
-        self.lent = 0
         self.release: Callable[[], None] = _nothing
         self.evaluated = evaluated
-        self.waiting: deque[Callable[[], None]] = deque()
         self.step = BEFORE_ALL_STEPS
         self._before: NDArray[Any] | None = None  # rows as they were, where they are kept
         self._kept: NDArray[np.bool_] | None = None
@@ -75,11 +54,6 @@ class HeldBlock:
     def num_bytes(self) -> int:
         """Of the values, and of those before the step."""
         return self.values.nbytes * (1 if self._before is None else 2)
-
-    def last(self, worker: int) -> int:
-        """Number of a worker's last push that is in the values."""
-        found = self.applied.get(worker, 0)
-        return found.number if isinstance(found, PushNumber) else found
 
     def note_pull(self, step: int, share: int) -> None:
         """Count how many data blocks' turns of a step have pulled the whole block."""

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hpcbal.paramserver.engine.held_block import HeldBlock
+from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
-
-if TYPE_CHECKING:
-    from hpcbal.paramserver.engine.server import Server
+from hpcbal.paramserver.store.actions import Give, Moved, Took
 
 
 class ParameterMoves:
@@ -38,28 +36,37 @@ class ParameterMoves:
     ) -> None:
         self._server, self._wire = server, wire
         self._on_moved, self._on_block = on_moved, on_block
-        self._leaving: dict[int, int] = {}  # block -> destination, until it is acknowledged
         self._sent: list[HeldBlock] = []
+        server.on_move = self._perform
+        server.on_free = self.release
         wire.on(Kind.GIVE_PARAMETERS, self._on_give)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether every block that was given away has arrived."""
-        return not self._leaving
 
     def move(self, blocks: tuple[int, ...], destination: int) -> None:
         """Hand blocks over: their ownership at once, then their values."""
-        for block in blocks:
-            held = self._server.disown(block, destination)
-            self._leaving[block] = destination
-            numbers = sorted((worker, held.last(worker)) for worker in held.applied)
-            applied = np.array(numbers, np.int64).reshape(-1, 2)
-            places, rows = held.kept()
-            entries = [(block, len(applied), held.evaluated), (block, held.step, len(places))]
-            payload = Segments([held.values, applied, places, rows])
-            sent = partial(self._note_sent, held)
-            self._wire.send(destination, Kind.GIVE_PARAMETERS, entries, payload, then=sent)
-            self._server.retry(held)  # which forwards what has waited
+        self._server.perform(self._server.host.move(blocks, destination))
+
+    def on_taken(self, block: int, destination: int) -> None:
+        """A block has arrived at its new owner."""
+        self._server.perform(self._server.host.taken(block, destination))
+
+    def _perform(self, action: Give | Took | Moved) -> None:
+        match action:
+            case Give():
+                self._give(action)
+            case Took(block, source):
+                self._wire.send(source, Kind.TAKEN, [(block, Kind.GIVE_PARAMETERS, 0)])
+            case Moved(block, destination):
+                self._on_moved((block,), destination)
+
+    def _give(self, action: Give) -> None:
+        block = action.block
+        held = self._server.let_go(block)
+        applied = np.array(sorted(action.applied.items()), np.int64).reshape(-1, 2)
+        places, rows = held.kept()
+        entries = [(block, len(applied), held.evaluated), (block, held.step, len(places))]
+        payload = Segments([held.values, applied, places, rows])
+        sent = partial(self._note_sent, held)
+        self._wire.send(action.destination, Kind.GIVE_PARAMETERS, entries, payload, then=sent)
 
     def _note_sent(self, held: HeldBlock) -> None:
         self._sent.append(held)
@@ -67,7 +74,7 @@ class ParameterMoves:
 
     def release(self) -> None:
         """Give back the memory of blocks that have left, once no pull reads them any more."""
-        if self._sent and not self._server.is_lending:
+        if self._sent and not self._server.host.is_lending:
             for held in self._sent:
                 held.release()
             self._sent = []
@@ -79,17 +86,12 @@ class ParameterMoves:
         applied = np.empty((num_workers, 2), np.int64)
         places = np.empty(num_kept, np.int64)
         rows = np.empty((num_kept, table.num_columns), table.dtype)
-        self._server.expect(block)
+        self._server.perform(self._server.host.expect(block, frame.source))
 
         def received() -> None:
-            self._wire.send(frame.source, Kind.TAKEN, [(block, Kind.GIVE_PARAMETERS, 0)])
-            held = HeldBlock(values, dict(applied.tolist()), evaluated)
+            held = HeldBlock(values, evaluated)
             held.restore_kept(step, places, rows)
-            self._server.own(block, held)
+            self._server.arrived(block, held, dict(applied.tolist()))
             self._on_block()
 
         self._wire.receive(frame, Segments([values, applied, places, rows]), received)
-
-    def on_taken(self, block: int) -> None:
-        """A block has arrived at its new owner."""
-        self._on_moved((block,), self._leaving.pop(block))

@@ -1,19 +1,17 @@
-"""The owner of parameter blocks: answers pulls from where the values lie, and applies pushes in place.
+"""The owner of parameter blocks: performs what the state machine of its blocks decides.
 
-Blocks are independent of each other. A block that is being sent is lent: it may be sent to several workers at
-once, and pushes to it wait. A push of a worker to a block is applied once, in the order of its numbers; a
-pull waits for the worker's own pushes. When a block moves away, its ownership goes first: from then on every
-access is forwarded, and the new owner keeps it until the values have come.
+`store.host.Host` decides what is answered, applied, kept waiting, forwarded or given away. Here are the
+values: they are sent from where they lie, and pushes are applied in place.
 
 Source: [PS] Sec. 3.3.2.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +21,13 @@ from hpcbal.errors import UserCodeError
 from hpcbal.paramserver.contract import App, apply_update
 from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
 from hpcbal.paramserver.engine.buffers import Buffers, view
-from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS, HeldBlock, PushNumber
-from hpcbal.paramserver.engine.routes import Routes
+from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS, HeldBlock
+from hpcbal.paramserver.engine.room import PushRoom
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.user_app import calling
-from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
+from hpcbal.paramserver.engine.wire import Kind, Wire
+from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
+from hpcbal.paramserver.store.host import Host
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class ServerLoad:
 
     Attributes:
         service_s: seconds spent with requests.
-        requests: pulls and pushes that were answered.
+        requests: pulls and pushes that have come.
     """
 
     service_s: float = 0.0
@@ -47,23 +47,25 @@ class Server:
     """The blocks of one executor.
 
     Attributes:
+        host: decides.
         app: updates values.
         shape_of: see `ShapeOf`.
+        room: for pushes and row ids; a push waits at its sender while there is none.
         sync_blocks: see below.
         load: what was served since the last report.
         failure: what the app has raised for an update. The job has failed then: whoever drives the server
             raises it. Until the job ends, pushes are acknowledged all the same, so that nobody waits for
             them.
-        generation: counts changes of what is here, and of what routes have prepared for.
+        generation: counts changes of what is here.
         kept_step: the last step before which rows of any block are kept.
-        on_free: called when a block is lent no more.
-        num_lent: blocks that are being sent, each as often as it is; routes count for themselves.
+        on_free: called when an answer that lent blocks has been sent.
+        on_move: performs what blocks need that change their owner.
 
     Args:
-        wire: carries the frames; this class handles pulls and pushes.
+        wire: carries the frames.
         app: updates values.
         shape_of: see `ShapeOf`.
-        buffers: for pushes and row ids; a push waits at its sender while there is no room.
+        buffers: for pushes, row ids and rows.
         sync_blocks: in `sync`, the number of data blocks, all of which take a turn in every step; None: pulls
             may see updates of their own step.
     """
@@ -76,22 +78,19 @@ class Server:
         buffers: Buffers,
         sync_blocks: int | None = None,
     ) -> None:
-        self._wire, self.app, self.shape_of, self._buffers = wire, app, shape_of, buffers
+        self._wire, self.app, self.shape_of = wire, app, shape_of
+        self.host: Host[Pull | Push] = Host(wire.rank)
+        self.room = PushRoom(buffers)
         self.sync_blocks = sync_blocks
         self._held: dict[int, HeldBlock] = {}
-        self._gone: dict[int, int] = {}
-        self._coming: dict[int, list[Callable[[], None]]] = {}
-        self._without_room: deque[Frame] = deque()
+        self._actions: deque[Action[Pull | Push]] = deque()
+        self._pulled: dict[tuple[int, ...], tuple[int, int]] = {}  # by blocks: step, and data blocks
         self.on_free: Callable[[], None] = _nothing
+        self.on_move: Callable[[Give | Took | Moved], None] = _cannot_move
         self.load = ServerLoad()
         self.failure: UserCodeError | None = None
         self.generation = 0
         self.kept_step = BEFORE_ALL_STEPS
-        self.num_lent = 0
-        self._routes = Routes(self, wire)
-        wire.on(Kind.PULL, self._on_pull)
-        wire.on(Kind.PUSH, self.on_push)
-        wire.on(Kind.FORWARDED_PUSH, self._receive_push)
 
     # What is here.
 
@@ -107,57 +106,44 @@ class Server:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no block is lent, awaited or on its way."""
-        return (
-            not self._coming
-            and not self._without_room
-            and not any(held.lent or held.waiting for held in self._held.values())
-        )
+        """Whether nothing waits, and no block is lent, awaited or on its way."""
+        return self.host.is_idle and self.room.is_idle
 
     def values(self, block: int) -> NDArray[Any]:
         """The values of a block that is here; read only between polls."""
         return self._held[block].values
 
-    def find(self, block: int) -> HeldBlock | None:
-        """A block that is here; None if it is not."""
-        return self._held.get(block)
+    def begin(self, blocks: Sequence[int]) -> None:
+        """The job begins, and these blocks begin here; `add` follows for each."""
+        self.perform(self.host.begin(blocks))
 
     def add(self, block: int, values: NDArray[Any], release: Callable[[], None] | None = None) -> None:
-        """Own a block from the start; its values are changed in place.
+        """Own a block that begins here; its values are changed in place.
 
         Args:
             release: called when the block has moved away and nothing reads the values any more.
         """
         held = HeldBlock(values)
         held.release = release or held.release
-        self.own(block, held)
+        self.arrived(block, held, {})
 
-    def own(self, block: int, held: HeldBlock) -> None:
-        """Own a block, and serve what has come for it before."""
+    def arrived(self, block: int, held: HeldBlock, applied: dict[int, int]) -> None:
+        """The values of an awaited block are here: serve what has come for it before.
+
+        Args:
+            applied: by worker, the number of its last push that is in the values.
+        """
         self._held[block] = held
         self.generation += 1
         if held.has_kept:
             self.kept_step = max(self.kept_step, held.step)
-        self._gone.pop(block, None)
-        for attempt in self._coming.pop(block, []):
-            attempt()
+        self.perform(self.host.arrived(block, applied))
 
-    def disown(self, block: int, owner: int) -> HeldBlock:
-        """Forward every access to a block to its new owner from now on; returns the block."""
-        held = self._held.pop(block)
+    def let_go(self, block: int) -> HeldBlock:
+        """A block leaves, as `Give` says; returns what is here of it."""
+        self._note_pulls(block)
         self.generation += 1
-        self._gone[block] = owner
-        return held
-
-    def expect(self, block: int) -> None:
-        """Own a block whose values are on their way: keep accesses until `own`."""
-        self._coming.setdefault(block, [])
-        self._gone.pop(block, None)
-
-    @property
-    def is_lending(self) -> bool:
-        """Whether values of any block are being sent to workers."""
-        return self.num_lent > 0 or self._routes.is_sending
+        return self._held.pop(block)
 
     def take_unevaluated(self, epoch: int) -> list[int]:
         """Blocks whose terms of the objective after `epoch` are missing; from now on they are not."""
@@ -166,225 +152,162 @@ class Server:
             self._held[block].evaluated = epoch
         return missing
 
-    def close(self) -> None:
-        """Give up what is prepared; nothing may be on its way."""
-        self._routes.close()
+    # What the host asks for.
 
-    # Pulls.
+    def perform(self, actions: Sequence[Action[Pull | Push]]) -> None:
+        """Perform actions in order; what follows from one is performed after the last."""
+        queue = self._actions
+        is_busy = bool(queue)
+        queue.extend(actions)
+        if is_busy:
+            return
+        while queue:
+            self._perform(queue[0])
+            queue.popleft()
 
-    def _on_pull(self, frame: Frame) -> None:
-        start_s = time.perf_counter()
-        entries = frame.entries.tolist()
-        need = {block: number for block, number, _ in entries}
-        pull = Pull(frame.origin, frame.request, frame.step, frame.share, need, {})
-        if not frame.payload_bytes:
-            self.try_pull(pull)
-        else:
-            buffer = self._buffers.take(frame.payload_bytes)
-            ids = view(buffer, 0, (frame.payload_bytes // 8,), "int64")
+    def _perform(self, action: Action[Pull | Push]) -> None:
+        match action:
+            case Answer(Pull() as pull, blocks):
+                if pull.places:
+                    self._answer_rows(pull, blocks)
+                else:
+                    self._answer_whole(pull, tuple(blocks))
+            case Apply(Push() as push, blocks):
+                self._apply(push, blocks)
+            case Skip(Push() as push, blocks):
+                self._close(push, len(blocks))
+                self._done_reading(push, len(blocks))
+            case Forward(Pull() as pull, blocks, owner):
+                self._forward_pull(pull, blocks, owner)
+            case Forward(Push() as push, blocks, owner):
+                self._forward_push(push, blocks, owner)
+            case Give() | Took() | Moved():
+                self.on_move(action)
+            case _:
+                raise AssertionError(f"a host asked for {action}")
 
-            def received() -> None:
-                start = 0
-                for block, _, rows in entries:
-                    if rows != ALL_ROWS:
-                        pull.places[block] = ids[start : start + rows].copy()
-                        start += rows
-                self.give_back(buffer)
-                self.try_pull(pull)
-
-            self._wire.receive(frame, Segments([ids]), received)
-        self._count(start_s)
-
-    def try_pull(self, pull: Pull) -> None:
-        """Answer a pull if all its blocks are ready; park it otherwise."""
-        self._forward_pull(pull)
-        for block, number in pull.need.items():
-            held = self._held.get(block)
-            if held is None:  # it is coming, or will be made when the job starts
-                self._coming.setdefault(block, []).append(lambda: self.try_pull(pull))
-                return
-            if held.last(pull.worker) < number:
-                held.waiting.append(lambda: self.try_pull(pull))
-                return
-        if pull.need:
-            self._answer(pull)
-
-    def _forward_pull(self, pull: Pull) -> None:
-        by_owner: dict[int, list[int]] = {}
-        for block in pull.need:
-            if block in self._gone:
-                by_owner.setdefault(self._gone[block], []).append(block)
-        for owner, blocks in by_owner.items():
-            places = [pull.places[block] for block in blocks if block in pull.places]
-            entries = [
-                (
-                    block,
-                    pull.need.pop(block),
-                    len(pull.places[block]) if block in pull.places else ALL_ROWS,
-                )
-                for block in blocks
-            ]
-            payload = Segments(places) if places else None
-            self._wire.send(
-                owner, Kind.PULL, entries, payload, pull.request, pull.worker, pull.step, pull.share
-            )
-
-    def _answer(self, pull: Pull) -> None:
-        self.load.requests += 1
-        entries, arrays, lent = [], [], []
-        buffer = None
-        if pull.places:
-            sizes = {b: len(p) * self.shape_of(b)[0].row_bytes for b, p in pull.places.items()}
-            buffer, start = self._buffers.take(sum(sizes.values())), 0
-        for block in pull.need:
-            held = self._held[block]
-            if block in pull.places:
-                places = pull.places[block]
-                assert buffer is not None
-                rows = view(buffer, start, (len(places), held.values.shape[1]), held.values.dtype)
-                held.rows_at(pull.step, places, rows)
-                start += sizes[block]
-                arrays.append(rows)
-                entries.append((block, 0, len(places)))
-            else:
-                values, is_lent = held.whole_at(pull.step)
-                held.note_pull(pull.step, pull.share)
-                if is_lent:
-                    held.lent += 1
-                    self.num_lent += 1
-                    lent.append(held)
-                arrays.append(values)
-                entries.append((block, 0, ALL_ROWS))
-
-        def sent() -> None:
-            if buffer is not None:
-                self.give_back(buffer)
-            for held in lent:
-                self._return(held)
-
+    def _answer_rows(self, pull: Pull, blocks: Sequence[int]) -> None:
+        """Send copies of rows."""
+        sizes = [len(pull.places[block]) * self.shape_of(block)[0].row_bytes for block in blocks]
+        buffer, start = self.room.buffers.take(sum(sizes)), 0
+        entries, arrays = [], []
+        for block, size in zip(blocks, sizes, strict=True):
+            places, held = pull.places[block], self._held[block]
+            rows = view(buffer, start, (len(places), held.values.shape[1]), held.values.dtype)
+            held.rows_at(pull.step, places, rows)
+            start += size
+            arrays.append(rows)
+            entries.append((block, 0, len(places)))
+        sent = partial(self.room.give, buffer)
         self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=sent)
 
-    def _return(self, held: HeldBlock) -> None:
-        """A lent block has been sent."""
-        held.lent -= 1
-        self.num_lent -= 1
-        self.on_free()
-        if not held.lent:
-            self.retry(held)
-
-    def retry_all(self, blocks: tuple[int, ...]) -> None:
-        """Try again what waits for any of these blocks."""
-        self.on_free()
+    def _answer_whole(self, pull: Pull, blocks: tuple[int, ...]) -> None:
+        """Send blocks from where they lie."""
+        arrays, reads_values = [], False
         for block in blocks:
-            held = self._held.get(block)
-            if held is not None and held.waiting:
-                self.retry(held)
+            held = self._held[block]
+            values, is_lent = held.whole_at(pull.step)
+            held.note_pull(pull.step, pull.share)
+            reads_values |= is_lent
+            arrays.append(values)
+        entries = [(block, 0, ALL_ROWS) for block in blocks]
+        sent = partial(self.sent, blocks) if reads_values else _nothing
+        self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=sent)
+        if not reads_values:  # but what they were before the step
+            self.sent(blocks)
 
-    def retry(self, held: HeldBlock) -> None:
-        """Try again what waits for a block."""
-        waiting, held.waiting = held.waiting, deque()
-        for attempt in waiting:
-            attempt()
+    def sent(self, blocks: tuple[int, ...]) -> None:
+        """An answer that lent these blocks has been sent."""
+        self.perform(self.host.sent(blocks))
+        self.on_free()
 
-    # Pushes.
+    def _forward_pull(self, pull: Pull, blocks: Sequence[int], owner: int) -> None:
+        places = [pull.places[block] for block in blocks if block in pull.places]
+        entries = [
+            (block, pull.number[block], len(pull.places[block]) if block in pull.places else ALL_ROWS)
+            for block in blocks
+        ]
+        payload = Segments(places) if places else None
+        self._wire.send(owner, Kind.PULL, entries, payload, pull.request, pull.worker, pull.step, pull.share)
 
-    def on_push(self, frame: Frame) -> None:
-        if self._without_room or not self._buffers.has_room(frame.payload_bytes):
-            # Later ones wait too: the payloads of a source come in the order of their headers.
-            self._without_room.append(frame)
-            return
-        self._receive_push(frame)
-
-    def _receive_push(self, frame: Frame) -> None:
-        buffer = self._buffers.take(frame.payload_bytes)
-        if frame.kind == Kind.PUSH_ROUTE:
-            self._routes.receive(frame, buffer)
-            return
-        payload = Segments([buffer[: frame.payload_bytes]])
-        self._wire.receive(frame, payload, lambda: self._on_pushed(frame, buffer))
-
-    def _on_pushed(self, frame: Frame, buffer: NDArray[np.uint8]) -> None:
-        self.pushed(Push.parsed(frame, buffer, self.shape_of))
-
-    def pushed(self, push: Push) -> None:
-        """Apply a push whose payload is here, as far as it may be."""
-        start_s = time.perf_counter()
-        self.load.requests += 1
-        push.num_open = push.num_reading = len(push.number)
-        for block in list(push.number):
-            self._try_push(push, block)
-        self._count(start_s)
-
-    def _try_push(self, push: Push, block: int) -> None:
-        """Apply one block of a push if it is its turn; forward or park it otherwise."""
-        if block in self._gone:
-            self._forward_push(push, block)
-            return
-        held = self._held.get(block)
-        if held is None:
-            self._coming.setdefault(block, []).append(lambda: self._try_push(push, block))
-            return
-        last, number = held.last(push.worker), push.number[block]
-        if number > last + 1 or (number == last + 1 and (held.lent or self._routes.lends(block))):
-            held.waiting.append(lambda: self._try_push(push, block))
-            return
-        if number == last + 1:
-            table, places = self.shape_of(block)[0], push.places.get(block)
+    def _apply(self, push: Push, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            held, table = self._held[block], self.shape_of(block)[0]
+            places = push.places.get(block)
             if self.sync_blocks is not None:
-                self._routes.note_pulls(block)
+                self._note_pulls(block)
                 if held.before_update(push.step, places, self.sync_blocks):
                     self.kept_step = push.step
-            if self.failure is None:
-                try:
-                    with calling(self.app, f"update({table.name!r})"):
-                        apply_update(self.app, table.name, held.values, places, push.deltas[block])
-                except UserCodeError as error:
-                    self.failure = error
-            if isinstance(held.applied.get(push.worker), PushNumber):
-                self.generation += 1  # the blocks of a route have no common number any more
-            held.applied[push.worker] = number
-        push.num_applied += 1
-        self._close_block(push)
-        self._done_reading(push)
-        if held.waiting:
-            self.retry(held)
+            self.update(table.name, held.values, places, push.deltas[block])
+        push.num_applied += len(blocks)
+        self._close(push, len(blocks))
+        self._done_reading(push, len(blocks))
 
-    def _forward_push(self, push: Push, block: int) -> None:
-        rows = len(push.places[block]) if block in push.places else ALL_ROWS
-        arrays = [push.places[block]] if block in push.places else []
-        arrays.append(push.deltas[block])
-        entries = [(block, push.number[block], rows)]
-        self._close_block(push)
+    def update(
+        self, table: str, values: NDArray[Any], places: NDArray[np.int64] | None, deltas: NDArray[Any]
+    ) -> None:
+        """Let the app change values, unless it has failed."""
+        if self.failure is None:
+            try:
+                with calling(self.app, f"update({table!r})"):
+                    apply_update(self.app, table, values, places, deltas)
+            except UserCodeError as error:
+                self.failure = error
+
+    def _forward_push(self, push: Push, blocks: Sequence[int], owner: int) -> None:
+        entries = [
+            (block, push.number[block], len(push.places[block]) if block in push.places else ALL_ROWS)
+            for block in blocks
+        ]
+        arrays: list[NDArray[Any]] = [push.places[block] for block in blocks if block in push.places]
+        arrays += [push.deltas[block] for block in blocks]
+        self._close(push, len(blocks))
         self._wire.send(
-            self._gone[block],
+            owner,
             Kind.FORWARDED_PUSH,
             entries,
             Segments(arrays),
             push.request,
             push.worker,
             push.step,
-            then=lambda: self._done_reading(push),
+            then=partial(self._done_reading, push, len(blocks)),
         )
 
-    def _close_block(self, push: Push) -> None:
-        push.num_open -= 1
+    def _close(self, push: Push, num_blocks: int) -> None:
+        """So many blocks of a push are applied or forwarded; acknowledge it if that is all."""
+        push.num_open -= num_blocks
         if not push.num_open and push.num_applied:
             self._wire.send(push.worker, Kind.APPLIED, (), request=push.request, share=push.num_applied)
 
-    def _done_reading(self, push: Push) -> None:
-        push.num_reading -= 1
+    def _done_reading(self, push: Push, num_blocks: int) -> None:
+        push.num_reading -= num_blocks
         if not push.num_reading:
-            self.give_back(push.buffer)
+            self.room.give(push.buffer)
 
-    def give_back(self, buffer: NDArray[np.uint8]) -> None:
-        """A buffer is no longer needed, whatever it held; receive the pushes that waited for its room."""
-        self._buffers.give(buffer)
-        while self._without_room and self._buffers.has_room(self._without_room[0].payload_bytes):
-            self._receive_push(self._without_room.popleft())
+    # Pulls of blocks that are always pulled together.
 
-    def _count(self, start_s: float) -> None:
-        self.load.service_s += time.perf_counter() - start_s
+    def note_pull(self, blocks: tuple[int, ...], step: int, share: int) -> None:
+        """Count how many data blocks' turns of a step have pulled all these blocks."""
+        before, count = self._pulled.get(blocks, (BEFORE_ALL_STEPS, 0))
+        self._pulled[blocks] = step, share + (count if before == step else 0)
+
+    def have_all_pulled(self, blocks: tuple[int, ...], step: int) -> bool:
+        """Whether all data blocks' turns of a step have pulled all these blocks at once."""
+        return self._pulled.get(blocks) == (step, self.sync_blocks)
+
+    def _note_pulls(self, block: int) -> None:
+        """Count at the blocks themselves what was pulled together with this one."""
+        for blocks, (step, share) in list(self._pulled.items()):
+            if block in blocks:
+                del self._pulled[blocks]
+                for each in blocks:
+                    if each in self._held:
+                        self._held[each].note_pull(step, share)
 
 
 def _nothing() -> None:
     pass
+
+
+def _cannot_move(action: Give | Took | Moved) -> None:
+    raise AssertionError(f"nothing performs {action}")
