@@ -159,6 +159,7 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
     from hpcbal.paramserver.engine.server import Server
     from hpcbal.paramserver.engine.wire import Wire
     from hpcbal.paramserver.store.layout import Layout
+    from hpcbal.paramserver.store.ownership import Ownership
 
     num_servers = comm.size - 1
     rows_each = size // (8 * COLUMNS)
@@ -181,7 +182,7 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
             span = layout.rows_span(block)
             server.add(block, values[span[0] - start : span[1] - start])
     else:
-        client = ParameterClient(wire, reactor, layout, owners)
+        client = ParameterClient(wire, reactor, layout, Ownership(owners))
     wire.open()
     table = np.zeros((rows_each * num_servers, COLUMNS))
     received = np.zeros_like(values)
@@ -321,6 +322,7 @@ def update(args: argparse.Namespace, size: int, share: float | None) -> dict[str
     from hpcbal.paramserver.engine.server import Server
     from hpcbal.paramserver.engine.wire import Wire
     from hpcbal.paramserver.store.layout import Layout
+    from hpcbal.paramserver.store.ownership import Ownership
 
     num_rows = round(size / (8 * COLUMNS) / (share or 1.0))
     app = Values(num_rows, "dense" if share is None else "sparse")
@@ -334,7 +336,7 @@ def update(args: argparse.Namespace, size: int, share: float | None) -> dict[str
     server.begin(range(layout.num_blocks))
     for block in range(layout.num_blocks):
         server.add(block, values[slice(*layout.rows_span(block))])
-    client = ParameterClient(worker, reactor, layout, np.ones(layout.num_blocks, np.int64))
+    client = ParameterClient(worker, reactor, layout, Ownership([1] * layout.num_blocks))
     worker.open()
     owner.open()
     rng = np.random.default_rng(0)

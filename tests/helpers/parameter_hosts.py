@@ -143,19 +143,21 @@ class Network:
 
     def _pull(self, worker: int, rng: random.Random) -> None:
         lends = rng.random() < 0.7
-        request, parts = self.ranks[worker].client.pull(self._some_blocks(rng))
+        wanted, client = self._some_blocks(rng), self.ranks[worker].client
+        request = client.pull(len(wanted))
         self.ranks[worker].asked[request] = {}
-        for owner, blocks, numbers in parts:
+        for owner, blocks, numbers in client.parts(wanted):
             of_blocks = dict(zip(blocks.tolist(), numbers.tolist(), strict=True))
             self.ranks[worker].asked[request] |= of_blocks
             self._send_access(worker, owner, Access(worker, request, of_blocks, lends))
 
     def _push(self, worker: int, rng: random.Random) -> None:
         blocks = self._some_blocks(rng)
-        request, parts = self.ranks[worker].client.push(blocks)
+        client = self.ranks[worker].client
+        request = client.push(blocks)
         for block in blocks.tolist():
             self.num_pushed[worker][block] += 1
-        for owner, own, numbers in parts:
+        for owner, own, numbers in client.parts(blocks):
             of_blocks = dict(zip(own.tolist(), numbers.tolist(), strict=True))
             access = Access(worker, request, of_blocks, None)
             self._send_access(worker, owner, access)
@@ -224,7 +226,7 @@ class Network:
                 self.num_moves += 1
                 for worker in range(len(self.ranks)):  # news may come late, and in any order
                     ownership = self.ranks[worker].client.ownership
-                    self._header(rank, worker, lambda o=ownership: _ignore(o.change([block], destination)))
+                    self._header(rank, worker, lambda o=ownership: o.change([block], destination))
 
     def _answer(self, rank: int, access: Access, blocks: list[int]) -> None:
         here, worker = self.ranks[rank], access.worker
@@ -263,12 +265,10 @@ class Network:
         for block, tokens in values.items():
             own = sum(1 for token in tokens if token[0] == worker)
             assert own >= here.asked[request][block], "a worker does not see its own update"
-        here.client.answered(request, list(values))
+        for block in values:
+            del here.asked[request][block]  # comes once
+        here.client.answered(request, len(values))
         self.num_answers += 1
 
     def _applied(self, worker: int, request: int, num_blocks: int) -> None:
         self.ranks[worker].client.applied(request, num_blocks)
-
-
-def _ignore(_: object) -> None:
-    pass

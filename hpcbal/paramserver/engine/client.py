@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +12,13 @@ from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract import IntArray, Table, Update
 from hpcbal.paramserver.engine.accesses import ALL_ROWS
-from hpcbal.paramserver.engine.dense import DenseTables, by_owner
+from hpcbal.paramserver.engine.dense import DenseTables
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Segments
-from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
+from hpcbal.paramserver.engine.wire import MAX_ENTRIES, Frame, Kind, Wire
+from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.store.ownership import Ownership
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,42 +38,14 @@ class _Placed:
     places: IntArray
 
 
-@dataclass(slots=True)
-class _Pull:
-    """A pull that is on its way.
-
-    Attributes:
-        targets: by block, where its values belong.
-    """
-
-    targets: dict[int, NDArray[Any]]
-    num_left: int
-
-    def count(self, num_blocks: int) -> None:
-        """So many blocks have come."""
-        self.num_left -= num_blocks
-
-
-@dataclass(slots=True)
-class _Push:
-    """A push that is on its way.
-
-    Attributes:
-        num_left: blocks that have not been applied yet.
-    """
-
-    num_left: int
-    then: Callable[[], None]
-
-
 class ParameterClient:
     """Pulls and pushes of one worker. A pull sees every earlier push of this worker.
 
     Args:
         wire, reactor: carry the frames; `pull` drives the reactor until the values are here.
         layout: of the tables.
-        owners: of each parameter block, shape (num_blocks,); the caller changes it when a block has moved,
-            and calls `owners_changed`.
+        ownership: of the parameter blocks; the caller changes it when a block has moved, and calls
+            `owners_changed`.
         pushed: numbers of this worker's last pushes by block, from a checkpoint; None: it has not pushed yet.
     """
 
@@ -81,19 +54,16 @@ class ParameterClient:
         wire: Wire,
         reactor: Reactor,
         layout: Layout,
-        owners: IntArray,
+        ownership: Ownership,
         pushed: IntArray | None = None,
     ) -> None:
         self._wire, self._reactor, self._layout = wire, reactor, layout
-        self._owners = owners
-        self.pushed = np.zeros(len(owners), np.int64) if pushed is None else pushed.copy()
-        self._numbers = itertools.count(1)
-        self._pulls: dict[int, _Pull] = {}
-        self._pushes: dict[int, _Push] = {}
+        self._client = Client(ownership, pushed, MAX_ENTRIES)
+        self._targets: dict[int, dict[int, NDArray[Any]]] = {}  # by pull and block: where values belong
+        self._applied: dict[int, Callable[[], None]] = {}  # by push: called when all of it is applied
         self._num_unsent = 0
-        self._dense = DenseTables(wire, reactor, layout, owners, self.pushed)
+        self._dense = DenseTables(wire, reactor, layout, self._client, self._answered)
         wire.on(Kind.PULLED, self._on_pulled)
-        wire.on(Kind.PULLED_ROUTE, self._on_pulled_route)
         wire.on(Kind.APPLIED, self._on_applied)
 
     @property
@@ -104,7 +74,7 @@ class ParameterClient:
     @property
     def num_unapplied(self) -> int:
         """Pushes that are on their way."""
-        return len(self._pushes)
+        return self._client.num_pushes
 
     def owners_changed(self) -> None:
         """Send requests to the new owners from now on; those on their way are forwarded."""
@@ -126,16 +96,16 @@ class ParameterClient:
 
         Returns: by table, the whole table, overwritten by the next pull, or the rows in the order of the ids.
         """
-        request = next(self._numbers)
-        pull = self._pulls[request] = _Pull(self._dense.targets, len(self._dense.targets))
-        self._dense.pull(request, step, share, pull.count)
+        requests = []
+        if self._dense.targets:
+            requests.append(self.start_dense_pull(step, share))
         rows: dict[str, NDArray[Any]] = {}
         finish: list[Callable[[], None]] = []
         sparse = {name: ids for name, ids in needs.items() if len(ids)}
         if sparse:
-            self._send_sparse(request, step, pull, sparse, rows, finish)
-        self._reactor.wait_until(lambda: not pull.num_left)
-        del self._pulls[request]
+            requests.append(self._start_sparse_pull(step, sparse, rows, finish))
+        for request in requests:
+            self._wait_for(request)
         self._dense.finish_pull()
         for put in finish:
             put()
@@ -144,16 +114,26 @@ class ParameterClient:
             rows[name] = np.empty((0, table.num_columns), table.dtype)
         return {**self._dense.tables, **rows}
 
-    def _send_sparse(
+    def _wait_for(self, pull: int) -> None:
+        self._reactor.wait_until(lambda: not self._client.is_pulling(pull))
+        del self._targets[pull]
+
+    def start_dense_pull(self, step: int, share: int) -> int:
+        """Ask for all dense tables; returns the number of the request."""
+        targets = self._dense.targets
+        request = self._client.pull(len(targets))
+        self._targets[request] = targets
+        self._dense.pull(request, step, share)
+        return request
+
+    def _start_sparse_pull(
         self,
-        request: int,
         step: int,
-        pull: _Pull,
         needs: Mapping[str, IntArray],
         rows: dict[str, NDArray[Any]],
         finish: list[Callable[[], None]],
-    ) -> None:
-        """Ask for rows; `finish` puts them in order when they are here."""
+    ) -> int:
+        """Ask for rows; returns the number of the request. `finish` puts them in order when they are here."""
         targets: dict[int, NDArray[Any]] = {}
         places: dict[int, IntArray] = {}
         for name, ids in needs.items():
@@ -164,12 +144,13 @@ class ParameterClient:
                 span = slice(placed.bounds[index], placed.bounds[index + 1])
                 targets[block], places[block] = received[span], placed.places[span]
             finish.append(partial(_put, ordered, placed.order, received))
-        pull.targets = {**pull.targets, **targets}
-        pull.num_left += len(targets)
-        for owner, blocks in by_owner(self._owners, np.array(sorted(targets), np.int64)):
-            entries = [(b, int(self.pushed[b]), len(places[b])) for b in blocks.tolist()]
-            payload = Segments([places[b] for b in blocks.tolist()])
-            self._wire.send(owner, Kind.PULL, entries, payload, request, step=step)
+        request = self._client.pull(len(targets))
+        self._targets[request] = targets
+        for owner, blocks, numbers in self._client.parts(np.array(sorted(targets), np.int64)):
+            wanted = [places[block] for block in blocks.tolist()]
+            entries = np.stack([blocks, numbers, [len(each) for each in wanted]], axis=1)
+            self._wire.send(owner, Kind.PULL, entries, Segments(wanted), request, step=step)
+        return request
 
     def _place(self, name: str, ids: IntArray) -> _Placed:
         blocks, places = self._layout.locate(name, ids)
@@ -179,21 +160,12 @@ class ParameterClient:
         return _Placed(order, blocks[starts].tolist(), [*starts.tolist(), len(ids)], places[order])
 
     def _on_pulled(self, frame: Frame) -> None:
-        pull = self._pulls[frame.request]
-        payload = Segments([pull.targets[block] for block in frame.entries[:, 0].tolist()])
+        targets = self._targets[frame.request]
+        payload = Segments([targets[block] for block in frame.entries[:, 0].tolist()])
+        self._wire.receive(frame, payload, partial(self._answered, frame.request, len(frame.entries)))
 
-        def received() -> None:
-            pull.num_left -= len(frame.entries)
-
-        self._wire.receive(frame, payload, received)
-
-    def _on_pulled_route(self, frame: Frame) -> None:
-        pull = self._pulls[frame.request]
-
-        def received() -> None:
-            pull.num_left -= num_blocks
-
-        num_blocks = self._dense.receive(frame, received)
+    def _answered(self, request: int, num_blocks: int) -> None:
+        self._client.answered(request, num_blocks)
 
     # Pushes.
 
@@ -210,29 +182,30 @@ class ParameterClient:
             step: of the turn, over the whole job.
         """
         self.wait_sent()
-        request = next(self._numbers)
-        num_dense, num_frames = self._dense.push(updates, request, step, self._sent)
-        self._num_unsent += num_frames
+        is_routed = self._dense.may_push(updates)
         pieces: dict[int, tuple[list[IntArray], NDArray[Any]]] = {}
         for name, update in updates.items():
             if name in self._dense.tables:
-                if num_dense:
+                if is_routed:
                     continue
                 self._dense.note_uneven()
             self._cut(self._layout.table(name), update, pieces)
-        if not pieces and not num_dense:
+        if not pieces and not is_routed:
             then()
             return
-        self._pushes[request] = _Push(num_dense + len(pieces), then)
+        cut = np.array(sorted(pieces), np.int64)
+        pushed = np.concatenate([self._dense.blocks, cut]) if is_routed and pieces else cut
+        request = self._client.push(pushed if pieces else self._dense.blocks)
+        self._applied[request] = then
+        if is_routed:
+            self._num_unsent += self._dense.push(updates, request, step, self._sent)
         if not pieces:
             return
-        blocks = np.array(sorted(pieces), np.int64)
-        self.pushed[blocks] += 1
-        for owner, part in by_owner(self._owners, blocks):
+        for owner, part, numbers in self._client.parts(cut):
             entries, ids, deltas = [], [], []
-            for block in part.tolist():
+            for block, number in zip(part.tolist(), numbers.tolist(), strict=True):
                 places, values = pieces[block]
-                entries.append((block, int(self.pushed[block]), len(places[0]) if places else ALL_ROWS))
+                entries.append((block, number, len(places[0]) if places else ALL_ROWS))
                 ids += places
                 deltas.append(values)
             self._num_unsent += 1
@@ -265,11 +238,8 @@ class ParameterClient:
             pieces[block] = [placed.places[span]], deltas[span]
 
     def _on_applied(self, frame: Frame) -> None:
-        push = self._pushes[frame.request]
-        push.num_left -= frame.share
-        if not push.num_left:
-            del self._pushes[frame.request]
-            push.then()
+        if self._client.applied(frame.request, frame.share):
+            self._applied.pop(frame.request)()
 
 
 def _put(target: NDArray[Any], places: IntArray, rows: NDArray[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,8 @@ from hpcbal.paramserver.engine.accesses import ALL_ROWS
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.routes import address_of
 from hpcbal.paramserver.engine.transport import Lane, Segments, Then, Transfer
-from hpcbal.paramserver.engine.wire import LANES, MAX_ENTRIES, Frame, Kind, Sender, Wire
+from hpcbal.paramserver.engine.wire import LANES, Frame, Kind, Sender, Wire
+from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.layout import Layout
 
 KEPT_SENDERS = 4
@@ -51,19 +52,25 @@ class DenseTables:
     Args:
         wire, reactor: carry the frames.
         layout: of the tables.
-        owners: of each parameter block.
-        pushed: number of this worker's last push to each block; read and counted up here.
+        client: numbers the requests, and knows the owners.
+        answered: called with a request and the number of its blocks that have come without a header.
 
     Attributes:
+        blocks: of all dense tables, ascending.
         tables: by name, read-only; overwritten by the next pull.
         targets: by block, where its values belong.
     """
 
     def __init__(
-        self, wire: Wire, reactor: Reactor, layout: Layout, owners: IntArray, pushed: IntArray
+        self,
+        wire: Wire,
+        reactor: Reactor,
+        layout: Layout,
+        client: Client,
+        answered: Callable[[int, int], None],
     ) -> None:
         self._wire, self._reactor, self._layout = wire, reactor, layout
-        self._owners, self._pushed = owners, pushed
+        self._client, self._answered = client, answered
         dense = [table for table in layout.tables if table.access == "dense"]
         arrays = {table.name: np.zeros((table.num_rows, table.num_columns), table.dtype) for table in dense}
         self._spans = {
@@ -71,6 +78,7 @@ class DenseTables:
             for table in dense
             for block in layout.blocks_of(table.name)
         }
+        self.blocks = np.array(sorted(self._spans), np.int64)
         self.targets: dict[int, NDArray[Any]] = {
             block: arrays[name][span] for block, (name, span) in self._spans.items()
         }
@@ -81,6 +89,7 @@ class DenseTables:
         self._numbers = itertools.count(1)
         self._is_outdated = False
         self._is_even = True
+        wire.on(Kind.PULLED_ROUTE, self._on_pulled)
 
     def outdate(self) -> None:
         """Make the routes anew before they are used again: owners have changed."""
@@ -102,18 +111,15 @@ class DenseTables:
         senders = [route.pull, *(sender for sender, _ in route.pushes.values())]
         self._reactor.wait_until(lambda: all(sender.is_done for sender in senders))
 
-    def pull(self, request: int, step: int, share: int, received: Callable[[int], None]) -> None:
-        """Ask all owners for all blocks; answers without header, after `PULLED_ROUTE`, or ordinary ones.
-
-        Args:
-            received: called with the number of blocks that have come without a header.
-        """
-        pushed, wire = self._pushed, self._wire
+    def pull(self, request: int, step: int, share: int) -> None:
+        """Ask all owners for all blocks; answers without header, after `PULLED_ROUTE`, or ordinary ones."""
+        wire = self._wire
         is_bare = wire.link is None
         for route in self._opened():
             number = self._number(route)
             if number is None:
-                entries = [(block, int(pushed[block]), ALL_ROWS) for block in route.blocks.tolist()]
+                numbers = self._client.pushed[route.blocks].tolist()
+                entries = [(b, n, ALL_ROWS) for b, n in zip(route.blocks.tolist(), numbers, strict=True)]
                 wire.send(route.owner, Kind.PULL, entries, request=request, step=step, share=share)
                 continue
             if not route.pull.is_done:
@@ -121,7 +127,7 @@ class DenseTables:
             route.pull.entries[0, 1:] = number, is_bare
             route.is_bare = is_bare
             if is_bare:
-                route.bare.start(partial(received, len(route.blocks)))
+                route.bare.start(partial(self._answered, request, len(route.blocks)))
             route.pull.send(request, step, share)
 
     def finish_pull(self) -> None:
@@ -133,33 +139,35 @@ class DenseTables:
                 self._wire.bytes_in += route.num_bytes
             route.is_bare = False
 
-    def receive(self, frame: Frame, then: Then) -> int:
-        """Receive an answer over a route; returns its number of blocks."""
+    def _on_pulled(self, frame: Frame) -> None:
+        """Receive an answer over a route."""
         route = self._by_number[int(frame.entries[0, 0])]
-        route.incoming.start(then)
-        return len(route.blocks)
+        route.incoming.start(partial(self._answered, frame.request, len(route.blocks)))
 
-    def push(self, updates: Mapping[str, Update], request: int, step: int, sent: Then) -> tuple[int, int]:
-        """Push updates of all dense tables, if all are there and routes fit.
+    def may_push(self, updates: Mapping[str, Update]) -> bool:
+        """Whether there are updates of all dense tables, and the numbers of their blocks fit the routes."""
+        if not self.tables:
+            return False
+        if any(name not in updates or updates[name].rows is not None for name in self.tables):
+            return False
+        return all(self._number(route) is not None for route in self._opened())
+
+    def push(self, updates: Mapping[str, Update], request: int, step: int, sent: Then) -> int:
+        """Push updates of all dense tables, after `may_push` and `Client.push`.
 
         Args:
             sent: called for each frame whose payload is no longer needed.
 
-        Returns: number of blocks, and of frames; zeros if nothing was pushed, and the caller must.
+        Returns: number of frames.
         """
-        if any(name not in updates or updates[name].rows is not None for name in self.tables):
-            return 0, 0
-        routes = self._opened()
-        numbers = [self._number(route) for route in routes]
-        if not self.tables or None in numbers:
-            return 0, 0
         key = tuple(address_of(updates[name].deltas) for name in self.tables)
-        for route, number in zip(routes, numbers, strict=True):
-            assert number is not None
+        routes = self._opened()
+        for route in routes:
+            assert route.last is not None
             sender, payload = self._sender(route, key, updates)
-            self._pushed[route.blocks] = sender.entries[0, 1] = route.last = number + 1
+            sender.entries[0, 1] = route.last = route.last + 1
             sender.send(request, step, then=partial(_release, payload, sent))
-        return len(self._spans), len(routes)
+        return len(routes)
 
     def note_uneven(self) -> None:
         """Blocks of dense tables were pushed without the others of their routes."""
@@ -168,7 +176,7 @@ class DenseTables:
     def _number(self, route: _Route) -> int | None:
         """The number of the last push that the blocks of a route have in common; None if they differ."""
         if not self._is_even or route.last is None:
-            numbers = self._pushed[route.blocks]
+            numbers = self._client.pushed[route.blocks]
             route.last = int(numbers[0]) if (numbers == numbers[0]).all() else None
         return route.last
 
@@ -196,7 +204,7 @@ class DenseTables:
             self._is_outdated = False
         if self._routes is None:
             self._routes = []
-            for owner, blocks in by_owner(self._owners, np.array(sorted(self._spans), np.int64)):
+            for owner, blocks, _ in self._client.parts(self.blocks):
                 route = _Route(next(self._numbers), owner, blocks)
                 number = route.number
                 self._wire.send(owner, Kind.ROUTE, [(b, 0, 0) for b in blocks.tolist()], request=number)
@@ -208,15 +216,6 @@ class DenseTables:
                 self._routes.append(route)
             self._by_number = {route.number: route for route in self._routes}
         return self._routes
-
-
-def by_owner(owners: IntArray, blocks: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Blocks by their owners, no more at a time than a frame has entries."""
-    owner_of = owners[blocks]
-    for owner in np.unique(owner_of).tolist():
-        own = blocks[owner_of == owner]
-        for start in range(0, len(own), MAX_ENTRIES):
-            yield owner, own[start : start + MAX_ENTRIES]
 
 
 def _release(payload: Segments, sent: Then) -> None:

@@ -44,6 +44,7 @@ from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.store.ownership import Ownership
 
 MASTER = 0
 """The rank that the executor reports to."""
@@ -104,8 +105,8 @@ class Executor:
         self._moves = ParameterMoves(self.server, self._wire, self._parameters_moved, self._on_block)
         self._data_moves = DataMoves(self._wire, self.samples, self._data_moved, self._on_block)
         self._wire.on(Kind.TAKEN, self._on_taken)
-        self._owners = np.zeros(job.layout.num_blocks, np.int64)
-        self.client = ParameterClient(self._wire, self.reactor, job.layout, self._owners)
+        self._ownership = Ownership(np.zeros(job.layout.num_blocks))
+        self.client = ParameterClient(self._wire, self.reactor, job.layout, self._ownership)
         self._turns = Turns(job, self._machine, self.client, self.reactor, self._wire, self._trace)
         self._orders: deque[Message] = deque()  # that wait until the turn is over
         self._limit = 0
@@ -189,7 +190,7 @@ class Executor:
             case messages.Evaluate(epoch):
                 self._evaluating, self._must_evaluate = epoch, True
             case messages.OwnerChanged("parameters", blocks, owner):
-                self._owners[list(blocks)] = owner
+                self._ownership.change(blocks, owner)
                 self.client.owners_changed()
             case messages.OwnerChanged():
                 pass
@@ -236,7 +237,7 @@ class Executor:
 
     def _load(self, assign: messages.Assign) -> None:
         rank, job = self._wire.rank, self._job
-        self._owners[:] = assign.parameter_owner
+        self._ownership.owners[:] = assign.parameter_owner
         self.client.owners_changed()
         own_data = [block for block, owner in enumerate(assign.data_owner) if owner == rank]
         own_parameters = [block for block, owner in enumerate(assign.parameter_owner) if owner == rank]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Client:
         self.pushed = np.zeros(ownership.num_blocks, np.int64) if pushed is None else pushed.copy()
         self._max_blocks = max_blocks
         self._numbers = itertools.count(1)
-        self._pulls: dict[int, set[int]] = {}  # request -> blocks that have not come
+        self._pulls: dict[int, int] = {}  # request -> number of blocks that have not come
         self._pushes: dict[int, int] = {}  # request -> number of blocks that are not applied
         self._log: EventLog[Event] = EventLog(MAX_EVENTS, lambda event: f"request {event[1]}")
 
@@ -72,69 +72,69 @@ class Client:
         """Pushes that have not been applied in full."""
         return len(self._pushes)
 
-    def pull(self, blocks: IntArray) -> tuple[int, list[Part]]:
-        """Start a pull.
+    def pull(self, num_blocks: int) -> int:
+        """Start a pull of so many blocks, at least one; `parts` says whom to ask for them.
+
+        Returns: the number of the request.
+        """
+        request = next(self._numbers)
+        self._log.append(("pull", request, num_blocks))
+        self._pulls[request] = num_blocks
+        return request
+
+    def push(self, blocks: IntArray) -> int:
+        """Start a push; `parts` says whom to send it to.
 
         Args:
             blocks: each once; at least one.
 
-        Returns: the number of the request, and what to ask of whom.
+        Returns: the number of the request.
         """
-        request = next(self._numbers)
-        self._log.append(("pull", request, blocks))
-        self._pulls[request] = set(blocks.tolist())
-        return request, self._parts(blocks)
-
-    def push(self, blocks: IntArray) -> tuple[int, list[Part]]:
-        """Start a push; see `pull`."""
         request = next(self._numbers)
         self._log.append(("push", request, blocks))
         self._pushes[request] = len(blocks)
         self.pushed[blocks] += 1
-        return request, self._parts(blocks)
+        return request
 
-    def _parts(self, blocks: IntArray) -> list[Part]:
-        return [
-            Part(owner, own, self.pushed[own])
-            for owner, own in self.ownership.parts(blocks, self._max_blocks)
-        ]
+    def parts(self, blocks: IntArray) -> Iterator[Part]:
+        """What to ask of whom, in a pull or push that has just been started.
 
-    def answered(self, request: int, blocks: Sequence[int]) -> bool:
-        """Values of blocks have come; returns whether the pull is over.
+        Args:
+            blocks: of the request, each once.
+        """
+        for owner, own in self.ownership.parts(blocks, self._max_blocks):
+            yield Part(owner, own, self.pushed[own])
+
+    def is_pulling(self, request: int) -> bool:
+        """Whether values of a pull have not come yet."""
+        return request in self._pulls
+
+    def answered(self, request: int, num_blocks: int) -> bool:
+        """Values of so many blocks have come; returns whether the pull is over.
 
         Raises:
-            ClientError: if they were not awaited.
+            ClientError: if so many were not awaited.
         """
-        self._log.append(("answered", request, blocks))
-        left = self._pulls.get(request, set())
-        if not left.issuperset(blocks):
-            self._fail(request, f"values of blocks {_missing(blocks, left)} came but are not awaited")
-        left.difference_update(blocks)
-        if left:
-            return False
-        del self._pulls[request]
-        return True
+        self._log.append(("answered", request, num_blocks))
+        return self._count(self._pulls, request, num_blocks, "have come")
 
     def applied(self, request: int, num_blocks: int) -> bool:
-        """Blocks of a push are applied; returns whether all are.
+        """So many blocks of a push are applied; returns whether all are.
 
         Raises:
             ClientError: if so many were not awaited.
         """
         self._log.append(("applied", request, num_blocks))
-        left = self._pushes.get(request, 0) - num_blocks
+        return self._count(self._pushes, request, num_blocks, "are acknowledged")
+
+    def _count(self, open_: dict[int, int], request: int, num_blocks: int, what: str) -> bool:
+        left = open_.get(request, 0) - num_blocks
         if left < 0:
-            self._fail(request, f"{num_blocks} blocks are acknowledged, {left + num_blocks} are awaited")
-        self._pushes[request] = left
+            subject = f"request {request}"
+            problem = f"{num_blocks} blocks {what}, {left + num_blocks} are awaited"
+            raise ClientError(problem, subject, self._log.of(subject), self._log.events)
         if left:
+            open_[request] = left
             return False
-        del self._pushes[request]
+        del open_[request]
         return True
-
-    def _fail(self, request: int, problem: str) -> NoReturn:
-        subject = f"request {request}"
-        raise ClientError(problem, subject, self._log.of(subject), self._log.events)
-
-
-def _missing(blocks: Iterable[int], left: set[int]) -> list[int]:
-    return sorted(set(blocks) - left)

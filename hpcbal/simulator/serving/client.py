@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,8 +59,8 @@ class ParameterClient:
         """Ask for what a turn of so many samples needs."""
         sizes = self._units.turn_bytes(num_samples)
         for blocks, is_dense in self._accessed(sizes):
-            request, parts = self._client.pull(blocks)
-            for part in parts:
+            request = self._client.pull(len(blocks))
+            for part in self._client.parts(blocks):
                 self._send(part, Access(self._rank, request, _numbers(part), True, is_dense, sizes))
 
     def push(self, num_samples: int, then: Callable[[], None]) -> None:
@@ -72,9 +72,9 @@ class ParameterClient:
             return
         push = _Push(len(accessed), then)
         for blocks, _ in accessed:
-            request, parts = self._client.push(blocks)
+            request = self._client.push(blocks)
             self._pushes[request] = push
-            for part in parts:
+            for part in self._client.parts(blocks):
                 access = Access(self._rank, request, _numbers(part), False, False, sizes)
                 num_bytes = self._send(part, access)
                 if num_bytes > EAGER_BYTES:
@@ -101,9 +101,9 @@ class ParameterClient:
         self._network.send(self._rank, part.owner, num_bytes, handle)
         return num_bytes
 
-    def pulled(self, request: int, units: Sequence[int]) -> None:
-        """Values have arrived."""
-        self._client.answered(request, units)
+    def pulled(self, request: int, num_units: int) -> None:
+        """Values of so many units have arrived."""
+        self._client.answered(request, num_units)
         self._on_event()
 
     def applied(self, request: int, num_units: int) -> None:

@@ -24,8 +24,8 @@ NUMBER_BYTES = 16
 class Worker(Protocol):
     """Who asked: gets answers."""
 
-    def pulled(self, request: int, units: Sequence[int]) -> None:
-        """Values have arrived."""
+    def pulled(self, request: int, num_units: int) -> None:
+        """Values of so many units have arrived."""
 
     def applied(self, request: int, num_units: int) -> None:
         """So many units of a push are in the values."""
@@ -185,7 +185,7 @@ class Server:
         def arrived() -> None:
             if access.lends and not is_eager:
                 self._on_sent(units)
-            worker.pulled(access.request, units)
+            worker.pulled(access.request, len(units))
 
         header = HEADER_BYTES + ENTRY_BYTES * self._units.entries(units)
         self._network.send(self._rank, access.worker, header + num_bytes, arrived)

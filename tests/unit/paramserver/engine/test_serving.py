@@ -13,7 +13,7 @@ from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
 from hpcbal.paramserver.engine.accesses import Pull
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers
-from hpcbal.paramserver.engine.client import ParameterClient, _Pull
+from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.reactor import Reactor
@@ -21,6 +21,7 @@ from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.wire import Kind, Wire
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.store.ownership import Ownership
 
 DENSE = Table("dense", 10, 3)
 SPARSE = Table("sparse", 100, 2, "float32", "sparse")
@@ -70,12 +71,16 @@ class Cluster:
         for block, owner in enumerate(self.owners.tolist()):
             table, rows = self.layout.shape_of(block)
             self.servers[owner].add(block, np.zeros((rows, table.num_columns), table.dtype))
-        self.clients = {}
+        self.clients: dict[int, ParameterClient] = {}
+        self.ownerships: dict[int, Ownership] = {}
         channels = LoopbackChannel.connect(5)
         for rank in (3, 4):
             reactor = Reactor(self.wires[rank].transport, channels[rank], lambda message: None)
             reactor.add(lambda now_s: self.poll())
-            self.clients[rank] = ParameterClient(self.wires[rank], reactor, self.layout, self.owners.copy())
+            self.ownerships[rank] = Ownership(self.owners)
+            self.clients[rank] = ParameterClient(
+                self.wires[rank], reactor, self.layout, self.ownerships[rank]
+            )
         for wire in self.wires:
             wire.open()
 
@@ -132,8 +137,7 @@ def test_a_push_of_some_rows_of_a_dense_table() -> None:
 def test_a_block_that_is_being_sent_is_not_changed() -> None:
     cluster = Cluster()
     slow, fast = cluster.clients[3], cluster.clients[4]
-    pull = slow._pulls[99] = _Pull(slow._dense.targets, len(slow._dense.targets))
-    slow._dense.pull(99, 0, 0, pull.count)  # nobody receives the answer yet
+    slow.start_dense_pull(0, 0)  # nobody receives the answer yet
     for rank in (1, 2):
         while cluster.wires[rank].transport.poll():
             pass
@@ -198,9 +202,9 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(seed: int, limit_b
             assert (pulled["sparse"] > 0).all()
         elif action < 0.6 and cluster.moved:
             (block,), owner = cluster.moved[int(rng.integers(len(cluster.moved)))]
-            for each in cluster.clients.values():  # maybe out of date: then it is forwarded
-                each._owners[block] = owner
-                each.owners_changed()
+            for each in (3, 4):  # maybe out of date: then it is forwarded
+                cluster.ownerships[each].change([block], owner)
+                cluster.clients[each].owners_changed()
         for _ in range(int(rng.integers(0, 4))):
             cluster.wires[int(rng.integers(1, 5))].transport.poll()
     cluster.settle()
