@@ -14,6 +14,7 @@ from parameter_hosts import Access, Network
 from hpcbal.machines import MachineError
 from hpcbal.paramserver.store.actions import Action, Forward
 from hpcbal.paramserver.store.host import Host
+from hpcbal.paramserver.store.numbers import Bundle
 
 choices = st.lists(st.integers(0, 10**6), max_size=150)
 
@@ -45,7 +46,7 @@ def run_all(seeds: Iterable[int], host: type[Host[Access]]) -> None:
 
 def test_long_runs_meet_every_case() -> None:
     networks = [run(seed) for seed in range(40)]
-    for count in ("num_moves", "num_forwards", "num_skips", "num_answers"):
+    for count in ("num_moves", "num_forwards", "num_skips", "num_answers", "num_bundles"):
         assert sum(getattr(network, count) for network in networks) > 100
 
 
@@ -69,12 +70,32 @@ class ChangesWhatIsLent(Host[Access]):
     """Takes lent blocks for free ones."""
 
     def pull(self, access: Access, worker: int, blocks: Any, numbers: Any, lends: bool = True) -> Any:
-        actions = super().pull(access, worker, blocks, numbers, lends)
-        self._lent.clear()
-        return actions
+        return super().pull(access, worker, blocks, numbers, False)
 
     def sent(self, blocks: Any) -> list[Action[Access]]:
         return []
+
+
+class ChangesWhatIsLentInBundles(Host[Access]):
+    """Takes lent bundles for free ones."""
+
+    def pull_bundle(self, access: Access, bundle: Bundle, number: int) -> list[Action[Access]]:
+        actions = super().pull_bundle(access, bundle, number)
+        self._loans.give_back_bundle(bundle)
+        return actions
+
+    def sent_bundle(self, bundle: Bundle) -> list[Action[Access]]:
+        return []
+
+
+class ForgetsNumbersOfBundles(Host[Access]):
+    """Takes the pushes in a bundle for none when one of its blocks is accessed alone."""
+
+    def push_bundle(self, access: Access, bundle: Bundle, number: int) -> list[Action[Access]]:
+        actions = super().push_bundle(access, bundle, number)
+        bundle.is_live = False
+        bundle.number -= 1
+        return actions
 
 
 class AnswersTooEarly(Host[Access]):
@@ -107,7 +128,16 @@ class ForwardsBeforeTheNews(Host[Access]):
 
 @pytest.mark.parametrize(
     "wrong",
-    [DropsForwards, AppliesTwice, ChangesWhatIsLent, AnswersTooEarly, ForgetsWhoWaits, ForwardsBeforeTheNews],
+    [
+        DropsForwards,
+        AppliesTwice,
+        ChangesWhatIsLent,
+        ChangesWhatIsLentInBundles,
+        ForgetsNumbersOfBundles,
+        AnswersTooEarly,
+        ForgetsWhoWaits,
+        ForwardsBeforeTheNews,
+    ],
 )
 def test_a_wrong_host_is_found_out(wrong: type[Host[Access]]) -> None:
     with pytest.raises((AssertionError, MachineError)):

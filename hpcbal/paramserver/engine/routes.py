@@ -24,6 +24,7 @@ from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Lane, Segments, Transfer
 from hpcbal.paramserver.engine.wire import LANES, Frame, Kind, Sender, Wire
 from hpcbal.paramserver.store.actions import Action, Answer, Apply
+from hpcbal.paramserver.store.numbers import Bundle
 
 MAX_RECEIVERS = 2
 """Buffers that a route prepares for; servers use the same ones again as a rule."""
@@ -49,6 +50,7 @@ class _Route:
 
     Attributes:
         blocks: in the order of payloads.
+        bundle: of these blocks.
         num_bytes: of their values.
         generation: of the server's blocks, for which the rest holds; None: it must be prepared.
         answer: sends their values.
@@ -58,8 +60,8 @@ class _Route:
         receivers: by the identity of a buffer, which they keep.
     """
 
-    def __init__(self, worker: int, number: int, blocks: tuple[int, ...]) -> None:
-        self.worker, self.id, self.blocks = worker, number, blocks
+    def __init__(self, number: int, bundle: Bundle) -> None:
+        self.worker, self.id, self.blocks, self.bundle = bundle.worker, number, bundle.blocks, bundle
         self.num_bytes = 0
         self.generation: int | None = None
         self.answer: Sender | None = None
@@ -96,10 +98,10 @@ class Routes:
     # Routes.
 
     def _on_route(self, frame: Frame) -> None:
-        blocks = tuple(frame.entries[:, 0].tolist())
-        self._routes[frame.origin, frame.request] = route = _Route(frame.origin, frame.request, blocks)
+        bundle = Bundle(frame.origin, tuple(frame.entries[:, 0].tolist()))
+        self._routes[frame.origin, frame.request] = route = _Route(frame.request, bundle)
         route.acknowledgement = self._wire.prepare(route.worker, Kind.APPLIED, ())
-        for block in blocks:
+        for block in route.blocks:
             table, rows = self._server.shape_of(block)
             route.num_bytes += rows * table.row_bytes
 
@@ -143,26 +145,27 @@ class Routes:
         id_, number, is_bare = frame.entries[0].tolist()
         route = self._routes[frame.origin, id_]
         pull = Pull(frame.origin, frame.request, frame.step, frame.share, {}, {})
-        actions = server.host.pull(pull, route.worker, route.blocks, [number] * len(route.blocks))
-        if (
-            _is_whole(actions, Answer, route)
-            and not route.is_answering
-            and (server.sync_blocks is None or frame.step != server.kept_step)
-            and self._is_ready(route)
+        actions = server.host.pull_bundle(pull, route.bundle, number)
+        if not _is_whole(actions, Answer, route):
+            pull.number = dict.fromkeys(route.blocks, number)
+            server.perform(actions)
+        elif (
+            route.is_answering
+            or (server.sync_blocks is not None and frame.step == server.kept_step)
+            or not self._is_ready(route)
         ):
+            server.answer_whole(pull, route.blocks, partial(server.sent_bundle, route.bundle))
+        else:
             if server.sync_blocks is not None:
                 server.note_pull(route.blocks, frame.step, frame.share)
             self._answer(route, frame.request, bool(is_bare))
-        else:
-            pull.number = dict.fromkeys(route.blocks, number)
-            server.perform(actions)
         server.load.requests += 1
         server.load.service_s += time.perf_counter() - start_s
 
     def _answer(self, route: _Route, request: int, is_bare: bool) -> None:
         assert route.answer is not None
         assert route.bare_answer is not None
-        sent = partial(self._server.sent, route.blocks)
+        sent = partial(self._server.sent_bundle, route.bundle)
         if is_bare and self._wire.link is None:
             if route.worker != self._wire.rank:
                 self._wire.bytes_out += route.num_bytes
@@ -194,7 +197,7 @@ class Routes:
         server, blocks = self._server, route.blocks
         number = int(frame.entries[0, 1])
         push = Push(frame.origin, frame.request, frame.step, receiver.buffer)
-        actions = server.host.push(push, route.worker, blocks, [number] * len(blocks))
+        actions = server.host.push_bundle(push, route.bundle, number)
         if (
             _is_whole(actions, Apply, route)
             and (server.sync_blocks is None or server.have_all_pulled(blocks, frame.step))
@@ -229,11 +232,13 @@ class Routes:
 
 
 def _is_whole(
-    actions: Sequence[Action[Pull | Push]], kind: type[Answer[Any]] | type[Apply[Any]], route: _Route
+    actions: Sequence[Action[Pull | Push]], kind: type[Answer[Any] | Apply[Any]], route: _Route
 ) -> bool:
     """Whether a host asks for one thing for all blocks of a route."""
-    first = actions[0] if len(actions) == 1 else None
-    return isinstance(first, Answer | Apply) and type(first) is kind and first.blocks is route.blocks
+    if len(actions) != 1:
+        return False
+    first = actions[0]
+    return isinstance(first, kind) and first.blocks is route.blocks
 
 
 def address_of(array: NDArray[Any]) -> int:

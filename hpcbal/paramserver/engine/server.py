@@ -23,11 +23,12 @@ from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
 from hpcbal.paramserver.engine.buffers import Buffers, view
 from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS, HeldBlock
 from hpcbal.paramserver.engine.room import PushRoom
-from hpcbal.paramserver.engine.transport import Segments
+from hpcbal.paramserver.engine.transport import Segments, Then
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Kind, Wire
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.host import Host
+from hpcbal.paramserver.store.numbers import Bundle
 
 
 @dataclass(slots=True)
@@ -171,7 +172,7 @@ class Server:
                 if pull.places:
                     self._answer_rows(pull, blocks)
                 else:
-                    self._answer_whole(pull, tuple(blocks))
+                    self.answer_whole(pull, blocks, partial(self._sent, blocks))
             case Apply(Push() as push, blocks):
                 self._apply(push, blocks)
             case Skip(Push() as push, blocks):
@@ -201,8 +202,8 @@ class Server:
         sent = partial(self.room.give, buffer)
         self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=sent)
 
-    def _answer_whole(self, pull: Pull, blocks: tuple[int, ...]) -> None:
-        """Send blocks from where they lie."""
+    def answer_whole(self, pull: Pull, blocks: Sequence[int], sent: Then) -> None:
+        """Send blocks from where they lie; call `sent` when the values are not read any more."""
         arrays, reads_values = [], False
         for block in blocks:
             held = self._held[block]
@@ -211,14 +212,20 @@ class Server:
             reads_values |= is_lent
             arrays.append(values)
         entries = [(block, 0, ALL_ROWS) for block in blocks]
-        sent = partial(self.sent, blocks) if reads_values else _nothing
-        self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=sent)
+        then = sent if reads_values else None
+        self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=then)
         if not reads_values:  # but what they were before the step
-            self.sent(blocks)
+            sent()
 
-    def sent(self, blocks: tuple[int, ...]) -> None:
-        """An answer that lent these blocks has been sent."""
+    def _sent(self, blocks: Sequence[int]) -> None:
         self.perform(self.host.sent(blocks))
+        self.on_free()
+
+    def sent_bundle(self, bundle: Bundle) -> None:
+        """An answer that lent the blocks of a bundle has been sent."""
+        actions = self.host.sent_bundle(bundle)
+        if actions:
+            self.perform(actions)
         self.on_free()
 
     def _forward_pull(self, pull: Pull, blocks: Sequence[int], owner: int) -> None:

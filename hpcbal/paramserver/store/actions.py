@@ -1,4 +1,4 @@
-"""What a host of parameter blocks asks its engine to do."""
+"""What comes to a host of parameter blocks, and what it asks its engine to do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from typing import Generic, NamedTuple, TypeVar
 
 A = TypeVar("A")
 """An access: whatever the engine keeps of a pull or push."""
+
+
+class BlockAccess(NamedTuple, Generic[A]):
+    """One block of a pull or push.
+
+    Attributes:
+        number: pull: of the worker's last push; push: its own.
+        lends: of a pull; None: it is a push.
+    """
+
+    access: A
+    worker: int
+    block: int
+    number: int
+    lends: bool | None
 
 
 class Answer(NamedTuple, Generic[A]):
@@ -70,3 +85,18 @@ class Moved(NamedTuple):
 
 
 Action = Answer[A] | Apply[A] | Skip[A] | Forward[A] | Give | Took | Moved
+
+
+def add_action(actions: list[Action[A]], action: Answer[A] | Apply[A] | Skip[A] | Forward[A]) -> None:
+    """Add an action for one block; blocks of an access that need the same share one action."""
+    last = actions[-1] if actions else None
+    if (
+        isinstance(last, Answer | Apply | Skip | Forward)
+        and type(last) is type(action)
+        and last.access is action.access
+        and last[2:] == action[2:]
+        and isinstance(last.blocks, list)
+    ):
+        last.blocks.extend(action.blocks)
+        return
+    actions.append(action)

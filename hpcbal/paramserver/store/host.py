@@ -21,10 +21,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from operator import ge, sub
-from typing import Any, Generic, NamedTuple, NoReturn
+from typing import Any, Generic, NoReturn
 
 from hpcbal.machines import EventLog, MachineError
-from hpcbal.paramserver.store.actions import A, Action, Answer, Apply, Forward, Give, Moved, Skip, Took
+from hpcbal.paramserver.store.actions import (
+    A,
+    Action,
+    Answer,
+    Apply,
+    BlockAccess,
+    Forward,
+    Give,
+    Moved,
+    Skip,
+    Took,
+    add_action,
+)
+from hpcbal.paramserver.store.loans import Loans
+from hpcbal.paramserver.store.numbers import Bundle, PushNumbers
 
 MAX_EVENTS = 200
 NUM_SHOWN_PER_BLOCK = 10
@@ -37,30 +51,6 @@ class HostError(MachineError):
     """A host got an event that cannot happen in its state."""
 
     machine = "host of parameter blocks"
-
-
-class _Numbers(dict[int, int]):
-    """By block, the number of a worker's last push that is in its values; 0 at first."""
-
-    __slots__ = ()
-
-    def __missing__(self, block: int) -> int:
-        return 0
-
-
-class _Access(NamedTuple, Generic[A]):
-    """One block of a pull or push.
-
-    Attributes:
-        number: pull: of the worker's last push; push: its own.
-        lends: of a pull; None: it is a push.
-    """
-
-    access: A
-    worker: int
-    block: int
-    number: int
-    lends: bool | None
 
 
 class Host(Generic[A]):
@@ -76,13 +66,13 @@ class Host(Generic[A]):
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self._here: set[int] = set()
-        self._applied: dict[int, _Numbers] = {}  # by worker; of blocks that are here
+        self._numbers = PushNumbers()  # of blocks that are here
         self._coming: dict[int, int | None] = {}  # block -> who gives it; None: it begins here
         self._gone: dict[int, int] = {}  # block -> who got it last
         self._leaving: list[tuple[int, int]] = []  # block and who gets it; not yet acknowledged
         self._next_move: dict[int, int] = {}  # coming block -> where it goes next
-        self._lent: dict[tuple[int, ...], int] = {}  # blocks that are sent together -> number of sends
-        self._waiting: dict[int, deque[_Access[A]]] = {}  # by block
+        self._loans = Loans()
+        self._waiting: dict[int, deque[BlockAccess[A]]] = {}  # by block
         self._has_begun = False
         self._log: EventLog[Event] = EventLog(MAX_EVENTS, lambda event: None)
 
@@ -104,17 +94,17 @@ class Host(Generic[A]):
 
     def applied(self, block: int) -> Mapping[int, int]:
         """By worker, the number of its last push that is in the values of a block that is here."""
-        return {worker: numbers[block] for worker, numbers in self._applied.items() if block in numbers}
+        return self._numbers.at(block)
 
     @property
     def is_lending(self) -> bool:
         """Whether any block is lent."""
-        return bool(self._lent)
+        return bool(self._loans)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits, and no block is lent, awaited or unacknowledged."""
-        return not (self._waiting or self._lent or self._coming or self._leaving)
+        return not (self._waiting or self._loans or self._coming or self._leaving)
 
     # Accesses.
 
@@ -131,15 +121,14 @@ class Host(Generic[A]):
                 `sent`; False: the engine copies them when it performs `Answer`.
         """
         self._log.append(("pull", blocks, (worker, numbers)))
-        applied = self._numbers(worker)
+        applied = self._numbers.of(worker, blocks)
         if self._here.issuperset(blocks) and all(map(ge, map(applied.__getitem__, blocks), numbers)):
             if lends:
-                together = tuple(blocks)
-                self._lent[together] = self._lent.get(together, 0) + 1
+                self._loans.lend(blocks)
             return [Answer(access, blocks)]
         actions: list[Action[A]] = []
         for block, number in zip(blocks, numbers, strict=True):
-            self._handle(_Access(access, worker, block, number, lends), actions)
+            self._handle(BlockAccess(access, worker, block, number, lends), actions)
         return actions
 
     def push(self, access: A, worker: int, blocks: Sequence[int], numbers: Sequence[int]) -> list[Action[A]]:
@@ -151,19 +140,61 @@ class Host(Generic[A]):
             numbers: of this push, at each.
         """
         self._log.append(("push", blocks, (worker, numbers)))
-        applied = self._numbers(worker)
+        applied = self._numbers.of(worker, blocks)
         if (
             self._here.issuperset(blocks)
-            and (not self._lent or self._are_free(blocks))
-            and (not self._waiting or self._waiting.keys().isdisjoint(blocks))
+            and self._are_free(blocks)
             and set(map(sub, numbers, map(applied.__getitem__, blocks))) == {1}
         ):
             applied.update(zip(blocks, numbers, strict=True))
             return [Apply(access, blocks)]
         actions: list[Action[A]] = []
         for block, number in zip(blocks, numbers, strict=True):
-            self._handle(_Access(access, worker, block, number, None), actions)
+            self._handle(BlockAccess(access, worker, block, number, None), actions)
         return actions
+
+    def pull_bundle(self, access: A, bundle: Bundle, number: int) -> list[Action[A]]:
+        """A pull of all blocks of a bundle has come from its worker; see `pull`.
+
+        Args:
+            number: of the worker's last push to each.
+
+        Returns: one `Answer` with the very tuple of the bundle, if all can be answered at once. It lends them
+            until `sent_bundle`; others lend until `sent`.
+        """
+        blocks = bundle.blocks
+        if (bundle.is_live or self._revive(bundle)) and bundle.number >= number:
+            self._log.append(("pull", blocks, (bundle.worker, number)))
+            self._loans.lend_bundle(bundle)
+            return [Answer(access, blocks)]
+        return self.pull(access, bundle.worker, list(blocks), [number] * len(blocks))
+
+    def push_bundle(self, access: A, bundle: Bundle, number: int) -> list[Action[A]]:
+        """A push to all blocks of a bundle has come with all its values from its worker; see `push`.
+
+        Args:
+            number: of this push, at each.
+
+        Returns: one `Apply` with the very tuple of the bundle, if all can be changed at once.
+        """
+        blocks = bundle.blocks
+        if (
+            (bundle.is_live or self._revive(bundle))
+            and bundle.number == number - 1
+            and self._are_free(blocks)
+        ):
+            self._log.append(("push", blocks, (bundle.worker, number)))
+            bundle.number = number
+            return [Apply(access, blocks)]
+        return self.push(access, bundle.worker, list(blocks), [number] * len(blocks))
+
+    def _revive(self, bundle: Bundle) -> bool:
+        return self._here.issuperset(bundle.blocks) and self._numbers.revive(bundle)
+
+    def _are_free(self, blocks: Sequence[int]) -> bool:
+        """Whether none of these blocks is lent, and no access waits for any of them."""
+        is_awaited = self._waiting and not self._waiting.keys().isdisjoint(blocks)
+        return not is_awaited and (not self._loans or self._loans.are_free(blocks))
 
     def sent(self, blocks: Sequence[int]) -> list[Action[A]]:
         """An answer that lent blocks has been sent.
@@ -175,14 +206,23 @@ class Host(Generic[A]):
             HostError: if they are not lent.
         """
         self._log.append(("sent", blocks, None))
-        together = tuple(blocks)
-        if together in self._lent:
-            self._return(together)
-        else:
-            for block in blocks:
-                if (block,) not in self._lent:
-                    self._fail(f"block {block} is returned but not lent", block)
-                self._return((block,))
+        for block in blocks:
+            if not self._loans.give_back(block):
+                self._fail(f"block {block} is returned but not lent", block)
+        return self._after_sending(blocks)
+
+    def sent_bundle(self, bundle: Bundle) -> list[Action[A]]:
+        """An answer that lent all blocks of a bundle has been sent.
+
+        Raises:
+            HostError: if they are not lent.
+        """
+        self._log.append(("sent", bundle.blocks, None))
+        if not self._loans.give_back_bundle(bundle):
+            self._fail(f"blocks {bundle.blocks} are returned but not lent", bundle.blocks[0])
+        return self._after_sending(bundle.blocks)
+
+    def _after_sending(self, blocks: Sequence[int]) -> list[Action[A]]:
         actions: list[Action[A]] = []
         if self._waiting:
             for block in blocks:
@@ -239,7 +279,7 @@ class Host(Generic[A]):
         source = self._coming.pop(block)
         self._here.add(block)
         for worker, number in (applied or {}).items():
-            self._numbers(worker)[block] = number
+            self._numbers.of(worker, [block])[block] = number
         if source is not None:
             actions.append(Took(block, source))
         self._retry(block, actions)
@@ -298,7 +338,7 @@ class Host(Generic[A]):
 
     # How.
 
-    def _handle(self, access: _Access[A], actions: list[Action[A]]) -> None:
+    def _handle(self, access: BlockAccess[A], actions: list[Action[A]]) -> None:
         """Handle one block of an access that has just come."""
         block = access.block
         if not self._try(access, actions):
@@ -306,12 +346,12 @@ class Host(Generic[A]):
         elif access.lends is None and block in self._waiting:
             self._retry(block, actions)
 
-    def _try(self, access: _Access[A], actions: list[Action[A]]) -> bool:
+    def _try(self, access: BlockAccess[A], actions: list[Action[A]]) -> bool:
         """Handle one block of an access, unless it must wait."""
         name, worker, block, number, lends = access
         if block not in self._here:
             if block in self._gone:
-                _add(actions, Forward(name, [block], self._gone[block]))
+                add_action(actions, Forward(name, [block], self._gone[block]))
                 return True
             if self._has_begun and block not in self._coming:
                 self._fail(f"worker {worker} takes rank {self.rank} for the owner of block {block}", block)
@@ -320,21 +360,21 @@ class Host(Generic[A]):
             return False
         if lends is not None:
             if lends:
-                self._lent[block,] = self._lent.get((block,), 0) + 1
-            _add(actions, Answer(name, [block]))
-        elif number <= self._numbers(worker)[block]:
-            _add(actions, Skip(name, [block]))
+                self._loans.lend([block])
+            add_action(actions, Answer(name, [block]))
+        elif number <= self._numbers.of(worker, [block])[block]:
+            add_action(actions, Skip(name, [block]))
         else:
-            self._numbers(worker)[block] = number
-            _add(actions, Apply(name, [block]))
+            self._numbers.of(worker, [block])[block] = number
+            add_action(actions, Apply(name, [block]))
         return True
 
-    def _is_ready(self, access: _Access[A]) -> bool:
+    def _is_ready(self, access: BlockAccess[A]) -> bool:
         """Whether a block that is here can be answered or changed."""
-        last = self._numbers(access.worker)[access.block]
+        last = self._numbers.of(access.worker, [access.block])[access.block]
         if access.lends is not None:
             return last >= access.number
-        return access.number <= last or (access.number == last + 1 and self._are_free([access.block]))
+        return access.number <= last or (access.number == last + 1 and self._loans.are_free([access.block]))
 
     def _retry(self, block: int, actions: list[Action[A]]) -> None:
         """Handle what waits for a block, in the order in which it came, as far as possible."""
@@ -348,45 +388,13 @@ class Host(Generic[A]):
 
     def _give(self, block: int, destination: int, actions: list[Action[A]]) -> None:
         self._here.remove(block)
-        applied = self.applied(block)
-        for worker in applied:
-            del self._applied[worker][block]
+        applied = self._numbers.pop(block)
         self._gone[block] = destination
         self._leaving.append((block, destination))
         actions.append(Give(block, destination, applied))
         self._retry(block, actions)
 
-    def _are_free(self, blocks: Sequence[int]) -> bool:
-        """Whether none of these blocks is lent."""
-        return all(map(set(blocks).isdisjoint, self._lent))
-
-    def _return(self, together: tuple[int, ...]) -> None:
-        self._lent[together] -= 1
-        if not self._lent[together]:
-            del self._lent[together]
-
-    def _numbers(self, worker: int) -> _Numbers:
-        found = self._applied.get(worker)
-        if found is None:
-            found = self._applied[worker] = _Numbers()
-        return found
-
     def _fail(self, problem: str, block: int | None = None) -> NoReturn:
         events = self._log.events
         of_block = [event for event in events if block in event[1]][-NUM_SHOWN_PER_BLOCK:]
         raise HostError(problem, "" if block is None else f"block {block}", of_block, events)
-
-
-def _add(actions: list[Action[A]], action: Answer[A] | Apply[A] | Skip[A] | Forward[A]) -> None:
-    """Add an action for one block; blocks of an access that need the same share one action."""
-    last = actions[-1] if actions else None
-    if (
-        isinstance(last, Answer | Apply | Skip | Forward)
-        and type(last) is type(action)
-        and last.access is action.access
-        and last[2:] == action[2:]
-        and isinstance(last.blocks, list)
-    ):
-        last.blocks.extend(action.blocks)
-        return
-    actions.append(action)

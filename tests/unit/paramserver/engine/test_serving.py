@@ -21,6 +21,7 @@ from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.wire import Kind, Wire
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.store.numbers import Bundle
 from hpcbal.paramserver.store.ownership import Ownership
 
 DENSE = Table("dense", 10, 3)
@@ -156,8 +157,8 @@ def test_a_block_that_is_being_sent_is_not_changed() -> None:
 
 def test_pushes_stay_at_their_workers_while_their_server_has_no_room() -> None:
     cluster = Cluster(limit_bytes=2 * SMALLEST)
-    lent = tuple(cluster.servers[1].blocks)
-    cluster.servers[1].host.pull(Pull(3, 99, 0, 0, {}, {}), 3, lent, [0] * len(lent))
+    bundle = Bundle(3, tuple(cluster.servers[1].blocks))
+    cluster.servers[1].host.pull_bundle(Pull(3, 99, 0, 0, {}, {}), bundle, 0)
     done: list[int] = []
     for worker in (3, 4, 3):  # all wait for blocks that are lent
         cluster.clients[worker].push({"dense": Update(np.ones((10, 3)))}, lambda: done.append(1))
@@ -165,7 +166,7 @@ def test_pushes_stay_at_their_workers_while_their_server_has_no_room() -> None:
     assert not cluster.servers[1].room.is_idle
     assert not done
     assert cluster.buffers[1].most_bytes == cluster.buffers[1].used_bytes == 2 * SMALLEST
-    cluster.servers[1].sent(lent)
+    cluster.servers[1].sent_bundle(bundle)
     cluster.settle()
     assert len(done) == 3
     assert cluster.table(DENSE).sum() == 90
