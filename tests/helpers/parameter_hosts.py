@@ -187,15 +187,15 @@ class Network:
             access.bundle = bundle = self.ranks[destination].bundles.setdefault(key, Bundle(*key))
 
         def push() -> None:
-            if bundle is not None:
-                self._perform(destination, host.push_bundle(access, bundle, numbers[0]))
+            if bundle is not None and host.apply_bundle(bundle, numbers[0]):
+                self._perform(destination, [Apply(access, blocks)])
             else:
                 self._perform(destination, host.push(access, access.worker, blocks, numbers))
 
         def pull() -> None:
             lends = bool(access.lends)
-            if bundle is not None:
-                self._perform(destination, host.pull_bundle(access, bundle, numbers[0]))
+            if bundle is not None and host.answer_bundle(bundle, numbers[0]):
+                self._perform(destination, [Answer(access, bundle.blocks)])
             else:
                 self._perform(destination, host.pull(access, access.worker, blocks, numbers, lends))
 

@@ -79,10 +79,10 @@ class ChangesWhatIsLent(Host[Access]):
 class ChangesWhatIsLentInBundles(Host[Access]):
     """Takes lent bundles for free ones."""
 
-    def pull_bundle(self, access: Access, bundle: Bundle, number: int) -> list[Action[Access]]:
-        actions = super().pull_bundle(access, bundle, number)
+    def answer_bundle(self, bundle: Bundle, number: int) -> bool:
+        answers = super().answer_bundle(bundle, number)
         self._loans.give_back_bundle(bundle)
-        return actions
+        return answers
 
     def sent_bundle(self, bundle: Bundle) -> list[Action[Access]]:
         return []
@@ -91,11 +91,10 @@ class ChangesWhatIsLentInBundles(Host[Access]):
 class ForgetsNumbersOfBundles(Host[Access]):
     """Takes the pushes in a bundle for none when one of its blocks is accessed alone."""
 
-    def push_bundle(self, access: Access, bundle: Bundle, number: int) -> list[Action[Access]]:
-        actions = super().push_bundle(access, bundle, number)
-        bundle.is_live = False
-        bundle.number -= 1
-        return actions
+    def apply_bundle(self, bundle: Bundle, number: int) -> bool:
+        applies = super().apply_bundle(bundle, number)
+        bundle.number -= applies
+        return applies
 
 
 class AnswersTooEarly(Host[Access]):

@@ -115,7 +115,8 @@ class ParameterClient:
         return {**self._dense.tables, **rows}
 
     def _wait_for(self, pull: int) -> None:
-        self._reactor.wait_until(lambda: not self._client.is_pulling(pull))
+        open_pulls = self._client.open_pulls
+        self._reactor.wait_until(lambda: pull not in open_pulls)
         del self._targets[pull]
 
     def start_dense_pull(self, step: int, share: int) -> int:

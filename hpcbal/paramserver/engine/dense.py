@@ -141,7 +141,7 @@ class DenseTables:
 
     def _on_pulled(self, frame: Frame) -> None:
         """Receive an answer over a route."""
-        route = self._by_number[int(frame.entries[0, 0])]
+        route = self._by_number[frame.first[0]]
         route.incoming.start(partial(self._answered, frame.request, len(route.blocks)))
 
     def may_push(self, updates: Mapping[str, Update]) -> bool:

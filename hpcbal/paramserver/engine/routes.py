@@ -8,7 +8,6 @@ a route at once is done with what is prepared; the rest the server performs as u
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from hpcbal.paramserver.engine.buffers import view
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Lane, Segments, Transfer
 from hpcbal.paramserver.engine.wire import LANES, Frame, Kind, Sender, Wire
-from hpcbal.paramserver.store.actions import Action, Answer, Apply
+from hpcbal.paramserver.store.actions import Apply
 from hpcbal.paramserver.store.numbers import Bundle
 
 MAX_RECEIVERS = 2
@@ -52,11 +51,12 @@ class _Route:
         blocks: in the order of payloads.
         bundle: of these blocks.
         num_bytes: of their values.
-        generation: of the server's blocks, for which the rest holds; None: it must be prepared.
+        generation: of the server's blocks, for which answers are prepared; None: they are not.
         answer: sends their values.
         bare_answer: sends them without a header.
         acknowledgement: of a push to all of them.
         runs: tables and values of neighbours in memory, in order.
+        runs_generation: of the server's blocks, for which `runs` hold.
         receivers: by the identity of a buffer, which they keep.
     """
 
@@ -67,6 +67,7 @@ class _Route:
         self.answer: Sender | None = None
         self.bare_answer: Transfer | None = None
         self.acknowledgement: Sender
+        self.runs_generation: int | None = None
         self.runs: list[tuple[str, NDArray[Any]]] = []
         self.receivers: dict[int, _Receiver] = {}
 
@@ -115,13 +116,18 @@ class Routes:
             return False
         server = self._server
         self._free(route)
-        arrays = [server.values(block) for block in route.blocks]
-        route.runs = _runs([server.shape_of(block)[0].name for block in route.blocks], arrays)
-        values = Segments(arrays)
+        values = Segments([server.values(block) for block in route.blocks])
         route.answer = self._wire.prepare(route.worker, Kind.PULLED_ROUTE, [(route.id, 0, 0)], values)
         route.bare_answer = self._wire.transport.outgoing(route.worker, Lane.ROUTED, None, values)
         route.generation = server.generation
         return True
+
+    def _join(self, route: _Route) -> None:
+        """Find what may be changed at once."""
+        server = self._server
+        names = [server.shape_of(block)[0].name for block in route.blocks]
+        route.runs = _runs(names, [server.values(block) for block in route.blocks])
+        route.runs_generation = server.generation
 
     def _free(self, route: _Route) -> None:
         if route.answer is not None and route.bare_answer is not None:
@@ -142,25 +148,32 @@ class Routes:
     def _on_pull(self, frame: Frame) -> None:
         start_s = time.perf_counter()
         server = self._server
-        id_, number, is_bare = frame.entries[0].tolist()
+        id_, number, is_bare = frame.first
         route = self._routes[frame.origin, id_]
-        pull = Pull(frame.origin, frame.request, frame.step, frame.share, {}, {})
-        actions = server.host.pull_bundle(pull, route.bundle, number)
-        if not _is_whole(actions, Answer, route):
-            pull.number = dict.fromkeys(route.blocks, number)
-            server.perform(actions)
+        if not server.host.answer_bundle(route.bundle, number):
+            pull = self._as_pull(route, frame, number)
+            server.perform(
+                server.host.pull(pull, route.worker, list(route.blocks), list(pull.number.values()))
+            )
         elif (
             route.is_answering
             or (server.sync_blocks is not None and frame.step == server.kept_step)
             or not self._is_ready(route)
         ):
-            server.answer_whole(pull, route.blocks, partial(server.sent_bundle, route.bundle))
+            sent = partial(server.sent_bundle, route.bundle)
+            server.answer_whole(self._as_pull(route, frame, number), route.blocks, sent)
         else:
             if server.sync_blocks is not None:
                 server.note_pull(route.blocks, frame.step, frame.share)
             self._answer(route, frame.request, bool(is_bare))
         server.load.requests += 1
         server.load.service_s += time.perf_counter() - start_s
+
+    def _as_pull(self, route: _Route, frame: Frame, number: int) -> Pull:
+        """A pull that may be answered in parts."""
+        return Pull(
+            frame.origin, frame.request, frame.step, frame.share, dict.fromkeys(route.blocks, number), {}
+        )
 
     def _answer(self, route: _Route, request: int, is_bare: bool) -> None:
         assert route.answer is not None
@@ -177,7 +190,7 @@ class Routes:
 
     def _receive(self, frame: Frame, buffer: NDArray[np.uint8]) -> None:
         """Receive a push into a buffer."""
-        route = self._routes[frame.origin, int(frame.entries[0, 0])]
+        route = self._routes[frame.origin, frame.first[0]]
         found = route.receivers.get(id(buffer))
         if found is None or not found.transfer.is_done:
             found = self._receiver(route, frame.source, buffer)
@@ -195,50 +208,47 @@ class Routes:
     def _on_pushed(self, route: _Route, frame: Frame, receiver: _Receiver) -> None:
         start_s = time.perf_counter()
         server, blocks = self._server, route.blocks
-        number = int(frame.entries[0, 1])
-        push = Push(frame.origin, frame.request, frame.step, receiver.buffer)
-        actions = server.host.push_bundle(push, route.bundle, number)
-        if (
-            _is_whole(actions, Apply, route)
-            and (server.sync_blocks is None or server.have_all_pulled(blocks, frame.step))
-            and self._is_ready(route)
-        ):
-            self._apply(route, receiver)
-            if route.acknowledgement.is_done:
-                route.acknowledgement.send(frame.request, 0, len(blocks))
+        number = frame.first[1]
+        if server.host.apply_bundle(route.bundle, number):
+            # All blocks may be changed at once, unless a pull still needs them as they are.
+            if server.sync_blocks is None or server.have_all_pulled(blocks, frame.step):
+                self._apply(route, receiver)
+                if route.acknowledgement.is_done:
+                    route.acknowledgement.send(frame.request, 0, len(blocks))
+                else:
+                    self._wire.send(route.worker, Kind.APPLIED, (), request=frame.request, share=len(blocks))
+                server.room.give(receiver.buffer)
             else:
-                self._wire.send(route.worker, Kind.APPLIED, (), request=frame.request, share=len(blocks))
-            server.room.give(receiver.buffer)
+                push = self._as_push(route, frame, receiver, number)
+                server.perform([Apply(push, blocks)])
         else:
-            push.parse([(block, number, ALL_ROWS) for block in blocks], server.shape_of)
-            server.perform(actions)
+            push = self._as_push(route, frame, receiver, number)
+            server.perform(server.host.push(push, route.worker, list(blocks), [number] * len(blocks)))
         server.load.requests += 1
         server.load.service_s += time.perf_counter() - start_s
 
+    def _as_push(self, route: _Route, frame: Frame, receiver: _Receiver, number: int) -> Push:
+        """A push that may be applied in parts."""
+        push = Push(frame.origin, frame.request, frame.step, receiver.buffer)
+        push.parse([(block, number, ALL_ROWS) for block in route.blocks], self._server.shape_of)
+        return push
+
     def _apply(self, route: _Route, receiver: _Receiver) -> None:
         """Change all blocks of a route, neighbours in memory at once."""
-        if receiver.generation != route.generation:
+        if route.runs_generation != self._server.generation:
+            self._join(route)
+        if receiver.generation != route.runs_generation:
             start = 0
             receiver.deltas = []
             for _, values in route.runs:
                 receiver.deltas.append(view(receiver.buffer, start, values.shape, values.dtype))
                 start += values.nbytes
-            receiver.generation = route.generation
+            receiver.generation = route.runs_generation
         for (name, values), deltas in zip(route.runs, receiver.deltas, strict=True):
             if self._adds:
                 np.add(values, deltas, out=values)
             else:
                 self._server.update(name, values, None, deltas)
-
-
-def _is_whole(
-    actions: Sequence[Action[Pull | Push]], kind: type[Answer[Any] | Apply[Any]], route: _Route
-) -> bool:
-    """Whether a host asks for one thing for all blocks of a route."""
-    if len(actions) != 1:
-        return False
-    first = actions[0]
-    return isinstance(first, kind) and first.blocks is route.blocks
 
 
 def address_of(array: NDArray[Any]) -> int:

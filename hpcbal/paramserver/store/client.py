@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +63,11 @@ class Client:
         self._log: EventLog[Event] = EventLog(MAX_EVENTS, lambda event: f"request {event[1]}")
 
     @property
+    def open_pulls(self) -> Set[int]:
+        """Pulls that have not been answered in full; the set stays up to date."""
+        return self._pulls.keys()
+
+    @property
     def num_pulls(self) -> int:
         """Pulls that have not been answered in full."""
         return len(self._pulls)
@@ -104,10 +109,6 @@ class Client:
         """
         for owner, own in self.ownership.parts(blocks, self._max_blocks):
             yield Part(owner, own, self.pushed[own])
-
-    def is_pulling(self, request: int) -> bool:
-        """Whether values of a pull have not come yet."""
-        return request in self._pulls
 
     def answered(self, request: int, num_blocks: int) -> bool:
         """Values of so many blocks have come; returns whether the pull is over.

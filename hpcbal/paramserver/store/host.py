@@ -153,40 +153,35 @@ class Host(Generic[A]):
             self._handle(BlockAccess(access, worker, block, number, None), actions)
         return actions
 
-    def pull_bundle(self, access: A, bundle: Bundle, number: int) -> list[Action[A]]:
-        """A pull of all blocks of a bundle has come from its worker; see `pull`.
+    def answer_bundle(self, bundle: Bundle, number: int) -> bool:
+        """A pull of all blocks of a bundle has come from its worker: whether to answer all of them now.
+
+        They are lent then until `sent_bundle`. Otherwise nothing has happened, and `pull` decides for each.
 
         Args:
             number: of the worker's last push to each.
-
-        Returns: one `Answer` with the very tuple of the bundle, if all can be answered at once. It lends them
-            until `sent_bundle`; others lend until `sent`.
         """
-        blocks = bundle.blocks
-        if (bundle.is_live or self._revive(bundle)) and bundle.number >= number:
-            self._log.append(("pull", blocks, (bundle.worker, number)))
-            self._loans.lend_bundle(bundle)
-            return [Answer(access, blocks)]
-        return self.pull(access, bundle.worker, list(blocks), [number] * len(blocks))
+        if not (bundle.is_live or self._revive(bundle)) or bundle.number < number:
+            return False
+        self._log.append(("pull", bundle.blocks, (bundle.worker, number)))
+        self._loans.lend_bundle(bundle)
+        return True
 
-    def push_bundle(self, access: A, bundle: Bundle, number: int) -> list[Action[A]]:
-        """A push to all blocks of a bundle has come with all its values from its worker; see `push`.
+    def apply_bundle(self, bundle: Bundle, number: int) -> bool:
+        """A push to all blocks of a bundle has come from its worker: whether to change all of them now.
+
+        Otherwise nothing has happened, and `push` decides for each.
 
         Args:
             number: of this push, at each.
-
-        Returns: one `Apply` with the very tuple of the bundle, if all can be changed at once.
         """
-        blocks = bundle.blocks
-        if (
-            (bundle.is_live or self._revive(bundle))
-            and bundle.number == number - 1
-            and self._are_free(blocks)
-        ):
-            self._log.append(("push", blocks, (bundle.worker, number)))
-            bundle.number = number
-            return [Apply(access, blocks)]
-        return self.push(access, bundle.worker, list(blocks), [number] * len(blocks))
+        if not (bundle.is_live or self._revive(bundle)) or bundle.number != number - 1:
+            return False
+        if not self._are_free(bundle.blocks):
+            return False
+        self._log.append(("push", bundle.blocks, (bundle.worker, number)))
+        bundle.number = number
+        return True
 
     def _revive(self, bundle: Bundle) -> bool:
         return self._here.issuperset(bundle.blocks) and self._numbers.revive(bundle)

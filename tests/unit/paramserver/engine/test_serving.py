@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
-from hpcbal.paramserver.engine.accesses import Pull
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
@@ -158,7 +157,7 @@ def test_a_block_that_is_being_sent_is_not_changed() -> None:
 def test_pushes_stay_at_their_workers_while_their_server_has_no_room() -> None:
     cluster = Cluster(limit_bytes=2 * SMALLEST)
     bundle = Bundle(3, tuple(cluster.servers[1].blocks))
-    cluster.servers[1].host.pull_bundle(Pull(3, 99, 0, 0, {}, {}), bundle, 0)
+    assert cluster.servers[1].host.answer_bundle(bundle, 0)
     done: list[int] = []
     for worker in (3, 4, 3):  # all wait for blocks that are lent
         cluster.clients[worker].push({"dense": Update(np.ones((10, 3)))}, lambda: done.append(1))

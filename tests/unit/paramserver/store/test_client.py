@@ -41,10 +41,10 @@ def test_a_pull_is_over_when_all_parts_have_come_from_whomever() -> None:
     client = Client(Ownership([1, 1, 2]))
     request = client.pull(3)
     assert not client.answered(request, 2)
-    assert client.is_pulling(request)
+    assert request in client.open_pulls
     assert client.num_pulls == 1
     assert client.answered(request, 1)
-    assert not client.is_pulling(request)
+    assert request not in client.open_pulls
     assert client.num_pulls == 0
 
 

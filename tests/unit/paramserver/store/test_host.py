@@ -160,13 +160,16 @@ def test_a_bundle_is_answered_and_changed_as_one_and_its_numbers_are_those_of_it
     for block in (5, 6):
         host.arrived(block)
     bundle = Bundle(1, (5, 6))
-    assert host.push_bundle("a", bundle, 1) == [Apply("a", (5, 6))]
+    assert host.apply_bundle(bundle, 1)
+    assert not host.apply_bundle(bundle, 1)
     assert host.push("b", 1, [6], [2]) == [Apply("b", [6])]
     assert (host.applied(5), host.applied(6)) == ({1: 1}, {1: 2})
-    # Its blocks have no common number now, so each is decided for itself.
-    assert host.push_bundle("c", bundle, 2) == [Apply("c", [5]), Skip("c", [6])]
-    assert host.pull_bundle("d", bundle, 2) == [Answer("d", (5, 6))]
-    assert host.push_bundle("e", bundle, 3) == []
+    assert not host.apply_bundle(bundle, 2)  # its blocks have no common number now
+    assert host.push("c", 1, [5, 6], [2, 2]) == [Apply("c", [5]), Skip("c", [6])]
+    assert not host.answer_bundle(bundle, 3)
+    assert host.answer_bundle(bundle, 2)
+    assert not host.apply_bundle(bundle, 3)  # they are lent
+    assert host.push("e", 1, [5, 6], [3, 3]) == []
     assert host.sent_bundle(bundle) == [Apply("e", [5, 6])]
     assert (host.applied(5), host.applied(6)) == ({1: 3}, {1: 3})
 
