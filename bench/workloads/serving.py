@@ -20,19 +20,21 @@ from hpcbal.paramserver.contract import (
 
 
 class Empty:
-    """Samples of one byte.
+    """Samples without content.
 
     Args:
         num_samples: how many.
+        sample_bytes: size of each, >= 1.
     """
 
-    def __init__(self, num_samples: int) -> None:
+    def __init__(self, num_samples: int, sample_bytes: int = 1) -> None:
         self.num_samples = num_samples
         self.facts: dict[str, Any] = {}
+        self._sample_bytes = sample_bytes
 
     def read(self, samples: IntArray) -> Columns:
         """Their only column."""
-        return {"empty": np.zeros(len(samples), np.int8)}
+        return {"empty": np.zeros((len(samples), self._sample_bytes), np.int8)}
 
 
 class Sized(App):

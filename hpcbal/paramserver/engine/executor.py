@@ -44,6 +44,7 @@ from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.paramserver.store.ownership import Ownership
 
 MASTER = 0
@@ -102,8 +103,23 @@ class Executor:
             job.cut.num_blocks if job.staleness == 0 else None,
         )
         self._requests = Requests(self.server, self._wire)
-        self._moves = ParameterMoves(self.server, self._wire, self._parameters_moved, self._on_block)
-        self._data_moves = DataMoves(self._wire, self.samples, self._data_moved, self._on_block)
+        self._open_turns = OpenTurns(lambda report: self._channel.send(MASTER, report))
+        speed = self._machine.bytes_per_s
+        self._moves = ParameterMoves(
+            self.server,
+            self._wire,
+            queue_of_link(speed, cuts=False),
+            self._parameters_moved,
+            self._on_block,
+        )
+        self._data_moves = DataMoves(
+            self._wire,
+            self.samples,
+            self._open_turns,
+            queue_of_link(speed, cuts=True),
+            self._data_moved,
+            self._on_block,
+        )
         self._wire.on(Kind.TAKEN, self._on_taken)
         self._ownership = Ownership(np.zeros(job.layout.num_blocks))
         self.client = ParameterClient(self._wire, self.reactor, job.layout, self._ownership)
@@ -113,7 +129,6 @@ class Executor:
         self._evaluating = 0
         self._must_evaluate = False
         self._is_paused = True
-        self._open_turns = OpenTurns(lambda report: self._channel.send(MASTER, report))
         self._report_due_s = 0.0
         self._reported = (0, 0)
 
@@ -128,8 +143,10 @@ class Executor:
         except _Finished as finished:
             return finished.exit_code
         except (UserCodeError, AppError) as error:
+            self._hold_moves()
             self._channel.send(MASTER, messages.Failed("app", str(error)))
         except HpcbalError as error:  # a full disk, a damaged checkpoint: the job itself has not failed
+            self._hold_moves()
             self._channel.send(MASTER, messages.Failed("error", str(error), int(error.exit_code)))
         try:
             while True:  # others may still need its blocks, until the master ends the job
@@ -152,6 +169,8 @@ class Executor:
                 raise self.server.failure
             if self._orders:
                 self._obey(self._orders.popleft())
+            elif self._data_moves.has_ready:
+                self._data_moves.give_ready()
             elif self._must_evaluate:
                 with self._trace.during("objective"):
                     self._evaluate()
@@ -162,6 +181,7 @@ class Executor:
         return (
             bool(self._orders)
             or self.server.failure is not None
+            or self._data_moves.has_ready
             or self._must_evaluate
             or (self._may_take_turn() and self._next_turn() is not None)
         )
@@ -196,6 +216,8 @@ class Executor:
                 pass
             case messages.MoveBlocks("parameters", blocks, destination):
                 self._moves.move(blocks, destination)
+            case messages.MoveBlocks("data", blocks, destination):
+                self._data_moves.move(blocks, destination)
             case messages.Finish(exit_code):
                 raise _Finished(exit_code)
             case _:
@@ -215,11 +237,9 @@ class Executor:
                         self._turns.initialise(block)
                 self._is_paused = False
                 self._channel.send(MASTER, messages.Initialised())
-            case messages.MoveBlocks("data", blocks, destination):
-                self._settle()
-                self._data_moves.move(blocks, destination)
             case messages.Pause():
                 self._settle()
+                self._hold_moves()
                 self._is_paused = True
                 self._channel.send(MASTER, messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
@@ -228,12 +248,20 @@ class Executor:
                 self._channel.send(MASTER, messages.Saved(number))
             case messages.Continue():
                 self._is_paused = False
+                self._moves.go_on()
+                self._data_moves.go_on()
             case _:
                 raise HpcbalError(f"an executor got {order!r}, which it does not know")
 
     def _settle(self) -> None:
         """Wait until all updates of this worker are applied."""
         self.reactor.wait_until(lambda: not self._open_turns)
+
+    def _hold_moves(self) -> None:
+        """Let no block leave until `Continue`, and wait until those on their way have arrived."""
+        self._moves.hold()
+        self._data_moves.hold()
+        self.reactor.wait_until(lambda: self._moves.is_quiet and self._data_moves.is_quiet)
 
     def _load(self, assign: messages.Assign) -> None:
         rank, job = self._wire.rank, self._job
@@ -275,7 +303,7 @@ class Executor:
     def held_bytes(self) -> int:
         """Bytes of all blocks that are here, and of the dense tables of a worker."""
         tables = self.client.num_bytes if self.samples.cursors else 0
-        return self.server.num_bytes + self.samples.num_bytes + tables
+        return self.server.num_bytes + self.samples.num_bytes + self._data_moves.num_bytes + tables
 
     def _share_memory(self) -> None:
         """Leave to messages what blocks do not take."""

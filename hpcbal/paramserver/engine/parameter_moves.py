@@ -1,5 +1,7 @@
 """Parameter blocks that change their owner while workers pull and push them.
 
+Access to a block waits only while the block itself is on its way, so few are at a time.
+
 Source: [PS] Sec. 3.3.2, "Data Migration".
 """
 
@@ -15,6 +17,7 @@ from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
 from hpcbal.paramserver.store.actions import Give, Moved, Took
+from hpcbal.paramserver.store.moving import MoveQueue
 
 
 class ParameterMoves:
@@ -23,6 +26,7 @@ class ParameterMoves:
     Args:
         server: owns them.
         wire: carries them.
+        queue: of blocks to give away.
         on_moved: called with (blocks, destination) when blocks have arrived at their new owner.
         on_block: called when a block has come.
     """
@@ -31,19 +35,44 @@ class ParameterMoves:
         self,
         server: Server,
         wire: Wire,
+        queue: MoveQueue,
         on_moved: Callable[[tuple[int, ...], int], None],
         on_block: Callable[[], None],
     ) -> None:
-        self._server, self._wire = server, wire
+        self._server, self._wire, self._queue = server, wire, queue
         self._on_moved, self._on_block = on_moved, on_block
         self._sent: list[HeldBlock] = []
         server.on_move = self._perform
         server.on_free = self.release
         wire.on(Kind.GIVE_PARAMETERS, self._on_give)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way from here."""
+        return self._queue.is_quiet
+
     def move(self, blocks: tuple[int, ...], destination: int) -> None:
-        """Hand blocks over: their ownership at once, then their values."""
-        self._server.perform(self._server.host.move(blocks, destination))
+        """Hand blocks over, one after the other: first the ownership of a block, then its values."""
+        for block in blocks:
+            self._queue.add(block, destination, self._bytes_of(block))
+        self._give_next()
+
+    def hold(self) -> None:
+        """Hand no more blocks over until `go_on`."""
+        self._queue.hold()
+
+    def go_on(self) -> None:
+        """Hand blocks over again."""
+        self._queue.go_on()
+        self._give_next()
+
+    def _give_next(self) -> None:
+        while (piece := self._queue.next_piece()) is not None:
+            self._server.perform(self._server.host.move([piece.block], piece.destination))
+
+    def _bytes_of(self, block: int) -> int:
+        table, num_rows = self._server.shape_of(block)
+        return num_rows * table.row_bytes
 
     def on_taken(self, block: int, destination: int) -> None:
         """A block has arrived at its new owner."""
@@ -56,7 +85,9 @@ class ParameterMoves:
             case Took(block, source):
                 self._wire.send(source, Kind.TAKEN, [(block, Kind.GIVE_PARAMETERS, 0)])
             case Moved(block, destination):
+                self._queue.received(block, self._bytes_of(block))
                 self._on_moved((block,), destination)
+                self._give_next()
 
     def _give(self, action: Give) -> None:
         block = action.block

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from hpcbal.paramserver.contract import (
     DataBlock,
     DataBlocks,
@@ -84,6 +86,7 @@ class WorkerSamples:
         self._blocks: dict[int, DataBlock] = {}
         self.cursors: dict[int, Cursor] = {}
         self._orders: dict[int, tuple[int, IntArray]] = {}  # by block: the epoch, and the order in it
+        self._changed: dict[int, list[IntArray]] = {}  # of watched blocks: samples of turns since
 
     def __contains__(self, number: int) -> bool:
         return number in self._blocks
@@ -103,10 +106,20 @@ class WorkerSamples:
         self._blocks[block.number] = block
         self.cursors[block.number] = cursor
 
-    def remove(self, number: int) -> tuple[DataBlock, Cursor]:
-        """Give a block away."""
+    def watch(self, number: int) -> DataBlock:
+        """Note from now on which samples of a block turns take, until it is removed; returns the block."""
+        self._changed[number] = []
+        return self._blocks[number]
+
+    def remove(self, number: int) -> tuple[DataBlock, Cursor, IntArray]:
+        """Give a block away.
+
+        Returns: the block, how far it has come, and the samples that turns have taken since `watch`,
+            ascending.
+        """
         self._orders.pop(number, None)
-        return self._blocks.pop(number), self.cursors.pop(number)
+        changed = np.unique(np.concatenate([*self._changed.pop(number, []), _NONE]))
+        return self._blocks.pop(number), self.cursors.pop(number), changed
 
     def limit_within(self, limit: int) -> int:
         """Turns of steps below this may start; `limit` is what the master allows.
@@ -171,6 +184,9 @@ class WorkerSamples:
 
     def finish(self, turn: Turn) -> None:
         """Move the cursors past a turn."""
+        for block, _, samples in turn.slices:
+            if block.number in self._changed:
+                self._changed[block.number].append(samples)
         for number, after in turn.cursors.items():
             cursor = self.cursors[number]
             cursor.epoch, cursor.at = after
@@ -189,3 +205,6 @@ class WorkerSamples:
         for block in missing:
             self.cursors[block.number].evaluated = epoch
         return missing
+
+
+_NONE: IntArray = np.empty(0, np.int64)

@@ -44,7 +44,8 @@ class Kind(enum.IntEnum):
     step, kept rows). Payload: values, pairs of worker and number of its last push, places of rows that are
     kept as they were before the step, and these rows."""
     GIVE_DATA = 6
-    """Old owner -> new one: (block, bytes of the description, 0). Payload: description, then arrays."""
+    """Old owner -> new one: (block, 0, 0). Payload: its cursor, and the state that has changed since it was
+    copied."""
     FORWARDED_PUSH = 7
     """Old owner -> new one: as `PUSH`. On the lane of blocks that move, where no payload has to wait for
     room: pushes for which there is none may wait for this one."""
@@ -60,6 +61,10 @@ class Kind(enum.IntEnum):
     """Worker -> owner: (route, number of the push, 0). Payload: deltas of all its blocks."""
     TAKEN = 8
     """New owner -> old one: (block, kind of the frame that gave it, 0)."""
+    COPY_DATA = 13
+    """Old owner -> new one: (block, bytes of the whole copy, first byte of the payload). Payload: a piece."""
+    COPIED = 14
+    """New owner -> old one: (block, bytes that have arrived, 0)."""
 
 
 LANES = {
@@ -71,6 +76,7 @@ LANES = {
     Kind.FORWARDED_PUSH: Lane.MOVED,
     Kind.GIVE_PARAMETERS: Lane.MOVED,
     Kind.GIVE_DATA: Lane.MOVED,
+    Kind.COPY_DATA: Lane.MOVED,
 }
 
 Entries = NDArray[np.int64]

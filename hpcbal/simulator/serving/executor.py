@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
 from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import Report
+from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.simulator.serving.client import ParameterClient
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
@@ -61,7 +63,16 @@ class Executor:
         self._executors = executors
         self.client = ParameterClient(rank, clock, network, units, servers, self._look)
         self.server = Server(
-            rank, clock, network, units, machine.service_s_per_byte, clients, servers, report, self._on_block
+            rank,
+            clock,
+            network,
+            units,
+            machine.service_s_per_byte,
+            machine.bandwidth,
+            clients,
+            servers,
+            report,
+            self._on_block,
         )
         steps = None if job.is_async else job.steps
         self.samples = WorkerSamples(job.cut, job.seed, steps, job.mini_batch, _natural_order)
@@ -72,7 +83,9 @@ class Executor:
         self._must_evaluate = False
         self._is_paused = True
         self._next: Turn | None = None
-        self._leaving: dict[int, int] = {}  # data block -> destination
+        self._moving = queue_of_link(machine.bandwidth, cuts=True)
+        self._copied: dict[int, int] = {}  # data block -> destination
+        self._leaving: dict[int, int] = {}  # data blocks that are given up, and not yet there
         self._steps = self._work()
         self._awaited = next(self._steps)
 
@@ -87,6 +100,8 @@ class Executor:
         while True:
             if self._orders:
                 yield from self._obey(self._orders.popleft())
+            elif self._copied:
+                self._give_copied()
             elif self._must_evaluate:
                 yield from self._evaluate()
             elif self._may_take_turn():
@@ -96,7 +111,7 @@ class Executor:
                 yield self._has_work
 
     def _has_work(self) -> bool:
-        return bool(self._orders) or self._must_evaluate or self._may_take_turn()
+        return bool(self._orders or self._copied) or self._must_evaluate or self._may_take_turn()
 
     def _may_take_turn(self) -> bool:
         self._next = None
@@ -182,6 +197,10 @@ class Executor:
                 pass
             case messages.MoveBlocks("parameters", blocks, destination):
                 self.server.move(blocks, destination)
+            case messages.MoveBlocks("data", blocks, destination):
+                for number in blocks:
+                    self._moving.add(number, destination, self._bytes_of(number))
+                self._send_pieces()
             case _:
                 self._orders.append(message)
         self._look()
@@ -198,12 +217,8 @@ class Executor:
             case messages.Initialise():
                 self._is_paused = False
                 self._report(messages.Initialised())
-            case messages.MoveBlocks("data", blocks, destination):
-                yield from self._settle()
-                for number in blocks:
-                    self._give(number, destination)
             case messages.Pause():
-                yield from self._settle()
+                yield lambda: not self._open_turns
                 self._is_paused = True
                 self._report(messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
@@ -213,15 +228,37 @@ class Executor:
             case _:
                 raise HpcbalError(f"a simulated executor got {order!r}, which it does not know")
 
-    def _settle(self) -> Waits:
-        yield lambda: not self._open_turns
-
     # Data blocks that move.
 
-    def _give(self, number: int, destination: int) -> None:
-        block, cursor = self.samples.remove(number)
-        self._leaving[number] = destination
-        payload = round(self._job.cut.size(number) * self._job.sample_bytes)
+    def _bytes_of(self, number: int) -> int:
+        return max(1, round(self._job.cut.size(number) * self._job.sample_bytes))
+
+    def _send_pieces(self) -> None:
+        """Copy blocks, as far as links are free."""
+        while (piece := self._moving.next_piece()) is not None:
+            num_bytes, destination = piece.stop - piece.start, piece.destination
+            acknowledged = partial(self._on_copied, piece.block, num_bytes)
+            size = HEADER_BYTES + ENTRY_BYTES
+            acknowledge = partial(self._network.send, destination, self._rank, size, acknowledged)
+            self._network.send(self._rank, destination, size + num_bytes, acknowledge)
+
+    def _on_copied(self, number: int, num_bytes: int) -> None:
+        destination = self._moving.received(number, num_bytes)
+        if destination is not None:
+            self._copied[number] = destination
+        self._send_pieces()
+        self._look()
+
+    def _give_copied(self) -> None:
+        """Give up the blocks that have been copied; between two turns."""
+        for number, destination in self._copied.items():
+            block, cursor, _ = self.samples.remove(number)
+            self._leaving[number] = destination
+            self._open_turns.after(partial(self._give, number, block, cursor))
+        self._copied = {}
+
+    def _give(self, number: int, block: DataBlock, cursor: Cursor) -> None:
+        destination = self._leaving[number]
         other = self._executors[destination]
 
         def arrived() -> None:
@@ -232,7 +269,7 @@ class Executor:
         def taken() -> None:
             self._report(messages.BlocksMoved("data", (number,), self._leaving.pop(number)))
 
-        self._network.send(self._rank, destination, HEADER_BYTES + ENTRY_BYTES + payload, arrived)
+        self._network.send(self._rank, destination, HEADER_BYTES + ENTRY_BYTES, arrived)
 
     def _on_block(self) -> None:
         """A block has come: if an objective is being computed, it may be missing there."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from hpcbal.paramserver.machine.messages import BlocksMoved, Report
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.host import Host
+from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
 from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES, Network
 from hpcbal.simulator.serving.units import TurnBytes, Units
@@ -76,6 +77,7 @@ class Server:
         rank: this rank.
         clock, network, units: of the simulation.
         service_s_per_byte: of the processor; one request is served after the other.
+        bandwidth: of its link, in bytes/s.
         workers, servers: of all ranks; filled later.
         report: sends a report to the master.
         on_block: called when a block has come.
@@ -88,6 +90,7 @@ class Server:
         network: Network,
         units: Units,
         service_s_per_byte: float,
+        bandwidth: float,
         workers: Mapping[int, Worker],
         servers: Mapping[int, Server],
         report: Callable[[Report], None],
@@ -98,6 +101,7 @@ class Server:
         self._workers, self._servers = workers, servers
         self._report, self._on_block = report, on_block
         self._host: Host[Access] = Host(rank)
+        self._moving = queue_of_link(bandwidth, cuts=False)
         self._evaluated: dict[int, int] = {}  # by unit that is here, the last evaluated epoch
         self._free_ns = 0  # when the processor has served all that has come
 
@@ -138,7 +142,16 @@ class Server:
 
     def move(self, blocks: Sequence[int], destination: int) -> None:
         """The master orders that blocks move."""
-        self._perform(self._host.move(blocks, destination))
+        for block in blocks:
+            self._moving.add(block, destination, self._bytes_of(block))
+        self._give_next()
+
+    def _give_next(self) -> None:
+        while (piece := self._moving.next_piece()) is not None:
+            self._perform(self._host.move([piece.block], piece.destination))
+
+    def _bytes_of(self, block: int) -> int:
+        return int(self._units.whole_bytes[block])
 
     def _on_give(self, block: int, source: int, given: Give, evaluated: int) -> None:
         self._perform(self._host.expect(block, source))
@@ -175,7 +188,9 @@ class Server:
                     taken = partial(self._servers[source]._on_taken, block, self._rank)
                     self._network.send(self._rank, source, HEADER_BYTES + ENTRY_BYTES, taken)
                 case Moved(block, destination):
+                    self._moving.received(block, self._bytes_of(block))
                     self._report(BlocksMoved("parameters", (block,), destination))
+                    self._give_next()
 
     def _answer(self, access: Access, units: Sequence[int]) -> None:
         worker = self._workers[access.worker]
@@ -201,7 +216,7 @@ class Server:
 
     def _give(self, given: Give) -> None:
         block, destination = given.block, given.destination
-        payload = int(self._units.whole_bytes[block]) + NUMBER_BYTES * len(given.applied)
+        payload = self._bytes_of(block) + NUMBER_BYTES * len(given.applied)
         take = partial(
             self._servers[destination]._on_give, block, self._rank, given, self._evaluated.pop(block)
         )

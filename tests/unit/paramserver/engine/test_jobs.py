@@ -12,8 +12,9 @@ from paramserver_job import Master, Rotation, SavedBlocks, Setup, layout_of, par
 
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
-from hpcbal.paramserver.contract import App, Batch, Parameters, Updates
+from hpcbal.paramserver.contract import App, Batch, DataBlock, IntArray, Parameters, Updates
 from hpcbal.paramserver.engine.job import EmulatedMachine
+from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
 
 
 def setup_of(name: str, workers: list[int], servers: list[int]) -> Setup:
@@ -74,6 +75,36 @@ def test_it_does_so_while_blocks_move(name: str) -> None:
     master, saved = run_job(setup)
     check_equal(setup, master, saved)
     assert len(master.reconfigured) >= 3
+
+
+@pytest.mark.parametrize("staleness", [0, 2, None])
+def test_turns_change_the_state_of_samples_while_their_block_is_copied(
+    monkeypatch: pytest.MonkeyPatch, staleness: int | None
+) -> None:
+    """Links are so slow that the copy of a block takes several turns."""
+    changed: list[int] = []
+    remove = WorkerSamples.remove
+
+    def recording(samples: WorkerSamples, number: int) -> tuple[DataBlock, Cursor, IntArray]:
+        found = remove(samples, number)
+        changed.append(len(found[2]))
+        return found
+
+    monkeypatch.setattr(WorkerSamples, "remove", recording)
+    slow = EmulatedMachine(seconds_per_sample=1e-3, bytes_per_s=1e5)
+    setup = replace(
+        setup_of("ratings", [1, 2], [3, 4]),
+        after=Rotation(2, 4, limit=6),
+        machines=dict.fromkeys(range(1, 5), slow),
+        staleness=staleness,
+    )
+    master, saved = run_job(setup)
+    assert len(changed) >= 3
+    assert max(changed) > 0
+    if staleness == 0:
+        check_equal(setup, master, saved)
+    else:
+        assert sum(report.samples for _, report in master.turns) == 3 * setup.make_app().source.num_samples
 
 
 def test_little_memory_stops_no_job_whatever_takes_the_room() -> None:

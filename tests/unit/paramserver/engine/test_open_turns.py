@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 
@@ -25,3 +26,19 @@ def test_a_turn_is_reported_after_those_before_it(order: tuple[int, ...]) -> Non
         first_open = next((step for step in range(3) if step not in over), 3)
         assert [report.step for report in reported] == list(range(first_open))
         assert len(turns) == 3 - first_open
+
+
+def test_what_waits_for_turns_is_called_when_those_that_have_begun_are_reported() -> None:
+    called: list[str] = []
+    turns = OpenTurns(lambda report: called.append(f"turn {report.step}"))
+    turns.after(partial(called.append, "at once"))
+    first = turns.begin()
+    turns.after(partial(called.append, "after 0"))
+    second = turns.begin()
+    turns.after(partial(called.append, "after 1"))
+    turns.after(partial(called.append, "also after 1"))
+    assert called == ["at once"]
+    second(turn(1))
+    assert called == ["at once"]
+    first(turn(0))
+    assert called == ["at once", "turn 0", "turn 1", "after 0", "after 1", "also after 1"]

@@ -20,6 +20,7 @@ from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.wire import Kind, Wire
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.store.moving import MoveQueue
 from hpcbal.paramserver.store.numbers import Bundle
 from hpcbal.paramserver.store.ownership import Ownership
 
@@ -54,6 +55,7 @@ class Cluster:
         self.owners = 1 + np.arange(self.layout.num_blocks) % 2
         self.wires = [Wire(transport) for transport in LoopbackTransport.connect(5)]
         self.moved: list[tuple[tuple[int, ...], int]] = []
+        self.under_way: set[int] = set()  # blocks that have an order to move
         self.buffers = {rank: Buffers(limit_bytes) for rank in (1, 2)}
         self.servers: dict[int, Server] = {}
         self.moves: dict[int, ParameterMoves] = {}
@@ -62,7 +64,7 @@ class Cluster:
             self.servers[rank] = server = Server(wire, Tables(), self.layout.shape_of, buffers)
             Requests(server, wire)
             self.moves[rank] = moves = ParameterMoves(
-                server, wire, lambda blocks, to: self.moved.append((blocks, to)), ignore
+                server, wire, MoveQueue(100, None), self.note_moved, ignore
             )
             wire.on(
                 Kind.TAKEN, lambda frame, moves=moves: moves.on_taken(int(frame.entries[0, 0]), frame.source)
@@ -83,6 +85,10 @@ class Cluster:
             )
         for wire in self.wires:
             wire.open()
+
+    def note_moved(self, blocks: tuple[int, ...], destination: int) -> None:
+        self.moved.append((blocks, destination))
+        self.under_way.difference_update(blocks)
 
     def poll(self) -> bool:
         return sum(wire.transport.poll() for wire in self.wires) > 0
@@ -194,9 +200,11 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(seed: int, limit_b
         action = rng.random()
         if action < 0.2:
             source = int(rng.integers(1, 3))
-            blocks = cluster.servers[source].blocks
+            blocks = sorted(set(cluster.servers[source].blocks) - cluster.under_way)
             if blocks:
-                cluster.moves[source].move(tuple(rng.choice(blocks, 1).tolist()), 3 - source)
+                chosen = rng.choice(blocks, min(2, len(blocks)), replace=False).tolist()
+                cluster.under_way.update(chosen)
+                cluster.moves[source].move(tuple(chosen), 3 - source)
         elif action < 0.4:
             pulled = client.pull({"sparse": ids})
             assert (pulled["sparse"] > 0).all()

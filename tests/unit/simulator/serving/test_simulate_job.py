@@ -161,12 +161,12 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert runs[0].turns != runs[2].turns
 
 
-@pytest.mark.parametrize("staleness", [None, 0, 2])
+@pytest.mark.parametrize(("staleness", "seconds_per_sample"), [(None, 0.05), (0, 0.02), (2, 0.05)])
 def test_a_job_that_is_reconfigured_trains_on_and_ends_as_fast_as_one_that_began_so(
-    staleness: int | None,
+    staleness: int | None, seconds_per_sample: float
 ) -> None:
     job = job_of(staleness, max_epochs=8, sample_bytes=1000.0)
-    machines = machines_of(6, 0.02)
+    machines = machines_of(6, seconds_per_sample)
     before = [1] * 12 + [2] * 12, [3] * 3 + [4] * 3 + [5] * 3 + [6] * 3
     # 2 workers and 4 servers become 4 workers and 2 servers.
     moves = (
